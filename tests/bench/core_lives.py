@@ -1,6 +1,6 @@
 """Lives of the expanded conversation trace in one core, alone: `python -m tests.bench.core_lives`.
 
-    python -m tests.bench.core_lives ours|sglang TRACE
+    python -m tests.bench.core_lives TRACE
 
 For each line of its input, a number, it plays so many lives and prints the nanoseconds of CPU time
 of each as a JSON list; so several processes can take turns. With HICACHE_BUILD=compiled the core is
@@ -24,8 +24,6 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import AdmitWanted, Arrived, Finished, PagesWanted, PrefillDone
 from hicache.core.types import Key
-
-from .sglang_core import SglangCore
 
 BLOCK, PAGE, POOL_TOKENS = 512, 64, 3_000_000
 WHOLE = 1 << 40
@@ -52,7 +50,7 @@ def prompts(trace: Path) -> Iterator[tuple[Any, Any]]:
         yield tokens, np.concatenate((tokens, output))[:-1]
 
 
-def ours() -> Callable[[int, Any, Any], int]:
+def player() -> Callable[[int, Any, Any], int]:
     """Plays one life in a core of this project; returns its nanoseconds of CPU time."""
     core = Core(Config(page_size=PAGE, device_pages=(POOL_TOKENS // PAGE,)))
 
@@ -65,14 +63,9 @@ def ours() -> Callable[[int, Any, Any], int]:
     return play
 
 
-def sglangs() -> Callable[[int, Any, Any], int]:
-    core = SglangCore(POOL_TOKENS // PAGE * PAGE, PAGE)
-    return lambda index, prompt, everything: core.life(prompt, everything)
-
-
 if __name__ == "__main__":
-    play = ours() if sys.argv[1] == "ours" else sglangs()
-    lives = enumerate(prompts(Path(sys.argv[2])))
+    play = player()
+    lives = enumerate(prompts(Path(sys.argv[1])))
     for turn in sys.stdin:
         some = islice(lives, int(turn))
         print(json.dumps([play(index, *tokens) for index, tokens in some]), flush=True)

@@ -1,8 +1,7 @@
 """How often `hicache size` finds the cheapest machine, and with how many replays: drawn workloads
 and prices, each answered by the search and by replaying every candidate.
 
-    python -m tests.bench.purchases [0-40]              the answer against replays of everything
-    python -m tests.bench.purchases [0-20] flips        the whole search on both sides of each flip
+    python -m tests.bench.purchases [0-40]
 
 The cheapest that serves is found by replays in the order of the costs, up to the first that serves.
 
@@ -25,10 +24,8 @@ from traces.commands import size as command
 from traces.deciding.prices import Prices
 from traces.replaying.options import ReplayOptions
 from traces.sizing.decision import Asked, Decision, decision
-from traces.sizing.plan import more_load, slower_passes
 from traces.sizing.replays import Replays
 from traces.sizing.trials import Trials, as_it_is
-from traces.sweeping.grid import Point
 from traces.sweeping.running import How
 
 HARDWARE = ("a100", "h100", "h200", "l40s")
@@ -129,40 +126,6 @@ def main(seeds: range) -> None:
     )
 
 
-def flipped(seed: int, folder: Path) -> list[tuple[str, bool, bool]]:
-    """Of each flip what grows, and whether the whole search has another answer past it and short
-    of it."""
-    options, wanted = drawn(seed, folder)
-    found = decision(options, wanted, "hicache size")
-    rows = []
-    for flip in found.sure.flips:
-        if flip.at is None or found.answer is None:
-            continue
-        answer = found.rows[found.answer].candidate
-        changed = []
-        for factor in (flip.at, flip.holds):
-            point = Point(found.options, {})
-            mover = more_load if flip.what == "load" else slower_passes
-            moved = mover(("", point), factor)[1].options
-            again = decision(moved, replace(wanted, draws=1), "hicache size")
-            other = None if again.answer is None else again.rows[again.answer].candidate
-            changed.append(other != answer)
-        rows.append((flip.what, changed[0], changed[1]))
-    return rows
-
-
-def flips(seeds: range) -> None:
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in seeds:
-            found = flipped(seed, Path(folder))
-            rows += found
-            print(seed, found, flush=True)
-    past, short = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    print(f"{len(rows)} flips: past {past} change the answer, short of them {short}")
-
-
 if __name__ == "__main__":
-    run = flips if "flips" in sys.argv else main
     first, last = map(int, (*sys.argv, "0-40")[1].split("-"))
-    run(range(first, last))
+    main(range(first, last))

@@ -123,7 +123,6 @@ def test_cost_of_the_specification(config: Config, benchmark: Any, record: Recor
     record("the same, against a core alone, without contents", f"{bare:.2f} x", "-")
 
 
-FULL = Config(16, (170,), (340,), kv_events=True)
 HYBRID = configured(
     16,
     (210, 130, 64),
@@ -133,25 +132,3 @@ HYBRID = configured(
     swa_window=40,
     mamba_interval=16,
 )
-
-
-def as_the_fuzzer_plays(config: Config, warm: int, measured: int) -> tuple[float, float]:
-    """Operations per second of all that `hicache fuzz` does to a drawn sequence, drawing included:
-    every check, recounts, contents and probes; and mean live nodes."""
-    swarm = corner(config, fail=5, without=CLEARING)
-    life = Life(swarm, 3)
-    life.run(warm)
-    before, nodes, start = life.hand.events, [], process_time()
-    for _ in range(10):
-        life.run(measured // 10)
-        nodes.append(sum(1 for _ in life.core.view.nodes()))
-    return (life.hand.events - before) / (process_time() - start), statistics.mean(nodes)
-
-
-@pytest.mark.parametrize("config", [FULL, HYBRID], ids=["full", "full,swa,mamba"])
-def test_fuzzer_operations_per_second(config: Config, benchmark: Any, record: Record) -> None:
-    speed, nodes = benchmark.pedantic(
-        as_the_fuzzer_plays, (config, 1500, 2000), rounds=1, iterations=1
-    )
-    names = ",".join(config.components)
-    record(f"the fuzzer, {names}, {nodes:.0f} live nodes", f"{speed:,.0f} /s", ">= 2,000 /s")

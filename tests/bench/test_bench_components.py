@@ -81,22 +81,6 @@ def test_cost_of_three_components_against_one(
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_states_on_host(benchmark: Any, record: Record, tmp_path: Path, mode: str) -> None:
-    """50 states on the device, 10 clients, 12 rounds: with a host."""
-    trace = tmp_path / "turns.jsonl"
-    assert main(["generate", "multiturn", "-o", str(trace)]) == 0
-    options = ("--components", "full,mamba", "--mamba-states", "50", "--mode", mode)
-    sizes = ("--device-tokens", "48K", "--host-ratio", "2")
-    found = benchmark.pedantic(run, (tmp_path, trace, *options, *sizes), rounds=1, iterations=1)
-    what = f"50 states, {mode}, host ratio 2: hit rate"
-    record(what, f"{found['whole']['hit_rate']:.6f}", "0.897569")
-    for turn in found["turns"]:
-        number = turn["turn"] - 1
-        target = f"{max(0, 8 * number - 1) / (8 * number + 4):.6f}"
-        record(f"{what} of round {turn['turn']:>2}", f"{turn['hit_rate']:.6f}", target)
-
-
 PUBLISHED = {
     "10 clients, 50 states, no host, lru_path": (
         "--num-clients 10 --num-rounds 12 --request-tokens 256 --output-tokens 256",

@@ -14,13 +14,9 @@ from typing import Any
 import pytest
 
 from hicache.compiled import finder
-from tests.traces.rig import replay_hits
-from tests.traces.test_figures import multiturn
 
 from .conftest import Record
 
-TWO_TIERS = (2_818, 22_550)
-LRU_HITS = {1_409: 3_320_864, 5_637: 8_928_755, 22_550: 21_501_492, "unbounded": 27_038_068}
 TIMED = ("--model", "llama-3.1-8b", "--hardware", "h100", "--device-tokens", "1M")
 
 
@@ -53,36 +49,6 @@ def run(
     lines = [line.split() for line in status.read_text().splitlines()]
     told = {line[0]: float(line[1]) for line in lines if line[0] in ("VmHWM:", "Spent:")}
     return document | {"wall": wall, "peak": told["VmHWM:"] / 1024, "cpu": told["Spent:"]}
-
-
-@pytest.mark.parametrize("pages", LRU_HITS)
-def test_hits_at_one_capacity(
-    benchmark: Any, record: Record, conversation: Path, tmp_path: Path, pages: int | str
-) -> None:
-    options = ("--mode", "hits", "--page-size", "512", "--device-pages", str(pages))
-    result = benchmark.pedantic(
-        run, (tmp_path, conversation, *options, "--check", "off"), rounds=1, iterations=1
-    )
-    hits = result["steady"]["hit_tokens"]["device"]
-    assert hits == LRU_HITS[pages]
-    record(f"hits mode, {pages} pages of 512: steady hit tokens", f"{hits:,}", "equal")
-    record(f"hits mode, {pages} pages: process wall time", f"{result['wall']:.1f} s", "<= 3 s")
-
-
-def test_hits_on_two_tiers(
-    benchmark: Any, record: Record, conversation: Path, tmp_path: Path
-) -> None:
-    device, host = TWO_TIERS
-    options = ("--mode", "hits", "--page-size", "512", "--check", "off")
-    sizes = ("--device-pages", str(device), "--host-pages", str(host))
-    result = benchmark.pedantic(
-        run, (tmp_path, conversation, *options, *sizes), rounds=1, iterations=1
-    )
-    hits = result["steady"]["hit_tokens"]
-    assert (hits["device"], hits["host"]) == (4_362_064, 17_139_428)
-    found = f"{hits['device']:,} + {hits['host']:,}"
-    record("hits mode, two tiers: steady device + host", found, "4,362,064 + 17,139,428")
-    record("hits mode, two tiers: process wall time", f"{result['wall']:.1f} s", "-")
 
 
 @pytest.mark.parametrize(("check", "limit_s"), [("off", 15), ("every", 60)])
@@ -146,47 +112,3 @@ def test_compiled_and_pure(
     ratios = benchmark.pedantic(pairs, rounds=1, iterations=1)
     shown = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
     record(f"timed, --check {check}, compiled / pure, CPU time, 3 pairs", shown, "<= 0.6")
-
-
-def test_same_command_twice(benchmark: Any, record: Record, tmp_path: Path) -> None:
-    digests = benchmark.pedantic(
-        lambda: {run(tmp_path, None, hash_seed=seed)["digest"] for seed in (1, 2)},
-        rounds=1,
-        iterations=1,
-    )
-    assert len(digests) == 1
-    record("built-in workload twice, other PYTHONHASHSEED", digests.pop(), "the same digest")
-
-
-def test_half_the_host_bandwidth(
-    benchmark: Any, record: Record, conversation: Path, tmp_path: Path
-) -> None:
-    """One request at a time, so that time changes nothing but time."""
-    options = (*TIMED, "--max-running", "1", "--limit", "1000", "--check", "off")
-
-    def both() -> list[dict[str, Any]]:
-        return [
-            run(tmp_path, conversation, *options, "--host-bandwidth", scale)
-            for scale in ("1x", "0.5x")
-        ]
-
-    whole, half = benchmark.pedantic(both, rounds=1, iterations=1)
-    assert whole["whole"] == half["whole"]
-    for name, result in (("1x", whole), ("0.5x", half)):
-        hits, ttft = result["whole"]["hit_tokens"], result["latency_s"]["ttft"]
-        found = f"{hits['device']:,} + {hits['host']:,}, {ttft['mean']:.3f} s"
-        record(f"host link {name}: device + host hit tokens, mean TTFT", found, "hits equal")
-
-
-def test_multiturn_rates(benchmark: Any, record: Record) -> None:
-    """Rates of the multi-turn workload, per round, 10 clients each."""
-    account, _, _ = benchmark.pedantic(
-        replay_hits, (multiturn(), 200, 1_000), rounds=1, iterations=1
-    )
-    for turn in range(12):
-        hit, total = account.hit_tokens(range(turn * 10, turn * 10 + 10))
-        target = max(0, 8 * turn - 1) / (8 * turn + 4)
-        record(
-            f"multi-turn, hit rate of round {turn + 1:>2}", f"{hit / total:.6f}", f"{target:.6f}"
-        )
-    record("multi-turn, hit rate of all", f"{account.whole().hit_rate:.6f}", "0.897569")
