@@ -12,19 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache import models
 from hicache.core.errors import CallerError
-from hicache.devices.base import Direction
 from hicache.memory import host
-from sim.clock import Clock
-from sim.device.link import Link
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
-from tests.sim.clocks import run
 from traces.cli import main
-from traces.commands import calibrate
-from traces.devices.probes.base import Geometry, check_geometry
 
 from .rig import Capsys, Patch, fails, mooncake, write
 
@@ -80,15 +73,6 @@ def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
     printed = capsys.readouterr().out
     assert "copied: tiny, kv with 4 layers of 2 x 16,384 bytes a page" in printed
     assert len(re.findall(r"(?:d2h|h2d): \d+% of the speed of one plain copy", printed)) == 2
-
-
-def test_the_default_pages_fit_whatever_the_model() -> None:
-    for name in ("tiny", "llama-3.1-8b", "deepseek-v3"):
-        model = models.get(name)
-        pages = dict.fromkeys(model.components, calibrate._pages(model, 64))
-        check_geometry(Geometry(model, 64, pages, pages, "page_first_direct", "direct"))
-        assert min(pages.values()) >= 200
-    assert calibrate._pages(models.get("tiny"), 64) == 512
 
 
 def test_host_memory_of_a_calibration_is_bound_to_the_node(
@@ -226,21 +210,3 @@ def test_a_curve_is_exact_at_its_points_and_never_falls(curve: Curve, one: int, 
         assert curve.covers(count)
     low, high = sorted((one, other))
     assert 1 <= curve.ns(low) <= curve.ns(high)
-
-
-@given(curves(), st.integers(1, 10**9))
-def test_a_single_copy_takes_the_time_of_its_curve(curve: Curve, count: int) -> None:
-    clock = Clock()
-    latency = min(ns for _, ns in curve.points) // 2
-    link = Link(clock, 10**9, 2 * 10**9, latency, {"d2h": curve})
-    ended: list[int] = []
-    link.send(Direction.DEVICE_TO_HOST, count, [lambda: ended.append(clock.now_ns)])
-    run(clock, lambda: not ended)
-    assert abs(ended[0] - max(latency, curve.ns(count))) <= 1
-    assert link.bytes_moved(Direction.DEVICE_TO_HOST) == count
-
-
-def test_another_bandwidth_has_no_curve(profile: Path) -> None:
-    found = hardware.get(str(profile))
-    assert hardware.scaled_host_bandwidth(found, 1, 1).curves == found.curves
-    assert not hardware.scaled_host_bandwidth(found, 1, 2).curves

@@ -89,26 +89,6 @@ def test_parts_of_the_change_add_up(compared: Any) -> None:
     assert change("ttft_mean_s") == pytest.approx(parts)
 
 
-def test_several_settings_are_no_cause(compared: Any) -> None:
-    found, _ = compared("a.json", "c.json")
-    counting = [one["name"] for one in found["settings"] if one["counts"]]
-    assert counting == ["host_pages", "load_quota"]
-    assert [one["name"] for one in found["settings"] if not one["counts"]] == ["host_tokens"]
-    told = " ".join(found["conclusions"][0]["sentences"])
-    assert "2 settings differ (host_pages, load_quota)" in told
-    assert "come from" not in told
-
-
-def test_equal_replays_have_not_changed(compared: Any) -> None:
-    found, _ = compared("b.json", "b.json")
-    assert found["settings"] == []
-    assert found["conclusions"][0]["sentences"] == [
-        "Nothing changed: both replays took the same decisions at the same times."
-    ]
-    labels = [one["label"] for one in found["sides"]]
-    assert len(set(labels)) == 2
-
-
 def test_reports_have_reasons(compared: Any) -> None:
     found, printed = compared("b.html", "stored.html")
     assert set(found["lost_by_reason"]) >= {"evicted"}
@@ -131,15 +111,6 @@ def test_requests_that_changed_most(folder: Path, compared: Any) -> None:
     found_moves = [abs(one["ttft_s"][1] - one["ttft_s"][0]) for one in told["most"]]
     assert found_moves == pytest.approx(moved[::-1][: len(found_moves)])
     assert all(one["requests"] for one in told["ended"])
-
-
-def test_more_than_two_are_compared_with_the_first(folder: Path, compared: Any) -> None:
-    found, printed = compared("a.json", "b.json", "c.json")
-    assert [len(values) for values in found["figures"].values()] == [3] * len(found["figures"])
-    assert [one["label"] for one in found["conclusions"]] == [
-        one["label"] for one in found["sides"][1:]
-    ]
-    assert printed.count("In words") == 2
 
 
 def test_sweep_documents(folder: Path, compared: Any) -> None:

@@ -90,19 +90,6 @@ def test_every_configuration_serves_every_request(
             assert garbage <= 0.05 * cached, (name, tier)
 
 
-@pytest.mark.one_in(16)
-@pytest.mark.parametrize("components", COMPONENTS)
-def test_with_enough_room_hybrids_hit_like_full_alone(
-    components: str, turns: str, tmp_path: Path
-) -> None:
-    given = ["--mode", "hits", "--check", "off"]
-    alone = replayed(tmp_path, turns, *given, "--device-pages", "unbounded")
-    options = ["--components", components, "--device-pages", "unbounded"]
-    found = replayed(tmp_path, turns, *given, *options)
-    assert found["whole"] == alone["whole"]
-    assert {row["capped_by"] for row in found["lookups"]} == {"unseen"}
-
-
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
 @pytest.mark.parametrize("states", [14, 16, 20, 32])
@@ -172,19 +159,6 @@ def test_a_hit_reports_the_component_that_limited_it() -> None:
     assert [row[0] for row in found("swa", "mamba")] == ["unseen", "together", "together", "unseen"]
 
 
-def test_evictions_caused_by_another_pool_are_counted_separately(
-    turns: str, tmp_path: Path
-) -> None:
-    """Leaves go whole: full attention's pages leave though their own pool has room."""
-    options = ["--mode", "hits", "--check", "off", *STATES, "12", "--device-tokens", "1M"]
-    found = replayed(tmp_path, turns, *options)
-    full, states = found["components"]["full"], found["components"]["mamba"]
-    assert states["most_in_use"] == states["capacity"]["device"] == 12
-    assert full["most_in_use"] < full["capacity"]["device"] / 10
-    assert full["evicted_along"] == full["evicted"]["device"] > 0
-    assert {row["capped_by"] for row in found["lookups"]} == {"unseen", "full"}
-
-
 @pytest.mark.one_in(16)
 def test_a_used_state_is_worth_more_than_its_path(tmp_path: Path) -> None:
     path = str(tmp_path / "turns.jsonl")
@@ -196,19 +170,6 @@ def test_a_used_state_is_worth_more_than_its_path(tmp_path: Path) -> None:
         for order in ("lru", "lru_path")
     )
     assert better > worse + 0.1
-
-
-@pytest.mark.one_in(16)
-def test_report_of_three_components(turns: str, capsys: Capsys) -> None:
-    sizes = ["--device-tokens", "32K", "--swa-tokens", "4K", "--mamba-states", "24"]
-    arguments = [turns, "--mode", "hits", "--components", "full,swa,mamba", *sizes]
-    capsys.readouterr()
-    assert main(["replay", *arguments, "--host-ratio", "1"]) == 0
-    report = capsys.readouterr().out
-    assert max(map(len, report.splitlines())) <= 80
-    for words in ("Pools (pages; for mamba, states)", "garbage", "What ended each hit", "no state"):
-        assert words in report
-    assert "there is no ground truth" not in " ".join(report.split())
 
 
 def test_hashed_ids_have_no_reference_for_windows_and_states(

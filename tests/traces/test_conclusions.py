@@ -15,7 +15,7 @@ from sim.engine.sequence import RequestResult
 from traces.cli import main, parse
 from traces.formats._jobs import Jobs
 from traces.replaying import modes
-from traces.replaying.builtin import opened, story
+from traces.replaying.builtin import opened
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 from traces.reporting.conclusions import conclusions
@@ -48,31 +48,11 @@ AGAIN = visits([1, 2], [3, 4], [1, 2, 5])
 NEW = [[100 + 2 * n, 101 + 2 * n] for n in range(8)]  # so that little of the trace is lost
 
 
-def test_where_much_was_lost_the_advice_is_a_sweep_and_no_first_step(tmp_path: Path) -> None:
-    text = told(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-ratio", "0")
-    assert "The device served 14.3 % of the prompt tokens; there is no host memory." in text
-    assert "512 tokens (14.3 %) had been seen before and were evicted" in text
-    assert "Try" not in text
-    assert "`hicache sweep --host-bytes 0,256GB,1TB` replays the trace" in text
-    enough = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", "--host-ratio", "0")
-    assert "hicache sweep" not in enough
-
-
 def test_host_memory_is_offered_where_a_few_pages_were_lost(tmp_path: Path) -> None:
     records = visits([1, 2], [3, 4], [1, 2, 5], *NEW)
     text = told(tmp_path, records, *TWO_PAGES, "3", "--host-ratio", "0")
     assert "512 tokens (4.3 %) had been seen before and were evicted" in text
     assert "Try --host-ratio 2, which adds host memory" in text
-
-
-def test_advice_is_in_bytes_where_bytes_were_given(tmp_path: Path) -> None:
-    records = visits([1, 2], [3, 4], [5, 6], [1, 2, 7], *NEW)
-    page = 512 * 131072
-    sizes = [*TWO_PAGES, "3", "--host-bytes"]
-    text = told(tmp_path, records, *sizes, str(3 * page))
-    assert "Try --host-bytes 0.4027GB, twice the host memory." in text
-    again = told(tmp_path, AGAIN, *sizes, str(12 * page))
-    assert "Try --host-bytes 0.4027GB: half the host memory may be enough." in again
 
 
 def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -> None:
@@ -92,51 +72,10 @@ def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -
     assert "compute" not in counted["conclusions"][0]
 
 
-def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
-    records = visits([1, 2], [3, 4], [5, 6], [1, 2, 7], *NEW)
-    text = told(tmp_path, records, *TWO_PAGES, "3", "--host-pages", "3")
-    assert "what it held was not asked for again, or was still on the device" in text
-    assert "had been seen before and were evicted" in text
-    assert "Try --host-ratio 2, twice the host memory." in text
-
-
-def test_pages_for_exchanges_are_not_doubled_by_the_advice(tmp_path: Path) -> None:
-    exclusive = ["--exclusive", "--write-policy", "write_back", "--host-ratio", "2"]
-    prompts = [[2 * n, 2 * n + 1] for n in range(6)]
-    found = replayed(tmp_path, visits(*prompts, [0, 1, 20], *NEW), *TWO_PAGES, "3", *exclusive)
-    assert found["config"]["host_pages"] == 6 + 3  # of which an exchange takes the longest prompt
-    assert found["conclusions"][-1] == "Try --host-ratio 4, twice the host memory."
-
-
-def test_a_host_that_lost_nothing_need_not_be_larger(tmp_path: Path) -> None:
-    """The device evicts, host keeps all of it, and what was missed was still being computed."""
-    alike = [mooncake([7, 8, 9], timestamp=20_001) for _ in range(2)]
-    records = [*visits([1, 2], [3, 4], [5, 6]), mooncake([10], timestamp=20_000), *alike]
-    found = replayed(tmp_path, records, *TWO_PAGES, "8", "--host-pages", "60")
-    assert found["evicted_pages"]["device"] > 0 == found["evicted_pages"]["host"]
-    assert found["whole"]["lost_tokens"] == 1024
-    assert "Try" not in " ".join(found["conclusions"])
-
-
 def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
     text = told(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
     assert "host memory none, because the device never evicted a page" in text
     assert "Try --host-ratio 0: without host memory the hits are the same." in text
-
-
-@pytest.mark.parametrize("mode", ["timed", "hits"])
-def test_where_nothing_repeats_no_tier_is_blamed_or_praised(mode: str, tmp_path: Path) -> None:
-    found = replayed(tmp_path, visits([1], [2, 3], [4]), "--mode", mode)
-    assert found["conclusions"] == [
-        "Nothing in this trace repeats: no request shares a whole page with an earlier one, so no "
-        "cache can hit anything."
-    ]
-
-
-def test_nothing_was_copied(tmp_path: Path) -> None:
-    selective = ["--host-pages", "30", "--write-policy", "write_through_selective"]
-    text = told(tmp_path, visits([1, 2], [3, 4], [5, 6], [1, 2]), *TWO_PAGES, "3", *selective)
-    assert "because nothing was copied to it (write_through_selective)" in text
 
 
 def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -> None:
@@ -155,12 +94,6 @@ def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path) -> None:
     assert "Try" not in text  # nothing was evicted, so no larger pool helps
 
 
-def test_half_a_host_is_never_advised_to_grow_to_mere_copies(tmp_path: Path) -> None:
-    prompts = visits([1, 2], [3, 4], [5, 6], [1, 2, 7], *NEW)
-    text = told(tmp_path, prompts, *TWO_PAGES, "4", "--host-pages", "2")
-    assert "Try --host-ratio 2, 4 times the host memory." in text
-
-
 def queueing(tmp_path: Path, refused: dict[str, int], load: Load, *given: str) -> str:
     """The words about a run in which requests were mostly queueing."""
     path = write(tmp_path / "trace.jsonl", *AGAIN)
@@ -171,14 +104,6 @@ def queueing(tmp_path: Path, refused: dict[str, int], load: Load, *given: str) -
     run = modes.run(trace, paged, settings, None, 0.0)
     found = replace(result_of(trace, settings, run), refused=refused)
     return " ".join(conclusions(options, trace, settings, run, found, load))
-
-
-def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
-    load = Load(0.0, 0.9)
-    text = queueing(tmp_path, {"arriving": 5, "no_pages": 1}, load)
-    assert "90.0 % of the time to first token in the queue; requests were refused once" in text
-    assert "for lack of pages." in text
-    assert "refused" not in queueing(tmp_path, {"arriving": 5}, load)
 
 
 @pytest.mark.one_in(8)
@@ -205,12 +130,6 @@ def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
         f"1 waiting for copies).{advice}" in text
     )
     assert ("copies). Try" in text) is bool(advice)
-
-
-def test_the_report_ends_with_the_same_sentences(tmp_path: Path, capsys: Capsys) -> None:
-    found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3")
-    report = " ".join(capsys.readouterr().out.split())
-    assert report.endswith(" ".join(found["conclusions"]))
 
 
 @pytest.mark.parametrize(("gap_ms", "overloaded"), [(20, True), (2000, False)])
@@ -266,12 +185,6 @@ def test_a_queue_that_is_long_all_the_time_is_overload_although_the_run_is_hardl
     assert long.overloaded
     calm = ((n, 60.0 if n % 5 else 1.0, 1.0) for n in range(1800))  # a fifth hardly wait
     assert not load_of(*results(*calm)).overloaded
-
-
-def test_the_load_does_not_depend_on_when_the_trace_begins() -> None:
-    times = [(n, 0.5 * n, 0.25) for n in range(20)]
-    late = [(3600 + arrival, queue, compute) for arrival, queue, compute in times]
-    assert load_of(*results(*late)) == load_of(*results(*times))
 
 
 @pytest.mark.parametrize(
@@ -346,34 +259,6 @@ def test_a_person_at_a_terminal_reads_each_warning_once(
     printed = capsys.readouterr()
     assert printed.err.count("The requests arrive within") == 1
     assert printed.out.count("The requests arrive within") == (not screen)
-
-
-@pytest.mark.parametrize("command", ["replay", "inspect", "size"])
-def test_a_name_that_is_empty_is_refused_as_such(command: str, capsys: Capsys) -> None:
-    assert main([command, ""]) == 2
-    assert "expected a name, found none" in capsys.readouterr().err
-
-
-STORIES = {
-    "": "128 conversations of 12 turns",
-    "--limit 5": "the beginning of the built-in workload: 5 conversations of 1 turn behind",
-    "--limit 5 --host-ratio 0": "of them, and there is no host memory",
-    "--limit 130 --device-pages unbounded --mode hits": "The device has room for all of them",
-    "--limit 130 --device-pages 232 --host-pages 93": "room for 25% of them, and host memory "
-    "for 10%",
-}
-
-
-@pytest.mark.parametrize("options", STORIES, ids=str)
-def test_the_story_of_the_built_in_workload_follows_its_options(options: str) -> None:
-    _, record = parse(["replay", *options.split()])
-    assert isinstance(record, ReplayOptions)
-    resolved, trace = opened(record)
-    settings, paged = resolve(resolved, trace)
-    text = story(trace, paged, settings.core)
-    assert STORIES[options] in text
-    assert "checked" not in text
-    assert ("history" in text) is ("--limit 5" not in options)
 
 
 def test_the_built_in_workload_tells_its_story(capsys: Capsys) -> None:

@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from hicache.core.config import Config
-from tests.bench import copied_trace
-from tests.conversation import conversation
 from traces.curves import distances, replay, runs
 from traces.curves.distances import exclusive, inclusive, lru_curve
 from traces.curves.optimum import Optimum
 from traces.curves.splits import split
-from traces.formats._open import open_trace, parse
+from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
 from traces.generators import base
 from traces.replaying.account import Account, ceiling_of
@@ -27,7 +24,7 @@ from traces.replaying.hits import HitsReplay
 from traces.terminal.rows import add_rows, rows
 
 from . import plain_policies
-from .reference import random_traces, simulate_lru
+from .reference import random_traces
 from .rig import HEADER, Patch, mooncake, native, read, replay_hits
 
 Records = list[dict[str, Any]]
@@ -77,21 +74,6 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
     assert not curve.working_set or curve.hit_tokens(curve.working_set - 1) < curve.unbounded
 
 
-@pytest.mark.one_in(4)
-def test_copies_of_a_trace_hit_as_much_as_each_copy_alone() -> None:
-    """Over several batches and blocks of requests; the last copy is cut short."""
-    path, capacities = str(conversation()), np.array([1, 1_409, 5_637, 22_550, 1 << 20])
-
-    def hits(trace: Trace) -> NDArray[np.int64]:
-        curve = lru_curve(trace.paged(512))
-        return np.append(curve.tokens_at(capacities), Optimum(curve).at(1_409).tokens)
-
-    one, rest = open_trace(path), open_trace(path, limit=5_000)
-    lines = copied_trace.lines(conversation(), 2 * len(one.jobs) + len(rest.jobs))
-    copies = parse(Lines("copies", (line.encode() for line in lines)))
-    assert hits(copies).tolist() == (2 * hits(one) + hits(rest)).tolist()
-
-
 @pytest.mark.one_in(8)
 @FEW
 @given(random_traces())
@@ -100,18 +82,6 @@ def test_the_curve_is_straight_between_its_bends(records: Records) -> None:
     bends = [0, *curve.bends().tolist(), curve.unique + 1]
     tokens = curve.tokens_at(np.arange(curve.unique + 2))
     assert np.interp(np.arange(curve.unique + 2), bends, tokens[bends]).tolist() == tokens.tolist()
-
-
-@pytest.mark.one_in(8)
-@settings(max_examples=15, deadline=None)
-@given(random_traces(), st.sampled_from([256, 512]))
-def test_lru_equals_a_cache_of_leaves_that_holds_every_request(
-    records: Records, page_size: int
-) -> None:
-    paged = read(*records).paged(page_size)
-    curve = lru_curve(paged)
-    for capacity in range(curve.largest, curve.unique + 2):
-        assert curve.hit_tokens(capacity) == sum(simulate_lru(paged, capacity))
 
 
 @pytest.mark.one_in(16)
@@ -232,21 +202,6 @@ def test_no_policy_exceeds_the_optimum_and_none_the_bound(records: Records, page
             assert sum(hits[first:]) <= best.pages
             assert tokens_of(paged, hits, first) <= best.bound
     assert optimum.at(curve.working_set).tokens == curve.unbounded
-
-
-@pytest.mark.one_in(8)
-@FEW
-@given(random_traces(), st.sampled_from([128, 512]))
-def test_depths_add_up_to_the_whole(records: Records, page_size: int) -> None:
-    trace = read(*records)
-    curve = lru_curve(trace.paged(page_size), len(records) // 3)
-    groups = split(trace, curve, "depth")
-    capacities = np.arange(curve.unique + 2)
-    parts = sum(group.curve.tokens_at(capacities) for group in groups)
-    assert np.array_equal(parts, curve.tokens_at(capacities))
-    assert sum(group.curve.unbounded for group in groups) == curve.unbounded
-    prompts = trace.jobs.input_lengths[curve.first :]
-    assert sum(group.input_tokens for group in groups) == prompts.sum()
 
 
 def conversations() -> Trace:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from traces.cli import main
-from traces.deciding.answer import ALONE, in_words, sentences
+from traces.deciding.answer import sentences
 from traces.html.reading import read_report
 from traces.sizing import decision as decision_module
 from traces.sizing import plan, sampling
@@ -40,18 +40,6 @@ def test_the_answer_and_every_reason_are_those_of_trying_everything(
     fewer = {"tp": (1, 2), "replicas": (1, 3), "hosts": (0, 16 * purchases.GB)}
     found, serving = purchases.tried(seed, tmp_path, **fewer)
     _check(found, serving)
-
-
-@pytest.mark.one_in(64)
-def test_stages_are_counted_in_costs_and_in_what_rules_out(tmp_path: Path) -> None:
-    fewer = {"tp": (1,), "pp": (1, 3), "replicas": (1, 2), "hosts": (0,), "hardware": ("h100",)}
-    found, serving = purchases.tried(0, tmp_path, **fewer)
-    _check(found, serving)
-    assert {row.candidate.pp for row in found.rows} == {1, 3}
-    for row in found.rows:
-        one = row.candidate
-        each = found.prices.per_hour[one.hardware]
-        assert row.cost == pytest.approx(one.tp * one.pp * one.replicas * each)
 
 
 def _check(found: Decision, serving: list[bool]) -> None:
@@ -336,130 +324,6 @@ def test_the_first_sentence_is_the_one_to_forward() -> None:
     )
 
 
-def test_a_reader_finds_answer_load_cost_confidence_and_what_next() -> None:
-    found = decision()
-    found["confidence"]["flips"] = [
-        {"what": "load", "holds": 1.2, "at": 1.25, "to": found["runner_up"]}
-    ]
-    told = in_words(found)
-    assert told["answer"] == [
-        "Buy 2 x h100 for 6.40 USD an hour",
-        "2 x h100: 2 GPUs of the kind h100, 2 copies of the model (replicas), each 1 GPU, no host "
-        "memory.",
-        "93.4 % of the requests keep TTFT 2 s and TPOT 50 ms; 90 % must.",
-        "Today's 1 x h100 does not serve it: 121 of the first 130 requests missed the limits.",
-    ]
-    assert told["load"] == [
-        "3.34 requests a second: 12,031 requests in 60 minutes.",
-        "A prompt has 12,035 tokens and an answer 332, on average.",
-    ]
-    assert told["cost"][0] == "2 x h100: 6.40 USD an hour (4,672 a month of 730 hours)."
-    assert told["cost"][-1] == "Prices are from a list."
-    assert told["sure"][0] == "Decided"
-    assert "a pass, one step of the model, errs by 7 % (the error to expect)" in told["sure"][-1]
-    assert told["next"][-1] == (
-        "Search again before the load is 1.2 times this one, 4.01 requests a second."
-    )
-
-
-def test_an_answer_that_needs_more_within_its_error_is_undecided_too() -> None:
-    """Also where nothing stronger was found."""
-    found = decision()
-    found["confidence"]["flips"] = [{"what": "passes", "holds": 1.03, "at": 1.06, "to": None}]
-    assert sentences(found)[0].startswith(
-        "Undecided between 2 x h100 (6.40 USD an hour) and something stronger. 93.4 % of the "
-    )
-    told = in_words(found)
-    assert told["answer"][0] == "Undecided: 2 x h100 or something stronger"
-    assert told["next"] == [
-        "Measured times would decide: hicache calibrate on h100, then --hardware FILE.",
-        "If it cannot wait, 2 x h200 has more room, for 7.98 USD an hour: 95.1 % keep the limits "
-        "as modelled. It was not replayed with longer passes.",
-    ]
-    found["candidates"] = [
-        one | {"attained_rate": 0.934 if one["served"] else None} for one in found["candidates"]
-    ]
-    assert len(in_words(found)["next"]) == 1, "nothing that serves has more room"
-    found["confidence"]["flips"][0]["at"] = 1.08
-    assert sentences(found)[0].startswith("Buy 2 x h100")
-    shared = {"what": "sharing none", "served": False, "attained_rate": None}
-    found["confidence"]["tried"] = [shared, shared | {"what": "sharing most"}]
-    told = in_words(found)
-    assert told["sure"][0] == "Decided only if prompts share what was assumed"
-    assert told["next"][0].startswith("First find out what prompts share")
-
-
-def test_draws_that_agree_have_no_range() -> None:
-    found = decision()
-    drawn = {"what": "draw", "label": "2 x h100", "served": True, "attained_rate": 0.934}
-    found["confidence"]["tried"] = [drawn, drawn]
-    assert "With 3 draws of the arrivals 93.4 % of the requests keep the limits." in sentences(
-        found
-    )
-    found["confidence"]["tried"] = [drawn, drawn | {"attained_rate": 0.94}]
-    assert "93.4 % (93.4 % to 94.0 %)" in " ".join(sentences(found))
-
-
-def test_what_next_depends_on_the_answer() -> None:
-    found = decision()
-    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "passes"}]
-    told = in_words(found)
-    assert told["answer"][0] == "Undecided: 2 x h100 or 2 x h200"
-    assert told["sure"][0] == "Undecided"
-    assert told["next"][0].startswith("Measured times would decide: hicache calibrate on h100")
-    assert told["next"][1] == "If it cannot wait, 2 x h200 is the safer choice."
-    nothing = decision(answer=None, runner_up=None, today=None)
-    nothing["candidates"] = [found["answer"] | {"attained_rate": 0.6, "served": False}]
-    told = in_words(nothing)
-    assert told["answer"][0] == "Nothing that was tried meets the limits"
-    assert "with 2 x h100, the best of what was tried, 60.0 % do" in told["answer"][1]
-    assert "more GPUs than the 2 that were offered (--most-gpus)" in told["next"][0]
-    nothing["candidates"][0] |= {"why": f"10 % of the prompts keep the limit of TTFT {ALONE}"}
-    assert "more replicas or memory cannot help" in in_words(nothing)["next"][0]
-    told = in_words(nothing, complete=False)
-    assert told["answer"][0] == "No answer yet"
-    assert "--points" in told["next"][0]
-
-
-def test_an_answer_that_flips_within_its_own_error_is_undecided() -> None:
-    found = decision()
-    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "passes"}]
-    assert sentences(found)[0] == (
-        "Undecided between 2 x h100 (6.40 USD an hour) and 2 x h200 (7.98 USD an hour). 93.4 % of "
-        "the requests keep TTFT 2 s and TPOT 50 ms at the load that was played, 3.34 requests a "
-        "second with the first as modelled; passes that take 7 % longer, which is the error to "
-        "expect, need the second. Measured times would decide: hicache calibrate on h100, then "
-        "--hardware FILE."
-    )
-
-
-def test_an_answer_that_depends_on_the_error_of_the_sample_says_so() -> None:
-    part = {"part": 0.04, "requests": 40_120}
-    errors = {"hit_rate_error_mean": 0.004, "hit_rate_error_most": 0.011, "attained_error": 0.012}
-    found = decision(sample=part | errors)
-    assert (
-        "Replayed were 40,120 requests of the trace (4.0 %), whole sessions, as a shorter trace of "
-        "the same traffic. On the exact curve of the whole trace such a part errs by 0.4 points of "
-        "hit rate on average and 1.1 at most, at the memory of the candidates. Another part, or "
-        "the whole, would have up to 1.2 points more or fewer requests that keep the limits with "
-        "this machine, 19 times of 20."
-    ) in sentences(found)
-    assert "3.34 requests a second, in replays of 4.0 % of the trace." in sentences(found)[0]
-    found["confidence"]["sample_error"] = 0.02
-    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "passes"}]
-    assert (
-        "passes that take 9 % longer, which is the error to expect and 2 % for the sample, need "
-        "the second"
-    ) in sentences(found)[0]
-    found["confidence"]["sample_error"] = 0.0
-    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "sample"}]
-    assert sentences(found)[0].endswith(
-        "; another part of the trace may change the answer. A larger --sample would decide."
-    )
-    lengths_only = part | dict.fromkeys(errors)
-    assert not any("hit rate" in one for one in sentences(decision(sample=lengths_only)))
-
-
 def test_nothing_that_meets_the_limits_is_an_answer() -> None:
     found = decision(answer=None, runner_up=None, today=None)
     found["candidates"] = [found["candidates"][0] | {"attained_rate": 0.6, "served": False}]
@@ -485,22 +349,6 @@ def test_a_search_that_did_not_end_says_what_it_has_seen() -> None:
     assert told[1] == "The run did not end: it is not known how sure this is."
 
 
-def test_of_machines_that_no_replay_was_needed_for_one_has_a_reason_of_its_own() -> None:
-    found = decision(answer=None, runner_up=None, today=None)
-    row = found["candidates"][0] | {"attained_rate": None, "served": None}
-    found["demand"]["requests_per_s"] = 1.004
-    found["candidates"] = [
-        row | {"why": "0.0% of the prompts keep the limit of TTFT alone on it"},
-        row | {"why": "hits what 2 x h100 hits", "label": "2 x h100 with 8 GB of host memory"},
-    ]
-    assert sentences(found)[0] == (
-        "Nothing that was tried meets the limits at the load that was played, 1 request a second: "
-        "90 % of the requests should keep TTFT 2 s and TPOT 50 ms. Even 2 x h100 does not: 0.0% of "
-        "the prompts keep the limit of TTFT alone on it. Ask for a longer limit of TTFT, or offer "
-        "faster accelerators (--hardware)."
-    )
-
-
 def test_what_has_no_price_is_named() -> None:
     found = decision()
     assert sentences(found)[-1] == "Prices USD an hour, from a list: h100 3.2, h200 3.99."
@@ -508,18 +356,6 @@ def test_what_has_no_price_is_named() -> None:
     assert sentences(found)[-1].endswith(
         "What has no price counts as free: host memory (host=AMOUNT/GB/h)."
     )
-
-
-def test_flips_are_told_with_what_holds() -> None:
-    found = decision()
-    found["confidence"]["flips"] = [
-        {"what": "passes", "holds": 1.12, "at": 1.18, "to": found["runner_up"]},
-        {"what": "load", "holds": 3.0, "at": None, "to": None},
-    ]
-    assert (
-        "What changes the answer: it flips, for example to 2 x h200, if passes take 18 % longer "
-        "than modelled, not if 12 %; it holds with 3 times the load, and more was not tried."
-    ) in sentences(found)
 
 
 @pytest.mark.one_in(8)
@@ -660,12 +496,3 @@ def test_few_trials_are_needed() -> None:
         _, _, trials, offers = searched(seed, 2.0)
         part.append(trials / offers)
     assert sum(part) / len(part) < 0.2
-
-
-def test_equal_offers_are_tried_once() -> None:
-    search = Search(3, lambda one, other: True, lambda one: 1.0, 1.0)
-    assert search.next(3) == [0]
-    search.tried(0, False)
-    assert search.next() == []
-    assert search.ruled_out == {1: 0, 2: 0}
-    assert search.answer is None

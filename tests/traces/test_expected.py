@@ -14,7 +14,7 @@ from hicache.core.errors import CallerError
 from traces.cli import main
 from traces.expected import table
 from traces.expected.table import Asked, Expected, Judged, expected_error
-from traces.expected.words import document, sentence, together
+from traces.expected.words import document, sentence
 
 RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 
@@ -58,11 +58,6 @@ def test_nine_tenths_are_of_all_ranks_and_weights_of_a_load() -> None:
     assert table.Error(3, 0.1, 0.5) in {one.errors["tpot"] for one in few}
 
 
-def test_loads_are_classes_of_requests_at_once() -> None:
-    classes = [table.load(one) for one in (0.2, 1.0, 1.4, 2, 8, 9, 64, 65, 3000)]
-    assert classes == [*["1"] * 3, *["2 to 8"] * 2, *["9 to 64"] * 2, *["65 or more"] * 2]
-
-
 @pytest.mark.parametrize(
     ("name", "weights", "expected"),
     [
@@ -80,31 +75,11 @@ def test_the_precision_is_that_of_most_weights(name: str, weights: str, expected
     assert table.precision(model.weight_dtype) == expected
 
 
-def test_ranks_count_before_precision_and_precision_before_load_and_model() -> None:
-    far = {
-        "ranks": several(5, 0.1, ranks=8),
-        "precision": several(5, 0.2, precision="bf16"),
-        "load": several(5, 0.3, at_once=300.0),
-        "model": several(5, 0.4, model="qwen3-32b", at_once=2.0, metric="tpot"),
-    }
-    everything = [one for each in far.values() for one in each]
-    assert asked(everything).nearest[0].error.median == 0.3
-    for gone, left in (("load", 0.4), ("model", 0.2), ("precision", 0.1)):
-        everything = [one for one in everything if one not in far[gone]]
-        assert asked(everything).nearest[0].error.median == left
-
-
 def test_equal_runs_come_first_and_small_groups_last() -> None:
     found = [*several(2, 0.9), *several(3, 0.2, at_once=100.0)]
     assert asked(found).nearest[0].error.median == 0.2
     assert asked([*found, judged(0.9)]).nearest[0].error.median == 0.9
     assert asked(several(2, 0.9, ranks=1)).nearest[0].differs == ("ranks",)
-
-
-def test_the_model_decides_between_equally_near_loads() -> None:
-    found = [*several(3, 0.1, at_once=4.0, model="qwen3-32b"), *several(3, 0.2, at_once=100.0)]
-    assert asked(found).nearest[0].error.median == 0.2
-    assert asked(found, model="qwen3-32b").nearest[0].error.median == 0.1
 
 
 def test_each_metric_has_its_own_nearest_runs() -> None:
@@ -144,24 +119,6 @@ def test_what_was_never_judged_is_not_validated(
     assert "\n" not in sentence(expected)
 
 
-def test_a_document_says_which_runs_it_is_from() -> None:
-    found = document(asked(several(3, -0.1, metric="ttft"), ranks=2))
-    assert found["validated"]
-    assert found["ttft"] | {"models": None} == {
-        "runs": 3,
-        "median": 0.1,
-        "nine_tenths": 0.1,
-        "hardware": "h100",
-        "ranks": 4,
-        "precision": "fp8",
-        "load": "9 to 64",
-        "engine": "vllm",
-        "models": None,
-        "differs": ["ranks"],
-    }
-    assert found["tpot"]["median"] is None
-
-
 def test_runs_of_the_same_engine_count_where_there_are_enough() -> None:
     mine = several(3, 0.1, at_once=300.0)
     others = several(9, 0.5, engine="sglang")
@@ -180,13 +137,6 @@ def test_runs_of_the_same_engine_count_where_there_are_enough() -> None:
     assert found == {"vllm": 0.1, "sglang": 0.5, "trtllm": 0.5}
 
 
-def test_near_saturation_the_sentence_says_that_times_err_by_more() -> None:
-    calm = sentence(asked(several(3, 0.1), queueing=0.5))
-    near = sentence(asked(several(3, 0.1), queueing=0.67))
-    assert near.startswith(calm)
-    assert "67 % of their time to first token: so near saturation TTFT errs by more" in near
-
-
 def test_runs_that_are_as_near_to_saturation_count_first() -> None:
     """Before the same engine, and the same number of ranks."""
     calm = several(3, 0.1, queueing=0.5)
@@ -201,17 +151,6 @@ def test_runs_that_are_as_near_to_saturation_count_first() -> None:
     few = asked([*calm[:2], *waiting], queueing=0.3)
     assert few.nearest[0].differs == ("engine", "saturation", "ranks")
     assert "this run has short queues and 4 GPUs)" in sentence(few)
-
-
-def test_several_runs_together_have_a_range() -> None:
-    rows = [*several(3, 0.1), *several(3, 0.2, ranks=8)]
-    one, other = (document(asked(rows, ranks=ranks)) for ranks in (4, 8))
-    assert together([one, None, one]) == [one["sentence"]]
-    bad = document(asked(rows, hardware="l4"))
-    first, second = together([one, other, bad])
-    assert first.startswith("Expected error of these times, in the median: TPOT 10 % to 20 %;")
-    assert second == bad["sentence"]
-    assert together([None]) == []
 
 
 def test_the_shipped_table_can_be_read() -> None:

@@ -178,26 +178,6 @@ def test_requests_that_are_too_large_are_left_out_and_counted(
     assert json.loads(again.read_text())["whole"] == found["whole"]
 
 
-@pytest.mark.one_in(16)
-def test_a_small_request_behind_one_that_is_left_out_is_counted_with_it(tmp_path: Path) -> None:
-    trace = write(
-        tmp_path / "trace.jsonl",
-        HEADER,
-        native(("a", 900), output=("b", 9)),
-        native(("c", 70), output=("d", 9), after=0),
-        native(("e", 50), output=("f", 9), after=1),
-        native(("g", 30), output=("h", 9)),
-    )
-    out = tmp_path / "out.json"
-    options = ["--device-tokens", "512", "--skip-too-large", "--json", str(out)]
-    assert main(["replay", str(trace), *options]) == 0
-    found = json.loads(out.read_text())
-    assert found["conclusions"][0].startswith("3 of 4 requests with 97.1 %")
-    assert found["skipped"] == {"requests": 3, "input_tokens": 1020}
-    assert found["whole"]["requests"] == 1
-    assert found["whole"]["input_tokens"] == 30
-
-
 def test_nothing_is_skipped_where_everything_fits(tmp_path: Path) -> None:
     path, outs = known_blocks(tmp_path / "trace.jsonl"), (tmp_path / "a.json", tmp_path / "b.json")
     for out, more in zip(outs, ([], ["--skip-too-large"]), strict=True):
@@ -236,21 +216,6 @@ def test_the_hint_names_only_what_the_hardware_holds(
     for way in told.partition("; give ")[2].removesuffix(", or --skip-too-large\n").split(", or "):
         assert main(hint_of(f"; give {way}", given)) == 0, way
         assert " holds only" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("tokens", "hint"),
-    [
-        (6_000_000, "weights; give --kv-dtype fp8 and --tp 8, or --skip-too-large"),
-        (16_000_000, "weights; give --skip-too-large"),
-    ],
-)
-def test_two_changes_are_named_where_no_single_one_is_enough(
-    tokens: int, hint: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    path = write(tmp_path / "trace.jsonl", HEADER, native(("a", tokens), output=("b", 40)))
-    assert main(["replay", str(path)]) == 2
-    assert hint in capsys.readouterr().err
 
 
 @pytest.mark.one_in(32)

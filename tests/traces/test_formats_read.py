@@ -146,21 +146,6 @@ def test_sub_agents_begin_at_their_marker_and_are_followed(offset: float) -> Non
     assert len(starts) == len(trace.jobs)
 
 
-def test_ids_of_sessions_are_their_own(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.json").write_text(weka(request(0, 130), request(9, 200, out=0)))
-    (tmp_path / "README.md").write_text("not a trace")
-    trace = open_trace(str(tmp_path))
-    chains = [trace.paged(64).chain(job).tolist() for job in trace.jobs]
-    assert chains == [[0, 1], [3, 4], [0, 1, 2], [3, 4, 5]]
-    assert [job.session for job in trace.jobs] == [0, 1, 0, 1]
-    assert trace.notes[0].startswith("2 requests without output tokens")
-    for name in "ab":
-        (tmp_path / f"{name}.json").write_text(weka(request(0, 130), hash_id_scope="global"))
-    chains = [open_trace(str(tmp_path)).paged(64).chain(job).tolist() for job in trace.jobs[:2]]
-    assert chains == [[0, 1], [0, 1]]
-
-
 def test_dynamo_requests_are_put_in_order(tmp_path: Path) -> None:
     lines = sample("dynamo").splitlines()
     tool = {
@@ -315,19 +300,6 @@ def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None
         assert len(told) < 300
 
 
-def test_times_of_agents_within_agents_have_a_bound() -> None:
-    """Each is relative to the one around it, so their sum could exceed 64 bits."""
-    turn = {"type": "n", "in": 10, "out": 1, "hash_ids": []}
-    last = 1 << 32
-    inner: list[dict[str, Any]] = []
-    for _ in range(4):
-        begun = [{"t": last, "type": "subagent", "requests": inner}] if inner else []
-        inner = [{"t": 0, **turn}, {"t": last, **turn}, *begun]
-    whole = {"id": "a", "block_size": 64, "hash_id_scope": "local", "requests": inner}
-    with pytest.raises(CallerError, match=r"expected t: at most \d+ seconds from the start"):
-        text(json.dumps(whole))
-
-
 @pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", registry.names(FORMATS))
 def test_a_file_that_was_cut_ends_in_one_line_or_reads(name: str, tokenizer: str) -> None:
@@ -366,13 +338,6 @@ def test_a_doubtful_format_is_not_guessed(monkeypatch: Patch) -> None:
     )
     with pytest.raises(CallerError, match="can be azure or burstgpt; say which with --format"):
         text(header + "\n")
-
-
-def test_the_list_of_formats_has_each(capsys: Capsys) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["convert", "--formats"])
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in told if line[:1].isalpha()][2:] == registry.names(FORMATS)
 
 
 def test_folders_without_traces_are_named(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -25,10 +24,10 @@ from traces.commands import fuzz as fuzz_command
 from traces.executors import local
 from traces.executors.base import JobOptions
 from traces.fuzzing.report import WORST, Tally
-from traces.fuzzing.work import FoundFailure, Result, Work, hash_seed
+from traces.fuzzing.work import FoundFailure, Result, Work
 from traces.terminal.processes import WorkerLost
 
-from .rig import BUG, Capsys, Patch, Ray, python
+from .rig import BUG, Capsys, Patch, Ray
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -73,38 +72,6 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
     one = counted("--seed", "7")
     assert counted("--seed", "7", "--jobs", "2") == one
     assert counted("--seed", "70") != one
-
-
-@pytest.mark.one_in(16)
-def test_fixed_options_hold_for_every_sequence(monkeypatch: Patch) -> None:
-    work = Work(25, ("full", "swa"), "write_back")
-    for seed in range(8):
-        config = work.swarm(seed).config
-        assert (config.components, config.write_policy) == (("full", "swa"), "write_back")
-    assert {Work(25).swarm(seed).config.components for seed in range(20)} > {("full", "swa")}
-    fixed = ("--components", "full,swa", "--write-policy", "write-back")
-    assert fuzz("--sequences", "2", "--seed", "7", *fixed) == 0
-    assert {Work(25, ranks=3).swarm(seed).ranks for seed in range(8)} == {3}
-    assert {Work(25).swarm(seed).ranks for seed in range(60)} >= {1, 2}
-    assert "--ranks 3" in Work(25, ranks=3).command(0)
-
-
-@pytest.mark.one_in(16)
-def test_several_ranks_replay(capsys: Capsys) -> None:
-    assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2") == 0
-    tape = Work(25, ranks=2).drawn(1)
-    path = Path("two.jsonl")
-    tapes.write(path, tape)
-    with planted("idle-rank-skips-the-collective"):
-        assert fuzz("--replay", str(path)) == 15
-    assert "COLL-SEQ: " in capsys.readouterr().out
-    assert fuzz("--replay", str(path)) == 0
-
-
-def test_the_budget_of_seconds_ends_a_run(monkeypatch: Patch) -> None:
-    ticks = iter(range(100))
-    monkeypatch.setattr(fuzz_command, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    assert report("--seconds", "4")["sequences"] == 3
 
 
 def test_the_seed_comes_from_the_commit_and_is_0_outside_git(monkeypatch: Patch) -> None:
@@ -237,13 +204,6 @@ def test_every_failure_ends_with_its_replay_command() -> None:
 # -- executors
 
 
-@pytest.mark.one_in(16)
-def test_a_run_on_several_processes_ends_without_noise() -> None:
-    words = "fuzz --operations 5 --sequences 4 --seed 7 --jobs 2"
-    done = python("-m", "hicache", *words.split(), env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
@@ -284,27 +244,6 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
         again = play.replay(tapes.read(Path(failure["tape"])), operations.load()).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
-
-
-def hash_seed_of_worker(seed: int) -> Result:
-    """Takes the place of a sequence; says in which process it ran."""
-    return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
-
-
-@pytest.mark.one_in(32)
-@pytest.mark.parametrize("given", ["", "77"])
-def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", given or "random")
-    manner = JobOptions(str, hash_seed=int(hash_seed() or 5))
-    results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
-    found = list(results)
-    results.close()
-    assert sorted(one.busy_ns for one in found) == list(range(5, 45))
-    seeds = {one.seed: one.operations for one in found}
-    first = int(given or 5)
-    assert set(seeds.values()) <= {first, first + 1}
-    assert len(set(seeds.values())) == len(seeds)
-    assert os.environ["PYTHONHASHSEED"] == (given or "random")
 
 
 def endless(seed: int) -> Result:

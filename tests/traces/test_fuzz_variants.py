@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,19 +13,16 @@ import numpy as np
 import pytest
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import CopyJob, Direction, Stream
-from hicache.devices.cpu import CpuDevice
 from hicache.memory.arena import Arena
-from invariants.fuzz import play, variants
+from invariants.fuzz import play
 from invariants.fuzz.content import Content
 from invariants.fuzz.device import real
-from invariants.fuzz.executors import on_device, settings_of
+from invariants.fuzz.executors import on_device
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from tests.planted import planted
 from traces.cli import main
 
 from .rig import Capsys, Patch
@@ -68,38 +64,6 @@ def test_sequences_run_on_the_cpu_device_and_compare_bytes() -> None:
     assert outcome.hand.rig.device.compared > 50  # type: ignore[attr-defined]
 
 
-@pytest.mark.one_in(16)
-def test_a_device_with_real_bytes_changes_no_decision() -> None:
-    simulated, cpu = (play.replay(drawn(3, name), OPS) for name in ("device", "cpu"))
-    assert simulated.tape.entries == cpu.tape.entries
-    assert simulated.hand.counts == cpu.hand.counts
-    assert simulated.hand.now == cpu.hand.now
-
-
-@pytest.mark.one_in(16)
-def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(monkeypatch: Patch) -> None:
-    """Bytes on the simulated link are those of its copies that did not fail."""
-    made: Counter[Direction] = Counter()
-    copy = CpuDevice.copy
-
-    def noted(self: CpuDevice, stream: Stream, job: CopyJob) -> None:
-        made[job.direction] += len(job.source) * (job.layers[1] - job.layers[0])
-        copy(self, stream, job)
-
-    monkeypatch.setattr(CpuDevice, "copy", noted)
-    tape = drawn(11, "cpu")  # with enough transfers
-    settings = settings_of(tape.executor)
-    assert settings is not None
-    failed = variants.failed_transfers(play.replay(tape, OPS), OPS)
-    for _ in range(8):
-        made.clear()
-        outcome = next(failed)
-        assert outcome.failure is None
-        [link] = outcome.hand.rig.device._links  # type: ignore[attr-defined]
-        sent = {way: link.bytes_moved(way) for way in Direction}
-        assert {way: made[way] * settings.page_ns for way in Direction} == sent
-
-
 def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:
     """The copy of the last page goes to the page of the first."""
 
@@ -134,30 +98,6 @@ def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
         assert "12 BYTES on cpu" in capsys.readouterr().out
         assert main(["fuzz", "--device", "cpu", "--replay", str(WITHOUT_STORAGE)]) in (0, 12)
     assert main(["fuzz", "--replay", tape]) == 0
-
-
-@pytest.mark.one_in(16)
-def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: Patch) -> None:
-    """The copies are right; another page is written by each of them."""
-    copy = Arena.copy
-
-    def wide(self: Arena, component: str, source: Any, target: Any, layers: Any) -> None:
-        copy(self, component, source, target, layers)
-        for pool in self.pools(Tier.HOST, component):
-            pool.view[:, -1] = 0
-
-    monkeypatch.setattr(Arena, "copy", wide)
-    failure = play.replay(drawn(3, "cpu"), OPS).failure
-    assert failure is not None
-    assert (failure.code, failure.kind) == (12, "BYTES on cpu")
-
-
-@pytest.mark.one_in(32)
-def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(capsys: Capsys) -> None:
-    for tape in (drawn(2, "replies"), drawn(2, "device")):
-        tapes.write(Path("t.jsonl"), replace(tape, pairs=False, ranks=1))
-        assert main(["fuzz", "--device", "cpu", "--replay", "t.jsonl"]) == 0
-        assert "events on the cpu device: no failure" in capsys.readouterr().out
 
 
 @pytest.mark.one_in(32)
@@ -249,35 +189,9 @@ def test_an_answer_that_only_a_twin_gives_is_found_shrunk_and_replayed(
     assert main(["fuzz", "--replay", tape]) == 0
 
 
-@pytest.mark.one_in(32)
-def test_a_failure_of_a_twin_is_saved_as_the_tape_of_the_twin(monkeypatch: Patch) -> None:
-    said = Content.said
-
-    def broken(self: Content, table: Pages, length: int) -> tuple[int, ...]:
-        assert self.page > 1, "a defect of small pages"
-        return said(self, table, length)
-
-    monkeypatch.setattr(Content, "said", broken)
-    assert fuzz("--seed", "4", "--sequences", "1", "--twins") == 10
-    tape = tapes.read(found())
-    assert tape.config.page_size == 1
-    assert "twin" not in tape.notes
-
-
 def test_a_note_with_an_unknown_twin_is_refused(capsys: Capsys) -> None:
     tapes.write(Path("t.jsonl"), replace(drawn(2), notes={"twin": "of nobody"}))
     assert main(["fuzz", "--replay", "t.jsonl"]) == 2
     told = capsys.readouterr().err
     assert "expected the name of a twin" in told
     assert told.count("\n") == 1
-
-
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize("bug", ["failed-backup-keeps-its-lock", "failed-load-is-adopted"])
-def test_failing_each_transfer_finds_what_a_calm_sequence_does_not(bug: str) -> None:
-    options = ("--seed", "7", "--sequences", "1")
-    with planted(bug):
-        assert fuzz(*options) == 0
-        code = fuzz(*options, "--fail-each-transfer")
-        assert code in (11, 12)
-        assert main(["fuzz", "--replay", str(found())]) == code

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from traces.cli import main
-from traces.html.figures import prefixes
 from traces.html.markup import chart_text, data, escaped, tag
 from traces.html.reading import checked
 from traces.html.render import render
@@ -145,16 +144,6 @@ def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
     assert page.of("html") == [{"lang": "en"}]
 
 
-def test_both_themes_have_every_colour_of_the_charts(whole: dict[str, Any]) -> None:
-    """A colour that a chart names is in both themes."""
-    text = render(whole)
-    charts, script = text[text.index('id="charts"') :], text[text.rindex('"use strict"') :]
-    used = set(re.findall(r'"@(\w+)"', charts[: charts.index("</script>")]))
-    themes = re.findall(r"(?:light|dark): \{(.*?)\},\n", script, re.DOTALL)
-    assert len(themes) == 2
-    assert all(used <= set(re.findall(r"(\w+): \"#", theme)) for theme in themes)
-
-
 def hostile(value: Any) -> Any:
     """The document with every text replaced by a hostile one, but for what means something."""
     if isinstance(value, dict):
@@ -271,103 +260,3 @@ def test_variants_of_several_reports_stand_side_by_side(whole: dict[str, Any]) -
     assert len(set(labels)) == len(labels) == 2
     assert whole["title"] == "Everything"
     assert "hicache report" in whole["command"]
-
-
-def test_hits_mode_makes_a_report(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.jsonl", mooncake([1, 2]), mooncake([1, 2]), mooncake([3]))
-    out = tmp_path / "out.html"
-    assert main(["replay", str(path), "--mode", "hits", "--html", str(out)]) == 0
-    page = Elements(out.read_text())
-    charts = [one["id"] for one in page.of("div") if one.get("class") == "chart"]
-    assert charts == ["tokens", "timeline", "tree"]
-
-
-def test_a_trace_with_lengths_alone_says_so(tmp_path: Path) -> None:
-    path, out = tmp_path / "lengths.csv", tmp_path / "out.html"
-    rows = [f"2023-11-16 18:15:{46 + at}.6805900,{600 + at},20" for at in range(4)]
-    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
-    assert main(["replay", str(path), "--html", str(out)]) == 0
-    text = out.read_text()
-    assert "has lengths only" in text
-    assert 'id="tree"' not in text
-
-
-def test_tails_are_marked_until_they_are_judged(whole: dict[str, Any]) -> None:
-    document = json.loads(json.dumps(whole))
-    assert '<th scope="col">p99<br><small>not validated</small></th>' in render(document)
-    for variant in document["variants"]:
-        judged = {"sentence": "Judged.", "validated": True}
-        variant["expected_error"] = judged | {"ttft_p90": {"runs": 9}, "ttft_p99": {"runs": 9}}
-    text = render(document)
-    assert '<th scope="col">p99</th>' in text
-    assert text.count("not validated") == 1  # p95, of the quantiles
-
-
-def test_every_latency_stands_beside_its_load(whole: dict[str, Any]) -> None:
-    document = json.loads(json.dumps(whole))
-    document["variants"][0]["config"] |= {"speed": 0.3}
-    document["variants"][1]["config"] |= {"request_rate": 2.5, "scale_sessions": 1.5}
-    text = render(document)
-    told = "The load that was played: 0.3 x the trace; 2.5 requests/s, 1.5 x its sessions."
-    assert told in text
-    assert "<td>0.3 x the trace</td>" in text
-
-
-def test_charts_stand_only_where_something_is_in_them(whole: dict[str, Any]) -> None:
-    document = json.loads(json.dumps(whole))
-    for variant in document["variants"]:
-        variant["moved"] = {
-            name: [0] if name.endswith("bytes") else one for name, one in variant["moved"].items()
-        }
-        for spread in variant["latency_s"].values():
-            if isinstance(spread, dict):
-                spread |= dict.fromkeys(spread, 0.0)
-    for policy in document["curve"]["policies"].values():
-        policy["hit_rates"] = [0.0] * 12
-    page = Elements(render(document))
-    charts = [one["id"] for one in page.of("div") if one.get("class") == "chart"]
-    assert charts == ["tokens", "timeline", "tree"]
-
-
-@pytest.mark.parametrize(
-    ("unbounded", "device", "gain", "said"),
-    [
-        (5, 1, 0.1, "No memory, store or eviction policy helps: only 0.5 %"),
-        (300, 295, 0.1, "can add hardly any hits: the memory of the device alone hits 29.5 %"),
-        (300, 100, 0.002, "the best order of eviction hits at most 0.2 points more than LRU"),
-        (300, 100, 0.1, ""),
-    ],
-)
-def test_what_cannot_help_is_said_with_the_reason(
-    whole: dict[str, Any], unbounded: int, device: int, gain: float, said: str
-) -> None:
-    document = json.loads(json.dumps(whole))
-    curve, rates = document["curve"], [place / 40 for place in range(12)]
-    curve["policies"] = {
-        "lru": {"hit_rates": rates},
-        "optimum": {"hit_rates": [rate + gain for rate in rates]},
-    }
-    curve |= {"page_size": 1, "input_tokens": 1000, "unbounded_hit_tokens": unbounded}
-    curve["tiers"] = {"device_pages": 600, "inclusive": {"device_hit_tokens": [device]}}
-    text = render(checked("curve", document))
-    assert ("hardly any hits" in text or "policy helps" in text) == bool(said)
-    assert said in text
-
-
-def test_an_area_of_the_tree_lies_within_the_one_above_it(whole: dict[str, Any]) -> None:
-    edges = whole["prefixes"]["edges"]
-    found = {
-        name: (y, base, base + x)
-        for bars in prefixes(whole["prefixes"])["data"]
-        for name, y, base, x in zip(*(bars[key] for key in ("ids", "y", "base", "x")), strict=True)
-    }
-    roots = [end - begin for depth, begin, end in found.values() if depth == 0]
-    assert sum(roots) == sum(edge["reusable_tokens"] for edge in edges)
-    assert len(found) == len(edges)
-    deep = [edge for edge in edges if edge["parent"] >= 0]
-    assert deep
-    for edge in deep:
-        depth, begin, end = found[f"p{edge['id']}"]
-        above = found[f"p{edge['parent']}"]
-        assert above[1] <= begin <= end <= above[2]
-        assert depth == above[0] + 1

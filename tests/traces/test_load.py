@@ -19,7 +19,7 @@ from traces.replaying.load.trace import loaded
 from traces.replaying.load.turns import MOST_BRANCHES, by_prompt, numbered
 from traces.replaying.options import ReplayOptions
 
-from .rig import HEADER, Capsys, Patch, mooncake, native, read, write
+from .rig import HEADER, Capsys, mooncake, native, read, write
 
 Ids = list[list[int]]
 
@@ -61,14 +61,6 @@ def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> 
         assert (pages.chain(job) == other.chain(job)).all()
 
 
-def test_think_times_are_replaced_where_a_request_follows_another() -> None:
-    closed = loaded(options("--closed-loop", "--think-time", "2s"), talk(*SESSIONS))
-    assert times(closed) == [(-1, 0), (-1, 500), (0, 2000), (2, 2000), (1, 2000)]
-    none = loaded(options("--think-time", "none"), talk(*SESSIONS))
-    assert times(none)[4] == (1, 0)
-    assert times(none)[:4] == times(talk(*SESSIONS))[:4]
-
-
 def blocks(*prompts: list[int]) -> Trace:
     return read(*(mooncake(ids, timestamp=100 * n) for n, ids in enumerate(prompts)))
 
@@ -78,13 +70,6 @@ def test_without_sessions_a_prompt_that_extends_an_earlier_one_is_its_next_turn(
     closed = loaded(options("--closed-loop"), trace)
     assert [job.after for job in closed.jobs] == [-1, 0, -1, 1, 1, 0, 2]
     assert [job.arrival_ns // 10**6 for job in closed.jobs] == [0, 100, 200, 200, 300, 500, 400]
-
-
-def test_a_text_that_many_conversations_share_is_no_turn_before_them() -> None:
-    many = [[1], *([1, n] for n in range(2, 3 + MOST_BRANCHES))]
-    assert by_prompt(blocks(*many).paged(512)).tolist() == [-1] * len(many)
-    fewer = many[:-1]
-    assert by_prompt(blocks(*fewer).paged(512)).tolist() == [-1] + [0] * (len(fewer) - 1)
 
 
 def brute(paged: Paged) -> list[int]:
@@ -132,15 +117,6 @@ def test_turns_equal_those_of_comparing_every_pair(drawn: list[tuple[list[int], 
     for index, earlier in enumerate(before.tolist()):
         turn = numbered(before)[index]
         assert turn == (0 if earlier < 0 else numbered(before)[earlier] + 1)
-
-
-def test_turns_are_found_in_parts(monkeypatch: Patch) -> None:
-    trace = blocks(*([n % 7, *range(100 + n % 3, 100 + n % 3 + n % 5)] for n in range(60)))
-    paged = trace.paged(128)
-    whole = by_prompt(paged).tolist()
-    monkeypatch.setattr("traces.replaying.load.turns._PART", 50)
-    assert by_prompt(paged).tolist() == whole
-    assert max(whole) > 0
 
 
 def test_arrivals_replace_times_and_nothing_else() -> None:
@@ -240,22 +216,6 @@ def test_open_loops_have_hits_by_turn_from_sessions_or_prompts(
     assert [turn["hit_tokens"] for turn in found["turns"]] == [0, 512, 1024]
 
 
-@pytest.mark.one_in(16)
-def test_rates_that_are_hardly_meant_are_warned_of(
-    conversations: Path, tmp_path: Path, capsys: Capsys
-) -> None:
-    def warned(*given: str) -> str:
-        file = tmp_path / "all.json"
-        assert main(["replay", str(conversations), *given, "--json", str(file)]) == 0
-        return " ".join(json.loads(file.read_text())["warnings"])
-
-    assert "--request-rate is in requests a second" in warned("--request-rate", "90000")
-    assert not warned("--request-rate", "2")
-    assert not warned("--arrivals", "at-once")
-    assert "give --think-time" in warned("--closed-loop", "--think-time", "7200s")
-    capsys.readouterr()
-
-
 @pytest.mark.parametrize("given", ["--concurrency 3", "--arrivals poisson", "--request-rate 2"])
 def test_a_trace_that_says_how_it_is_sent_takes_no_other_load(given: str) -> None:
     header = {**HEADER, "sender": {"max_parallel": 2}}
@@ -285,3 +245,32 @@ def test_arrivals_that_no_clock_can_show_are_refused(given: str) -> None:
     trace = read(*(mooncake([place], 100, place * 1000.0) for place in range(30)))
     with pytest.raises(CallerError, match="expected requests that arrive within 4,398,046,511 s"):
         loaded(options(*given.split()), trace)
+
+
+@pytest.mark.parametrize(("factor", "sessions"), [("0.5", 2), ("2", 8), ("2.5", 10)])
+def test_more_users_are_whole_sessions_that_share_what_different_sessions_share(
+    factor: str, sessions: int
+) -> None:
+    """Four sessions of two turns behind one system prompt of two pages."""
+    records = [
+        native(("s", 8), (f"q{one}", 8), *more, output=(f"o{one}{turn}", 5), session=f"u{one}")
+        | {"timestamp": 100 * one + 1000 * turn}
+        for turn, more in ((0, []), (1, [("again", 8)]))
+        for one in range(4)
+    ]
+    trace = talk(*records)
+    assert loaded(options("--scale-sessions", "1"), trace).jobs[:] == trace.jobs[:]
+    paged = loaded(options("--scale-sessions", factor), trace).paged(4)
+    keys = [paged.key(job, job.input_length) for job in paged.jobs]
+    pages = [
+        [key.raw[at : at + key.stride] for at in range(0, len(key.raw), key.stride)] for key in keys
+    ]
+    by_session: dict[Any, list[list[bytes]]] = {}
+    for job, found in zip(paged.jobs, pages, strict=True):
+        by_session.setdefault(job.session, []).append(found)
+    assert sorted(len(found) for found in by_session.values()) == [2] * sessions
+    for turns in by_session.values():
+        assert turns[0] == turns[1][:4], "the second turn continues the first"
+    firsts = [turns[0] for turns in by_session.values()]
+    assert len({tuple(one[:2]) for one in firsts}) == 1
+    assert len({one[2] for one in firsts}) == sessions, "a copy has contents of its own"

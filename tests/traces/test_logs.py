@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hicache import registry
 from traces.cli import main
 from traces.formats import log
 from traces.formats._open import open_trace
-from traces.formats._rows import LogOptions, parse_columns
+from traces.formats._rows import LogOptions
 from traces.formats.base import MAX_LINE_BYTES, Trace
 from traces.replaying.account import ceiling_of
 
@@ -234,25 +234,6 @@ SHORT = [  # prompts that are shorter than the shared prefix
 ]
 
 
-@pytest.mark.one_in(16)
-@DRAWN
-@example(rows=SHORT, options=LogOptions(None, 3, None, None), has_sessions=True)
-@given(rows=logs(), options=OPTIONS, has_sessions=st.booleans())
-def test_what_is_assumed_lies_between_the_bounds(
-    rows: list[Asked], options: LogOptions, has_sessions: bool
-) -> None:
-    csv_file([[iso(r.ms), r.prompt, r.answer, r.chat, r.turn, MORE] for r in rows])
-    columns = COLUMNS if has_sessions else COLUMNS.partition(",session")[0]
-    prefix = options.shared_prefix or 0
-
-    def hits(sharing: str | None) -> Any:
-        said = LogOptions(columns, prefix, options.growth, sharing)
-        return ceiling_of(open_trace("log", log=said).paged(1), True)
-
-    assert not hits("none").any()
-    assert (hits(None) <= hits("most")).all()
-
-
 def test_without_sessions_and_words_there_are_lengths_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -296,15 +277,6 @@ def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
     assert [job.arrival_ns for job in found[0]] == [0, 1_000_000_000]
     Path("log").write_text("input,time,output\n5,2026-11-23 10:00:00,2\n")
     assert open_trace("log").format == "log"
-
-
-def test_a_row_has_the_same_tokens_however_much_is_read() -> None:
-    rows = [[iso(50 - n), 20 + n, 3, f"{n % 2}{n}", 0, ""] for n in range(6)]
-    csv_file(rows)
-    said = LogOptions(COLUMNS, 4)
-    whole, part = (open_trace("log", limit=limit, log=said) for limit in (0, 3))
-    keys = [{one.paged(4).key(job, 20).raw for job in one.jobs} for one in (whole, part)]
-    assert keys[1] < keys[0]
 
 
 # -- refusals
@@ -375,11 +347,6 @@ def test_a_trace_that_says_what_it_has_takes_no_words(capsys: pytest.CaptureFixt
     for words in ("--growth append", "--shared-prefix 0", "--sharing most"):
         told = fails(capsys, "inspect", "log", *words.split())
         assert "expected a log, found a trace of the format mooncake; leave it out" in told
-
-
-def test_columns_may_have_colons() -> None:
-    assert parse_columns("time=a:b:ms,input=c:s,output=d")["time"] == ("a:b", "ms")
-    assert parse_columns("time=a:b,input=c:s,output=d")["input"] == ("c:s", "")
 
 
 def test_parquet_without_its_library_names_the_extra(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from hicache import registry
-from tests.planted import planted
 from traces import cli
 from traces.outside import entries
 
@@ -177,69 +176,3 @@ def test_an_entry_point_is_loaded_when_it_is_named(mine: str, monkeypatch: Patch
     assert source is not None
     assert Path(source).samefile("mine.py")
     assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None
-
-
-@pytest.mark.one_in(16)
-def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
-    mine: str, capsys: Capsys
-) -> None:
-    own = ["--eviction", f"{mine}:Mine"]
-    hunt = ["fuzz", "--sequences", "3", "--jobs", "1", "--seed", "3"]
-    assert cli.main([*hunt, *own, "--json", "out.json"]) == 0
-    assert json.loads(Path("out.json").read_text())["settings"]["eviction"] == "mine"
-
-    entries_of_a_tape = (
-        '{"tape":"hicache-fuzz","version":1,"seed":0,"order":"time","notes":{},"config":'
-        '{"page_size":1,"device_pages":[4],"host_pages":[0],"components":["full"],'
-        '"write_policy":"write_through","eviction_policy":"mine","load_threshold_pages":1,'
-        '"load_quota_pages":0,"max_backups":8,"kv_events":false,"swa_window":0,'
-        '"mamba_interval":0,"mamba_states_per_path":0}}\n'
-        '{"op":"quiesce","args":{},"gap":1,"poll":true,"acts":[]}\n{"end":1}\n'
-    )
-    Path("tape.jsonl").write_text(entries_of_a_tape)
-    assert cli.main(["fuzz", "--replay", "tape.jsonl", *own]) == 0
-    entries.forget()
-    said = fails(capsys, "fuzz", "--replay", "tape.jsonl")
-    assert "found 'mine'; for your own: --eviction path.py:Name" in said
-
-
-@pytest.mark.one_in(16)
-def test_a_failing_tape_prints_its_replay_command(mine: str, capsys: Capsys) -> None:
-    own = ["--eviction", f"{mine}:Mine"]
-    with planted("replies-below-the-last-are-ignored"):
-        assert cli.main(["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", *own]) != 0
-        assert f"--eviction {mine}:Mine" in capsys.readouterr().out
-        [tape] = Path("fuzz-failures").glob("*.jsonl")
-        assert cli.main(["fuzz", "--replay", str(tape), *own]) != 0
-
-
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_an_exception_of_an_outside_policy_ends_a_hunt_with_one_line(
-    jobs: str, mine: str, capsys: Capsys
-) -> None:
-    """It names the policy and the command that repeats it; it is no failure of the core."""
-    Path("late.py").write_text(
-        """
-import json
-from hicache.core.eviction_policies.lru import Lru
-
-class Late(Lru):
-    name, calls = "late", 0
-
-    def rank(self, node, component):
-        self.calls += 1
-        if self.calls > 50 and node.id > 4:
-            json.loads("{")
-        return super().rank(node, component)
-"""
-    )
-    own = ["--eviction", f"{Path.cwd()}/late.py:Late"]
-    code = cli.main(["fuzz", "--sequences", "6", "--jobs", jobs, "--seed", "3", *own])
-    told = capsys.readouterr()
-    assert code == 2
-    (line,) = told.err.splitlines()
-    assert line.startswith(f"hicache: {Path.cwd()}/late.py, line 11, Late.rank: expected no ")
-    assert "found JSONDecodeError: " in line
-    assert "; to repeat it: hicache fuzz --seed " in line
-    assert not Path("fuzz-failures").exists()

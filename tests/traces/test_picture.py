@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import xml.etree.ElementTree as ElementTree
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from traces.cli import main
-from traces.results.reading import record_of
-from traces.results.record import Result
-from traces.sweeping.picture import Size, print_sizes
-from traces.sweeping.svg import Line, Panel, apart, svg, ticks
+from traces.sweeping.svg import Line, Panel, svg
 
-from .rig import Capsys, Patch, fails
+from .rig import Capsys, Patch
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = ["--device-pages", "100", "--jobs", "1"]
@@ -69,62 +64,6 @@ def test_a_picture_of_hits_has_one_panel_and_the_place_of_stdout(
     assert printed.err.endswith("\nwrote b.json\n")
     assert texts(Path("p.svg"), "head") == ["prompt tokens that hit (%)"]
     assert "one request at a time" in str(texts(Path("p.svg"), "note"))
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        ["--host-bytes", "1GB"],
-        ["--host-ratio", "0,1"],
-        ["--host-bytes", "0,1GB", "--page-size", "16,64"],
-        ["--host-bytes", "0,1GB", "--storage", "sim:"],
-        ["--host-bytes", "0,1GB", "--replicas", "2"],
-    ],
-    ids=" ".join,
-)
-def test_other_grids_have_no_picture(
-    more: list[str], turns: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    picture = tmp_path / "p.svg"
-    said = fails(capsys, "sweep", turns, *SMALL, *more, "--picture", str(picture))
-    assert "--picture: expected several --host-bytes of one server without storage" in said
-    said = fails(capsys, "sweep", turns, *SMALL, *more, "--picture", "p.png")
-    assert "--picture: expected a name that ends in .svg, found p.png" in said
-
-
-@pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])
-def test_the_table_fits_80_columns_whatever_the_times(
-    time_s: float, turns: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    out = tmp_path / "out.json"
-    assert main(["replay", turns, "--device-pages", "100", "--json", str(out)]) == 0
-    document = json.loads(out.read_text())
-    document["latency_s"]["ttft"] = dict.fromkeys(document["latency_s"]["ttft"], time_s)
-    capsys.readouterr()
-    print_sizes([Size(size, record_of(Result, document)) for size in (0, 64 * 10**9)], sys.stdout)
-    rows = [row for row in capsys.readouterr().out.splitlines() if row.strip()]
-    assert max(map(len, rows)) <= 80
-    assert len(rows) == 6
-    assert "bars end at the ceiling" in rows[0]
-    figures, ceiling = (row.split()[-1] for row in rows[-2:])
-    assert set(ceiling) == {"-"}
-    assert set(figures) <= {"#", "+"}
-    assert len(figures) <= len(ceiling) >= 10
-
-
-@pytest.mark.parametrize("most", [1e-4, 0.7, 1, 37.4, 99, 100, 101, 4096, 3.3e5])
-def test_ticks_are_round_and_reach_the_largest_value(most: float) -> None:
-    found = ticks(most)
-    assert found[0] == 0
-    assert found[-2] < most <= found[-1] * (1 + 1e-9)
-    assert 3 <= len(found) <= 8
-    steps = {round(b - a, 12) for a, b in pairwise(found)}
-    assert len(steps) == 1
-    assert ticks(0) == [0, 1]
-
-
-def test_labels_do_not_cover_each_other() -> None:
-    assert apart([100, 40, 101, 105]) == [100, 40, 115, 130]
 
 
 def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:

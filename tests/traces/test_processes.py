@@ -63,14 +63,6 @@ def test_an_error_of_a_job_ends_the_others() -> None:
     assert not active_children()
 
 
-def test_an_error_of_the_system_in_a_job_is_no_lost_process() -> None:
-    def work(job: int) -> None:
-        raise FileNotFoundError(2, "told")
-
-    with pytest.raises(FileNotFoundError, match="told"):
-        list(results(FORK, work, range(2), 2))
-
-
 def test_an_error_that_cannot_be_sent_is_told() -> None:
     class Own(Exception):
         pass
@@ -131,16 +123,3 @@ def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: Patch) -> None
         for end, handler in before.items():
             signal.signal(end, handler)
     assert not active_children()
-
-
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("most", [1, 2])
-def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
-    kept: list[int] = []
-
-    def work(job: int) -> list[int]:
-        kept.append(job)
-        return kept
-
-    assert sorted(results(FORK, work, range(3), most)) == [[0], [1], [2]]
-    assert not kept

@@ -9,15 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hicache import models
-from hicache.core.actions import Backup, Copy, Load
-from hicache.core.events import BackupDone, Flushed, LoadDone
 from traces.cli import main, parse
 from traces.replaying.builtin import opened
-from traces.replaying.following.copies import D2H, H2D, Copies
 from traces.replaying.settings import Settings, resolve
 from traces.terminal import options as read
 
@@ -127,33 +123,6 @@ def test_ranks_that_divide_tokens_store_each_once(trace: str) -> None:
     assert many.value_bytes == few.value_bytes == {"full": 8 << 20}
 
 
-def test_copies_have_the_bytes_of_the_tier_that_they_end_on() -> None:
-    copies, view = Copies({"full": 8}, {"full": 2}, {}), Any
-    moved = (Copy("full", np.arange(3), np.arange(3)),)
-    copies.on_outcomes(Flushed(), [Load(1, 0, moved), Backup(2, moved)], view)
-    copies.on_event(LoadDone(1, True), view)
-    copies.on_event(BackupDone(2, True), view)
-    assert (list(copies.bytes[H2D]), list(copies.bytes[D2H])) == ([24], [6])
-
-
-@pytest.mark.one_in(16)
-def test_tables_say_that_their_bytes_are_those_of_a_rank(replayed: Replayed) -> None:
-    arguments = "--components full,swa --device-pages 100"
-    several, alone = (replayed(f"{arguments} --tp {tp}")[0] for tp in (2, 1))
-    assert "bytes each per rank 2,097,152 2,097,152" in several
-    assert "Tiers pages of full GB per rank busy (s)" in several
-    assert "bytes each 4,194,304 4,194,304" in alone
-    assert "Tiers pages of full GB busy (s)" in alone
-
-
-def test_one_rank_has_one_figure(replayed: Replayed) -> None:
-    report, found = replayed("--device-pages 2500 --host-ratio 3.5")
-    assert "host 8,750 pages, 560,000 tokens, 73.4 GB (3.5 x device)" in report
-    assert " rank" not in report
-    full = found["components"]["full"]
-    assert full["pool_bytes_total"] == full["pool_bytes_per_rank"]
-
-
 @pytest.mark.one_in(32)
 def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --host-bytes 140GB")
@@ -184,39 +153,6 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     assert found["config"]["host_pages"] == pages
     assert f"host {pages} pages" in report
     assert rule in report
-
-
-@pytest.mark.one_in(32)
-def test_a_larger_host_never_hits_less(tmp_path: Path) -> None:
-    """Four conversations by turns; the device keeps one of them."""
-    ids = [[8 * number + place for place in range(8)] for number in range(4)]
-    path = str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 4]) for n in range(40))))
-    hits = {}
-    for ratio in ("0", "0.5", "2", "4"):
-        out = tmp_path / f"{ratio}.json"
-        arguments = ["--mode", "hits", "--device-pages", "64", "--host-ratio", ratio]
-        assert main(["replay", path, *arguments, "--check", "every", "--json", str(out)]) == 0
-        found = json.loads(out.read_text())
-        assert found["checks"]["violations"] == 0
-        hits[ratio] = found["whole"]["hit_tokens"]["host"]
-    assert hits["0"] == 0 <= hits["0.5"] <= hits["2"] < hits["4"]
-
-
-def test_a_host_of_half_the_device_keeps_what_was_evicted_if_it_is_written_back(
-    tmp_path: Path,
-) -> None:
-    """Two conversations of 8 blocks in turn: the device has room for 12 blocks, the host for 6."""
-    ids = [[8 * number + place for place in range(8)] for number in range(2)]
-    path, hits = (
-        str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 2]) for n in range(20)))),
-        {},
-    )
-    for policy in ("write_through", "write_back"):
-        out = tmp_path / f"{policy}.json"
-        arguments = ["--mode", "hits", "--device-pages", "96", "--write-policy", policy]
-        assert main(["replay", path, *arguments, "--host-ratio", "0.5", "--json", str(out)]) == 0
-        hits[policy] = json.loads(out.read_text())["whole"]["hit_tokens"]["host"]
-    assert hits["write_through"] < hits["write_back"]
 
 
 @pytest.mark.one_in(32)
@@ -253,21 +189,6 @@ def test_models_fit_the_hardware_that_serves_them(
     if "flash" in arguments:
         pools = [one["pool_bytes_per_rank"]["device"] for one in found["components"].values()]
         assert sum(pools) > 30e9
-
-
-@pytest.mark.one_in(16)
-def test_types_of_weights_and_cache_are_what_is_printed(replayed: Replayed) -> None:
-    plain, usual = replayed("--components full,swa,mamba --tp 2")
-    report, found = replayed("--components full,swa,mamba --tp 2 --kv-dtype fp8 --weight-dtype fp8")
-    assert "bf16" in plain
-    assert "bytes a page per rank, fp8" in report
-    config = found["config"]
-    assert (config["kv_dtype"], config["weight_dtype"]) == ("fp8", "fp8")
-    assert config["weight_bytes_total"] < 0.6 * usual["config"]["weight_bytes_total"]
-    each = {name: one["page_bytes"] for name, one in found["components"].items()}
-    before = {name: one["page_bytes"] for name, one in usual["components"].items()}
-    # states keep their type
-    assert each == {**before, "full": before["full"] // 2, "swa": before["swa"] // 2}
 
 
 @pytest.mark.one_in(16)
@@ -464,14 +385,3 @@ def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> N
     report, found = replayed(f"--mode {mode} --device-pages 100 --host-bytes 0")
     assert "host none" in report
     assert found["config"]["host_pages"] == 0
-
-
-@pytest.mark.one_in(16)
-def test_a_sweep_may_begin_with_no_host_memory(trace: str, tmp_path: Path, capsys: Capsys) -> None:
-    out = tmp_path / "out.json"
-    sizes = ["--host-bytes", "0,1GB", "--write-policy", "write_back,write_through"]
-    words = [*sizes, "--device-pages", "100", "--jobs", "1", "--json", str(out)]
-    assert main(["sweep", trace, *words]) == 0
-    capsys.readouterr()
-    points = json.loads(out.read_text())["points"]
-    assert len(points) == 3, "without host memory there is no policy to vary"

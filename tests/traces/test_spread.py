@@ -3,7 +3,6 @@ that begin together are spaced, unless the user says when they begin."""
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,15 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conversation import beside
 from traces.cli import main, parse
 from traces.formats._jobs import Jobs
-from traces.formats._open import open_trace
 from traces.replaying.load.trace import loaded
 from traces.replaying.options import ReplayOptions
 from traces.reporting.timestamps import warnings
 
-from .rig import HEADER, Capsys, mooncake, native, read, write
+from .rig import HEADER, Capsys, native, read, write
 
 S = 1_000_000_000
 
@@ -36,21 +33,6 @@ def test_requests_of_one_instant_arrive_evenly_until_the_next() -> None:
     some = jobs(0, 0, 0, 3, 6, 6, 9)
     some.spread()
     assert some.arrivals_ns.tolist() == [0, S, 2 * S, 3 * S, 6 * S, 7 * S + S // 2, 9 * S]
-
-
-def test_a_long_gap_is_not_filled() -> None:
-    some = jobs(0, 3, 6, 6, 1000, 1003)
-    some.spread()
-    assert some.arrivals_ns.tolist() == [0, 3 * S, 6 * S, 7 * S + S // 2, 1000 * S, 1003 * S]
-
-
-def test_requests_that_wait_for_another_keep_their_delay() -> None:
-    some = jobs(0, 3)
-    some.add(5, 100, 10, after=1)
-    some.add(3 * S, 100, 10)
-    some.spread()
-    assert some[2].arrival_ns == 5
-    assert [some[0].arrival_ns, some[1].arrival_ns, some[3].arrival_ns] == [0, 3 * S, 9 * S // 2]
 
 
 @pytest.mark.one_in(8)
@@ -73,20 +55,6 @@ def test_a_coarse_clock_is_warned_about_and_a_fine_one_is_not() -> None:
     crowded.spread()
     assert warnings(crowded, Fraction(1)) == []
     assert warnings(jobs(*(3 * (number // 3) for number in range(50))), Fraction(1)) == []
-
-
-@pytest.mark.one_in(8)
-def test_a_replay_spreads_the_arrivals(tmp_path: Path, capsys: Capsys) -> None:
-    records = [mooncake([number], timestamp=3000 * (number // 6)) for number in range(30)]
-    trace, out = write(tmp_path / "trace.jsonl", *records), tmp_path / "out.json"
-    ttft = {}
-    for options in ([], ["--spread"]):
-        assert main(["replay", str(trace), "--json", str(out), *options]) == 0
-        found = json.loads(out.read_text())
-        assert found["config"]["spread"] is bool(options)
-        assert bool(found["warnings"]) is not bool(options)
-        ttft[bool(options)] = found["latency_s"]["ttft"]["mean"]
-    assert ttft[True] < ttft[False]
 
 
 def test_many_requests_of_one_instant_before_a_long_pause_stay_in_order() -> None:
@@ -167,13 +135,6 @@ def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, ap
     assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"
 
 
-def test_sessions_without_pauses_have_no_length_to_be_spaced_over() -> None:
-    trace = read(HEADER, *({**one, "delay": 0} if "delay" in one else one for one in TALKS))
-    _, options = parse(["replay"])
-    assert isinstance(options, ReplayOptions)
-    assert loaded(options, trace) is trace
-
-
 @pytest.mark.one_in(16)
 @pytest.mark.parametrize("given", [[], ["--no-spread"]])
 @pytest.mark.parametrize("command", ["replay", "sweep", "size"])
@@ -194,15 +155,3 @@ def test_the_terminal_says_how_sessions_begin(
     assert "12 sessions of 24 requests begin at" in told
     assert ("They are played as if they began 2.0 s apart" in told) is not given
     assert ("contain the queue of their first requests" in told) is bool(given)
-
-
-@pytest.mark.one_in(8)
-def test_the_sessions_of_coding_agents_are_spaced() -> None:
-    trace = open_trace(str(beside("weka")))
-    _, options = parse(["replay"])
-    assert isinstance(options, ReplayOptions)
-    found = loaded(options, trace)
-    assert found.notes[-1].startswith("15 sessions of 255 requests begin at one instant")
-    begins = found.jobs.arrivals_ns[found.jobs.afters < 0]
-    assert len(begins) == 15
-    assert np.diff(begins).min() > 400 * S

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,25 +85,6 @@ def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> Non
     out, err = ran((command, "trace.jsonl", "--json", "out.json"), f"hicache | {GONE}")
     assert (out, err) == ("0\n", "")
     assert json.loads(Path("out.json").read_text())
-
-
-@pytest.mark.one_in(16)
-def test_a_reader_who_left_early_does_not_cost_what_a_device_measured() -> None:
-    short = ("--pages", "8", "--repeats", "3")
-    write(Path("trace.jsonl"), *(mooncake([1, 2], 600) for _ in range(3)))
-    for words in (
-        ("calibrate", "-o", "cpu.json", *short),
-        ("twin", "trace.jsonl", "--profile", "cpu.json", "--json", "out.json"),
-    ):
-        out, err = ran(words, f"hicache | {GONE}")
-        assert (out, err) == ("0\n", "")
-    assert json.loads(Path("out.json").read_text())["profile"]["path"] == "cpu.json"
-
-
-@pytest.mark.one_in(16)
-def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
-    for words in ((*HUNT, "--json", "-"), ("fuzz", "--replay", failing, "--json", "-")):
-        assert ran(words, f"hicache 2>/dev/null | {GONE}", BUG) == ("11\n", "")
 
 
 @pytest.mark.one_in(32)
@@ -193,33 +173,6 @@ def test_a_removed_output_folder_is_reported(capsys: Capsys) -> None:
     assert said.count("\n") == 1
     assert "found: Not a directory" in said
     assert not files.paths
-
-
-def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
-    def found(name: str, entries: int) -> Result:
-        one = FoundFailure(11, "OWN-D", name, entries, "line\n" * entries, name)
-        return replace(Result(1, 1, 1, 1), failure=one)
-
-    hunts = [(Tally(), Files(Path("shared"))) for _ in range(2)]
-
-    def meets(at: int, result: Result) -> None:
-        tally, files = hunts[at]
-        new = tally.add(result)
-        assert new is not None
-        files.keep(new, tally)
-
-    meets(0, found("large", 9))
-    meets(1, found("large", 9))
-    meets(1, found("small", 3))  # what the other one found first stays
-    assert {path.name for path in Path("shared").iterdir()} == {
-        *("large.jsonl", "large.txt", "small.jsonl", "small.txt"),
-    }
-    meets(0, found("middle", 5))
-    assert not Path("shared/large.jsonl").exists()
-    Path("shared/small.jsonl").unlink()
-    for tally, files in hunts:
-        files.restore_missing(tally)
-        assert all(Path(path).exists() for path in files.paths.values())
 
 
 @pytest.mark.one_in(16)

@@ -19,11 +19,8 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from traces.cli import main, parse
-from traces.commands import _grid_options
-from traces.replaying.options import OPTIONS
 from traces.sweeping import identity, work
-from traces.sweeping.outcome import Outcome, best, front, ordered, print_outcomes
-from traces.terminal.options import Names
+from traces.sweeping.outcome import Outcome, best, front, ordered
 
 from .rig import Capsys, Patch
 
@@ -89,15 +86,6 @@ def test_a_point_is_what_its_command_replays(turns: str) -> None:
         same = ("digest", "whole", "steady", "latency_s", "transfers", "output", "slo")
         assert {key: point.get(key) for key in same} == {key: one.get(key) for key in same}
         assert point["variant"]["digest"] == one["digest"]
-
-
-@pytest.mark.one_in(16)
-def test_the_table_has_values_as_they_were_typed(turns: str, capsys: Capsys) -> None:
-    given = ["--host-bytes", "1GB,2500MB", "--kv-dtype", "bf16,fp8", "--device-pages", "40"]
-    for _ in range(2):  # as replayed, and as read from the file
-        assert main(["sweep", turns, *given, "--jobs", "1", "-o", "s.jsonl"]) == 0
-        rows = {tuple(line.split()[:2]) for line in capsys.readouterr().out.splitlines()}
-        assert {(size, kind) for size in ("1GB", "2500MB") for kind in ("bf16", "fp8")} <= rows
 
 
 @pytest.mark.one_in(16)
@@ -272,18 +260,6 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) ->
     assert "--exclusive" in commands[1]
 
 
-@pytest.mark.one_in(16)
-def test_all_and_repeated_options(turns: str) -> None:
-    found = sweep(turns, "--device-pages", "60", "--host-ratio", "1", "--write-policy", "all")
-    assert [point["point"]["write_policy"] for point in found["points"]] == [
-        *("write_back", "write_through", "write_through_selective"),
-    ]
-    twice = ["--components", "full", "--components", "full,swa", "--swa-window", "64"]
-    found = sweep(turns, "--device-pages", "60", *twice)
-    assert found["grid"] == {"components": [["full"], ["full", "swa"]]}
-    assert len(digests(found)) == 2
-
-
 @pytest.mark.one_in(8)
 def test_ctrl_c_keeps_the_points_that_are_done(
     turns: str, monkeypatch: Patch, capsys: Capsys
@@ -386,17 +362,6 @@ def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     assert found - shown <= covered
 
 
-@pytest.mark.one_in(16)
-def test_following_is_not_taken_from_points_that_were_not_followed(turns: str) -> None:
-    grid = [turns, *SMALL, "--host-ratio", "2", "-o", "s.jsonl"]
-    plain = sweep(*grid)
-    followed = sweep(*grid, "--follow")
-    assert len(keys()) == 4
-    assert digests(plain) == digests(followed)
-    points = [line for line in lines() if line["kind"] == "point"]
-    assert [point["variant"]["moved"] is not None for point in points] == [False] * 2 + [True] * 2
-
-
 def test_a_folder_is_the_files_that_are_read_of_it() -> None:
     Path("some").mkdir()
     Path("some/a.json").write_text("{}")
@@ -417,17 +382,6 @@ def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:
     assert point["load"] == point["variant"]["load"]
 
 
-def test_the_options_with_commas_in_a_value_are_those_that_must_be_repeated() -> None:
-    """An option of `hicache replay` takes a list here; where its one value may have a comma, the
-    rule has to say so."""
-    commas = {
-        one.name
-        for one in OPTIONS
-        if not isinstance(one.row.parse, Names) and re.search(r"LIST|,", str(one.row.metavar))
-    }
-    assert commas <= {*_grid_options.WITH_COMMAS} <= {one.name for one in OPTIONS}
-
-
 def outcome(label: str, **figures: Any) -> Outcome:
     given: dict[str, Any] = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
     given |= {"ttft_p50_s": 0.5, "output_tokens_per_s": 1.0, "goodput_requests_per_s": None}
@@ -446,12 +400,3 @@ def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None
         "ttft_p90_s": "fast",
     }
     assert [one.label for one in ordered(points)] == ["fast", "large", "waste", "small"]
-
-
-def test_a_low_goodput_is_not_printed_as_none(capsys: Capsys) -> None:
-    rates = (0.0, 0.00563, 0.1, 12.345)
-    points = [outcome(f"{rate}", goodput_requests_per_s=rate) for rate in rates]
-    print_outcomes("title", points, sys.stdout)
-    said = capsys.readouterr().out.split()
-    assert {"0.0056", "0.1", "12.35"} <= {*said}
-    assert "0.00" not in said

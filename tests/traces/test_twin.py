@@ -106,20 +106,6 @@ def test_device_runs_contain_loads_and_replay_the_same() -> None:
 
 
 @pytest.mark.one_in(32)
-def test_failed_copies_are_replayed_from_the_recording() -> None:
-    copies = iter(range(1_000_000))
-    recording, real = serve(
-        shared_prefixes(7, 40, longest=60),
-        device_pages=22,
-        host_pages=200,
-        fault=lambda *_: next(copies) % 3 == 1,
-    )
-    assert len(real.requests) == 40
-    assert any(one.failed for one in real.timings)
-    assert replay(recording) == OnSimulator(recording, MODEL, hardware.get("h100")).run().digest
-
-
-@pytest.mark.one_in(32)
 def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     """Its streams and events stand-ins on the CPU: everything of the twin but CUDA itself."""
     cuda = pytest.importorskip("hicache.devices.cuda", exc_type=ImportError)
@@ -131,14 +117,6 @@ def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     assert real.checked
     assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
-
-
-@pytest.mark.one_in(8)
-def test_waiting_for_copies_changes_the_order_only() -> None:
-    workload = shared_prefixes(4, 20)
-    recording, real = serve(workload, alone=True)
-    assert replay(recording) == real.digest
-    assert [one.request for one in real.requests] == list(range(20))
 
 
 def test_a_wrong_byte_on_the_device_ends_the_run() -> None:
@@ -198,22 +176,6 @@ def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys
     told = document["conclusions"]
     assert told[0].startswith("The device and the simulator took the same decisions over ")
     assert " ".join(page.split()).endswith(" ".join(["In words", *told]))
-
-
-@pytest.mark.one_in(64)
-def test_copies_in_other_pieces_than_those_measured_are_said(
-    profile: Path, served: Path, tmp_path: Path, capsys: Capsys
-) -> None:
-    """The number of bytes may lie in the range, and the time depends on the pieces, too."""
-    out = tmp_path / "out.json"
-    given = ["twin", str(served), "--profile", str(profile), "--limit", "2", "--json", str(out)]
-    for model, words in (("tiny", 0), ("llama-3.1-8b", 1)):
-        assert main([*given, "--model", model]) == 0
-        shapes = json.loads(out.read_text())["copies"]["shapes"]
-        printed = capsys.readouterr().out
-        assert len(shapes["outside"]) == words
-        assert printed.count("not calibrated: kv with 32 layers of 2 x 131,072 bytes") == words
-        assert printed.count("the profile was measured on tiny, kv with 4 layers") == words
 
 
 def test_a_profile_of_another_machine_needs_force(
@@ -348,21 +310,6 @@ def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: Patch) -
 
 def _job(turn: int, length: int) -> Job:
     return Job(turn, 0, length, 12, turn - 1)
-
-
-@pytest.mark.one_in(32)
-def test_the_twin_command_sizes_and_serves_every_component(
-    profile: Path, served: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    components = CONFIGURATIONS[3]
-    monkeypatch.setattr("hicache.models.get", lambda _: model_of(components))
-    out = tmp_path / "out.json"
-    given = ["twin", str(served), "--profile", str(profile), "--json", str(out)]
-    assert main([*given, "--max-running", "2"]) == 0
-    document = json.loads(out.read_text())
-    assert document["device"]["digest"] == document["simulator"]["digest"]
-    assert sum(document["device"]["hit_tokens"].values()) > 0
-    assert list(document["geometry"]["components"]) == list(components)
 
 
 @pytest.mark.one_in(16)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import Any
 
-import numpy as np
 import pytest
 
 from traces.cli import main, parse
@@ -77,52 +74,6 @@ def test_the_series_add_up_to_the_figures(tree: str, options: list[str]) -> None
 
 
 @pytest.mark.one_in(16)
-def test_quantiles_are_times_of_requests(tree: str) -> None:
-    found, _, run, _ = variant(tree, *SMALL)
-    assert run.latency is not None
-    assert found.ttft_quantiles_s is not None
-    assert found.latency_s is not None
-    assert len(found.ttft_quantiles_s) == 101
-    times = np.sort(run.latency.ttft_ns) / 1e9
-    assert found.ttft_quantiles_s[0] == pytest.approx(times[0], rel=1e-5)
-    assert found.ttft_quantiles_s[50] == pytest.approx(found.latency_s.ttft.p50, rel=1e-5)
-    assert found.ttft_quantiles_s[100] == pytest.approx(times[-1], rel=1e-5)
-
-
-@pytest.mark.one_in(16)
-def test_without_history_losses_have_one_name(tree: str) -> None:
-    _, options = parse(["replay", tree, *SMALL])
-    replay, trace = opened(options)  # type: ignore[arg-type]
-    settings, paged = resolve(replay, trace)
-    run = modes.run(trace, paged, settings, None, 0.0)
-    found = collect(trace, settings, run, result_of(trace, settings, run))
-    assert found.moved is None
-    assert found.lost_by_reason == {"evicted_or_not_ready": found.whole.lost_tokens}
-
-
-def test_edges_join_pages_of_the_same_requests() -> None:
-    trace = read(
-        mooncake([1, 2, 3, 4]),
-        mooncake([1, 2, 3, 5]),
-        mooncake([1, 2, 6], length=1536 - 512 + 1),
-        mooncake([7, 8]),
-        mooncake([1, 2, 3, 4]),
-    )
-    found = hot_prefixes(trace.paged(512))
-    edges = [
-        (one.parent, one.end_tokens, one.tokens, one.requests, one.reusable_tokens)
-        for one in found.edges
-    ]
-    assert edges == [
-        (-1, 1024, 1024, 4, 3072),
-        (0, 1536, 512, 3, 1024),
-        (1, 2048, 512, 2, 512),
-    ]
-    assert [one.first_request for one in found.edges] == [0, 0, 0]
-    assert (found.left_out, found.left_out_tokens) == (0, 0)
-
-
-@pytest.mark.one_in(16)
 def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
     _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
     seen: set[int] = set()
@@ -140,22 +91,6 @@ def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
         assert edge.id == place
         assert edge.parent < place
         assert (edge.hit_tokens or 0) <= edge.reusable_tokens
-
-
-@pytest.mark.one_in(16)
-def test_the_tree_is_bounded_and_says_what_it_leaves_out(monkeypatch: Any, tree: str) -> None:
-    _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
-    whole = hot_prefixes(paged, run.account)
-    monkeypatch.setattr("traces.html.prefixes.MOST_PREFIXES", 7)
-    few = hot_prefixes(paged, run.account)
-    assert len(few.edges) <= 7 < len(whole.edges)
-    assert few.left_out == len(whole.edges) - len(few.edges)
-    total = sum(edge.reusable_tokens for edge in whole.edges)
-    assert few.left_out_tokens == total - sum(edge.reusable_tokens for edge in few.edges)
-    assert max(edge.reusable_tokens for edge in few.edges) == max(
-        edge.reusable_tokens for edge in whole.edges
-    )
-    json.dumps(asdict(few))
 
 
 def test_nothing_shared_is_an_empty_tree() -> None:

@@ -106,32 +106,6 @@ if __name__ == "__main__":
 
 @pytest.mark.one_in(16)
 @pytest.mark.usefixtures("signals")
-def test_an_interrupt_while_workers_start_is_quiet() -> None:
-    """The workers of the pool wait in their first import, and the whole group gets the signal."""
-    Path("sitecustomize.py").write_text(
-        "import sys, time\n"
-        "if any('multiprocessing.spawn' in word for word in sys.argv + sys.orig_argv):\n"
-        "    open('begun', 'w').close()\n"
-        "    time.sleep(600)\n"
-    )
-    environment = ENVIRONMENT | {"PYTHONPATH": f"{Path.cwd()}{os.pathsep}{ROOT}"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "traces", *HUNT, "--seconds", "600"],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert until(Path("begun").exists)
-        os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert said == "hicache: interrupted; found so far:\n"
-    assert process.returncode == 130
-
-
-@pytest.mark.one_in(16)
-@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",
     [
@@ -190,15 +164,6 @@ def test_drafts_of_dead_processes_are_removed_and_nothing_else() -> None:
             Path(name).write_text("mine")
     write_json("out.json", {})
     assert sorted(one.name for one in Path().iterdir()) == sorted([*kept, "out.json"])
-
-
-def test_a_link_is_removed_and_not_followed() -> None:
-    Path("precious").mkdir()
-    Path("precious", "file").touch()
-    Path(f"hicache-{output._HOST}-{dead()}-abcdefgh").symlink_to("precious")
-    output.remove_leftovers(Path())
-    assert [one.name for one in Path().iterdir()] == ["precious"]
-    assert Path("precious", "file").exists()
 
 
 def test_a_temporary_folder_removes_the_folders_of_killed_commands(monkeypatch: Patch) -> None:
