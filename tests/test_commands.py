@@ -161,7 +161,6 @@ def _newest(pattern: str) -> str:
     return max(glob.glob(pattern), key=os.path.getmtime)
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("page", "chain"), CHAINS)
 def test_every_command_in_a_block_runs(
     page: str,
@@ -212,7 +211,6 @@ def piped(shown: Shown) -> int:
     return first.wait(PATIENCE_S) or second.returncode
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("page", [name for name, text in PAGES.items() if spans(text)])
 def test_every_command_in_the_text_has_options_that_exist(
     page: str,

@@ -27,7 +27,6 @@ def document(tmp_path: Path, hash_seed: str, *options: str) -> dict[str, object]
     return found
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("policy", ["write_through", "write_through_selective", "write_back"])
 def test_two_processes_print_the_same_digest(tmp_path: Path, policy: str) -> None:
     options = ("--write-policy", policy, "--device-pages", "400", "--host-pages", "900")
@@ -35,7 +34,6 @@ def test_two_processes_print_the_same_digest(tmp_path: Path, policy: str) -> Non
     assert first == second
 
 
-@pytest.mark.one_in(16)
 def test_checks_do_not_change_a_run_and_the_seed_does(tmp_path: Path) -> None:
     options = ("--device-pages", "400", "--host-pages", "900")
     unchecked = document(tmp_path, "1", *options, "--check", "off")
@@ -46,7 +44,6 @@ def test_checks_do_not_change_a_run_and_the_seed_does(tmp_path: Path) -> None:
     assert reseeded["digest"] != unchecked["digest"]
 
 
-@pytest.mark.one_in(16)
 def test_a_simulated_replay_never_imports_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from traces.cli import main; main(sys.argv[1:]); "

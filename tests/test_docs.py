@@ -38,7 +38,6 @@ def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.one_in(32)
 def test_examples_in_the_docs_of_policies_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,7 +73,6 @@ def masked(line: str) -> str:
     return " ".join(re.sub(r"\b[0-9a-f]*\d[0-9a-f]*\b", "#", line).split())
 
 
-@pytest.mark.one_in(64)
 def test_the_documented_debugging_session_matches_the_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

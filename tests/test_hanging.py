@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +57,6 @@ def run(folder: Path, test: str, *more: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.one_in(16)
 def test_a_test_that_computes_without_end_fails(tmp_path: Path) -> None:
     done = run(tmp_path, BUSY, "-p", "tests.conftest")
     assert done.returncode == 1
@@ -67,7 +64,6 @@ def test_a_test_that_computes_without_end_fails(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout
 
 
-@pytest.mark.one_in(16)
 def test_a_hanging_test_fails_with_its_name_and_its_stack(tmp_path: Path) -> None:
     done = run(tmp_path, HANGING, "-n", "1", "-o", "faulthandler_timeout=2")
     assert done.returncode == 1

@@ -28,7 +28,6 @@ def test_what_was_measured_is_the_command_of_the_readme() -> None:
     assert BOUGHT["command"].split()[1:] == headline.command()
 
 
-@pytest.mark.one_in(64)
 def test_a_replay_of_the_answer_gives_its_figures_again(tmp_path: Path) -> None:
     if not headline.TRACE.exists():
         pytest.skip(f"needs the conversation trace at ../shared/traces/{headline.TRACE.name}")

@@ -51,7 +51,6 @@ def suite(folder: Path, *words: str, **environment: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("words", [(), ("-n", "2")])
 def test_what_was_left_out_is_named_before_the_last_line(
     words: tuple[str, ...], tmp_path: Path
@@ -70,13 +69,11 @@ def test_what_was_left_out_is_named_before_the_last_line(
     assert file.read_text().splitlines() == [title, store, whole, gpu]
 
 
-@pytest.mark.one_in(8)
 def test_nothing_left_out_is_said_too(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text("def test_runs():\n    pass\n")
     assert suite(tmp_path).stdout.splitlines()[-2] == "Nothing was left out."
 
 
-@pytest.mark.one_in(4)
 def test_a_commit_runs_a_part_of_the_tests_that_are_one_in_so_many(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
@@ -124,7 +121,6 @@ def test_a_slow_test_about_what_is_changed_runs(request: pytest.FixtureRequest) 
     assert {item.path for item in items} - {item.path for item in left} == {Path(__file__)}
 
 
-@pytest.mark.one_in(8)
 def test_a_folder_without_room_is_one_line(tmp_path: Path) -> None:
     if not os.access("/proc/self", os.R_OK) or shutil.disk_usage("/proc").free:
         missing("no file system without room is here")
@@ -159,7 +155,6 @@ def test_a_package_that_does_not_load_is_as_one_that_is_not_there(path: Path) ->
             assert "exc_type" in {one.arg for one in node.keywords}, f"line {node.lineno}"
 
 
-@pytest.mark.one_in(8)
 def test_signals_act_as_usual_where_the_suite_began_with_them_ignored(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import os, signal, subprocess, sys\n"
@@ -204,7 +199,6 @@ def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
     assert of_make_check()[-1] == f"cat {tests.split('--left-out=')[1]}"
 
 
-@pytest.mark.one_in(8)
 def test_make_check_runs_a_second_time(tmp_path: Path) -> None:
     """pytest took the file that the first run wrote for the tests to run."""
     written = tmp_path / "left-out"

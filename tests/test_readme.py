@@ -58,7 +58,6 @@ def test_every_page_linked_by_the_readme_exists() -> None:
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
-@pytest.mark.one_in(16)
 def test_the_model_of_the_readme_skips_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +94,6 @@ def test_what_the_readme_installs_runs_what_it_shows(tmp_path: Path) -> None:
     assert re.findall(r"hits, disk +(\d+)", said)[-1] == "992", said
 
 
-@pytest.mark.one_in(16)
 def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

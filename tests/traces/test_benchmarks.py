@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import pytest
-
 from traces.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs/benchmarks.md"
@@ -48,7 +46,6 @@ TEN = (
 FIFTY = "--components full,mamba --mamba-states 50 --device-tokens 1M"
 
 
-@pytest.mark.one_in(16)
 def test_fifty_states_without_a_host_lose_whole_conversations_from_round_3_on(
     tmp_path: Path,
 ) -> None:
@@ -77,7 +74,6 @@ def test_with_a_host_every_state_is_found_again(tmp_path: Path) -> None:
     assert rates(found) == [round((8 * r - 1) / (8 * r + 4), 6) if r else 0 for r in range(12)]
 
 
-@pytest.mark.one_in(16)
 def test_512_states_with_the_used_state_or_the_whole_path_refreshed(tmp_path: Path) -> None:
     """Published for 128 clients: .55 before and .80 after (pull request 31648), .61 and .83
     (31643)."""
@@ -99,7 +95,6 @@ MANY = "bench-multiturn --num-clients 128 --num-rounds 10 --enable-round-barrier
 POOL = "--page-size 64 --device-tokens 262144"
 
 
-@pytest.mark.one_in(16)
 def test_with_room_on_host_the_rates_are_the_closed_form(tmp_path: Path) -> None:
     found = replayed(tmp_path, MANY, f"{POOL} --host-ratio 4")
     for turn, row in enumerate(found["turns"]):

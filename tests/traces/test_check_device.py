@@ -48,7 +48,6 @@ def run(tmp_path: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(16)
 def test_every_model_pool_layout_backend_dtype_and_direction_is_tried(
     tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -104,7 +103,6 @@ def test_the_seed_decides_and_the_sample_rate_changes_no_page_set(tmp_path: Path
     )
 
 
-@pytest.mark.one_in(16)
 def test_the_check_includes_a_shadow_run(tmp_path: Path, capsys: Capsys) -> None:
     found = run(tmp_path, "--model", LLAMA, "--sets", "1", "--shadow", "12")
     assert [one["io_backend"] for one in found["shadow"]] == list(BACKENDS)
@@ -134,7 +132,6 @@ def _shifted(source: Bytes, here: Pages, target: Bytes, there: Pages, layers: ra
 WHOLE = copy_direct
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("fault", [_short, _beside, _shifted])
 def test_a_copy_that_is_wrong_is_found_and_named(
     tmp_path: Path, monkeypatch: Patch, capsys: Capsys, fault: Any
@@ -253,7 +250,6 @@ def test_the_loss_of_any_wait_is_caught_from_issue_calls(kind: str) -> None:
     assert not missed
 
 
-@pytest.mark.one_in(8)
 def test_round_trips_are_compared_with_what_was_written() -> None:
     """On an accelerator that acts at once; a device that loses a byte is found out."""
     model, sizes = get("llama-3.1-8b"), {"full": 160}

@@ -113,7 +113,6 @@ def test_interrupt_prints_partial_results(
     assert len(rows) == served
 
 
-@pytest.mark.one_in(16)
 def test_same_digest_in_another_process(turns: str, tmp_path: Path) -> None:
     """And neither torch nor transformers: a simulated replay must not load them."""
     digests = []
@@ -340,7 +339,6 @@ def test_reading_the_conversation_trace() -> None:
     assert main(["inspect", str(conversation()), "--limit", "500"]) == 0
 
 
-@pytest.mark.one_in(16)
 def test_every_example_of_the_help_that_replays_a_trace_runs(
     tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:

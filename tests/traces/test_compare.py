@@ -61,7 +61,6 @@ def changed(folder: Path, name: str, change: Change) -> str:
     return str(path)
 
 
-@pytest.mark.one_in(16)
 def test_one_setting_is_the_cause(folder: Path, compared: Any) -> None:
     found, printed = compared("b.json", "c.json")
     (differing,) = found["settings"]

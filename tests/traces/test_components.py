@@ -49,7 +49,6 @@ def options_for(components: str, sizes: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path: Path) -> None:
     """Published: 0.897569 and twelve rates, with 50 states on the device and twice as many on host.
@@ -65,7 +64,6 @@ def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path
     assert found["checks"]["violations"] == 0
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("components", COMPONENTS)
 @pytest.mark.parametrize("policy", ["write_through", "write_back", "write_through_selective"])
 def test_every_configuration_serves_every_request(
@@ -90,7 +88,6 @@ def test_every_configuration_serves_every_request(
             assert garbage <= 0.05 * cached, (name, tier)
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
 @pytest.mark.parametrize("states", [14, 16, 20, 32])
 def test_states_are_evicted_in_the_order_of_a_naive_cache(order: str, states: int) -> None:
@@ -159,7 +156,6 @@ def test_a_hit_reports_the_component_that_limited_it() -> None:
     assert [row[0] for row in found("swa", "mamba")] == ["unseen", "together", "together", "unseen"]
 
 
-@pytest.mark.one_in(16)
 def test_a_used_state_is_worth_more_than_its_path(tmp_path: Path) -> None:
     path = str(tmp_path / "turns.jsonl")
     sizes = ["--clients", "16", "--rounds", "8"]

@@ -106,7 +106,6 @@ def queueing(tmp_path: Path, refused: dict[str, int], load: Load, *given: str) -
     return " ".join(conclusions(options, trace, settings, run, found, load))
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("given", "offered", "advice"),
     [
@@ -245,7 +244,6 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
     assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("command", ["replay --check off", "sweep --host-bytes 0"])
 @pytest.mark.parametrize("screen", [True, False])
 def test_a_person_at_a_terminal_reads_each_warning_once(

@@ -93,7 +93,6 @@ def test_what_was_left_out_is_told(capsys: Capsys) -> None:
     assert printed.err == "hicache: note: 1 requests without output were left out; they failed.\n"
 
 
-@pytest.mark.one_in(16)
 def test_converted_sessions_of_agents_hit_the_same() -> None:
     sessions = str(beside("weka"))
     assert main(["convert", sessions, "-o", "out.jsonl.zst"]) == 0

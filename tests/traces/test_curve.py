@@ -43,7 +43,6 @@ def tokens_of(paged: Paged, hits: Sequence[int], first: int = 0) -> int:
     )
 
 
-@pytest.mark.one_in(16)
 @settings(max_examples=60, deadline=None)
 @given(
     random_traces(),
@@ -74,7 +73,6 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
     assert not curve.working_set or curve.hit_tokens(curve.working_set - 1) < curve.unbounded
 
 
-@pytest.mark.one_in(8)
 @FEW
 @given(random_traces())
 def test_the_curve_is_straight_between_its_bends(records: Records) -> None:
@@ -84,7 +82,6 @@ def test_the_curve_is_straight_between_its_bends(records: Records) -> None:
     assert np.interp(np.arange(curve.unique + 2), bends, tokens[bends]).tolist() == tokens.tolist()
 
 
-@pytest.mark.one_in(16)
 @FEW
 @given(random_traces(), st.integers(0, 6), st.integers(0, 6))
 def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, more: int) -> None:
@@ -122,7 +119,6 @@ def test_a_partial_page_costs_the_core_at_most_one_page(name: str, options: str)
         assert curve.hit_tokens(capacity - 1) <= found <= curve.hit_tokens(capacity)
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("device", "host"), [(250, 250), (400, 800), (800, 300), (250, 2500)])
 def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int) -> None:
     """Both together are one LRU; the core has further host pages, which exchanges need."""
@@ -148,7 +144,6 @@ def test_the_plain_policies_are_those_that_are_replayed() -> None:
     assert sorted(plain_policies.PLAIN) == list(replay.POLICIES)
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("policy", sorted(plain_policies.PLAIN))
 @settings(max_examples=30, deadline=None)
 @given(records=random_traces())
@@ -182,7 +177,6 @@ def test_the_optimum_equals_brute_force(data: st.DataObject) -> None:
         assert optimum.at(capacity).tokens == best * 512
 
 
-@pytest.mark.one_in(16)
 @FEW
 @given(random_traces(), st.sampled_from([128, 512]))
 def test_no_policy_exceeds_the_optimum_and_none_the_bound(records: Records, page_size: int) -> None:

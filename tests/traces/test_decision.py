@@ -33,7 +33,6 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"workload {seed}") for seed in range(6)])
-@pytest.mark.one_in(64)
 def test_the_answer_and_every_reason_are_those_of_trying_everything(
     seed: int, tmp_path: Path
 ) -> None:
@@ -123,7 +122,6 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(64)
 def test_the_document_says_what_was_bought_and_what_was_not(document: dict[str, Any]) -> None:
     decision = document["decision"]
     answer, rows = decision["answer"], decision["candidates"]
@@ -162,7 +160,6 @@ def test_what_is_moved_past_a_limit_changes_the_answer(document: dict[str, Any])
 SAMPLED = ["--hardware", "h100,h200", "--tp", "1", "--most-gpus", "2", "--host-bytes", "0,16GB"]
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("way", ["--sample", "--budget"])
 def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
     way: str, tmp_path: Path
@@ -188,7 +185,6 @@ def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
     assert any(one.startswith("Replayed were") for one in document["verdict"]["sentences"])
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("asked", [[], ["--sample", "1"]])
 def test_the_whole_is_replayed_unless_a_part_is_asked_for(
     asked: list[str], tmp_path: Path, monkeypatch: Patch, capsys: Capsys
@@ -220,7 +216,6 @@ def _check_keys(found: dict[str, Any]) -> None:
     compare("hicache size", [{"decision": one}])
 
 
-@pytest.mark.one_in(32)
 def test_what_a_log_does_not_say_is_bounded(tmp_path: Path, capsys: Capsys) -> None:
     """The second turn of each session repeats its first, or nothing."""
     rows = ["ts,prompt,answer,chat"]
@@ -240,7 +235,6 @@ def test_what_a_log_does_not_say_is_bounded(tmp_path: Path, capsys: Capsys) -> N
     assert "The answer does not hold if none did." in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.one_in(64)
 def test_points_are_kept_and_not_replayed_again(tmp_path: Path, monkeypatch: Patch) -> None:
     purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
     points, out = tmp_path / "points.jsonl", tmp_path / "out.json"
@@ -358,7 +352,6 @@ def test_what_has_no_price_is_named() -> None:
     )
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -480,7 +473,6 @@ def searched(seed: int, wrong_by: float, most: int = 1) -> tuple[int | None, int
     return search.answer, min(serving, default=None), trials, len(offers)
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("wrong_by", [1.0, 2.0, 50.0])
 @pytest.mark.parametrize("most", [1, 6])
 def test_the_answer_is_that_of_trying_everything(wrong_by: float, most: int) -> None:
@@ -489,7 +481,6 @@ def test_the_answer_is_that_of_trying_everything(wrong_by: float, most: int) -> 
         assert found == true, seed
 
 
-@pytest.mark.one_in(8)
 def test_few_trials_are_needed() -> None:
     part = []
     for seed in range(40):

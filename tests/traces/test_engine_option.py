@@ -24,7 +24,6 @@ def _document(tmp_path: Path, *arguments: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.one_in(16)
 def test_the_plain_engine_and_the_pure_roofline_never_change(tmp_path: Path) -> None:
     found = _document(tmp_path, "--limit", "100", *_PLAIN)
     assert found["digest"] == _PLAIN_DIGEST
@@ -71,7 +70,6 @@ def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) 
     assert "2 x h100" in said
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

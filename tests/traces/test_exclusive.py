@@ -35,7 +35,6 @@ def hit_tokens(trace: Path, device_pages: int, host_pages: int, *options: str) -
     return found
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("device_pages", "host_pages"), [(250, 250), (400, 800), (800, 300), (250, 2500), (1200, 900)]
 )

@@ -37,7 +37,6 @@ def paged() -> Paged:
     return open_trace(str(conversation())).paged(512)
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("capacity", LRU)
 def test_conversation_lru(paged: Paged, capacity: int) -> None:
     account, _, _ = replay_hits(paged, capacity)
@@ -46,7 +45,6 @@ def test_conversation_lru(paged: Paged, capacity: int) -> None:
     assert steady.hit_tokens.device == LRU[capacity]
 
 
-@pytest.mark.one_in(16)
 def test_conversation_two_tiers(paged: Paged) -> None:
     account, _, _ = replay_hits(paged, 2_818, host=22_550)
     steady = account.steady()
@@ -73,7 +71,6 @@ def multiturn() -> Paged:
     return parse(Lines("multiturn", (line.encode() for line in text))).paged(64)
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("device", "host"), [(1_000, 0), (200, 1_000)])
 def test_multiturn_rates_per_round(device: int, host: int) -> None:
     """All that was committed hits, from the device or from a host that is large enough."""

@@ -66,7 +66,6 @@ def hint_of(message: str, given: list[str]) -> list[str]:
     return result
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 @pytest.mark.parametrize("trace", [known_tokens, known_blocks])
 @pytest.mark.parametrize("components", COMPONENTS)
@@ -103,7 +102,6 @@ def test_the_error_names_the_largest_request_and_how_many(tmp_path: Path, capsys
     )
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("trace", [known_tokens, known_blocks])
 def test_hits_mode_computes_what_does_not_fit_without_the_cache(
     trace: Any, tmp_path: Path, capsys: Capsys
@@ -140,7 +138,6 @@ def test_hits_mode_refuses_a_device_that_holds_no_request(tmp_path: Path, capsys
     assert "the largest of 6 that do not fit; give --device-pages" in capsys.readouterr().err
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_requests_that_are_too_large_are_left_out_and_counted(
     mode: str, tmp_path: Path, capsys: Capsys
@@ -202,7 +199,6 @@ LARGE = {
 }
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 @pytest.mark.parametrize("more", LARGE)
 def test_the_hint_names_only_what_the_hardware_holds(
@@ -218,7 +214,6 @@ def test_the_hint_names_only_what_the_hardware_holds(
         assert " holds only" not in capsys.readouterr().out
 
 
-@pytest.mark.one_in(32)
 def test_a_pool_larger_than_the_hardware_is_allowed_and_said(
     tmp_path: Path, capsys: Capsys
 ) -> None:

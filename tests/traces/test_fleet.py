@@ -99,7 +99,6 @@ def test_options_that_do_not_belong_together_are_one_line(
     assert said in line
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_one_replica_behind_a_router_is_the_plain_replay(
     turns: str, tmp_path: Path, mode: str
@@ -114,7 +113,6 @@ def test_one_replica_behind_a_router_is_the_plain_replay(
         assert found["fleet"]["replicas"][0]["digest"] == plain["digest"]
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
 @pytest.mark.parametrize("router", ["round-robin", "prefix-aware", "least-loaded"])
@@ -140,7 +138,6 @@ def test_the_parts_are_the_whole(
     assert found["components"]["full"]["capacity"] == {"device": 180, "host": 180}
 
 
-@pytest.mark.one_in(32)
 def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
     slow = ["--kv-link", "2GB/s", "--kv-link-latency", "1ms", "--check", "every"]
     found, rows = replayed(tmp_path, turns, *SMALL, *DIVIDED, *slow)
@@ -176,7 +173,6 @@ def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path)
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
 
 
-@pytest.mark.one_in(16)
 def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> None:
     options = ["--device-pages", "900", "--replicas", "4", "--why", "29"]
     assert main(["replay", turns, *options]) == 0
@@ -186,7 +182,6 @@ def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> Non
     assert "The router sent it to replica 1 of 4; it decoded on replica " in told
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) -> None:
     """What one replica stored, another one fetches."""
@@ -220,7 +215,6 @@ def test_a_violation_names_the_replica(turns: str, monkeypatch: Patch, capsys: C
     assert "arrives-once" in capsys.readouterr().err
 
 
-@pytest.mark.one_in(16)
 def test_the_report_has_a_row_for_each_replica(turns: str, capsys: Capsys) -> None:
     assert main(["replay", turns, *SMALL, *DIVIDED, "--router", "prefix-aware"]) == 0
     out = capsys.readouterr().out
@@ -231,7 +225,6 @@ def test_the_report_has_a_row_for_each_replica(turns: str, capsys: Capsys) -> No
     assert "1  mixed" in capsys.readouterr().out
 
 
-@pytest.mark.one_in(16)
 def test_what_capped_a_hit_is_known_of_the_requests_of_every_replica(turns: str) -> None:
     storage = "sim:read=1GB/s,write=1GB/s,latency=200us"
     words = ["replay", turns, *SMALL, "--replicas", "2", "--storage", storage, "--check", "off"]

@@ -111,7 +111,6 @@ def test_jobs_are_made_from_columns() -> None:
         jobs[2]
 
 
-@pytest.mark.one_in(8)
 @given(st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 6)), max_size=40))
 def test_chains_number_pairs_in_order_of_first_use(pairs: list[tuple[int, int]]) -> None:
     """With and without the short cut for ids that are 0, 1, 2, ... after one prefix each."""
@@ -125,7 +124,6 @@ def test_chains_number_pairs_in_order_of_first_use(pairs: list[tuple[int, int]])
 SEGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), min_size=1, max_size=5)
 
 
-@pytest.mark.one_in(64)
 @given(
     st.lists(st.tuples(SEGMENTS, st.sampled_from(["", "x"])), min_size=1, max_size=8),
     st.integers(1, 4),

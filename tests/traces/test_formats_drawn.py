@@ -58,7 +58,6 @@ def found_in(trace: Trace) -> list[tuple[int, int, int]]:
     return [(job.arrival_ns, job.input_length, job.output_length) for job in trace.jobs]
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", drawn.WITH_IDS)
 @settings(max_examples=20, deadline=None)
 @given(rows=requests())
@@ -83,7 +82,6 @@ def test_drawn_blocks_read_back_equal(name: str, rows: list[Drawn]) -> None:
         assert (halves // 2).tolist() == [one for one in expected for _ in "ab"][: len(halves)]
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", drawn.LENGTHS)
 @settings(max_examples=20, deadline=None)
 @given(rows=requests())
@@ -113,7 +111,6 @@ def same(first: Trace, second: Trace) -> None:
             assert one.prompt_key(job) == other.prompt_key(job)
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", [*drawn.WITH_IDS, *drawn.LENGTHS])
 def test_a_converted_trace_hits_the_same_to_the_token(
     name: str, tmp_path_factory: pytest.TempPathFactory

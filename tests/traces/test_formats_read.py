@@ -286,7 +286,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None:
     for old, new, said in FAULTS[name]:
@@ -300,7 +299,6 @@ def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None
         assert len(told) < 300
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", registry.names(FORMATS))
 def test_a_file_that_was_cut_ends_in_one_line_or_reads(name: str, tokenizer: str) -> None:
     content = sample(name).encode()
@@ -351,7 +349,6 @@ def test_folders_without_traces_are_named(tmp_path: Path) -> None:
 # -- the real files
 
 
-@pytest.mark.one_in(8)
 def test_the_sessions_of_kv_cache_tester() -> None:
     trace = open_trace(str(beside("weka")))
     jobs = trace.jobs
@@ -363,7 +360,6 @@ def test_the_sessions_of_kv_cache_tester() -> None:
     assert not trace.notes
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("name", "requests"), [("code", 8_819), ("conv", 19_366)])
 def test_the_traces_of_azure(name: str, requests: int) -> None:
     trace = open_trace(str(beside("azure") / f"AzureLLMInferenceTrace_{name}.csv"))

@@ -54,7 +54,6 @@ def leak(monkeypatch: Patch) -> None:
 # -- runs
 
 
-@pytest.mark.one_in(8)
 def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -> None:
     assert fuzz("--sequences", "4", "--seed", "7", "--first") == 0
     said = capsys.readouterr().out
@@ -63,7 +62,6 @@ def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.one_in(16)
 def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
     def counted(*options: str) -> list[Any]:
         found = report("--sequences", "6", *options)
@@ -151,7 +149,6 @@ def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
     assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
 
 
-@pytest.mark.one_in(8)
 def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> None:
     def wait(hand: Any, args: Any) -> None:
         while True:
@@ -176,7 +173,6 @@ def test_a_lost_worker_is_reported_after_the_findings(monkeypatch: Patch, capsys
     assert "a worker died" in capsys.readouterr().err
 
 
-@pytest.mark.one_in(16)
 def test_every_failure_ends_with_its_replay_command() -> None:
     """A crash, a check, and the end of a run, drawn and replayed."""
     ops, work = operations.load(), Work(80)
@@ -213,7 +209,6 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: C
     assert ".venv/bin/pip install -e '.[ray]'" in said
 
 
-@pytest.mark.one_in(64)
 def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
     def counted(*options: str) -> list[Any]:
         found = report("--sequences", "8", "--seed", "7", *options)
@@ -230,7 +225,6 @@ def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
 HUNT = ("fuzz", "--seed", "16", "--operations", "25", "--first")
 
 
-@pytest.mark.one_in(32)
 def test_the_first_failure_ends_the_run_and_is_kept() -> None:
     out = Path("out.json")
     with planted(BUG):
@@ -253,7 +247,6 @@ def endless(seed: int) -> Result:
     return Result(seed, 1, 1, 1)
 
 
-@pytest.mark.one_in(32)
 def test_closing_ends_workers_within_a_sequence() -> None:
     def seeds() -> Iterator[int]:
         yield from range(4)
@@ -265,7 +258,6 @@ def test_closing_ends_workers_within_a_sequence() -> None:
     assert not active_children()
 
 
-@pytest.mark.one_in(16)
 def test_the_summary_names_the_states_that_were_not_reached(capsys: Capsys) -> None:
     found = report("--sequences", "4", "--seed", "7")
     missing = found["not_reached"]

@@ -40,7 +40,6 @@ def fuzz(*options: str) -> int:
 # -- the corpus
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", corpus.paths(CORPUS), ids=lambda path: path.stem)
 def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     tape = corpus.read(path)
@@ -71,7 +70,6 @@ def trails(hash_seed: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.one_in(16)
 def test_every_tape_of_the_corpus_plays_the_same_under_every_hash_seed() -> None:
     one, other = trails("0"), trails("4242")
     assert sorted(one) == [path.stem for path in corpus.paths(CORPUS)]
@@ -258,7 +256,6 @@ def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
     assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
 
 
-@pytest.mark.one_in(16)
 def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -> None:
     os.mkfifo("pipe.jsonl")
     Path("raw.jsonl").write_bytes(b"\xff\xfe")
@@ -319,7 +316,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("given", "word"), OPTIONS.items(), ids=OPTIONS.keys())
 def test_a_bad_option_is_one_line(given: str, word: str, capsys: Capsys) -> None:
     Path("file").write_text("")
@@ -380,7 +376,6 @@ def record_again(path: Path) -> Path:
     return corpus.add(path.parent, replace(tape, notes=notes))
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_the_core_decides_as_recorded(path: Path) -> None:
     if os.environ.get("HICACHE_RECORD"):

@@ -54,7 +54,6 @@ def drawn(seed: int, executor: str = "") -> Tape:
 # -- devices
 
 
-@pytest.mark.one_in(32)
 def test_sequences_run_on_the_cpu_device_and_compare_bytes() -> None:
     assert fuzz("--device", "cpu", "--seed", "3", "--sequences", "3", "--json", "out.json") == 0
     told = json.loads(Path("out.json").read_text())
@@ -80,7 +79,6 @@ def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:
     return wrong
 
 
-@pytest.mark.one_in(16)
 def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -100,7 +98,6 @@ def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
     assert main(["fuzz", "--replay", tape]) == 0
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("seed", [1, 4])
 def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: Patch) -> None:
     """Without CUDA, on an accelerator that acts at once; the seeds choose plain copies."""
@@ -117,7 +114,6 @@ def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: Patch) -> None:
     assert outcome.hand.rig.device.compared > 50  # type: ignore[attr-defined]
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -168,7 +164,6 @@ def otherwise_by_page(said: Callable[..., tuple[int, ...]]) -> Callable[..., tup
     return other
 
 
-@pytest.mark.one_in(16)
 def test_an_answer_that_only_a_twin_gives_is_found_shrunk_and_replayed(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from .reference import random_traces, simulate_lru
 from .rig import read, replay_hits
 
 
-@pytest.mark.one_in(64)
 @settings(max_examples=80, deadline=None)
 @given(random_traces(), st.integers(0, 12))
 def test_one_tier_hits_as_lru(records: list[dict[str, object]], spare: int) -> None:
@@ -25,7 +23,6 @@ def test_one_tier_hits_as_lru(records: list[dict[str, object]], spare: int) -> N
     assert not core.view.flights
 
 
-@pytest.mark.one_in(64)
 @settings(max_examples=80, deadline=None)
 @given(random_traces(), st.integers(0, 6), st.integers(1, 12))
 def test_two_tiers_hit_like_one_of_the_larger_size(
@@ -40,7 +37,6 @@ def test_two_tiers_hit_like_one_of_the_larger_size(
     assert (whole.hit_tokens.device, whole.hit_tokens.all) == (sum(device), sum(both))
 
 
-@pytest.mark.one_in(32)
 @settings(max_examples=40, deadline=None)
 @given(random_traces(), st.sampled_from([1, 16, 64, 256, 512]))
 def test_unbounded_reaches_the_ceiling_at_every_page_size(
@@ -55,7 +51,6 @@ def test_unbounded_reaches_the_ceiling_at_every_page_size(
     assert whole.hit_tokens.all + whole.computed_tokens == whole.input_tokens
 
 
-@pytest.mark.one_in(32)
 @settings(max_examples=30, deadline=None)
 @given(random_traces(), st.sampled_from(["write_back", "write_through_selective"]))
 def test_other_write_policies_serve_every_request(

@@ -62,7 +62,6 @@ def one_line(capsys: Capsys, *words: str) -> str:
     return said
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("kind", PACKED)
 def test_packed_files_are_named(kind: str, capsys: Capsys) -> None:
     Path("x.json").write_bytes(PACKED[kind])
@@ -72,7 +71,6 @@ def test_packed_files_are_named(kind: str, capsys: Capsys) -> None:
         assert f"a file packed with {kind}; unpack it first" in said
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
 def test_pipes_and_endless_files_are_refused(words: tuple[str, ...], capsys: Capsys) -> None:
     os.mkfifo("x.json")
@@ -99,7 +97,6 @@ NUMBERS = [name for name, value in MODEL.items() if type(value) is int]
 NUMBERS_OF_POOL = [name for name, value in POOL.items() if type(value) is int]  # type: ignore[has-type]
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     "value",
     [str(1 << 62), "9" * 4000, "9" * 5000, "-1", "1e300", "1e999", "NaN", '"1"', "null", "true"],
@@ -117,7 +114,6 @@ def test_numbers_of_models_are_bounded(value: str, capsys: Capsys) -> None:
         assert len(said) < 300
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "text",
     ["[" * 100_000, '{"a":' * 90_000, '{"a": 1, "a": 2}', "", "null", "\ufeff{}", '"\\ud800"'],
@@ -245,7 +241,6 @@ def test_running_out_of_memory_names_what_the_command_can_change(
     assert "run fewer at once (--jobs)" in fails(capsys, "fuzz", "--replay", "tape.jsonl")
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "words",
     [

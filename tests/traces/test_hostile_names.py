@@ -71,7 +71,6 @@ NATIVE: dict[str, Callable[[str], list[Any]]] = {
 }
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_traces(bad: str, capsys: Capsys) -> None:
     seen = set()
@@ -84,7 +83,6 @@ def test_traces(bad: str, capsys: Capsys) -> None:
     assert seen == {0, 2}
 
 
-@pytest.mark.one_in(8)
 def test_the_name_of_a_trace(capsys: Capsys) -> None:
     twice = [mooncake([1, 2, 3]), mooncake([1, 2, 3])]
     path = str(write(Path("\x1b[2J\u202e\nhicache: forged\n"), *twice))
@@ -93,7 +91,6 @@ def test_the_name_of_a_trace(capsys: Capsys) -> None:
         assert ran(capsys, command[0], path, *command[1:]) == 0
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_models(bad: str, capsys: Capsys) -> None:
     whole = as_document(get("llama-3.1-8b"))
@@ -110,7 +107,6 @@ def test_models(bad: str, capsys: Capsys) -> None:
     assert ran(capsys, "models", "model.json") == 2
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_profiles(bad: str, capsys: Capsys) -> None:
     curve = [[1, 1], [2, 2]]
@@ -138,7 +134,6 @@ def test_profiles(bad: str, capsys: Capsys) -> None:
             assert ran(capsys, *command) in (0, 2)
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_tapes(bad: str, capsys: Capsys) -> None:
     head, *entries_ = tapes.dumps(failing_tape()).splitlines()
@@ -157,7 +152,6 @@ def test_tapes(bad: str, capsys: Capsys) -> None:
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
 
 
-@pytest.mark.one_in(64)
 def test_names_of_files(capsys: Capsys) -> None:
     write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
     for command in (("inspect", FILE), ("replay", FILE), ("replay", FILE, "--mode", "hits")):
@@ -184,7 +178,6 @@ def test_names_of_files(capsys: Capsys) -> None:
             assert ran(capsys, *words) == 2
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("bad", [*NAMES.values(), "\0"], ids=[*NAMES.keys(), "nul"])
 def test_options(bad: str, capsys: Capsys) -> None:
     bad = bad[: 1 << 15]  # Linux takes words of up to 128 KiB
@@ -213,7 +206,6 @@ def test_policies_of_the_user(capsys: Capsys) -> None:
     assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("settings", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_on_a_terminal_only_colours_are_raw(settings: dict[str, str]) -> None:
     write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
@@ -276,7 +268,6 @@ def test_a_long_word_keeps_its_ends_and_the_rest_of_the_line() -> None:
     assert len(line) < 320
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_reports(bad: str, capsys: Capsys) -> None:
     trace = str(write(Path("trace.jsonl"), mooncake([1, 2]), mooncake([1, 2])))

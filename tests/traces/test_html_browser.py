@@ -137,7 +137,6 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("theme", "flags"),
     [("light", ()), ("dark", ("--blink-settings=preferredColorScheme=0",))],
@@ -166,7 +165,6 @@ def test_the_report_is_drawn_in_a_browser(
     assert not asked
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("size", ["A4", "letter"])
 @pytest.mark.parametrize("rivals", [0, 2])
 def test_a_purchase_prints_on_two_pages(

@@ -83,7 +83,6 @@ def whole(folder: Path) -> dict[str, Any]:
     return checked("whole", document)
 
 
-@pytest.mark.one_in(32)
 def test_a_report_is_rendered_again_to_the_same_bytes(folder: Path) -> None:
     first = (folder / "one.html").read_bytes()
     assert main(["report", str(folder / "one.html"), "-o", str(folder / "again.html")]) == 0

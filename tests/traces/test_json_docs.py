@@ -133,7 +133,6 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 
-@pytest.mark.one_in(16)
 def test_inspect(folder: Path) -> None:
     turns = str(folder / "turns.jsonl")
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
@@ -149,7 +148,6 @@ def test_curve(folder: Path) -> None:
     compare("hicache curve", documents)
 
 
-@pytest.mark.one_in(32)
 def test_reports_and_comparisons(folder: Path) -> None:
     turns, hits = str(folder / "turns.jsonl"), str(folder / "hits.html")
     small = ["--device-pages", "34", "--check", "off"]
@@ -179,7 +177,6 @@ def test_reports_and_comparisons(folder: Path) -> None:
     compare("hicache compare", [compared, weaker])
 
 
-@pytest.mark.one_in(16)
 def test_sweep(folder: Path) -> None:
     turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
     small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
@@ -201,7 +198,6 @@ def test_models(capsys: Capsys) -> None:
     compare("hicache models", [json.loads(capsys.readouterr().out)])
 
 
-@pytest.mark.one_in(16)
 def test_fuzz(folder: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(folder)
     hunt = ["fuzz", "--seed", "16", "--operations", "25", "--jobs", "1", "--sequences", "30"]

@@ -93,7 +93,6 @@ def brute(paged: Paged) -> list[int]:
     return found
 
 
-@pytest.mark.one_in(64)
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -171,7 +170,6 @@ def conversations(tmp_path: Path) -> Path:
     return write(tmp_path / "talk.jsonl", *records)
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once", "--think-time none"])
 def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
     conversations: Path, tmp_path: Path, load: str

@@ -189,7 +189,6 @@ OPTIONS = st.builds(
 )
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("kind", WRITERS)
 @DRAWN
 @given(rows=logs(), options=OPTIONS, unit=st.sampled_from([*UNITS]))
@@ -389,7 +388,6 @@ def hostile() -> Iterator[tuple[str, bytes, str]]:
     yield "not UTF-8", head + b"\n\xff\n", "expected UTF-8 text, found byte 0xff; convert the file"
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("name", "content", "said"), [*hostile()], ids=lambda one: one[:20])
 def test_hostile_files_end_in_one_line(
     name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
@@ -409,14 +407,12 @@ def test_a_file_larger_than_the_memory_is_refused_at_once(
     assert "expected lines of at most" in fails(capsys, "inspect", "log", "--columns", COLUMNS)
 
 
-@pytest.mark.one_in(64)
 def test_conversations_without_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     csv_file([[iso(n), 1 + 2 * n, 1, "a", n, ""] for n in range(2100)])
     told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
     assert "log:2050: expected conversations of at most 2,048 turns, found a longer one" in told
 
 
-@pytest.mark.one_in(64)
 def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     pyarrow, parquet = arrow()
     rows = [{"at": 1763892005 + n, "asked": 9, "told": 2, "chat": "a", "n": n} for n in range(50)]

@@ -46,7 +46,6 @@ def peak_bytes(*words: str) -> int:
     return int(ran.stderr.split()[-1])
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 @pytest.mark.parametrize("command", ["replay", "inspect", "curve"])
 def test_a_request_costs_few_bytes(command: str, tmp_path: Path) -> None:

@@ -108,7 +108,6 @@ def fails(capsys: Capsys, *arguments: str) -> str:
     return said
 
 
-@pytest.mark.one_in(8)
 def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     found = replayed("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
     assert found["config"]["eviction_policy"] == "mine"

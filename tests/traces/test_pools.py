@@ -56,7 +56,6 @@ def test_a_model_implies_components_window_and_interval(
     assert len(core.device_pages) == len(core.host_pages) == len(components)
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("components", ["full", "full,swa", "full,mamba", "full,swa,mamba"])
 @pytest.mark.parametrize("more", ["", "--hardware h200 --page-size 16", "--tp 2 --max-running 8"])
 def test_device_memory_is_divided_among_pools_and_filled(
@@ -136,7 +135,6 @@ def test_missing_sizes_follow_from_running_and_cached_requests(trace: str) -> No
     assert settled(trace, "--components full,swa --device-pages 40").core.device_pages == (40, 40)
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
 def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
     trace: str, components: str

@@ -18,7 +18,6 @@ from .rig import Patch
 FORK = get_context("fork")
 
 
-@pytest.mark.one_in(16)
 def test_each_result_comes_once_also_with_more_processes_than_jobs() -> None:
     for most in (1, 2, 5):
         assert sorted(results(FORK, lambda job: job * 2, range(4), most)) == [0, 2, 4, 6]
@@ -74,7 +73,6 @@ def test_an_error_that_cannot_be_sent_is_told() -> None:
         list(results(FORK, work, range(2), 2))
 
 
-@pytest.mark.one_in(64)
 def test_a_process_that_is_kept_does_many_jobs() -> None:
     found = list(results(FORK, pid, range(9), 2, keep=True))
     assert len(found) == 9

@@ -38,7 +38,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "options",
     [
@@ -87,7 +86,6 @@ def _check_times(found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     assert found["preempted"] == sum(row["preemptions"] for row in rows)
 
 
-@pytest.mark.one_in(8)
 def test_a_miss_says_when_its_page_was_evicted_and_for_whom(tmp_path: Path) -> None:
     path = write(
         tmp_path / "trace.jsonl",
@@ -176,7 +174,6 @@ def said(capsys: Capsys, *arguments: str) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.one_in(16)
 def test_why_tells_the_story_of_one_request(tmp_path: Path, capsys: Capsys) -> None:
     path = write(
         tmp_path / "trace.jsonl",
@@ -256,7 +253,6 @@ def test_options_that_cannot_be(
     assert [path.name for path in tmp_path.iterdir()] == ["trace.jsonl"]
 
 
-@pytest.mark.one_in(8)
 def test_speed_divides_the_times_of_the_trace(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.jsonl", *(mooncake([n], timestamp=1000 * n) for n in range(3)))
     found, rows = replayed(tmp_path, str(path), "--speed", "2.5")

@@ -41,7 +41,6 @@ def replayed(folder: Path, trace: str, *options: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("mode", "flushed"),
     [("hits", ["host", "device"]), ("timed", ["host", "device"]), ("timed", ["host"])],
@@ -83,7 +82,6 @@ def stored_in(folder: Path) -> set[bytes]:
     return {bytes.fromhex(key.digest) for key in keys if key is not None and key.digest}
 
 
-@pytest.mark.one_in(64)
 def test_after_a_kill_the_next_replay_hits_what_was_stored_page_for_page(tmp_path: Path) -> None:
     trace, store, rows = (str(tmp_path / name) for name in ("t.jsonl", "store", "rows.jsonl"))
     shape = ["--clients", "40", "--rounds", "8"]

@@ -63,7 +63,6 @@ def is_gone(group: int) -> bool:
     return not lives(group)
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)],
@@ -88,7 +87,6 @@ def test_an_interrupted_hunt_keeps_its_findings(
         assert is_gone(process.pid)
 
 
-@pytest.mark.one_in(16)
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with hunting(tmp_path, 2) as process:
         process.kill()

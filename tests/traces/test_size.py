@@ -235,7 +235,6 @@ def traffic(path: Path, draw: random.Random, kind: Kind) -> str:
     return str(write(path, *records))
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_the_errors_that_are_told_hold(kind: Kind, tmp_path: Path) -> None:
     """The whole and a half of it, both replayed."""

@@ -65,7 +65,6 @@ def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
     assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_ranks_that_are_alike_keep_one_copy_on_host(
     tmp_path: Path, replayed: Replayed, mode: str
@@ -94,7 +93,6 @@ def test_ranks_that_are_alike_keep_one_copy_on_host(
         assert f"on {tp} ranks (as given, once for ranks that are alike" in report
 
 
-@pytest.mark.one_in(16)
 def test_ranks_that_divide_tokens_hold_as_many_times_more(replayed: Replayed) -> None:
     """Alike on host, where ranks that are still alike can share."""
     tokens, model = [], "--hardware b200 --model deepseek-v3 --tp 8 --host-bytes 1TB --limit 1"
@@ -123,7 +121,6 @@ def test_ranks_that_divide_tokens_store_each_once(trace: str) -> None:
     assert many.value_bytes == few.value_bytes == {"full": 8 << 20}
 
 
-@pytest.mark.one_in(32)
 def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --host-bytes 140GB")
     assert "17.5 GB a rank, 140.0 GB on 8 ranks (as given; with" in report
@@ -133,7 +130,6 @@ def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     assert "4398" not in report  # one figure in one unit for one pool
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("ratio", "pages", "rule"),
     [
@@ -155,7 +151,6 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     assert rule in report
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("arguments", "said", "figures"),
     [
@@ -191,7 +186,6 @@ def test_models_fit_the_hardware_that_serves_them(
         assert sum(pools) > 30e9
 
 
-@pytest.mark.one_in(16)
 def test_the_page_size_says_where_it_comes_from(
     replayed: Replayed, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -207,7 +201,6 @@ def test_the_page_size_says_where_it_comes_from(
     assert "blocks" not in capsys.readouterr().out
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("size", ["16", "64", "256"])
 def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path: Path) -> None:
     path, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
@@ -217,7 +210,6 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
     assert json.loads(out.read_text())["whole"]["hit_tokens"]["device"] == 1024 + 512
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -292,7 +284,6 @@ def test_a_wrong_profile_says_what_is_wrong_with_it(
     assert said in refused(trace, f"--hardware {path}", capsys)
 
 
-@pytest.mark.one_in(16)
 def test_a_load_in_one_group_is_waited_for_as_a_whole(tmp_path: Path) -> None:
     """A pass waits for the first of several groups only, so it starts earlier."""
     ids = [[20 * number + place for place in range(20)] for number in range(4)]
@@ -349,7 +340,6 @@ def test_models_are_named_by_what_they_begin_with() -> None:
     assert "tiny" not in models.names()
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -374,7 +364,6 @@ def test_the_host_link_is_that_of_a_rank_and_what_copies_reach(
     assert 0.9 * stated < moved["bytes_per_rank"] / moved["busy_s"] <= stated
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> None:
     digests = {

@@ -35,7 +35,6 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     return json.loads((path / "all.json").read_text()), lines
 
 
-@pytest.mark.one_in(32)
 def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
     replayed: tuple[dict[str, Any], list[Any]],
 ) -> None:

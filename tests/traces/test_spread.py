@@ -35,7 +35,6 @@ def test_requests_of_one_instant_arrive_evenly_until_the_next() -> None:
     assert some.arrivals_ns.tolist() == [0, S, 2 * S, 3 * S, 6 * S, 7 * S + S // 2, 9 * S]
 
 
-@pytest.mark.one_in(8)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40))
 def test_the_order_and_the_first_of_each_instant_stay(times_s: list[int]) -> None:
     times_s = sorted(times_s)
@@ -78,7 +77,6 @@ def sessions(counts: list[int], pauses_s: list[int]) -> Jobs:
     return found
 
 
-@pytest.mark.one_in(8)
 @given(
     st.lists(st.integers(0, 4), min_size=2, max_size=9),
     st.lists(st.integers(0, 30), min_size=1, max_size=5),
@@ -111,7 +109,6 @@ TALKS = [
 ] + [native((f"s{n}", 300), output=("y", 4), after=n, delay=24_000) for n in range(12)]
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("given", "apart_s"),
     [
@@ -135,7 +132,6 @@ def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, ap
     assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("given", [[], ["--no-spread"]])
 @pytest.mark.parametrize("command", ["replay", "sweep", "size"])
 def test_the_terminal_says_how_sessions_begin(

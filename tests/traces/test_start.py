@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 # -- the first code of the command
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("module", ["traces.cli", "argparse", "numpy", "rich"])
 @pytest.mark.parametrize("package", ["hicache", "traces"])
@@ -72,7 +71,6 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 # -- names of commands, options and values
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
@@ -114,7 +112,6 @@ def test_a_misspelt_word_gets_a_suggestion(words: str, hint: str, capsys: Capsys
     assert hint in fails(capsys, *words.split())
 
 
-@pytest.mark.one_in(8)
 def test_the_version_and_both_modules(capsys: Capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--version"])

@@ -78,7 +78,6 @@ def replayed(tmp_path: Path, capsys: Capsys) -> Callable[[], tuple[dict[str, Any
 Replayed = Callable[[], tuple[dict[str, Any], str, str]]
 
 
-@pytest.mark.one_in(32)
 def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Replayed) -> None:
     replayed()
     warm, out, err = replayed()
@@ -101,7 +100,6 @@ def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Rep
     assert set(dead["storage"]["lost_tokens"]) >= {"failed"}
 
 
-@pytest.mark.one_in(32)
 def test_a_store_that_takes_nothing_serves_what_it_has(store: Dying, replayed: Replayed) -> None:
     replayed()
     warm, _, _ = replayed()

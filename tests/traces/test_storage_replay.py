@@ -43,7 +43,6 @@ def refused(trace: str, capsys: Capsys, *options: str) -> str:
     return line
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("address", "said"),
     [
@@ -68,7 +67,6 @@ def test_an_address_that_is_wrong_is_one_line(
         assert said in refused(turns, capsys, "--storage", address)
 
 
-@pytest.mark.one_in(16)
 def test_options_that_do_not_suit_the_store_are_one_line(
     turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -87,7 +85,6 @@ def test_options_that_do_not_suit_the_store_are_one_line(
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.one_in(16)
 def test_a_store_with_pages_under_another_key_names_the_fields(
     turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -112,7 +109,6 @@ def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any],
     return json.loads(out.read_text()), [json.loads(one) for one in rows.read_text().splitlines()]
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
 @pytest.mark.parametrize(
@@ -137,7 +133,6 @@ def test_hits_of_the_tiers_are_disjoint_and_the_accounts_agree(
     assert not any(row["lost_to"] for row in rows if not row["lost_tokens"])
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -184,7 +179,6 @@ def test_a_store_that_had_to_evict_should_be_larger(size_bytes: int, said: str) 
     assert stored.advice(settings, use).startswith(said)
 
 
-@pytest.mark.one_in(8)
 def test_the_story_of_a_request_says_why_storage_did_not_have_it(
     turns: str, capsys: Capsys
 ) -> None:
@@ -200,7 +194,6 @@ def test_the_story_of_a_request_says_why_storage_did_not_have_it(
     assert "tokens, all in storage, which its prefetch brought to host." in told
 
 
-@pytest.mark.one_in(16)
 def test_the_report_says_in_words_what_storage_served(turns: str, capsys: Capsys) -> None:
     emptied = ["--flush-host-every-round", "--flush-device-every-round", "--check", "off"]
     options = ["--storage", "sim:", "--device-pages", "400", *emptied]
@@ -217,7 +210,6 @@ def test_a_request_that_lost_nothing_has_no_reason() -> None:
     assert found == {"evicted": (2, 12)}
 
 
-@pytest.mark.one_in(32)
 def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed_up(
     turns: str, tmp_path: Path
 ) -> None:

@@ -52,7 +52,6 @@ def open_until_it_fails(address: str) -> None:
                 raise
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("how", ["signal", "stop", "kill"])
 def test_a_server_ends_with_its_command(

@@ -54,7 +54,6 @@ def ran(words: Iterable[str], shell: str, bug: str = "") -> tuple[str, str]:
 GONE = "true; echo ${PIPESTATUS[0]}"
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "shell",
     [
@@ -78,7 +77,6 @@ def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: 
     assert len(list(Path("fuzz-failures").iterdir())) == 2
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("command", ["inspect", "replay"])
 def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> None:
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
@@ -87,14 +85,12 @@ def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> Non
     assert json.loads(Path("out.json").read_text())
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
 def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
     assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
     assert ran(("fuzz", "--replay", "gone.jsonl"), shell) == ("2\n", "")
 
 
-@pytest.mark.one_in(16)
 def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     out, err = ran(("fuzz", "--replay", failing), "hicache >/dev/full; echo $?", BUG)
     assert out == "2\n"
@@ -102,7 +98,6 @@ def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     assert "no space left to write the report: No space left on device; free some" in err
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
     Path(failing).rename("failing…")
@@ -147,7 +142,6 @@ def test_a_missing_working_folder_is_reported_in_one_line() -> None:
 # -- the files of a hunt
 
 
-@pytest.mark.one_in(16)
 def test_an_unwritten_failure_is_reported_with_its_command(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -175,7 +169,6 @@ def test_a_removed_output_folder_is_reported(capsys: Capsys) -> None:
     assert not files.paths
 
 
-@pytest.mark.one_in(16)
 def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> None:
     def code_of(*words: str) -> int:
         code = main([*words, "--jobs", "1", "--json", "out.json"])

@@ -66,7 +66,6 @@ def digests(found: dict[str, Any]) -> dict[str, str]:
     return {point["label"]: point["digest"] for point in found["points"]}
 
 
-@pytest.mark.one_in(64)
 def test_a_point_is_what_its_command_replays(turns: str) -> None:
     found = sweep(turns, *GRID, "--slo", "ttft=10ms,tpot=5ms", "-o", "s.jsonl")
     assert found["complete"]
@@ -88,12 +87,10 @@ def test_a_point_is_what_its_command_replays(turns: str) -> None:
         assert point["variant"]["digest"] == one["digest"]
 
 
-@pytest.mark.one_in(16)
 def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
     assert answer(sweep(turns, *GRID)) == answer(sweep(turns, *GRID, jobs=2))
 
 
-@pytest.mark.one_in(32)
 def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: Patch) -> None:
     class Ray:
         """Answers at once, the newest first."""
@@ -135,7 +132,6 @@ def test_a_point_is_the_same_on_a_real_cluster_of_ray(turns: str) -> None:
     assert answer(json.loads(Path("ray.json").read_text())) == answer(sweep(turns, *GRID))
 
 
-@pytest.mark.one_in(32)
 def test_a_second_run_does_only_what_is_missing(
     turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -161,7 +157,6 @@ def test_a_second_run_does_only_what_is_missing(
     assert kinds == ["sweep", *["point"] * 4, "sweep", *["point"] * 2]
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("left", [0.02, 0.5, 0.99])
 def test_a_line_that_was_cut_off_is_mended_and_told(
     left: float, turns: str, capsys: Capsys
@@ -180,7 +175,6 @@ def test_a_line_that_was_cut_off_is_mended_and_told(
     assert [line["kind"] for line in lines()] == ["sweep", "point", "point"]
 
 
-@pytest.mark.one_in(16)
 def test_another_trace_another_version_and_another_file_are_refused(
     turns: str, capsys: Capsys, monkeypatch: Patch
 ) -> None:
@@ -245,7 +239,6 @@ def test_all_mistakes_of_a_grid_are_told_with_their_points(turns: str, capsys: C
     assert "--load-groups: expected at most the 32 layers" in "".join(found)
 
 
-@pytest.mark.one_in(16)
 def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) -> None:
     given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
     found = sweep(*given, "--exclusive", "--load-threshold", "1,3", "-o", "s.jsonl")
@@ -260,7 +253,6 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) ->
     assert "--exclusive" in commands[1]
 
 
-@pytest.mark.one_in(8)
 def test_ctrl_c_keeps_the_points_that_are_done(
     turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -299,7 +291,6 @@ def test_a_point_that_fails_is_told_after_those_that_are_done(
     assert len(keys()) == 1
 
 
-@pytest.mark.one_in(16)
 def test_a_lost_worker_is_named_with_its_point(turns: str) -> None:
     Path("program.py").write_text(
         f"""
@@ -345,7 +336,6 @@ def test_a_key_changes_with_the_trace_the_code_and_every_option(monkeypatch: Pat
     assert identity.key_of(options("--host-ratio", "2"), "a") != plain
 
 
-@pytest.mark.one_in(64)
 def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     """What shows a result, or names one, does not change it."""
     shown = {"traces.html", "traces.outside", "traces.terminal"}

@@ -118,7 +118,6 @@ def account_of(
 # -- the format
 
 
-@pytest.mark.one_in(64)
 def test_every_trace_event_has_the_fields_of_its_kind(lively: Account) -> None:
     events = written(lively)
     assert {one["ph"] for one in events} == NEEDED.keys()

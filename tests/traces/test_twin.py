@@ -75,7 +75,6 @@ def serve(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_device_run_replays_on_a_core_and_on_the_simulator(seed: int, policy: str) -> None:
@@ -94,7 +93,6 @@ def test_a_device_run_replays_on_a_core_and_on_the_simulator(seed: int, policy: 
         assert same == [(one.direction, one.pages, one.layers, one.bytes) for one in real.timings]
 
 
-@pytest.mark.one_in(16)
 def test_device_runs_contain_loads_and_replay_the_same() -> None:
     """Prompts that come back after the device has forgotten them."""
     recording, real = serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200)
@@ -105,7 +103,6 @@ def test_device_runs_contain_loads_and_replay_the_same() -> None:
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
-@pytest.mark.one_in(32)
 def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     """Its streams and events stand-ins on the CPU: everything of the twin but CUDA itself."""
     cuda = pytest.importorskip("hicache.devices.cuda", exc_type=ImportError)
@@ -146,7 +143,6 @@ def test_different_copies_are_refused(profile: Path) -> None:
         compare(real.timings, [predicted[0]._replace(bytes=1), *predicted[1:]], found)
 
 
-@pytest.mark.one_in(16)
 def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys) -> None:
     recording, out = tmp_path / "run.recording", tmp_path / "out.json"
     given = [
@@ -258,7 +254,6 @@ def serve_hybrid(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
@@ -312,7 +307,6 @@ def _job(turn: int, length: int) -> Job:
     return Job(turn, 0, length, 12, turn - 1)
 
 
-@pytest.mark.one_in(16)
 def test_every_wait_matters_in_the_shadow_of_every_component() -> None:
     components = CONFIGURATIONS[3]
     model = model_of(components)

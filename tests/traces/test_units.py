@@ -172,7 +172,6 @@ def test_a_load_is_requests_a_second() -> None:
     assert 350 < found[-1] / NINE < 450
 
 
-@pytest.mark.one_in(8)
 def test_a_replay_moves_its_bytes_at_the_rate_of_its_link(tmp_path: Path) -> None:
     """Prompts of 512 tokens of 131,072 bytes, one each second; the link moves 10 GB/s."""
     records = [mooncake([1 + number % 40], timestamp=1000 * number) for number in range(80)]

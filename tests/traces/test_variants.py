@@ -39,7 +39,6 @@ def variant(*arguments: str) -> tuple[Variant, Settings, Run, Paged]:
     return found, settings, run, paged
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "options",
     [
@@ -73,7 +72,6 @@ def test_the_series_add_up_to_the_figures(tree: str, options: list[str]) -> None
         assert sum(found.moved.storage_written_bytes) == run.storage.written.bytes_total > 0
 
 
-@pytest.mark.one_in(16)
 def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
     _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
     seen: set[int] = set()

@@ -41,7 +41,6 @@ def apart(tmp_path: Path) -> str:
     return write(tmp_path / "t.jsonl", request(0, system, ("first", 64)), *others, again)
 
 
-@pytest.mark.one_in(32)
 def test_a_pinned_prefix_is_there_a_minute_later(apart: str, capsys: Capsys) -> None:
     small = (apart, *HITS, "--device-pages", "16")
     assert replayed(capsys, *small)["whole"]["hit_tokens"]["device"] == 0
@@ -53,7 +52,6 @@ def test_a_pinned_prefix_is_there_a_minute_later(apart: str, capsys: Capsys) -> 
     assert replayed(capsys, *host, "--pin", "0:256@host")["whole"]["hit_tokens"]["host"] == 256
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_what_was_not_used_for_the_time_to_live_is_gone(
     apart: str, mode: str, capsys: Capsys
@@ -67,14 +65,12 @@ def test_what_was_not_used_for_the_time_to_live_is_gone(
     assert kept["config"]["ttl_s"] == 30
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("policy", ["sieve", "s3_fifo", "cost_aware"])
 def test_a_later_policy_replays_under_every_check(apart: str, policy: str, capsys: Capsys) -> None:
     small = (apart, *HITS, "--device-pages", "16", "--eviction", policy)
     assert replayed(capsys, *small)["config"]["eviction_policy"] == policy
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

@@ -58,7 +58,6 @@ def until(happens: Callable[[], object]) -> bool:
 # -- workers that cannot start
 
 
-@pytest.mark.one_in(16)
 def test_no_file_descriptors_for_workers_is_one_line() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
@@ -72,7 +71,6 @@ def test_no_file_descriptors_for_workers_is_one_line() -> None:
     )
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -104,7 +102,6 @@ if __name__ == "__main__":
     assert said in told
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",

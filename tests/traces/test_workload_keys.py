@@ -83,7 +83,6 @@ def test_ranks_that_share_a_page_are_in_its_keys(trace: str, tmp_path: Path) -> 
     assert key(trace, tmp_path, "--tp", "2", "--attention-dp", "2") == plain, "a rank of its own"
 
 
-@pytest.mark.one_in(16)
 def test_a_trace_is_what_it_says_and_not_where_it_lies(trace: str, tmp_path: Path) -> None:
     plain = key(trace, tmp_path)
     copy = tmp_path / "elsewhere" / "copy"
@@ -98,7 +97,6 @@ def test_a_trace_is_what_it_says_and_not_where_it_lies(trace: str, tmp_path: Pat
     assert key(None, tmp_path) == key(None, tmp_path, "--limit", "9") != plain
 
 
-@pytest.mark.one_in(8)
 def test_how_a_trace_is_read_changes_the_keys(tmp_path: Path) -> None:
     records = [mooncake([0], 100, timestamp=time) for time in range(3)]
     short = str(write(tmp_path / "short.jsonl", *records))
@@ -147,7 +145,6 @@ def replayed(tmp_path: Path, trace: str, *given: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(32)
 def test_a_store_serves_an_earlier_run_of_the_same_trace_alone(
     tmp_path: Path, capsys: Capsys
 ) -> None:

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hicache.core.actions import Evicted, Prefill
 from hicache.core.config import Config
@@ -205,7 +204,6 @@ def _run(mode: str, count: int, shown: _Shown, until: int | None = None, **given
     return found
 
 
-@pytest.mark.one_in(8)
 def test_runs_can_stop() -> None:
     for mode in ("hits", "timed"):
         shown = _Shown()

@@ -102,7 +102,6 @@ def test_a_bug_is_found_shrunk_and_explained(
         assert (done.returncode != 0) == fails, done.stderr
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("bug", "law"), [(DIES, "DEATH"), (HANGS, "HANG")])
 def test_a_peer_that_ends_is_a_failure_and_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str, law: str
