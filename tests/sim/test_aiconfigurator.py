@@ -76,21 +76,6 @@ def test_a_pass_takes_what_the_library_says(
 
 
 @INSTALLED
-def test_nothing_to_compute_takes_no_time() -> None:
-    costs = tables(described("llama-3.1-8b"))
-    assert costs.step_ns([], 0, 0) == 0
-    assert costs.step_ns([(5, 5)], 0, 0) == 0
-
-
-@INSTALLED
-def test_unequal_chunks_pay_for_their_exact_pairs() -> None:
-    costs = tables(described("llama-3.1-8b"))
-    equal = costs.layer_ns([(0, 4096), (0, 4096)], 0, 0)
-    assert costs.layer_ns([(0, 7168), (0, 1024)], 0, 0) > equal
-    assert costs.layer_ns([(0, 0), (0, 4096), (0, 4096)], 0, 0) == equal
-
-
-@INSTALLED
 def test_each_attention_rank_computes_its_own_requests() -> None:
     model = described("deepseek-v3")
     whole = tables(model, profile.get("h200"), tp=8, ep=8)
@@ -98,23 +83,6 @@ def test_each_attention_rank_computes_its_own_requests() -> None:
     assert divided.step_ns([], 512, 512 * 4096) < whole.step_ns([], 512, 512 * 4096)
     eight = [(0, 1024)] * 8
     assert divided.layer_ns(eight, 0, 0) == divided.layer_ns(eight[:1], 0, 0)
-
-
-@INSTALLED
-def test_quantised_weights_and_engines_have_tables_of_their_own() -> None:
-    b200 = profile.get("b200")
-    plain = tables(described("llama-3.1-70b"), b200, tp=2)
-    halves = tables(described("llama-3.1-70b", "fp8", rows="fp8"), b200, tp=2)
-    quarters = tables(described("llama-3.1-70b", "nvfp4", rows="fp8"), b200, tp=2)
-    steps = [costs.step_ns([(0, 8192)], 0, 0) for costs in (quarters, halves, plain)]
-    assert steps == sorted(steps)
-    other = tables(described("llama-3.1-70b"), b200, tp=2, engine="sglang")
-    assert other.step_ns([], 8, 8192) != plain.step_ns([], 8, 8192)
-
-
-@INSTALLED
-def test_an_engine_without_tables_has_those_of_vllm() -> None:
-    assert "vllm" in tables(described("llama-3.1-8b"), engine="plain").label
 
 
 @INSTALLED
@@ -150,14 +118,6 @@ def test_hardware_without_tables_is_refused() -> None:
 def test_a_type_that_the_library_does_not_know_is_refused() -> None:
     with pytest.raises(CallerError, match="found mxfp4, mxfp4 and bf16"):
         next(precisions(described("llama-3.1-8b", "mxfp4"), H100, "vllm"))
-
-
-def test_rows_in_fp8_are_attended_to_as_the_engine_does() -> None:
-    model = described("llama-3.1-8b", "fp8", rows="fp8")
-    for engine, first in (("vllm", "bfloat16"), ("trtllm", "fp8")):
-        modes = list(precisions(model, H100, engine))
-        assert modes[0]["fmha_quant_mode"] == first
-        assert len(modes) == 2
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

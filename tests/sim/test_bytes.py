@@ -16,7 +16,6 @@ from hicache.core.errors import About
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import Area, Direction, Mark, Stream
 from sim import content
-from sim.device import hazards as detector
 from sim.device.hazards import Hazards
 from sim.device.memory import Memory
 from sim.errors import HazardError, WrongBytesError
@@ -29,38 +28,10 @@ ALL = (0, LAYERS)
 DEVICE, HOST = (Tier.DEVICE, "full"), (Tier.HOST, "full")
 CAPACITIES = {DEVICE: 8, HOST: 8}
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
-_WORD = (1 << 64) - 1
 
 
 def pages(*numbers: int) -> Pages:
     return np.array(numbers, dtype=np.int64)
-
-
-def test_mixing_is_splitmix() -> None:
-    words = [draw(1 << 64, "mix", number) for number in range(50)] + [0, 1, _WORD]
-    mixed = content.mix(np.array(words, dtype=np.uint64))
-    for word, found in zip(words, mixed.tolist(), strict=True):
-        plain = ((word ^ word >> 30) * 0xBF58476D1CE4E5B9) & _WORD
-        plain = ((plain ^ plain >> 27) * 0x94D049BB133111EB) & _WORD
-        assert found == plain ^ plain >> 31
-    assert content.unmix(mixed).tolist() == words
-
-
-def _old_reasons() -> None:
-    """Of many accesses only the last keep their reasons, and an older one has no name."""
-    kept, detector._REMEMBERED = detector._REMEMBERED, 3
-    try:
-        hazards = Hazards(CAPACITIES, LAYERS)
-        for stream in range(2):
-            hazards.stream(Stream(stream), f"s{stream}")
-        for page in range(5):
-            hazards.access(Stream(0), Area(*DEVICE, pages(page), ALL), "w", f"access {page}")
-        assert [*hazards._clocks[Stream(0)].whys.values()] == ["access 2", "access 3", "access 4"]
-        for page, named in ((1, "an access too old to be named"), (2, "access 2")):
-            ask = partial(hazards.access, Stream(1), Area(*DEVICE, pages(page), ALL), "r", "new")
-            found_out(ask, HazardError, f"after the write by {named!r}", "RAW")
-    finally:
-        detector._REMEMBERED = kept
 
 
 def test_rows_name_their_tag() -> None:
@@ -118,7 +89,6 @@ def test_memory_compares() -> None:
         "v: device page 2 of full, layer group 1: expected T13, found T12; 1 of 2 rows",
     )
     assert (error.exit_code, error.about) == (12, (About("page", 2, 0, "full"),))
-    _deeper_layers()
     memory.store(DEVICE, pages(1), (0, 1), (0, 1), memory.fetch(DEVICE, pages(2), (0, 1), (0, 1)))
     found_out(
         lambda: memory.verify(DEVICE, pages(1), tags[:1], ALL, "v"),
@@ -126,29 +96,6 @@ def test_memory_compares() -> None:
         "device page 1 of full, layer group 0: expected T11, found T12 (torn: words of several "
         "writers); 1 of 2 rows",
     )
-
-
-def _deeper_layers() -> None:
-    """The first wrong row of several layers and pages is named; without a name, by its tag."""
-    memory = Memory(CAPACITIES, LAYERS)
-    tags = np.array([5, 6], dtype=np.uint64)
-    memory.write(DEVICE, pages(3, 7), tags, ALL, "w")
-    memory.write(DEVICE, pages(7), np.array([8], dtype=np.uint64), (1, 2), "w")
-    found_out(
-        lambda: memory.verify(DEVICE, pages(3, 7), tags, ALL, "v"),
-        WrongBytesError,
-        "v: device page 7 of full, layer group 1: expected tag 0x0000000000000006, found tag "
-        "0x0000000000000008; 1 of 4 rows of this access are wrong",
-    )
-    found_out(
-        lambda: memory.verify(DEVICE, pages(7, 3), np.array([1, 2], dtype=np.uint64), ALL, "v"),
-        WrongBytesError,
-        "v: device page 7 of full, layer group 0: expected tag 0x0000000000000001, found tag "
-        "0x0000000000000006; 4 of 4 rows",
-    )
-    both = np.array([[5, 6], [5, 8]], dtype=np.uint64)
-    memory.verify(DEVICE, pages(3, 7), both, ALL, "v")
-    assert memory.checked == 5
 
 
 def test_conflicts_are_found() -> None:
@@ -232,4 +179,3 @@ def test_hazards_have_a_story() -> None:
     page = About("page", 3, 0, "full")
     assert error.about == (page, About("request", 7), About("flight", 9)), error.about
     assert error.exit_code == 13
-    _old_reasons()

@@ -1,27 +1,19 @@
-"""Judges of what a pass touches and of the content that it must find: accesses, tags, the audit.
-
-Accesses are computed token by token, tags from their definition in sim/content. The audit must
-notice any single page that does not hold its prefix. Does not judge timing (see test_link).
-"""
+"""Content of pages: tags are as defined, and the audit notices any page that does not hold its
+prefix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from hicache.core.actions import Prefill, StateSlots
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
-from hicache.core.core import Core
-from hicache.core.errors import CoreBug
 from hicache.core.types import Key, Pages, Tier
 from sim import content
 from sim.device.memory import audit
 from sim.device.shadow import FreedPages
-from sim.engine.accesses import Access, Accesses
 from sim.errors import WrongBytesError
 from sim.keyed_draw import draw
 from sim.workload import Job
@@ -34,7 +26,6 @@ from .workloads import PAGE, Prompts, hybrid, shared_prefixes
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
-Told = tuple[str, str, list[int], list[int], bool]
 
 
 def test_tags_are_as_defined() -> None:
@@ -76,114 +67,6 @@ def _tags(key: Key) -> list[int]:
         total = total + _mix(dot + position & _WORD) & _WORD
         found.append(_mix(total + position & _WORD))
     return found
-
-
-# -- accesses
-
-
-def _config(window: int, interval: int, size: int = PAGE) -> Config:
-    return Config(
-        page_size=size,
-        device_pages=(60, 60, 60),
-        host_pages=(0, 0, 0),
-        components=("full", "swa", "mamba"),
-        settings=(swa.Settings(window), mamba.Settings(interval, 0)),
-    )
-
-
-def test_accesses_are_plain() -> None:
-    """Reads of all whole pages that a token attends to, writes of all that it fills, in order."""
-    for seed in range(60):
-        size = (PAGE, 1)[seed % 4 == 3]
-        window, interval = 1 + draw(20, seed, "window"), size * (1 + draw(3, seed, "interval"))
-        config = _config(window, interval, size)
-        accesses = Accesses(config, Core(config).view.components)
-        assert accesses.page_size == size
-        start, more = draw(40, seed, "start"), draw(12, seed, "more")
-        end, windows = start + more, (1 << 40, window)
-        tables = tuple(np.arange(first, first + 60, dtype=np.int64) for first in (0, 80))
-        source = draw(3, seed, "source") - 1
-        marks = [depth for depth in range(start + 1, end + 1) if not draw(3, seed, depth)]
-        pairs = tuple((depth, 40 + at) for at, depth in enumerate(marks))
-        turns = (draw(3, seed, "one") and 51, 52 if draw(3, seed, "two") else -1)
-        states = (StateSlots("mamba", source, 9, turns, interval, pairs),)
-        prefill = Prefill(1, 2, start, end, tables, (), True, states)
-        reads, writes = _reads(tables, windows, start, size), _writes(tables, start, end, size)
-        if source >= 0:
-            first: list[Told] = [_state("r", source, start), _state("w", 9, start)]
-        else:
-            first = [_state("r", 9, start)] if start else []
-        assert _told(accesses.first(prefill)) == reads + first, f"before pass {seed}"
-        last = [_state("w", 9, end)] if more else []
-        last += [_state("w", page, depth) for depth, page in pairs]
-        assert _told(accesses.last(prefill)) == writes + last, f"after pass {seed}"
-        since = [_state("r", 9, start), _state("w", 9, end), *_turns(turns, interval, start, end)]
-        found = accesses.decoded(tables, states, start, end, "why")
-        assert _told(found) == reads + writes + since, f"decode {seed}"
-        held = _reads(tables, windows, end, size) + ([_state("r", 9, end)] if end else [])
-        assert _told(accesses.held(tables, states, end, "why")) == held, f"held {seed}"
-    _impossible()
-
-
-def _told(found: Sequence[Access]) -> list[Told]:
-    return [(*one[:2], one.pages.tolist(), one.depths.tolist(), one.state) for one in found]
-
-
-def _state(mode: str, page: int, depth: int) -> Told:
-    return ("mamba", mode, [page], [depth], True)
-
-
-def _reads(tables: tuple[Pages, ...], windows: tuple[int, ...], at: int, size: int) -> list[Told]:
-    found: list[Told] = []
-    for name, table, window in zip(("full", "swa"), tables, windows, strict=True):
-        met = [token for token in range(at) if token > at - window]
-        pages = sorted({token // size for token in met if (token // size + 1) * size <= at})
-        if pages:
-            depths = [(page + 1) * size for page in pages]
-            found.append((name, "r", [int(table[page]) for page in pages], depths, False))
-    return found
-
-
-def _writes(tables: tuple[Pages, ...], start: int, end: int, size: int) -> list[Told]:
-    pages = sorted({token // size for token in range(start, end)})
-    depths = [min((page + 1) * size, end) for page in pages]
-    return [
-        (name, "w", [int(table[page]) for page in pages], depths, False)
-        for name, table in zip(("full", "swa"), tables, strict=True)
-        if pages
-    ]
-
-
-def _turns(slots: tuple[int, int], interval: int, since: int, held: int) -> list[Told]:
-    """The last state that each slot got, by stepping one token at a time."""
-    depths = [depth for depth in range(since + 1, held + 1) if depth % interval == 0]
-    last = {depth // interval % 2: depth for depth in depths}
-    ordered = sorted(last.items(), key=lambda one: one[1])
-    return [_state("w", slots[turn], depth) for turn, depth in ordered if slots[turn] >= 0]
-
-
-def _impossible() -> None:
-    """A missing page, a short table, a checkpoint outside of the pass and a missing slot."""
-    config = _config(8, PAGE)
-    accesses = Accesses(config, Core(config).view.components)
-    whole = np.arange(9, dtype=np.int64)
-    gap, zero = whole.copy(), StateSlots("mamba", -1, 3, (-1, -1), PAGE, ())
-    gap[2] = -1
-    for tables in ((whole, gap), (gap, whole), (whole[:2], whole)):
-        error = raised(lambda t=tables: accesses.held(t, (), 13, "why"), CoreBug)  # type: ignore[misc]
-        assert error is not None
-        assert str(error).startswith("why: expected pages "), str(error)
-    for depth in (4, 9):
-        slots = zero._replace(checkpoints=((depth, 7),))
-        prefill = Prefill(1, 2, 4, 8, (whole, whole), (), True, (slots,))
-        error = raised(lambda p=prefill: accesses.last(p), CoreBug)  # type: ignore[misc]
-        assert error is not None
-        assert f"a checkpoint at {depth}, outside of the pass" in str(error)
-    lost = (zero._replace(working=-1),)
-    assert raised(lambda: accesses.held((whole, whole), lost, 8, "why"), CoreBug) is not None
-
-
-# -- the audit, and what became free
 
 
 def test_every_page_is_audited() -> None:

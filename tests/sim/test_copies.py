@@ -7,13 +7,11 @@ not judge the arrays themselves (see test_bytes).
 from __future__ import annotations
 
 from functools import partial
-from hashlib import sha256
 
 import numpy as np
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Area, Bytes, CopyJob, Direction, Mark, Touch, Words
-from sim import content
+from hicache.devices.base import CopyJob, Direction, Mark, Touch, Words
 from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
@@ -88,9 +86,7 @@ def test_copies_are_exact_or_found_out() -> None:
         bench.fill(bench.seen, pages(0, 1), 50)
         run(bench.clock)
     _unordered()
-    _without_bytes()
     _failed()
-    _looked()
 
 
 def _unordered() -> None:
@@ -116,23 +112,6 @@ def _unordered() -> None:
         "host pages [4]",
         "RAW",
     )
-
-
-def _without_bytes() -> None:
-    """Layers in which a component has no pool take no time, and their content moves as well."""
-    clock, memory = Clock(), Memory(CAPACITIES, LAYERS)
-    options = SimDeviceOptions({"full": (1000, 0)})
-    device = SimDevice(clock, Link(clock, 10**9, 10**9, 50), options, memory)
-    stream = device.stream("load")
-    memory.claim(HOST, pages(2, 3), np.array([5, 6], dtype=np.uint64), ALL)
-    memory.write(HOST, pages(2, 3), np.array([5, 6], dtype=np.uint64), ALL, "w")
-    device.copy(stream, CopyJob(H2D, "full", pages(2, 3), pages(1, 0), (1, 2), "load"))
-    mark = device.record(stream)
-    assert device.reached_ns(mark) == 0
-    assert memory.checked == 2, "the write and the copy"
-    held = memory.block(DEVICE, pages(1, 0), (1, 2))
-    assert (held == memory.block(HOST, pages(2, 3), (1, 2))).all()
-    run(clock)
 
 
 def _always(_: int, __: Direction) -> bool:
@@ -171,26 +150,3 @@ def _failed() -> None:
 
 def _overwrite(bench: Bench) -> None:
     bench.fill(bench.sim, pages(0, 1, 2, 3), 40)
-
-
-def _keep(seen: list[bytes], held: tuple[Bytes, ...]) -> None:
-    seen.append(held[0].tobytes())
-
-
-def _looked() -> None:
-    """Bytes that are peeked at are those of the page, and scribbles differ where they are on."""
-    for on in (True, False):
-        bench, seen = Bench(scribble=on), list[bytes]()
-        bench.fill(bench.sim, pages(0), 5)
-        bench.sim.touch(bench.compute, Touch("full", pages(0), "w", ALL, "again"))
-        bench.sim.touch(bench.compute, Touch("full", pages(0), "r", ALL, "read"))
-        area = Area(*DEVICE, pages(0), ALL)
-        bench.sim.peek(bench.compute, area, partial(_keep, seen))
-        run(bench.clock)
-        rows = np.stack(
-            [content.rows(np.array([5], dtype=np.uint64), "full", layer) for layer in range(2)]
-        )
-        assert (seen == [rows.tobytes()]) != on
-        bench.sim.scribble(bench.compute, area, np.array([5], dtype=np.uint64))
-        assert bench.memory.settled(DEVICE).tolist() == list(range(8))
-        assert bench.memory.digest(DEVICE, 0) == sha256(rows.tobytes()).digest()

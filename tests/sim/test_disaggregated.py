@@ -12,26 +12,20 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from sim.device.simulated import SimDevice
-from sim.engine.engine import Engine
-from sim.errors import HazardError, SimError, StuckError, WrongBytesError
+from sim.errors import SimError, StuckError, WrongBytesError
 from sim.fleet.fleet import FleetResult
-from sim.fleet.handoff import Handoff, KvLink
+from sim.fleet.handoff import KvLink
 from sim.fleet.ledger import Ledger
 from sim.fleet.options import KvLinkOptions
 from sim.options import EngineOptions
 from sim.workload import Job
-from tests.sim.workloads import PAGE, Prompts, shared_prefixes
+from tests.sim.workloads import PAGE, Prompts, alone, shared_prefixes
 
 from . import rig
 from .fleets import INSTANT, PAGE_BYTES, conversations, make, prefill_only, run
 
 _SLOW = KvLinkOptions(200_000_000, 1_000_000)
 _ROOM = {"device": 400, "host": 0}
-
-
-def alone(count: int, gap_ns: int, tokens: int = 22, outputs: int = 5) -> Prompts:
-    jobs = [Job(index, index * gap_ns, tokens, outputs) for index in range(count)]
-    return Prompts(jobs, [[1000 * index + n for n in range(tokens)] for index in range(count)])
 
 
 @settings(max_examples=5, deadline=None)
@@ -86,7 +80,7 @@ def test_the_time_to_the_first_token_is_that_of_a_replica_that_only_prefills() -
 
 def test_an_instant_link_delays_a_lone_request_by_nothing() -> None:
     """It ends when it would on one replica, but for the rounding of the transfer's time."""
-    workload = alone(1, 0)
+    workload = alone([0], 22, 5)
     whole, divided = rig.run(workload, 400, 0), run(workload, (1, 1), link=INSTANT, **_ROOM)
     last = divided.requests[0]
     assert last == whole.requests[0]._replace(finish_ns=last.finish_ns)
@@ -100,7 +94,7 @@ def test_an_instant_link_delays_a_lone_request_by_nothing() -> None:
 
 @pytest.mark.parametrize("members", [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_the_link_bounds_the_throughput(members: tuple[int, int]) -> None:
-    found = run(alone(16, 1000), members, link=_SLOW, **_ROOM)
+    found = run(alone(range(0, 16_000, 1000), 22, 5), members, link=_SLOW, **_ROOM)
     pages = -(-22 // PAGE)
     assert found.link.bytes == 16 * pages * PAGE_BYTES
     each_ns = 1_000_000 + -(-pages * PAGE_BYTES * 10**9 // 200_000_000)
@@ -125,7 +119,7 @@ def test_pages_that_the_decode_replica_has_are_not_moved() -> None:
 
 def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
     """Their pages stay there, and the wait is no part of the time to first token."""
-    workload = alone(8, 1000, outputs=40)
+    workload = alone(range(0, 8000, 1000), 22, 40)
     room, tight = (run(workload, (1, 1), device=device, host=0) for device in (400, 16))
     waits = [
         max(trip.admitted_ns - trip.left_ns for trip in one.trips.values()) for one in (room, tight)
@@ -134,19 +128,8 @@ def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
     assert tight.requests[0].first_token_ns == room.requests[0].first_token_ns
 
 
-def test_a_decode_replica_that_decodes_takes_over_at_the_next_step() -> None:
-    jobs = [Job(0, 0, 22, 400), Job(1, 50_000_000, 22, 3)]
-    workload = Prompts(jobs, [[1000 * index + n for n in range(22)] for index in range(2)])
-    found = run(workload, (1, 1), link=INSTANT, **_ROOM)
-    first = found.requests[0]
-    trip = found.trips[1]
-    assert trip.left_ns < first.finish_ns, "the first request still decodes"
-    step_ns = (first.finish_ns - first.first_token_ns) // (first.output_length - 1)
-    assert 0 <= trip.admitted_ns - trip.left_ns <= 2 * step_ns
-
-
 def test_only_pages_that_can_move_are_divided() -> None:
-    workload = alone(1, 0)
+    workload = alone([0], 22, 5)
     fleet = make(workload, (1, 1))
     config = replace(
         fleet.members[0].core.view.config,
@@ -159,7 +142,9 @@ def test_only_pages_that_can_move_are_divided() -> None:
 
 
 def _broken(monkeypatch: pytest.MonkeyPatch, **rest: Any) -> FleetResult:
-    return run(alone(6, 2_000_000, outputs=30), (1, 1), link=_SLOW, **{**_ROOM, **rest})
+    return run(
+        alone(range(0, 12_000_000, 2_000_000), 22, 30), (1, 1), link=_SLOW, **{**_ROOM, **rest}
+    )
 
 
 def test_a_transfer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,30 +197,3 @@ def test_bytes_on_the_wrong_replica_are_caught() -> None:
     with pytest.raises(SimError, match="expected 100 bytes in all, found 90"):
         ledger.close(1, 90)
     ledger.close(1, 100)
-
-
-def test_pages_that_are_given_back_before_they_were_read_are_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begin = Handoff._begin
-
-    def early(self: Handoff, trip: Any, sequence: Any, prefill: Any) -> None:
-        begin(self, trip, sequence, prefill)
-        source = self.members[trip.prefill].engine
-        source.release(self._computed[trip.request])
-
-    monkeypatch.setattr(Handoff, "_begin", early)
-    monkeypatch.setattr(
-        Engine,
-        "release",
-        lambda self, sequence: _once(self, sequence),
-    )
-    with pytest.raises(HazardError, match="transfer of request"):
-        _broken(monkeypatch, device=13)
-
-
-def _once(engine: Engine, sequence: Any) -> None:
-    """`Engine.release` that takes a second call for nothing."""
-    if sequence.job.index in engine._running.leaving and sequence not in engine._released:
-        engine._released.append(sequence)
-        engine.wake()

@@ -12,9 +12,6 @@ from hicache.core.errors import CallerError
 from sim import engine_profiles
 from sim.engine_profiles.base import EngineProfile
 
-PLAIN = engine_profiles.get("plain")
-_LAG_NS = 10_000  # the engine sees the end of a pass up to 5 us late
-
 
 def test_versions_are_found_and_others_say_which_is_used() -> None:
     assert engine_profiles.get("vllm@0.12.0").note == ""
@@ -44,16 +41,6 @@ def test_an_unknown_engine_is_one_line(text: str, told: str) -> None:
         engine_profiles.get(text)
     assert str(error.value).startswith(told)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", engine_profiles.names())
-def test_every_version_is_of_its_engine_and_in_order(name: str) -> None:
-    versions = engine_profiles.versions(name)
-    for version in versions:
-        found = engine_profiles.get(f"{name}@{version}")
-        assert (found.name, found.version, found.note) == (name, version, "")
-        assert found.sources
-    assert versions == sorted(set(versions), key=versions.index)
 
 
 def _written(tmp_path: Path, document: object) -> str:

@@ -13,15 +13,13 @@ pytest.importorskip("scipy", exc_type=ImportError)
 
 from hicache.core.errors import CallerError
 from sim.fit import __main__ as script
-from sim.fit.parameters import _RULES
 from sim.fit.passes import record, roofline
 from sim.fit.rows import Row, read
-from sim.fit.samples import HOST, recorded
+from sim.fit.samples import recorded
 from sim.fit.server import server_of, usable
 from sim.fit.solving import factors_of, fit, predicted, solve, text_of
 from sim.fitted import factors as fitted
 from sim.fitted.factors import Factor
-from sim.physics.constants import defaults
 
 TRUE = (
     Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),
@@ -144,10 +142,3 @@ def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
     assert len(found) == 6
     with pytest.raises(CallerError, match="made-00 is there twice; delete one"):
         read([written(tmp_path, [made(0), made(0)])])
-
-
-def test_every_constant_of_a_rule_is_one_that_runs_have() -> None:
-    names = {name for one in ("ampere", "hopper", "blackwell") for name in defaults(one).named()}
-    names |= {f"engine.{name}" for name in HOST}
-    for rule in _RULES:
-        assert any(fitted.matches(rule.constant, name) for name in names), rule

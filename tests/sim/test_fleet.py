@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.actions import Outcome
-from hicache.core.events import Event, Finished
-from hicache.core.view import CoreView
 from sim.errors import SimError
 from sim.fleet.fleet import Fleet
 from sim.fleet.options import RouterOptions
@@ -111,15 +108,6 @@ def test_a_late_router_sends_the_next_turn_to_the_wrong_replica() -> None:
     assert reused(late) == reused(loads) < reused(prompt)
 
 
-def test_a_small_index_forgets_and_never_grows() -> None:
-    small = RouterOptions("prefix_aware", index_pages=5)
-    fleet = make(conversations(7, 5), (3, 0), small, device=200)
-    found = fleet.run()
-    index: Any = fleet._desk._router.index  # type: ignore[attr-defined]
-    assert len(index) <= 5 < index.dropped
-    assert reused(found) < reused(run(conversations(7, 5), (3, 0), "prefix_aware", device=200))
-
-
 def test_the_index_knows_what_the_caches_have() -> None:
     """At the end the events say what the trees say: they are all that the router was told."""
     fleet = make(shared_prefixes(5, 60), (3, 0), "prefix_aware", device=20, host=9)
@@ -214,20 +202,3 @@ def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.Mo
     monkeypatch.setattr(Fleet, "_arrive", twice)
     with pytest.raises(SimError, match="sent-once"):
         make(conversations(3, 2), (3, 0)).run()
-
-
-class _Angry:
-    """Fails at the end of a request."""
-
-    def on_event(self, event: Event, view: CoreView) -> None:
-        if type(event) is Finished:
-            raise ValueError("no")
-
-    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        """Nothing more."""
-
-
-def test_an_error_names_its_replica() -> None:
-    with pytest.raises(ValueError, match="no") as caught:
-        run(conversations(3, 2), (3, 0), observers=[[], [], [_Angry()]])
-    assert caught.value.__notes__ == ["replica: 2"]

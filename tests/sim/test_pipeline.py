@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 from hicache import models
-from hicache.core.actions import Outcome, Refused
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime.controller import TransferController
 from hicache.runtime.lanes import Lane
 from sim.engine.pipeline import StageUse
 from sim.engine.running import Running
-from sim.engine.sequence import Sequence
 from sim.engine_profiles.plain import PROFILE as PLAIN
 from sim.errors import HazardError
 from sim.hardware import profile as hardware
@@ -241,25 +239,3 @@ def test_wrong_pipelines_are_found_out(
     wrong(monkeypatch)
     with pytest.raises(kind, match=text):
         simulated(case)
-
-
-@pytest.mark.parametrize("seed", [0, 9])
-def test_nobody_is_retracted_for_a_request_that_has_what_it_needed(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused: dict[int, bool] = {}
-    asked, retracts = Running.refusal_of, Running.retract_wanted
-
-    def refusal_of(self: Running, outcomes: list[Outcome], sequence: Sequence) -> Refused | None:
-        found = asked(self, outcomes, sequence)
-        refused[sequence.job.index] = found is not None
-        return found
-
-    def retract_wanted(self: Running) -> None:
-        assert all(refused[one.job.index] for one in self.wanted.values())
-        retracts(self)
-
-    monkeypatch.setattr(Running, "refusal_of", refusal_of)
-    monkeypatch.setattr(Running, "retract_wanted", retract_wanted)
-    result = _checked(_staged(crowded(seed), 4))
-    assert sum(one.retractions for one in result.requests) > 0

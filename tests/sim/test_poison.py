@@ -5,13 +5,11 @@ Does not judge the detector of hazards itself (see test_bytes).
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from hicache.core.errors import About
 from hicache.core.types import Tier
-from hicache.devices.base import Area, Bytes, CopyJob, Touch
+from hicache.devices.base import Area, CopyJob, Touch
 from sim.clock import Clock
 from sim.device.hazards import Hazards
 from sim.device.link import Link
@@ -79,7 +77,6 @@ def test_free_pages_are_watched() -> None:
     assert one.shadow.intact == 3, "what was compared is not compared again"
     _copied()
     _spoiled()
-    _scribbled()
     off = Poisoned(poison=False)
     off.shadow.freed(Tier.DEVICE, "full", pages(2))
     off.shadow.touch(off.compute, Touch("full", pages(2), "r", ALL, "prefill"))
@@ -141,27 +138,3 @@ def _spoiled() -> None:
         "write by 'poison of freed pages' on stream compute",
         "WAW",
     )
-
-
-def _keep(seen: list[bytes], held: tuple[Bytes, ...]) -> None:
-    seen.append(held[0].tobytes())
-
-
-def _scribbled() -> None:
-    """The targets of a load are spoiled before the copy, so what it leaves out is seen."""
-    for on, way, count in ((True, H2D, 2), (True, D2H, 0), (False, H2D, 0)):
-        one = Poisoned(scribble=on)
-        source, target = (pages(0, 1), pages(4, 6))
-        stream = one.load if way is H2D else one.write
-        written = list[bytes]()
-        place = way.ends[1]
-        one.shadow.copy(stream, CopyJob(way, "full", pages(), pages(), ALL, "nothing"))
-        one.shadow.copy(stream, CopyJob(way, "full", source, target, ALL, "copy"))
-        one.sim.peek(stream, Area(place, "full", target, ALL), partial(_keep, written))
-        run(one.clock)
-        assert one.shadow.spoiled == count
-        held = one.memory.block((way.ends[0], "full"), source, ALL)
-        assert written == [held.tobytes()], "the copy came last"
-        assert one.hazards.checked == 4 + bool(count)
-        tags = one.memory.claimed((place, "full"), target, ALL)
-        assert not tags.any(), "the copy's claim came last"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
-from hicache.core.errors import CallerError
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
 from hicache.storage.base import Status
 from sim.clock import Clock
@@ -187,21 +186,6 @@ def test_a_hanging_store_that_comes_back_fails_what_it_had() -> None:
     store.submit(Delete(4))
     assert ended(clock, store) == [(9, (4, False)), (9, StoreDone(3))]
     assert DeleteDone(4, False) == (4, False)
-
-
-def test_a_slow_batch_takes_ten_times_as_long() -> None:
-    clock, store, _ = timed(slow=MILLION)
-    store.submit(Store(1, (piece(0, 1),)))
-    assert ended(clock, store) == [(30, StoreDone(1, 1))]
-    store.submit(Store(2, (piece(1, 3),)))
-    clock.after(30 * MS, lambda: store.abandon(2))  # after its latency and one of its two values
-    assert ended(clock, store) == [(60, StoreDone(2, 1))]
-
-
-def test_options_have_bounds() -> None:
-    for wrong in ({"loss": MILLION + 1}, {"read_bytes_per_s": 0}, {"latency_ns": -1}):
-        with pytest.raises(CallerError, match="expected"):
-            StoreOptions(**wrong)
 
 
 def whole(medium: Medium) -> set[bytes]:

@@ -15,17 +15,12 @@ import gc
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from typing import Any
 
 import pytest
 
-from hicache.core.actions import Refused
-from hicache.core.components import mamba, swa
 from hicache.core.config import Config
-from hicache.core.core import Core
-from sim.engine.growth import growth_tokens
-from sim.engine.sequence import RequestResult, Sequence, final_length
+from sim.engine.sequence import RequestResult, final_length
 from sim.errors import StuckError
 from sim.hardware.profile import scaled_host_bandwidth
 from sim.machine import group_bytes
@@ -152,7 +147,6 @@ def test_stuck_runs_say_so() -> None:
     told = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
     assert told in str(error), str(error)
     _collection_is_restored()
-    _too_large_is_refused()
 
 
 def _collection_is_restored() -> None:
@@ -169,33 +163,6 @@ def _collection_is_restored() -> None:
             assert (seen, gc.isenabled()) == ([False], on)
         finally:
             gc.enable()
-
-
-def _too_large_is_refused() -> None:
-    """What can never fit is an error of the caller, with the pool and its size."""
-    world = _world(alone([0], 8, 2), _config(6))
-    running, sequence = world.engine._running, Sequence(Job(3, 0, 8, 2), 2, 8, 0)
-    told = Refused(3, "too_large", 5, 2, -1, "swa")
-    text = "device pool of swa: expected at least 5 pages for request 3, found 2"
-    refused(lambda: running.refusal_of([told], sequence), text)
-    short = told._replace(reason="no_pages")
-    assert running.refusal_of([short, told], sequence) is short
-    assert (running.last_refusal, sequence.refusals) == (short, 1)
-    assert running.refusal_of([], sequence) is None
-
-
-def test_growth_is_limited() -> None:
-    """Tokens to grow at a time: what was asked, at most two pages or an eighth of a window."""
-    windows, intervals, asked = (0, 1, 8, 60, 64, 72, 300, 1000), (0, 8), (1, 6, 64, 500)
-    for window, interval, wanted in product(windows, intervals, asked):
-        settings: list[Any] = [swa.Settings(window)] if window else []
-        names = ("full", *(["swa"] if window else []), *(["mamba"] if interval else []))
-        settings += [mamba.Settings(interval, 0)] if interval else []
-        sizes, none = (400,) * len(names), (0,) * len(names)
-        core = Core(Config(PAGE, sizes, none, names, settings=tuple(settings)))
-        most = max(2 * PAGE, -(-window // PAGE) // 8 * PAGE) if window else wanted
-        found = growth_tokens(core.view.components, PAGE, wanted)
-        assert found == max(PAGE, min(wanted, most)), f"window {window}: {found}"
 
 
 @pytest.mark.parametrize(
@@ -215,16 +182,6 @@ def test_levels_and_steps_agree(seed: int, checks: tuple[int, int]) -> None:
     result, world = simulated(stepped)
     assert result == bare
     assert world.clock.scheduled == plain(stepped).scheduled, "events that change nothing"
-
-
-def test_fast_forward_saves_events() -> None:
-    answer = alone([0], 9, 300)
-    scheduled = []
-    for fast in (True, False):
-        world = _world(answer, _config(90), EngineOptions(fast_forward=fast))
-        world.run()
-        scheduled.append(world.clock.scheduled)
-    assert scheduled[0] * 10 < scheduled[1], "fast-forward saves events"
 
 
 def test_faster_links_load_sooner() -> None:
