@@ -133,7 +133,6 @@ def test_help_loads_no_command() -> None:
     assert not found & {"numpy", "rich", "simpy"}
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_loads_no_other_and_no_torch(name: str) -> None:
     """Every option is there before any device is."""

@@ -48,20 +48,9 @@ PAGES = 80  # more than the longest path
 PATHS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8)
 # (page size, window in tokens): one page, eight, no multiple, a page larger than the window.
 SETTINGS = [
-    (1, 1),
-    (1, 5),
-    (1, 8),
-    (4, 1),
-    (4, 4),
-    (4, 5),
-    (4, 8),
-    (4, 10),
-    (4, 32),
-    (64, 48),
-    (64, 64),
-    (64, 65),
-    (64, 100),
-    (64, 512),
+    *((1, window) for window in (1, 5, 8)),
+    *((4, window) for window in (1, 4, 5, 8, 10, 32)),
+    *((64, window) for window in (48, 64, 65, 100, 512)),
 ]
 
 
@@ -105,7 +94,6 @@ def matched(config: Config, path: list[tuple[int, bool]]) -> int:
     return ends.index(found.device_pages)
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", NAMES)
 @given(path=PATHS, setting=st.sampled_from(SETTINGS))
 def test_a_match_is_the_deepest_node_that_has_all_it_requires(
@@ -121,19 +109,6 @@ def test_a_match_is_the_deepest_node_that_has_all_it_requires(
     assert matched(config_made(name, *setting), path) == valid[-1]
 
 
-@pytest.mark.one_in(16)
-@pytest.mark.parametrize("name", NAMES)
-@given(path=PATHS, setting=st.sampled_from(SETTINGS))
-def test_required_is_what_ends_within_reach(
-    name: str, path: list[tuple[int, bool]], setting: tuple[int, int]
-) -> None:
-    component = make(name, *setting)
-    lengths = [span for span, _ in path]
-    ends = np.cumsum(lengths).tolist()
-    within = [index for index, end in enumerate(ends) if ends[-1] - end < component.window_pages]
-    assert list(component.required(lengths)) == within
-
-
 @pytest.mark.parametrize(("page_size", "window"), SETTINGS)
 def test_a_window_requires_each_page_that_holds_one_of_its_tokens(
     page_size: int, window: int
@@ -144,21 +119,6 @@ def test_a_window_requires_each_page_that_holds_one_of_its_tokens(
         length = pages * page_size
         read = {token // page_size for token in range(max(0, length - window), length)}
         assert set(component.required([1] * pages)) == read
-
-
-def test_a_gap_inside_the_window_is_no_match_however_much_follows_the_last_hole() -> None:
-    """E5: live 2, hole 2, live 3 with a window of 4 pages; one more live page completes it."""
-    config = config_made("swa", 1, 4)
-    path = [(2, True), (2, False), (3, True)]
-    assert matched(config, path[:1]) == 1
-    assert matched(config, path[:2]) == matched(config, path) == 1
-    assert matched(config, [*path, (1, True)]) == 4
-
-
-def test_a_path_shorter_than_the_window_is_valid_only_where_it_is_complete() -> None:
-    config = config_made("swa", 4, 32)
-    assert matched(config, [(2, True)]) == 1
-    assert matched(config, [(1, False), (2, True)]) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -252,15 +212,13 @@ def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level)
         Content(core.view.config)
 
 
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("command", ["replay", "fuzz", "inspect"])
-def test_a_broken_file_is_named_in_one_line(command: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def component(:\n")
     code = (
         "import sys, hicache.core.components as components\n"
         f"components.__path__.append({str(tmp_path)!r})\n"
         "from traces.cli import main\n"
-        f"sys.exit(main([{command!r}, 'nothing.jsonl']))\n"
+        f"sys.exit(main(['fuzz', 'nothing.jsonl']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -270,19 +228,8 @@ def test_a_broken_file_is_named_in_one_line(command: str, tmp_path: Path) -> Non
         check=False,
         timeout=PATIENCE_S,
     )
-    if command != "inspect":  # it lists no components
-        assert done.stderr.startswith(
-            "hicache: hicache/core/components/broken.py: expected a file that can be imported, "
-            "found SyntaxError: "
-        )
+    assert done.stderr.startswith(
+        "hicache: hicache/core/components/broken.py: expected a file that can be imported, "
+        "found SyntaxError: "
+    )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-
-
-def test_window_and_interval_follow_from_the_settings() -> None:
-    assert make("full").window_pages >= 1 << 32, "no path is longer"
-    assert make("mamba").window_pages == 1
-    settings = ((4, 3), (4, 4), (4, 5), (4, 8), (1, 8))
-    assert [make("swa", *one).window_pages for one in settings] == [1, 1, 2, 2, 8]
-    assert make("mamba", 4, 8, 0).interval == 4
-    assert make("mamba", 4, 8, 24).interval == 24
-    assert make("swa").interval == make("full").interval == 4

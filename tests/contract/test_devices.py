@@ -124,24 +124,6 @@ def settled(rig: Rig, stream: Stream) -> Mark:
     return mark
 
 
-def test_streams_are_found_by_name(rig: Rig) -> None:
-    assert rig.device.layers == LAYERS
-    assert rig.device.stream("write") == rig.device.stream("write")
-    assert rig.device.stream("write") != rig.device.stream("load")
-
-
-def test_a_reached_mark_stays_reached(rig: Rig) -> None:
-    stream = rig.device.stream("compute")
-    empty = settled(rig, stream)
-    rig.device.touch(stream, Touch("full", pages(0), "w", ALL, "test"))
-    mark = settled(rig, stream)
-    assert mark != empty
-    assert rig.device.query(empty)
-    assert rig.device.query(mark)
-    assert not rig.device.failed(empty)
-    assert not rig.device.failed(mark)
-
-
 def test_one_stream_keeps_its_order(rig: Rig) -> None:
     device = rig.device
     stream = device.stream("compute")
@@ -152,26 +134,6 @@ def test_one_stream_keeps_its_order(rig: Rig) -> None:
     hosts = [device.digest(Tier.HOST, "full", page) for page in (0, 1, 2)]
     assert len(set(hosts)) == 3
     assert device.digest(Tier.DEVICE, "full", 3) == hosts[2]
-
-
-def test_a_wait_orders_two_streams(rig: Rig) -> None:
-    device = rig.device
-    compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-    device.touch(compute, Touch("full", pages(0, 1, 2), "w", ALL, "test"))
-    order(device, compute, write)
-    device.copy(write, CopyJob(D2H, "full", pages(0, 1, 2), pages(7, 5, 6), ALL, "backup"))
-    order(device, write, load)
-    for layer in range(LAYERS):
-        device.copy(
-            load, CopyJob(H2D, "full", pages(5, 6), pages(4, 3), (layer, layer + 1), "load")
-        )
-        order(device, load, compute)
-        device.touch(compute, Touch("full", pages(4, 3), "r", (layer, layer + 1), "prefill"))
-    settled(rig, compute)
-    for here, host, there in ((1, 5, 4), (2, 6, 3)):
-        digest = device.digest(Tier.DEVICE, "full", here)
-        assert digest == device.digest(Tier.HOST, "full", host)
-        assert digest == device.digest(Tier.DEVICE, "full", there)
 
 
 def test_a_mark_is_reported_reached_only_after_its_work(rig: Rig) -> None:
@@ -232,7 +194,6 @@ _STEP = st.tuples(
 )
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", RIGS)
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(_STEP, max_size=14))
@@ -282,17 +243,3 @@ def test_ordered_programs_agree_with_a_table_of_writers(
     rig.close()
     assert all(len(digests) == 1 for digests in by_content.values())
     assert len({next(iter(digests)) for digests in by_content.values()}) == len(by_content)
-
-
-def test_call_records_name_source_and_target() -> None:
-    """Whoever watches a device relies on it: what is read, what is written, and where."""
-    job = CopyJob(H2D, "full", pages(5, 6), pages(1, 2), (1, 3), "load")
-    near, far = job.near, job.far
-    assert (near.place, near.pages.tolist()) == ((Tier.HOST, "full"), [5, 6])
-    assert (far.place, far.pages.tolist()) == ((Tier.DEVICE, "full"), [1, 2])
-    assert near.layers == far.layers == (1, 3)
-    assert near.pages is job.source, "devices know page numbers that they sent by their array"
-    area = Touch("full", pages(3), "w", (0, 2), "prefill").area
-    assert (area.place, area.pages.tolist(), area.layers) == ((Tier.DEVICE, "full"), [3], (0, 2))
-    with pytest.raises(AttributeError):
-        job.why = "other"  # type: ignore[misc]

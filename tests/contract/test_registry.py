@@ -10,7 +10,6 @@ import pytest
 
 from hicache import registry
 from hicache.core.errors import CallerError
-from traces.formats._open import FORMATS
 
 
 @pytest.fixture
@@ -46,24 +45,6 @@ def test_unknown_entries_are_refused_with_those_that_exist(folder: str, name: st
     with pytest.raises(CallerError, match="expected one of explosive, plain, two-words") as caught:
         registry.load(folder, name)
     assert "\n" not in str(caught.value)
-
-
-def test_a_misspelt_name_is_answered_with_the_closest_one(folder: str) -> None:
-    with pytest.raises(CallerError, match="did you mean two-words"):
-        registry.load(folder, "two-word")
-
-
-def test_the_built_in_entries_exist() -> None:
-    for package, names in (
-        (registry.COMPONENTS, "full mamba swa"),
-        (registry.EVICTION_POLICIES, "fifo lfu lru lru-path priority slru"),
-        (registry.WRITE_POLICIES, "write-back write-through write-through-selective"),
-        (registry.PREFETCH_POLICIES, "best-effort timeout wait-complete"),
-        (registry.SCHEDULERS, "fcfs longest-prefix priority"),
-        (registry.ROUTERS, "least-loaded prefix-aware round-robin session-sticky"),
-        (FORMATS, "mooncake native"),
-    ):
-        assert {*names.split()} <= {*registry.names(package)}, package
 
 
 def test_an_entry_of_the_user_is_found_until_it_is_removed() -> None:

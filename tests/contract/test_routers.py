@@ -13,7 +13,7 @@ from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from sim.fleet.options import RouterOptions
-from sim.fleet.routers.base import Asked, Router, make, reads_events
+from sim.fleet.routers.base import Asked, Router, make
 
 NAMES = registry.names(registry.ROUTERS)
 PAGE = 4
@@ -81,10 +81,6 @@ def test_a_router_chooses_a_replica_and_forgets_what_has_ended(
     chosen = drawn(name, replicas, told)
     assert all(0 <= place < replicas for place in chosen)
     assert chosen == drawn(name, replicas, told)
-
-
-def test_which_routers_read_events() -> None:
-    assert {name for name in NAMES if reads_events(name)} == {"prefix-aware"}
 
 
 def test_prefix_aware_costs_what_its_formula_says() -> None:

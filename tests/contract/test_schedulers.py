@@ -1,5 +1,5 @@
-"""Every admission order in sim/schedulers: it keeps the contract, serves everybody, and in its own
-order, told again over plain lists."""
+"""Every admission order in sim/schedulers serves everybody, and in its own order, told again over
+plain lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hicache import registry
 from sim.options import EngineOptions
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
-from tests.contract.contracts.schedulers import wrong
 from tests.sim.workloads import shared_prefixes
 
 from ..sim.rig import run
@@ -34,21 +33,6 @@ class Request:
 
 def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -> Request:
     return Request(Job(index, 0, length, 1, -1, session, priority), length)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_order_keeps_the_contract(name: str) -> None:
-    assert wrong(registry.load(registry.SCHEDULERS, name).scheduler) == ""
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_order_lists_what_waits(name: str) -> None:
-    line = registry.load(registry.SCHEDULERS, name).scheduler(WINDOW)
-    waiting = [request(index, session=index % 2, priority=index % 3) for index in range(5)]
-    for one in waiting[1:]:
-        line.push(one)
-    line.push_front(waiting[0])
-    assert sorted(one.job.index for one in line.requests()) == list(range(5))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,8 +56,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-@pytest.mark.one_in(16)
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", NAMES)
 @given(
     st.lists(
         st.one_of(
@@ -103,56 +86,5 @@ def test_an_order_follows_its_rule(name: str, steps: list[Any]) -> None:
                 scheduler.push_front(best)
                 line.insert(0, best)
         assert len(scheduler) == len(line)
+        assert {id(waiting) for waiting in scheduler.requests()} == set(map(id, line))
     assert not line
-
-
-class Broken:
-    """A queue that forgets: the contract says what is wrong with it."""
-
-    def __init__(self, window: int) -> None:
-        self.queue: list[Any] = []
-
-    def __len__(self) -> int:
-        return len(self.queue)
-
-    def push(self, one: Any) -> None:
-        self.queue.append(one)
-
-    push_front = push
-
-    def best(self, reusable: Any) -> Any:
-        return self.queue[0]
-
-    def remove(self, one: Any) -> None:
-        self.queue.remove(one)
-
-
-class Forgets(Broken):
-    def push_front(self, one: Any) -> None:
-        """It is lost."""
-
-
-class Strange(Broken):
-    def best(self, reusable: Any) -> Any:
-        return request(99)
-
-
-class Doubles(Broken):
-    def remove(self, one: Any) -> None:
-        """It stays."""
-
-
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (Broken, ""),
-        (Forgets, "a length of"),
-        (Strange, "best to name"),
-        (Doubles, "a length of"),
-        (type("Mute", (Broken,), {"best": None}), "a method best"),
-    ],
-)
-def test_a_broken_contract_is_reported(made: Any, words: str) -> None:
-    found = wrong(made)
-    assert words in found
-    assert bool(found) == bool(words)

@@ -66,7 +66,6 @@ def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> list[
     return statuses
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
     """Calls end while the server stands still, and its late answers touch nobody's memory."""
@@ -139,7 +138,6 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
             pytest.fail(f"{done}, {said}")
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path: Path) -> None:
     keys = keys_of("killed", 64)
@@ -157,7 +155,6 @@ def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path
         eventually(lambda: check(store, keys, values) == [Status.DONE] * 64)
 
 
-@pytest.mark.one_in(8)
 def test_the_client_that_holds_the_values_dies(tmp_path: Path) -> None:
     """Mooncake's master goes on to promise its values for some seconds."""
     keys = keys_of("owner", 16)
@@ -207,6 +204,39 @@ def write_until_it_fails(
     return batches
 
 
+def tell(port: int, command: str) -> None:
+    """A command for a Redis server."""
+    with socket.create_connection(("127.0.0.1", port)) as one:
+        one.sendall(command.encode() + b"\r\n")
+        assert one.recv(100) == b"+OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("min-replicas-to-write 1", "min-replicas-to-write 0"),
+        ("maxmemory 1", f"maxmemory {ROOM}"),
+    ],
+)
+def test_a_server_that_takes_no_writes_is_read(before: str, after: str, tmp_path: Path) -> None:
+    """Each refused write says so, and its reason is told once."""
+    [key], value, notices = keys_of("refusing", 1), value_of(drawn(1, 5000), 64), list[str]()
+    with started("redis", tmp_path) as rig:
+        tell(port_of(rig), "config set maxmemory-policy noeviction")
+        store = open_store(parse(rig.address), StorageOptions(), time.monotonic, notices.append)
+        with closing(store):
+            assert store.write([key], [value]) == [Status.DONE]
+            tell(port_of(rig), f"config set {before}")
+            for _ in range(8):
+                assert store.write([key], [value])[0] in (Status.FAILED, Status.FULL)
+                assert check(store, [key], [value]) == [Status.DONE]
+            eventually(lambda: len(notices) == 1)
+            assert "takes no writes (" in notices[0]
+            tell(port_of(rig), f"config set {after}")
+            eventually(lambda: store.write([key], [value]) == [Status.DONE])
+            assert "takes writes again" in notices[1]
+
+
 @contextmanager
 def refusing(port: int) -> Iterator[list[int]]:
     """Something at this port ends each connection at once. Yields how many it has ended."""
@@ -232,7 +262,6 @@ def refusing(port: int) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("scheme", "at_once"), [("redis", 1), ("s3", 16)])
 @pytest.mark.parametrize("kind", ["lookup", "read", "write", "delete"])
 def test_an_outage_costs_a_batch_one_round_of_requests(

@@ -1,4 +1,4 @@
-"""Every time model in sim/times keeps the contract, and the contract finds one that does not."""
+"""Every time model in sim/times: whole nanoseconds that grow with the work, and the same twice."""
 
 from __future__ import annotations
 
@@ -6,53 +6,19 @@ import pytest
 
 from hicache import models, registry
 from hicache.core.errors import CallerError
-from hicache.models import TINY, ModelDescription
-from sim.engine_profiles.base import EngineProfile
+from hicache.models import TINY
 from sim.hardware import profile as hardware
-from sim.hardware.profile import HardwareProfile
-from sim.times.base import Chunks, Parallelism, check_ranks, make
-from tests.contract.contracts.times import wrong
+from sim.times.base import Parallelism, check_ranks, make
 
 H100 = hardware.get("h100")
 NAMES = registry.names(registry.TIMES)
-
-
-class Plain:
-    """100 ns for each token and layer."""
-
-    def __init__(
-        self,
-        model: ModelDescription,
-        hardware: HardwareProfile,
-        parallelism: Parallelism,
-        engine: EngineProfile | None,
-    ) -> None:
-        self.layers = model.layers
-        self.label = "100 ns a token"
-
-    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
-        return 100 * (decoding + context + sum(end - start for start, end in chunks))
-
-    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
-        return 0
-
-    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
-        return self.layers * self.layer_ns(chunks, decoding, context)
-
-
-class Falling(Plain):
-    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
-        return 100_000_000 - context if decoding else super().layer_ns(chunks, 0, 0)
-
-
-class Started(Plain):
-    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
-        return 5
-
-
-class Fractions(Plain):
-    def overhead_ns(self, chunks: Chunks, decoding: int) -> float:  # type: ignore[override]
-        return 0.5
+NOTHING = (((), 0, 0), (((7, 7),), 0, 0))
+# Each batch (chunks, sequences that decode, their context) has more work than the one before.
+GROWING = (
+    *(((), 1, 1), ((), 1, 4000), ((), 16, 4000), ((), 16, 64_000), (((0, 1),), 16, 64_000)),
+    *((chunks, 16, 64_000) for chunks in (((0, 2000),), ((0, 2000), (1000, 1001)))),
+    (((0, 2000), (0, 1001)), 16, 64_000),
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,14 +28,22 @@ def test_a_time_model_keeps_the_contract(name: str) -> None:
     except ImportError as error:
         pytest.skip(str(error))
     tried = models.get("llama-3.1-8b" if name == "aiconfigurator" else TINY.name)  # its smallest
-    assert wrong(entry.times, tried, H100) == ""
-
-
-def test_the_contract_takes_a_plain_one_and_finds_the_others() -> None:
-    assert wrong(Plain) == ""
-    assert wrong(Falling).startswith("expected at least 399999996 ns")
-    assert "x 0 + 5 ns" in wrong(Started)
-    assert wrong(Fractions).startswith("expected whole nanoseconds")
+    one, other = (entry.times(tried, H100, Parallelism(), None) for _ in range(2))
+    assert one.layers == tried.layers
+    assert one.label.isprintable()
+    before = 0
+    for batch in (*NOTHING, *GROWING):
+        step, layer, overhead = (
+            one.step_ns(*batch),
+            one.layer_ns(*batch),
+            one.overhead_ns(*batch[:2]),
+        )
+        assert {type(value) for value in (step, layer, overhead)} == {int}
+        assert step == one.layers * layer + overhead == other.step_ns(*batch)
+        assert step >= before
+        assert min(layer, overhead) >= 0
+        assert not step or batch not in NOTHING
+        before = step
 
 
 def test_ranks_are_checked_before_any_time() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import Matrix, ModelDescription, mamba
+from hicache.models import Matrix, ModelDescription
 
 ALL = [*models.names(), models.TINY.name]
 # Norms, biases, convolutions and other vectors: what is not a matrix product of a layer.
@@ -82,17 +82,6 @@ def test_what_attention_needs_agrees_with_the_matrices(model: ModelDescription) 
     assert bool(model.experts) == ("expert_down" in by_name)
 
 
-def test_a_hybrid_without_experts_has_an_mlp() -> None:
-    made = mamba.describe(
-        "dense", "made up", layers=4, full_every=4, hidden_size=64, vocabulary=100,
-        attention_heads=4, kv_heads=2, head_elements=16, key_heads=2, value_heads=4,
-        key_elements=16, value_elements=16, conv_width=4, inner=128, parameters=200_000,
-        active_parameters=200_000,
-    )  # fmt: skip
-    names = ["qkv", "o", "linear_qkvz", "linear_ba", "linear_o", "gate_up", "down"]
-    assert [one.name for one in made.matrices] == names
-
-
 def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() -> None:
     plain = models.get("deepseek-v3")
     found = models.stored(plain, "nvfp4", attention_dtype="bf16")
@@ -133,22 +122,16 @@ def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
     fp4, block = "nvfp4", "fp8-block"
     for name, precision, said in (
         ("llama-3.1-70b", "bf16", {"attention": "bf16", "mlp": "bf16"}),
-        ("llama-3.1-70b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
         ("llama-3.1-70b", "fp4", {"attention": fp4, "mlp": fp4}),
         ("qwen3-32b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
         ("qwen3-8b", "int4", {"attention": "int4", "mlp": "int4"}),
         ("deepseek-v3", "fp8", {"attention": block, "mlp": block, "experts": block}),
         ("deepseek-v3", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
-        ("deepseek-v3-mtp", "fp8", {"attention": block, "mlp": block, "experts": block}),
-        ("deepseek-v3-mtp", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
-        ("deepseek-v3.2", "nvfp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
         ("qwen3.5-397b-a17b", "fp8", {"attention": block, "mlp": block, "experts": block}),
         ("qwen3.5-397b-a17b", "fp4", {"attention": "bf16", "mlp": "bf16", "experts": fp4}),
         ("qwen3-235b-a22b", "fp8", {"attention": block, "experts": block}),
         ("gpt-oss-120b", "fp4", {"attention": "bf16", "experts": "mxfp4"}),
-        ("gpt-oss-120b", "fp8", {"attention": "bf16", "experts": "mxfp4"}),
         ("gpt-oss-120b", "nvfp4", {"attention": "bf16", "experts": fp4}),
-        ("deepseek-v4-pro", "fp8", {"attention": block, "mlp": block, "experts": "mxfp4"}),
         ("deepseek-v4-pro", "nvfp4", {"attention": block, "mlp": block, "experts": fp4}),
     ):
         found = types(name, precision)
@@ -161,22 +144,6 @@ def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
 
 
 # -- the bytes of stored weights
-
-
-def test_weights_have_the_bytes_of_their_published_checkpoint() -> None:
-    oss = models.get("gpt-oss-120b")
-    matrix, bias = 3 * 2880 * 2880, 3 * 2880
-    routed = 36 * 128 * (matrix * Fraction(17, 32) + 2 * bias)  # 4 bits, a scale byte per 32
-    always = oss.parameters - 36 * 128 * (matrix + bias)
-    assert oss.weight_bytes == routed + 2 * always
-    assert oss.weight_bytes / GIB == pytest.approx(60.8, abs=0.05)  # as its model card says
-    assert oss.expert_bytes * 128 == routed
-    llama = models.get("llama-3.1-8b")
-    assert llama.weight_bytes == 2 * llama.parameters
-    # fp8 but the embeddings; the published files have 688.6 GB with the draft module's 14 G
-    assert models.get("deepseek-v3").weight_bytes / 1e9 == pytest.approx(673.0, abs=0.5)
-    # experts in fp4: the files of both have about 10 GB of draft module more
-    assert models.get("deepseek-v4-flash").weight_bytes / 1e9 == pytest.approx(155.5, abs=0.5)
 
 
 def test_the_parts_of_the_weights_are_the_weights(model: ModelDescription) -> None:

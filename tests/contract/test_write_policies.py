@@ -16,7 +16,6 @@ from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import POLICIES, draw_swarm
-from tests.contract.contracts.write_policies import wrong
 
 NAMES = registry.stems(registry.WRITE_POLICIES)
 
@@ -46,46 +45,21 @@ def another(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
-    policy = registry.load(registry.WRITE_POLICIES, name).policy()
-    assert wrong(policy) == ""
-    assert policy.name == name
-    assert Core(Config(1, (4,), write_policy=name)).view.writes.name == name
-
-
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize("name", NAMES)
 def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
     assert name in POLICIES, "the fuzzer draws it"
+    assert Core(Config(1, (4,), write_policy=name)).view.writes.name == name
     clean(name)
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("another", OTHERS, indirect=True, ids=repr)
 def test_sequences_under_a_policy_with_other_properties_are_clean(another: str) -> None:
-    assert wrong(registry.load(registry.WRITE_POLICIES, another).policy()) == ""
     clean(another)
 
 
 def clean(name: str) -> None:
     ops = load()
-    for seed in range(6):
+    for seed in range(3):
         outcome = generate(draw_swarm(seed, weights_of(ops), policy=name), ops, seed, 100)
         assert outcome.hand.config.write_policy == name
         assert Against(outcome.hand.config).lockstep is not None, "compared with the specification"
         assert outcome.failure is None, outcome.failure.text
-
-
-@pytest.mark.parametrize(
-    ("policy", "words"),
-    [
-        (declared(-1, False, True), "threshold"),
-        (declared(True, False, True), "threshold"),
-        (declared(1, True, True), "contiguous"),
-        (SimpleNamespace(name="x", threshold=1, on_evict=None, contiguous=True), "on_evict"),
-        (SimpleNamespace(name="X y", threshold=1, on_evict=True, contiguous=False), "name"),
-        (SimpleNamespace(), "name"),
-    ],
-)
-def test_a_broken_contract_is_reported(policy: SimpleNamespace, words: str) -> None:
-    assert words in wrong(policy)
