@@ -1,8 +1,9 @@
-"""One record for each request: exact sums, the reasons of a miss, and the story of one request."""
+"""One record for each request: exact sums, the reasons of a miss, and the table of one request."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +169,16 @@ def test_a_load_that_is_left_out_is_named(tmp_path: Path) -> None:
     assert rows[2]["hit_ended_by"] == "not_loaded"
 
 
-def said(capsys: Capsys, *arguments: str) -> str:
+def why(capsys: Capsys, *arguments: str) -> dict[str, str]:
+    """The rows of `--why`."""
     capsys.readouterr()
     assert main(["replay", *arguments, *times(arguments)]) == 0
-    return " ".join(capsys.readouterr().out.split())
+    return dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", capsys.readouterr().out, re.MULTILINE))
 
 
-def test_why_tells_the_story_of_one_request(tmp_path: Path, capsys: Capsys) -> None:
+def test_why_says_what_one_request_hit_and_what_it_waited_for(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     path = write(
         tmp_path / "trace.jsonl",
         mooncake([1, 2], timestamp=0),
@@ -182,47 +186,42 @@ def test_why_tells_the_story_of_one_request(tmp_path: Path, capsys: Capsys) -> N
         mooncake([1, 2, 6], timestamp=9000),
     )
     options = ["--page-size", "512", "--host-ratio", "0", "--device-pages", "4", "--why"]
-    story = said(capsys, str(path), *options, "2")
-    assert "Request 2, line 3 of" in story
-    assert "could reuse at most 1,024 tokens (67% of its prompt)" in story
-    assert "request 0 (line 1) has them" in story
-    assert "arrived at 9.000 s. It" in story
-    assert (
-        "left the device, its last tier, at 5.000 s, 4.000 s before this request was admitted"
-        in story
-    )
-    assert "to make room for request 1" in story
-    assert "Its first token came after" in story
-    assert "digest" not in story
-    slow = said(capsys, str(path), *options, "2", "--speed", "0.5")
-    assert "arrived at 18.000 s (9.000 s in the trace)." in slow
-    counted = said(capsys, str(path), *options, "2", "--mode", "hits")
-    assert "was evicted from the device, its last tier, to make room for request 1." in counted
-    assert "first token" not in counted
-    host = ["--page-size", "512", "--host-pages", "4", "--device-pages", "4", "--why", "3"]
+    rows = why(capsys, str(path), *options, "2")
+    assert rows["line"].startswith("3 of")
+    assert rows["arrived"] == "9.000 s"
+    assert rows["could reuse"] == "1,024 tokens (67%)"
+    assert (rows["from request"], rows["hit"]) == ("0 (line 1)", "512 on device")
+    assert rows["next page left"] == "device at 5.000 s, 4.000 s before the admission"
+    assert rows["for"] == "request 1 (AdmitWanted)"
+    assert (rows["computed"], rows["computed twice"]) == ("1,024 tokens", "512 tokens")
+    waited = [float(one) for one in re.findall(r"[\d.]+(?= s)", rows["waited"])]
+    computing, first = (float(rows[name][:-2]) for name in ("computing", "first token after"))
+    assert abs(sum(waited) + computing - first) < 0.003
+    assert first > 0
+    slow = why(capsys, str(path), *options, "2", "--speed", "0.5")
+    assert slow["arrived"] == "18.000 s (9.000 s in the trace)"
+    counted = why(capsys, str(path), *options, "2", "--mode", "hits")
+    assert (counted["next page left"], "waited" in counted) == ("device", False)
+
+
+def test_why_names_host_and_the_request_that_still_computes(tmp_path: Path, capsys: Capsys) -> None:
     more = [mooncake(ids, timestamp=2000 * at) for at, ids in enumerate(([1, 2], [3, 4], [5, 6]))]
     both = write(tmp_path / "both.jsonl", *more, mooncake([1, 2, 7], timestamp=9000))
-    assert "left host memory, its last tier, at " in said(capsys, str(both), *host)
-    path = write(
-        tmp_path / "trace.jsonl",
-        mooncake([9]),
-        mooncake([1, 2], timestamp=1),
-        mooncake([1, 2], timestamp=1),
-        mooncake([8], timestamp=20000),
-    )
-    story = said(capsys, str(path), "--why", "2")
-    assert "request 1 (line 2) has them" in story
-    assert "was not in the cache yet: request 1 had still to compute it" in story
-    story = said(capsys, str(path), "--why", "3")
-    assert "no cache could help it" in story
-    assert "All 512 tokens were computed: no earlier request has them." in story
+    host = ["--page-size", "512", "--host-pages", "4", "--device-pages", "4", "--why", "3"]
+    assert why(capsys, str(both), *host)["next page left"].startswith("host at ")
+    alike = (mooncake([1, 2], timestamp=1) for _ in range(2))
+    path = write(tmp_path / "t.jsonl", mooncake([9]), *alike, mooncake([8], timestamp=20000))
+    rows = why(capsys, str(path), "--why", "2")
+    assert (rows["hit ended by"], rows["computed by request"]) == ("not ready", "1 (line 2)")
+    rows = why(capsys, str(path), "--why", "3")
+    assert (rows["could reuse"], rows["hit ended by"]) == ("0 tokens (0%)", "first seen")
 
 
 def test_why_of_the_native_format_counts_lines_behind_the_header(
     tmp_path: Path, capsys: Capsys
 ) -> None:
     path = write(tmp_path / "t.jsonl", HEADER, native(("a", 64), output=("b", 2)))
-    assert "Request 0, line 2 of" in said(capsys, str(path), "--why", "0")
+    assert why(capsys, str(path), "--why", "0")["line"].startswith("2 of")
 
 
 @pytest.mark.parametrize(

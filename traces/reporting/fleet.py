@@ -69,17 +69,14 @@ def record_of(use: FleetUse, request: int) -> dict[str, object]:
     return {**found, "decode_replica": trip.decode, **times, "link_bytes": trip.bytes}
 
 
-def way_of(use: FleetUse, request: int) -> str:
-    """Where one request went, as a sentence."""
-    way = f"The router sent it to replica {use.choices[request]} of {len(use.figures.replicas)}"
+def way_rows(use: FleetUse, request: int) -> list[tuple[str, str]]:
+    """Where one request went."""
+    rows = [("replica", f"{use.choices[request]} of {len(use.figures.replicas)}")]
     trip = (use.trips or {}).get(request)
     if trip is None or trip.arrived_ns < 0:
-        return f"{way}."
-    times = {name: f"{time / NS_PER_S:.3f} s" for name, time in trip_times(trip).items()}
-    return (
-        f"{way}; it decoded on replica {trip.decode}, after {times['decode_wait']} of waiting for "
-        f"pages there, {times['link_wait']} for the link, and a transfer of {times['link']}."
-    )
+        return rows
+    times = [f"{_WORDS[name]} {ns / NS_PER_S:.3f} s" for name, ns in trip_times(trip).items()]
+    return [*rows, ("decode replica", str(trip.decode)), ("until there", ", ".join(times))]
 
 
 def fleet_sentences(fleet: Fleet, share: Share) -> list[str]:

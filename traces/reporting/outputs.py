@@ -18,16 +18,15 @@ from ..replaying.settings import Settings
 from ..results.record import document
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
-from ..terminal.tables import print_sentences
+from ..terminal.tables import console, pairs, print_sentences
 from . import timestamps
 from .conclusions import conclusions
-from .fleet import way_of
 from .head import head
 from .overload import load_of_run
 from .records import lines
 from .report import print_report
 from .results import result_of
-from .why import story
+from .why import why_rows
 
 File: TypeAlias = tuple[str, Iterable[str]]
 
@@ -123,8 +122,5 @@ def finish(
 
 
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
-    """Prints the story of one request, which was served."""
-    head_, *rest = story(trace, paged, run, index)
-    if run.fleet is not None:
-        rest.insert(0, way_of(run.fleet, index))
-    print_sentences(head_, rest, out)
+    """Prints what one request hit, and why not more. It was served."""
+    console(out).print(pairs(f"Request {index}", why_rows(trace, paged, run, index)))
