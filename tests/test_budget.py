@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_346,
+    "lines of hicache": 30_353,
     "lines of sim": 12_501,
     "lines of invariants": 26_974,
     "lines of traces": 34_426,
-    "lines of tests": 53_988,
+    "lines of tests": 54_012,
     "files of source": 710,
     "files of tests": 352,
     "words of pages": 60_919,

@@ -11,13 +11,14 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, Lfm2Config
 
 from hicache.transformers import PrefixCache, UnsupportedArgumentError
 from hicache.transformers.arguments import check
 
 from . import building as base
 from .test_cache import SIZES, prompt
+from .test_passes import SMALL
 
 LIMIT = 64  # tokens; a longer text turns its first tokens by other angles
 ROPES = {
@@ -85,6 +86,29 @@ def test_rows_of_a_pass_with_candidates_beyond_the_limit_are_not_kept(kind: str,
                     assert torch.allclose(one, other, atol=1e-4), (count, length, bool(more))
             saved += cache.stats.saved_tokens
     assert saved
+
+
+@pytest.mark.parametrize(("page_size", "tokens"), [(8, 20), (1, 1)])
+def test_states_of_candidates_that_were_not_accepted_are_not_kept(
+    page_size: int, tokens: int
+) -> None:
+    """Those of a convolution, which the library can take back; also at the first tokens of all,
+    where they are not as wide as its kernel."""
+    given = {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+    model = base.built(Lfm2Config(**{**SMALL, **given}))
+    sizes = SIZES | {"page_size": page_size, "interval_tokens": page_size}
+    lookup = {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 1, "do_sample": True}
+    with torch.random.fork_rng(devices=[]):
+        for count in (2, 22, 23):
+            torch.manual_seed(count)
+            with PrefixCache(model, **sizes) as cache:
+                ids = cache.generate(prompt(tokens), max_new_tokens=count, **lookup)
+                ids = torch.cat([ids, prompt(3)], dim=1)
+                asked = {"attention_mask": ids * 0 + 1, "do_sample": False, "max_new_tokens": 1}
+                asked |= {"return_dict_in_generate": True, "output_logits": True}
+                (found,) = cache.generate(ids, **asked).logits
+                assert torch.allclose(found, model(ids).logits[:, -1], atol=1e-4)
+                assert cache.stats.saved_tokens
 
 
 SETTINGS: dict[str, tuple[Any, ...]] = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 from . import attention
 from .base import STATE, New, Past, Positional, Rows, RowsOf, Seen, Span
@@ -88,9 +89,15 @@ def taken_states(layer: Any) -> New:
 
 
 def _states(layer: Any) -> dict[str, torch.Tensor]:
-    return {
+    """By name. A layer that can be cropped has more of what a convolution reads, or less than its
+    kernel at the beginning of a text: those as wide as the kernel, with zeros before them."""
+    found = {
         f"{name}_{number}": state
         for name in ("conv", "recurrent")
         for number, state in getattr(layer, f"{name}_states").items()
         if state is not None
     }
+    for number, width in layer.conv_kernel_size.items():
+        if (state := found.get(f"conv_{number}")) is not None:
+            found[f"conv_{number}"] = pad(state, (width - state.shape[-1], 0))
+    return found
