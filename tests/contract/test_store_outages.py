@@ -115,7 +115,7 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
     size = (16 if scheme in LOCAL else 2) * MIB
     value = value_of(drawn(1, size), 64, size // 2)
     with started(scheme, tmp_path) as rig:
-        for timeout_s in (0.5, 2.0, 8.0):
+        for timeout_s in (0.5, 2.0, 8.0, 32.0, 128.0):
             lasts_s, said = 4 * timeout_s, list[str]()
             with slowed(rig, size / lasts_s) as (slow, link):
                 options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=timeout_s)
