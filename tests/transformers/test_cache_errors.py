@@ -391,12 +391,13 @@ def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> 
 
 @pytest.mark.one_in(16)
 def test_threads_take_turns(cache: PrefixCache) -> None:
-    wanted = cache.model.generate(prompt(60), max_new_tokens=5, do_sample=False)
+    ids = prompt(60)  # by the one generator of all threads
+    wanted = cache.model.generate(ids, max_new_tokens=5, do_sample=False)
     found: list[torch.Tensor] = []
 
     def ask() -> None:
         asked = {"max_new_tokens": 5, "do_sample": False}
-        found.extend(cache.generate(prompt(60), **asked) for _ in range(3))
+        found.extend(cache.generate(ids, **asked) for _ in range(3))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
