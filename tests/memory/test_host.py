@@ -169,7 +169,8 @@ def test_one_sum_over_all_components(shared: Path) -> None:
     with pytest.raises(CallerError, match=r"room for 125829120 bytes .*full 62.*mamba 62"):
         taken(full=60, mamba=60)
     assert host._account.untouched() == 0, "what was refused is not promised"
-    taken(full=60, mamba=40)
+    kept = taken(full=60, mamba=40)
+    assert host._account.untouched() == sum(one.bytes.nbytes for one in kept.buffers.values())
 
 
 def test_promised_memory_is_not_available_until_it_is_freed(shared: Path) -> None:

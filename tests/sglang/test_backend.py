@@ -411,6 +411,27 @@ def test_an_update_stops_it_until_the_weights_have_a_name(
     again.close()
 
 
+def test_an_adapter_is_what_its_files_were_when_the_server_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    weights = tmp_path / "adapter_model.safetensors"
+    weights.write_bytes(b"1")
+    module = interface.backend(monkeypatch, SimpleNamespace(lora_paths=[f"a={tmp_path}"]))
+    settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w"}
+
+    def keys() -> list[str]:
+        one = module.HicacheStorage(Config(extra_config=settings))
+        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        one.close()
+        return one.shelves.place("kv").keys(KEYS[:1])
+
+    scheduler = Scheduler(keys, attached=True)
+    weights.write_bytes(b"2")
+    assert scheduler.attach() == scheduler.storage
+    assert Scheduler(keys, attached=True).storage != scheduler.storage
+
+
 def test_the_package_does_not_need_sglang_before_its_class_is_asked_for() -> None:
     package = __import__("hicache.sglang", fromlist=["settings"])
     assert package.__all__ == ["HicacheStorage"]

@@ -4,9 +4,10 @@ the errors of an S3 server mean."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -118,6 +119,7 @@ def test_the_address_of_a_folder_has_settings(scheme: str, tmp_path: Path) -> No
     assert "expected one size, found 1,048,576 and size=128Ki in the address" in two
     where = in_folder(parse(address), "slot")
     assert with_query(StorageOptions(), where) == StorageOptions(128 << 10, durable=True)
+    assert with_query(StorageOptions(durable=True), in_folder(parse(f"{scheme}:x"))).durable
 
 
 def test_a_password_is_in_no_message(nobody: str) -> None:
@@ -149,3 +151,33 @@ def test_a_full_store_is_told_by_its_answer_alone(message: str, status: Status) 
     assert _status(OSError(message.format(port=50700, time="5.507ms"))) is status
     assert _status(FileNotFoundError("507")) is Status.MISSING
     assert _status(Status.DONE) is Status.DONE
+
+
+def test_a_body_that_ends_early_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable("s3")
+    from hicache.storage.backends import s3
+
+    class Answer:
+        meta: ClassVar = {"size": 10}
+
+        async def stream(self, min_chunk_size: int) -> AsyncIterator[bytes]:
+            yield b"12345"
+
+    async def get(*_: object) -> Answer:
+        return Answer()
+
+    monkeypatch.setattr(s3.obstore, "get_async", get)
+    where = locate(parse("s3://kvcache"), port=0, known=(), form="s3:")
+    with closing(s3.S3(None, where, s3.Uploads(1.0))) as store:
+        assert store.read(["k"], [(memoryview(bytearray(10)),)]) == [Status.CORRUPT]
+
+
+def test_what_redis_was_not_asked_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable("redis")
+    from hicache.storage.backends import redis
+
+    monkeypatch.setattr(redis, "_BATCH", 10)
+    store, keys = redis.RedisStorage(None, None), list("abcd")
+    monkeypatch.setattr(store, "_pipelined", lambda keys, _: [redis.NoAnswer()] * len(keys))
+    for call in (store.read, store.write):
+        assert call(keys, [(memoryview(bytearray(10)),)] * 4) == [Status.FAILED] * 4

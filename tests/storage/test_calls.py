@@ -6,9 +6,11 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 
+from hicache.storage import sockets
 from hicache.storage.calls import Call, GivenUp, Workers
 
 PATIENT_S = 30.0
@@ -38,6 +40,15 @@ def workers() -> Iterator[Workers[object]]:
     made = Workers("test", object, lambda _: None, most=2)
     yield made
     assert made.close(PATIENT_S)
+
+
+def test_a_socket_whose_bytes_are_taken_in_time_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, unsent = Mock(), Mock(side_effect=[10, 5, 5])
+    monkeypatch.setattr(sockets, "step", step)
+    monkeypatch.setattr(sockets.Plain, "_unsent", unsent)
+    with sockets.Plain() as one:
+        assert one._moving(Mock(side_effect=[TimeoutError, 3])) == 3
+    assert step.call_count == 2
 
 
 def test_results_and_errors_come_back(workers: Workers[object]) -> None:

@@ -135,6 +135,12 @@ def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
     assert bool(decider.message().backups) == well
 
 
+def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -> None:
+    decider = opened(Setting()).decider
+    asked, half = SimpleNamespace(pages=2, fetched={0, 1}), decider.groups.page // 2
+    assert [decider._fetched(asked, external) for external in (half, 3 * half)] == [half, 3 * half]
+
+
 def test_a_salt_shares_nothing(opened: Opened) -> None:
     playing = opened(Setting())
     hit(playing, PROMPT)
