@@ -24,15 +24,12 @@ from hicache.core.actions import (
     Store,
     Transfer,
 )
-from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     BackupDone,
     DeleteDone,
     FetchDone,
-    LoadDone,
     LookupDone,
-    PrefillDone,
     Reply,
     StoreDone,
 )
@@ -41,8 +38,6 @@ from hicache.runtime.agreement import (
     REPLIES,
     Agreement,
     agree_on,
-    agree_on_settings,
-    agree_that,
 )
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import (
@@ -52,12 +47,10 @@ from hicache.runtime.group import (
     Turn,
     UnequalCollectives,
     Values,
-    alone,
     local_groups,
     lockstep,
 )
-from hicache.runtime.restorable import WORD, LookedUp, packed, unpacked, upto
-from tests.configs import configured
+from hicache.runtime.restorable import WORD, packed, unpacked, upto
 
 ACTIONS: tuple[Action, ...] = (
     Backup(1, ()),
@@ -118,13 +111,6 @@ STORAGE: tuple[Action, ...] = (
 )
 
 
-def test_a_slow_store_does_not_delay_the_replies_to_other_actions_for_storage() -> None:
-    fast: list[list[Reply]] = [[LookupDone(2, 9), StoreDone(3, 2)], [FetchDone(5, 9)], []]
-    slow: list[list[Reply]] = [[StoreDone(3, 2)], [LookupDone(2, 9), FetchDone(5, 9)], []]
-    found = told([fast, slow], 3, STORAGE)
-    assert found == [[StoreDone(3, 2)], [LookupDone(2, 9), FetchDone(5, 9)], []]
-
-
 def test_ranks_agree_on_the_least_number_of_pages() -> None:
     """Of pages that only some ranks have, a rank would lack its part."""
     ranks: list[list[list[Reply]]] = [
@@ -137,16 +123,6 @@ def test_ranks_agree_on_the_least_number_of_pages() -> None:
     [found] = told(ranks, 1, STORAGE)
     assert found == expected
     assert [type(reply[1]) for reply in found] == [bool, int, int, bool, int]
-
-
-def test_a_lookup_finds_the_deepest_boundary_that_is_one_on_every_rank() -> None:
-    """The least of the deepest ones, 6, is no boundary of the first rank."""
-    ranks: list[list[list[Reply]]] = [
-        [[LookedUp(2, 0b10010100), StoreDone(1, 4)]],
-        [[LookedUp(2, 0b00110110), StoreDone(1, 3)]],
-    ]
-    assert told(ranks, 1, STORAGE[:2]) == [[StoreDone(1, 3), LookupDone(2, 5)]]
-    assert type(told(ranks, 1, STORAGE[:2])[0][1]) is LookupDone
 
 
 def test_the_offers_of_many_replies_take_one_bit_for_each_page() -> None:
@@ -240,13 +216,6 @@ def test_an_action_for_storage_leaves_nothing_behind_and_can_be_abandoned() -> N
     assert agreement.leading() == [0, 0, 0]
 
 
-def test_something_is_so_if_it_is_so_on_every_rank() -> None:
-    for mine in ((True, True), (True, False), (False, False)):
-        groups = local_groups(2)
-        turns = [agree_that("open", one, group) for one, group in zip(mine, groups, strict=True)]
-        assert lockstep(turns) == [all(mine)] * 2
-
-
 ENDS = st.lists(
     st.tuples(st.integers(0, 4), st.booleans()), min_size=len(ACTIONS), max_size=len(ACTIONS)
 )
@@ -319,14 +288,6 @@ def test_unequal_collectives_are_an_error_that_names_both(
     assert "turn, line" in str(found.value)  # where in the code
 
 
-def test_a_local_group_does_not_wait() -> None:
-    (group,) = local_groups(1)
-    with pytest.raises(CallerError, match="lockstep"):
-        alone(group.minimum("acks", [1]))
-    with pytest.raises(CallerError, match="expected 0 to 1, found 2"):
-        LocalGroup(2, 2)
-
-
 # -- decisions and settings
 
 
@@ -362,25 +323,6 @@ def test_a_digest_with_every_bit_of_another_differs_on_both_ranks() -> None:
         lockstep([rank.agree() for rank in ranks])
 
 
-def test_every_rank_takes_the_smallest_capacity() -> None:
-    offered = [configured(4, (8, 9), (3, 0), ("full", "swa"), swa_window=8)]
-    offered.append(configured(4, (9, 7), (2, 0), ("full", "swa"), swa_window=8))
-    turns = zip(offered, local_groups(2), strict=True)
-    one, two = lockstep([agree_on_settings(config, group) for config, group in turns])
-    assert one == two
-    assert (one.device_pages, one.host_pages) == ((8, 7), (2, 0))
-
-
-def test_settings_that_differ_between_ranks_are_named() -> None:
-    for other in (Config(8, (8,)), Config(4, (8,), write_policy="write_back")):
-        turns = zip((Config(4, (8,)), other), local_groups(2), strict=True)
-        with pytest.raises(CallerError, match="expected the same on every rank") as found:
-            lockstep([agree_on_settings(config, group) for config, group in turns])
-        assert str(found.value).startswith(
-            "page_size: " if other.page_size == 8 else "write_policy: "
-        )
-
-
 def test_every_setting_that_differs_is_named_with_who_has_what() -> None:
     long = tuple(range(100, 140))
     offered = [
@@ -396,15 +338,3 @@ def test_every_setting_that_differs_is_named_with_who_has_what() -> None:
     assert "pages 8 on ranks 0 and 2, 4 on rank 1; " in text
     assert "policy 'lru' on ranks 0 and 1, 'fifo' on rank 2; " in text
     assert text.count("on ranks 0 and 2") == 2  # two long values with one beginning are two
-
-
-def test_a_reply_waits_for_the_last_rank_and_for_those_before_it() -> None:
-    fast = [[BackupDone(3), LoadDone(2)], [BackupDone(1)], [], []]
-    slow = [[BackupDone(1)], [], [LoadDone(2)], [BackupDone(3), PrefillDone(4)]]
-    assert told([fast, slow], 5) == [[], [BackupDone(1)], [LoadDone(2)], [BackupDone(3)], []]
-
-
-def test_a_transfer_succeeds_only_if_it_did_on_every_rank() -> None:
-    for bad in range(3):
-        polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
-        assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]

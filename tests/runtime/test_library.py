@@ -29,7 +29,6 @@ from hicache import (
     registry,
 )
 from hicache.core.events import Reply
-from hicache.core.eviction_policies.lru import policy as lru
 from hicache.runtime.controller import ControllerOptions
 from tests.patience import PATIENCE_S
 
@@ -79,7 +78,6 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
         _ = hicache.Kore
 
 
-@pytest.mark.one_in(8)
 def test_importing_the_package_loads_no_numpy() -> None:
     code = "import sys, hicache; assert 'numpy' not in sys.modules; from hicache import Core"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_S)
@@ -151,111 +149,14 @@ def test_settle_leaves_forward_passes_to_the_caller() -> None:
     assert len(driver.core.view.flights) == 1
 
 
-def test_settle_goes_on_after_its_pause_gave_up() -> None:
-    class GaveUp(Exception):
-        pass
-
-    def give_up() -> None:
-        raise GaveUp
-
-    executor = Delayed()
-    driver = Driver(Core(Config(PAGE, device_pages=(6,), host_pages=(9,))), executor)
-    driver.feed(Arrived.from_tokens(0, PROMPT, PAGE))
-    prefill = driver.feed(AdmitWanted(0, len(PROMPT)))[-1]
-    driver.feed(PrefillDone(prefill.flight))  # type: ignore[union-attr]
-    driver.feed(Finished.from_tokens(0, PROMPT, PAGE))
-    with pytest.raises(GaveUp):
-        driver.settle(give_up)
-    executor.ready = True
-    driver.settle(give_up)
-    assert not driver.core.view.flights
-
-
-def test_events_from_tokens_hold_the_whole_pages() -> None:
-    arrived = Arrived.from_tokens(3, list(range(8)), PAGE, "tenant", 2)
-    assert (arrived.request, arrived.length, arrived.key.pages) == (3, 8, 2)
-    assert arrived.match_pages == 1, "the last token is computed for its logits"
-    assert (arrived.key.namespace, arrived.priority) == ("tenant", 2)
-    assert Arrived.from_tokens(0, list(range(9)), PAGE).match_pages == 2
-    finished = Finished.from_tokens(3, list(range(11)), PAGE, "tenant")
-    assert (finished.length, finished.key.pages, finished.key.namespace) == (11, 2, "tenant")
-    with pytest.raises(CallerError, match="one dimension"):
-        Arrived.from_tokens(0, [[1, 2]], PAGE)
-    with pytest.raises(CallerError, match="at least 1 token"):
-        Core(Config(PAGE, device_pages=(6,))).handle(Arrived.from_tokens(0, [], PAGE))
-
-
-class Sound:
-    name, whole_path, order = "sound", False, (Term("last_use"),)
-
-    def rank(self, node: object, component: int) -> int:
-        return 0
-
-
-class Nameless:
-    whole_path, order, rank = False, (), None
-
-
-class Numbered(Sound):
-    name = 7  # type: ignore[assignment]
-
-
-class Taken(Sound):
-    name = "lru"
-
-
-class Hasty:
-    name, waits, limited = "hasty", False, False
-
-
-class Once:
-    name, threshold, on_evict, contiguous = "once", 1, False, True
-
-
-def test_a_policy_is_known_by_its_name() -> None:
-    try:
-        assert add_eviction_policy(Sound) == "sound"
-        assert add_write_policy(Once) == "once"
-        assert add_prefetch_policy(Hasty) == "hasty"
-        policies = {"write_policy": "once", "prefetch_policy": "hasty"}
-        core = Core(Config(1, (4,), eviction_policy="sound", **policies))  # type: ignore[arg-type]
-        assert isinstance(core.view.eviction, Sound)
-        assert isinstance(core.view.writes, Once)
-        assert isinstance(core.view.prefetching, Hasty)
-    finally:
-        registry.remove(registry.PREFETCH_POLICIES, "hasty")
-        registry.remove(registry.EVICTION_POLICIES, "sound")
-        registry.remove(registry.WRITE_POLICIES, "once")
-
-
-@pytest.mark.parametrize(
-    ("maker", "said"),
-    [
-        (Nameless, "found none of the name 'name'"),
-        (Once, "found none of the name 'whole_path'"),
-        (Numbered, "expected a name as text, found 7"),
-        (Taken, "none of .*lru.* has, found 'lru'"),
-        (lru, "found 'lru'"),
-    ],
-)
-def test_a_policy_without_its_parts_or_with_a_taken_name_is_refused(maker, said) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(CallerError, match=said):
-        add_eviction_policy(maker)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"page_size": "4"}, "page_size: expected a whole number, an int, found '4'"),
-        ({"page_size": 4.0}, "page_size: expected a whole number"),
         ({"device_pages": 6}, r"device_pages: expected a tuple .* such as \(1000,\), found 6"),
-        ({"device_pages": (6.5,)}, "device_pages: .* found 6.5"),
         ({"host_pages": [6]}, "host_pages: .* found "),
         ({"components": "full"}, "components: expected a tuple of names"),
-        ({"components": (3,)}, "components: .* found 3"),
-        ({"eviction_policy": Sound}, "eviction_policy: expected the name of a policy"),
         ({"write_policy": None}, "write_policy: expected the name of a policy, found None"),
-        ({"max_backups": None}, "max_backups: expected a whole number"),
         ({"settings": (3,)}, "settings: expected a tuple of Settings"),
     ],
 )
@@ -274,3 +175,41 @@ def test_the_example_of_storage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(compile(example, "docs/storage_runtime.md", "exec"), left)
     assert (tmp_path / "pages").is_dir()
     assert left["attachment"].wait_closed(0)  # type: ignore[attr-defined]
+
+
+class Sound:
+    name, whole_path, order = "sound", False, (Term("last_use"),)
+
+    def rank(self, node: object, component: int) -> int:
+        return 0
+
+
+class Once:
+    name, threshold, on_evict, contiguous = "once", 1, False, True
+
+
+def test_a_policy_is_known_by_its_name_and_needs_its_parts() -> None:
+    hasty = type("Hasty", (), {"name": "hasty", "waits": False, "limited": False})
+    added = {
+        registry.EVICTION_POLICIES: add_eviction_policy(Sound),
+        registry.WRITE_POLICIES: add_write_policy(Once),
+        registry.PREFETCH_POLICIES: add_prefetch_policy(hasty),
+    }
+    try:
+        eviction, write, prefetch = added.values()
+        policies = {"write_policy": write, "prefetch_policy": prefetch}
+        view = Core(Config(1, (4,), eviction_policy=eviction, **policies)).view  # type: ignore[arg-type]
+        assert isinstance(view.eviction, Sound)
+        assert isinstance(view.writes, Once)
+        assert isinstance(view.prefetching, hasty)
+        for maker, said in (
+            (type("Nameless", (), {}), "found none of the name 'name'"),
+            (type("Numbered", (Sound,), {"name": 7}), "expected a name as text, found 7"),
+            (type("Taken", (Sound,), {"name": "lru"}), "none of .*lru.* has, found 'lru'"),
+            (Once, "found none of the name 'whole_path'"),
+        ):
+            with pytest.raises(CallerError, match=said):
+                add_eviction_policy(maker)
+    finally:
+        for package, name in added.items():
+            registry.remove(package, name)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,25 +17,13 @@ from hypothesis import strategies as st
 
 from hicache.core.actions import (
     Abandoned,
-    Admitted,
-    Backup,
-    Copy,
     Delete,
-    Evicted,
     Fetch,
     KvRemoved,
-    Load,
     Lookup,
     Matched,
     Outcome,
-    Piece,
     Prefetched,
-    Prefill,
-    Refused,
-    Released,
-    Restarted,
-    StateSlots,
-    StorageDetached,
     Store,
 )
 from hicache.core.config import Config
@@ -65,7 +55,7 @@ from hicache.core.events import (
     TimePassed,
     UnpinWanted,
 )
-from hicache.core.types import NO_PAGES, Key, Pages, Tier
+from hicache.core.types import Key, Pages, Tier
 from hicache.runtime.config_document import MAY_LACK, config_of, document, written
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.driver import Driver
@@ -115,7 +105,6 @@ def recording_of(lines: list[str]) -> Recording:
     return parse("t.recording", [line.encode() for line in lines])
 
 
-@pytest.mark.one_in(8)
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -155,14 +144,6 @@ def test_the_first_event_that_differs_is_named() -> None:
         replay(changed)
     assert f"t.recording:{at + 1}: event {number} (AdmitWanted) is the first" in str(caught.value)
     assert replay(recording) == recording.digest
-
-
-def test_a_difference_beyond_the_short_digest_is_found_at_the_end() -> None:
-    lines, digest = recorded()
-    end = json.loads(lines[-1])
-    end["digest"] = digest[:8] + "0" * 24
-    with pytest.raises(DivergedError, match="digest"):
-        replay(recording_of([*lines[:-1], json.dumps(end) + "\n"]))
 
 
 def test_every_event_is_recorded_exactly() -> None:
@@ -205,7 +186,6 @@ def test_every_event_is_recorded_exactly() -> None:
         assert step.time_ns == 77
 
 
-@pytest.mark.one_in(8)
 def test_long_runs_have_intermediate_digests(tmp_path: Path) -> None:
     lines, digest = recorded(5, 60)
     recording = recording_of(lines)
@@ -226,136 +206,82 @@ def numbers(*values: int) -> Pages:
     return np.array(values, dtype=np.int64)
 
 
-PIECE = Piece("full", 0, (b"ab", b"c"), numbers(9, 8))
-LOOKUP = Lookup(1, 1, 0, (b"ab", b"c"), 1, (0, 2))
-FETCH = Fetch(1, 1, 0, (PIECE,), 2)
-PREFETCHED = Prefetched(1, 2, 3, 4, 5, "")
-SLOTS = StateSlots("mamba", 2, 3, (4, 5), 4, ((4, 4),))
+def sample(hint: Any) -> Any:
+    """A value of this type."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)[-1]
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)
+        return (sample(inner[0]),) if inner[-1] is ... else tuple(map(sample, inner))
+    if get_origin(hint) in (Union, UnionType):
+        return sample(get_args(hint)[0])
+    if hint == Pages:
+        return np.array([5, 6])
+    if hasattr(hint, "_fields"):
+        return hint(*(sample(one) for one in get_type_hints(hint).values()))
+    return {int: 3, str: "a", bool: False, bytes: b"ab", Tier: Tier.HOST}[hint]
 
 
-def prefill_of(slots: StateSlots) -> Prefill:
-    table = numbers(5, 6)
-    return Prefill(1, 1, 0, 4, (table,), (), True, (slots,))
+def others(value: Any) -> Iterator[Any]:
+    """The value with each part of it changed, one after the other."""
+    if isinstance(value, bool | Tier):
+        yield type(value)(1 - value)
+    elif isinstance(value, np.ndarray):
+        yield from (value + 1, value[:1], np.array([5, -6]))
+    elif isinstance(value, tuple):
+        fields = getattr(value, "_fields", range(len(value)))
+        for at, _ in enumerate(fields):
+            for other in others(value[at]):
+                parts = [*value[:at], other, *value[at + 1 :]]
+                yield type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if not hasattr(value, "_fields"):
+            yield (*value, *value)
+    else:
+        yield value + value  # a number, a name or bytes
 
 
-def test_every_field_of_every_decision_counts() -> None:
-    """Outcomes that differ in one place, or in where one ends and the next begins."""
-    answers: list[list[Outcome]] = [
-        [],
-        [Released(1)],
-        [Released(2)],
-        [Restarted(1)],
-        [Released(1), Released(1)],
-        [Matched(1, 2, 3)],
-        [Matched(1, 23, 0)],
-        [Prefill(1, 1, 0, 4, (numbers(5, 6),), (), True)],
-        [Prefill(1, 1, 0, 4, (numbers(5, 7),), (), True)],
-        [Prefill(1, 1, 0, 4, (numbers(5),), (), True)],
-        [Prefill(1, 1, 0, 4, (numbers(5, 6),), (3,), True)],
-        [Prefill(1, 1, 0, 4, (numbers(5, 6),), (), False)],
-        [Prefill(1, 1, 0, 4, (numbers(5, 6), numbers(-1, 6)), (), True)],
-        [Prefill(1, 1, 0, 4, (numbers(5, 6), numbers(1, 6)), (), True)],
-        [prefill_of(SLOTS)],
-        [prefill_of(SLOTS._replace(source=-1))],
-        [prefill_of(SLOTS._replace(checkpoint_slots=(5, 4)))],
-        [prefill_of(SLOTS._replace(checkpoints=((4, 5),)))],
-        [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 3)],
-        [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 4)],
-        [Admitted(1, 2, 0, 4, (2, 4), (0, 1), 3)],
-        [Admitted(1, 2, 0, 4, (2, 3), (0, 0), 3)],
-        [Refused(1, "no_pages", 2, 1, -1, "full")],
-        [Refused(1, "no_pages", 2, 1, -1, "swa")],
-        [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
-        [Backup(1, (Copy("full", numbers(1), numbers(3)),))],
-        [Backup(1, (Copy("swa", numbers(1), numbers(2)),))],
-        [Backup(1, (Copy("full", numbers(1), numbers(2)), Copy("swa", NO_PAGES, NO_PAGES)))],
-        [Load(1, 0, (Copy("full", numbers(1), numbers(2)),))],
-        [KvRemoved(Tier.HOST, (b"ab", b"c"))],
-        [KvRemoved(Tier.HOST, (b"a", b"bc"))],
-        [Evicted(Tier.HOST, "full", numbers(1), 2, True)],
-        [Evicted(Tier.HOST, "full", numbers(1), 2, False)],
-        [Refused(1, "fetching", 0, 0, -1, "full", 7)],
-        [Refused(1, "fetching", 0, 0, -1, "full", 8)],
-        [LOOKUP],
-        [LOOKUP._replace(flight=2)],
-        [LOOKUP._replace(request=2)],
-        [LOOKUP._replace(first_page=1)],
-        [LOOKUP._replace(digests=(b"a", b"bc"))],
-        [LOOKUP._replace(known_pages=0)],
-        [LOOKUP._replace(trailing_pages=(0, 1))],
-        [FETCH],
-        [FETCH._replace(request=2)],
-        [FETCH._replace(first_page=1)],
-        [FETCH._replace(pages=3)],
-        [FETCH._replace(pieces=(PIECE, PIECE))],
-        [FETCH._replace(pieces=(PIECE._replace(component="swa"),))],
-        [FETCH._replace(pieces=(PIECE._replace(first_page=1),))],
-        [FETCH._replace(pieces=(PIECE._replace(digests=(b"ab", b"d")),))],
-        [FETCH._replace(pieces=(PIECE._replace(pages=numbers(8, 9)),))],
-        [Store(1, (PIECE,))],
-        [Store(2, (PIECE,))],
-        [Store(1, ())],
-        [Delete(1)],
-        [Delete(2)],
-        [Abandoned(1)],
-        [StorageDetached()],
-        [StorageDetached(), StorageDetached()],
-        *([PREFETCHED._replace(**{name: 9})] for name in PREFETCHED._fields[:5]),
-        [PREFETCHED],
-        [PREFETCHED._replace(reason="late")],
-    ]
-    found = set()
+def digest_of(*answers: list[Outcome]) -> str:
+    decisions = Decisions()
     for outcomes in answers:
-        decisions = Decisions()
         decisions.add(outcomes)
-        found.add(decisions.digest())
-    apart = Decisions()
-    apart.add([Released(1)])
-    apart.add([Released(1)])
-    assert len(found | {apart.digest()}) == len(answers) + 1
+    return decisions.digest()
 
 
-def test_the_replay_digest_covers_the_pages_of_storage() -> None:
-    other = PIECE._replace(pages=numbers(9, 7))
+@pytest.mark.parametrize("kind", get_args(Outcome), ids=lambda kind: kind.__name__)
+def test_every_field_of_every_decision_counts(kind: Any) -> None:
+    """Outcomes that differ in one place, and where one ends and the next begins."""
+    one = sample(kind)
+    answers = [[other] for other in others(one)] + [[], [one], [one, one]]
+    assert len({digest_of(outcomes) for outcomes in answers}) == len(answers)
+    assert digest_of([one], [one]) != digest_of([one, one])
+
+
+def test_where_a_part_of_a_decision_ends_counts() -> None:
+    apart = [KvRemoved(Tier.HOST, digests) for digests in ((b"ab", b"c"), (b"a", b"bc"))]
+    assert digest_of([apart[0]]) != digest_of([apart[1]])
+    assert digest_of([Matched(1, 2, 3)]) != digest_of([Matched(1, 23, 0)])
+
+
+@pytest.mark.parametrize("kind", [Lookup, Fetch, Store, Prefetched, Delete, Abandoned])
+def test_the_replay_digest_covers_the_numbers_of_storage(kind: Any) -> None:
     found = set()
-    for outcome in (
-        *(LOOKUP, LOOKUP._replace(known_pages=2), LOOKUP._replace(trailing_pages=(0, 3))),
-        *(FETCH, FETCH._replace(pages=3), FETCH._replace(pieces=(other,))),
-        *(Store(1, (PIECE,)), Store(1, (other,)), Delete(1), Abandoned(1), StorageDetached()),
-        *(PREFETCHED, PREFETCHED._replace(fetched_pages=4)),
-    ):
+    told = [sample(kind), *(other for other in others(sample(kind)) if other[0] != 3)]
+    for outcome in told:
         words = array("q")
         add_words(words, StoreDone(12, 1), [outcome])
         found.add(words.tobytes())
-    assert len(found) == 13
+    assert len(found) == len(told) > 1
 
 
 def test_later_settings_are_written_where_they_are_not_the_usual_ones() -> None:
     """So files from before there were these are still read, and unchanged when written again."""
-    changes: dict[str, Any] = {
-        "exchange_pages": (2,),
-        "write_policy": "write_back",
-        "storage": True,
-        "prefetch_policy": "timeout",
-        "prefetch_threshold_tokens": 8,
-        "prefetch_budget_tokens": 64,
-        "max_stores": 3,
-        "store_tries": 1,
-        "recompute_token_cost": 7,
-        "recompute_position_cost": 5,
-        "ttl_periods": 2,
-        "pin_pages": (6,),
-        "pin_host_pages": (4,),
-        "passes": 2,
-    }
-    config = replace(CONFIG, **changes)
-    assert changes.keys() - {"write_policy"} == MAY_LACK.keys()
-    assert config_of(written(config)) == config
-    assert not written(CONFIG).keys() & MAY_LACK.keys()
     assert config_of(written(CONFIG)) == CONFIG
-    recorder = Recorder(config, (lines := list[str]()).append)
-    recorder.close()
-    assert recording_of(lines).config == config
+    assert not written(CONFIG).keys() & MAY_LACK.keys()
+    for name, usual in MAY_LACK.items():
+        value = {str: "timeout", tuple: (6,), bool: True}.get(type(usual), 7)
+        config = replace(CONFIG, write_policy="write_back", **{"storage": True, name: value})
+        assert name in written(config)
+        assert config_of(written(config)) == config
 
 
 def test_starts_are_recorded_once_and_change_no_decision() -> None:
@@ -396,23 +322,13 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         "a tape of hicache fuzz; give it to hicache fuzz --replay",
     ),
     "an older recording": (['{"hicache_tape": 2}'], 1, "another kind of file"),
-    "another file": (['{"format": "hicache-trace"}'], 1, "another kind of file"),
     "not JSON": (["what"], 1, "a JSON object"),
-    "a list": (["[1]"], 1, "a JSON object"),
     "version": (
         [HEADER.replace('"hicache_recording": 3', '"hicache_recording": 2')],
         1,
         "version 3",
     ),
-    "version true": ([HEADER.replace(": 3,", ": true,", 1)], 1, "version 3"),
     "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
-    "no such policy": ([HEADER.replace("write_through", "gone")], 1, "a configuration"),
-    "config field gone": ([HEADER.replace("kv_events", "kv_event")], 1, "config: page_size"),
-    "page size text": (
-        [HEADER.replace('"page_size": 4', '"page_size": "4"')],
-        1,
-        "a configuration",
-    ),
     "page size 1.5": ([HEADER.replace('"page_size": 4', '"page_size": 1.5')], 1, "whole numbers"),
     "pools without bound": (
         [HEADER.replace('"device_pages": [', '"device_pages": [99999999999, ')],
@@ -422,26 +338,16 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "no end": ([HEADER, arrived()], 3, "truncated"),
     "line cut": ([HEADER, arrived()[:20]], 2, "a JSON object"),
     "unknown op": ([HEADER, arrived(op="Eval")], 2, "op: one of Arrived"),
-    "op a list": ([HEADER, arrived(op=["Arrived"])], 2, "op: one of"),
-    "one more field": ([HEADER, arrived(choices=1)], 2, "only op, t, args, d"),
-    "too few args": ([HEADER, arrived(args=[0])], 2, "args: 4 values"),
     "a float": ([HEADER, arrived(args=[0.0, [8, "", ""], 4, 0])], 2, "an integer"),
     "true for 1": ([HEADER, arrived(args=[True, [8, "", ""], 4, 0])], 2, "an integer"),
     "below 0": ([HEADER, arrived(args=[-1, [8, "", ""], 4, 0])], 2, "an integer from 0"),
     "key no list": ([HEADER, arrived(args=[0, "AAAA", 4, 0])], 2, "a key"),
-    "stride 0": ([HEADER, arrived(args=[0, [0, "", ""], 4, 0])], 2, "a key"),
     "half a row": ([HEADER, arrived(args=[0, [8, "", "AAAA"], 4, 0])], 2, "whole rows"),
-    "no base64": ([HEADER, arrived(args=[0, [8, "", "!"], 4, 0])], 2, "base64"),
     "digest": ([HEADER, arrived(d="XYZ")], 2, "8 hexadecimal"),
     "counted": (
         [HEADER, f'{{"op":"end","events":1,"digest":"{EMPTY}"}}'],
         2,
         "events: expected 0",
-    ),
-    "behind the end": (
-        [HEADER, f'{{"op":"end","events":0,"digest":"{EMPTY}"}}', arrived()],
-        3,
-        "nothing after the end",
     ),
     "tier": (
         [HEADER, arrived(op="EvictWanted", args=[7, "full", 1])],

@@ -31,7 +31,6 @@ STORES = (
 STEPS = ("forget", "forget", "evict device", "flush", "detach", "nothing", "nothing")
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_byte_is_wrong_and_no_check_fails(seed: int) -> None:
     draw = np.random.default_rng(seed)

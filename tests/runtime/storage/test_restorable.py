@@ -109,22 +109,6 @@ def test_ranks_agree_on_the_longest_prefix_that_all_can_restore(
     assert [one.pages for one in replies] == [one.pages for one in deepest]
 
 
-@pytest.mark.parametrize(("component", "at"), [("swa", 7), ("mamba", 7)])
-def test_one_page_that_one_rank_lacks_costs_no_more_than_it_must(
-    bench: Bench, component: str, at: int
-) -> None:
-    """The other rank's deepest boundary is 8. States are at every second page."""
-    whole = [True] * 16
-    fine: There = {"full": whole, "swa": whole, "mamba": [bool(one % 2) for one in range(16)]}
-    short: There = fine | {
-        component: [own and one != at for one, own in enumerate(fine[component])]
-    }
-    action = Lookup(5, 0, 0, DIGESTS[:8], 0, (0, 2, 1))
-    replies = [looked_up(bench, action, there) for there in (fine, short)]
-    assert agreed(action, replies[:1]) == [LookupDone(5, 8)]
-    assert agreed(action, replies) == [LookupDone(5, 6)]
-
-
 def test_a_store_of_several_ranks_is_asked_for_every_boundary() -> None:
     for ranks in (1, 2):
         with Server(OF_SERVER, ranks=ranks) as server:

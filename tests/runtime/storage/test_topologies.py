@@ -63,7 +63,6 @@ def test_what_any_rank_reads_is_written_by_exactly_one(
     assert described == Counter(stores), "each store is described once"
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("own", [False, True])
 def test_every_rank_fetches_what_the_ranks_stored(ranks: int, own: bool) -> None:

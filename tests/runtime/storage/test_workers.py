@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hicache.core.actions import Delete, Fetch, Lookup, Store
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
-from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool
 from hicache.runtime.storage import workers
 from hicache.runtime.storage.attachment import StorageExecutor
-from hicache.runtime.storage.pages import Rank
 from hicache.runtime.storage.workers import WorkerOptions
 from hicache.storage.base import Status, Value, step
 from tests.storage.memory_store import MemoryStore
@@ -50,83 +44,6 @@ def test_what_was_stored_is_fetched_into_any_layout(layout: str, options: Worker
                 assert other.page("swa", 6 + depth) == first.page("swa", depth)
             assert other.page("mamba", 10) == first.page("mamba", 5)
             assert before == (other.page("full", 9), other.page("full", 16)), "its neighbours"
-
-
-def test_pages_without_bytes_are_not_stored_and_the_keys_are_described() -> None:
-    with bench() as one:
-        one.store_path(4)
-        stored = one.store.values
-        context = one.pages.context
-        assert stored.pop(f"{context}/context").endswith(one.pages.document)
-        pools = {key.split("/")[1] for key in stored}
-        assert pools == {"full", "indexer", "swa", "mamba"}
-        assert {key.split("/")[2] for key in stored if "/indexer/" in key} == {"all"}
-        assert {key.split("/")[2] for key in stored if "/full/" in key} == {"0of1"}
-        assert len(stored) == 4 + 4 + 2 + 1
-
-
-def test_rank_0_writes_what_all_ranks_share_and_all_read_it() -> None:
-    store = Gated()
-    with bench(store, rank=Rank(1, 2)) as second:
-        assert second.store_path(4) == StoreDone(1, 7)
-        assert not any("/all/" in key for key in store.keys), "it counts as stored"
-        assert f"{second.pages.context}/context" not in store.values
-        assert second.done(lookup(3, 4)) == [LookupDone(3, 0)]
-        with bench(store, rank=Rank(0, 2)) as first:
-            first.store_path(4)
-            assert second.done(lookup(4, 4)) == [LookupDone(4, 4)]
-            assert second.done(second.fetch_path(4)) == [FetchDone(2, 4)]
-            shared = [bench_.arena.pools(Tier.HOST, "full")[1] for bench_ in (first, second)]
-            assert np.array_equal(shared[0].page(3), shared[1].page(13))
-        own = [key for key in store.values if "/full/" in key]
-        assert {key.split("/")[2] for key in own} == {"0of2", "1of2"}
-
-
-def expected(there: dict[str, list[bool]], asked: int, known: int, windows: dict[str, int]) -> int:
-    """The answer to a lookup, as the contract says it."""
-    for pages in range(asked, 0, -1):
-        first = {
-            name: max(0, pages - window) if window else known if name == "full" else 0
-            for name, window in windows.items()
-        }
-        if all(all(there[name][start:pages]) for name, start in first.items()):
-            return pages
-    return 0
-
-
-@pytest.mark.one_in(32)
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_a_lookup_finds_the_deepest_boundary(data: st.DataObject) -> None:
-    asked = data.draw(st.integers(1, 16))
-    known = data.draw(st.integers(0, asked))
-    windows = {"full": 0, "swa": data.draw(st.integers(0, 5)), "mamba": 1}
-    rare = data.draw(st.integers(1, 9))
-    there = {
-        name: [data.draw(st.integers(0, 9)) < (rare if name == "mamba" else 9) for _ in DIGESTS]
-        for name in windows
-    }
-    sidecar = [data.draw(st.integers(0, 9)) < 9 for _ in DIGESTS]
-    with bench(MemoryStore()) as one:
-        for name, row in there.items():
-            for column, keys in enumerate(one.pages.keys(name, DIGESTS)):
-                for at, key in enumerate(keys):
-                    if row[at] and (column == 0 or sidecar[at]):
-                        one.store.values[key] = b""
-        there["full"] = [own and other for own, other in zip(there["full"], sidecar, strict=True)]
-        action = Lookup(5, 0, 0, DIGESTS[:asked], known, tuple(windows.values()))
-        wanted = expected(there, asked, known, windows)
-        assert one.done(action) == [LookupDone(5, wanted)]
-
-
-def test_a_lookup_asks_no_more_than_it_needs() -> None:
-    """In batches, and not behind the first page that is missing."""
-    with bench(model=None) as one:
-        one.store_path(4)
-        one.store.calls = 0
-        assert one.done(lookup(3, 16)) == [LookupDone(3, 4)]
-        pools_of_full, batches = 2, 2
-        assert one.store.calls <= pools_of_full * batches + 2 * 2
 
 
 @pytest.mark.parametrize("spoilt", ["full", "indexer"])
@@ -163,15 +80,6 @@ def test_a_window_or_state_that_is_missing_limits_the_answer() -> None:
         assert one.done(read._replace(flight=4)) == [FetchDone(4, 4)]
 
 
-def test_a_fetch_may_end_where_the_tree_has_the_last_pages() -> None:
-    with bench() as one:
-        one.store_path(6)
-        short = Fetch(2, 0, 4, (piece("swa", 4, 10),), 2)
-        assert one.done(short) == [FetchDone(2, 2)]
-        before = Fetch(3, 0, 5, (piece("swa", 3, 10),), 1)
-        assert one.done(before) == [FetchDone(3, 0)], "a page above the first one is missing"
-
-
 def test_a_full_store_keeps_the_leading_pages() -> None:
     class Small(Gated):
         def write(self, keys, values):  # type: ignore[no-untyped-def]
@@ -186,25 +94,6 @@ def test_a_full_store_keeps_the_leading_pages() -> None:
 
 
 # -- stores that hang
-
-
-def test_a_read_that_hangs_is_answered_and_can_never_reach_a_host_page() -> None:
-    with bench(Gated()) as one:
-        one.store_path(4)
-        one.store.kinds = {"read"}
-        before = [one.page("full", page) for page in range(24)]
-        one.workers.begin([one.fetch_path(4)])
-        one.store.came_in()
-        one.clock.now += SMALL.call_s
-        assert one.workers.poll() == [], "not too long yet"
-        one.clock.now += 1
-        assert one.workers.poll() == [FetchDone(2, 0)]
-        one.store.kinds = set()
-        one.store.gate.set()
-        assert one.done(lookup(7, 4)) == [LookupDone(7, 4)]
-        one.idle()
-        assert before == [one.page("full", page) for page in range(24)]
-        assert one.workers.poll() == [], "one answer each"
 
 
 def test_a_call_on_which_bytes_flow_is_waited_for() -> None:
@@ -250,20 +139,6 @@ def test_a_write_that_hangs_is_answered_and_stores_no_page_of_another_owner() ->
         assert one.page("full", 10) == old
 
 
-def test_in_place_an_action_stays_open_until_its_call_returns() -> None:
-    with bench(Gated(), options=IN_PLACE) as one:
-        one.store_path(4)
-        one.store.kinds = {"read"}
-        one.workers.begin([one.fetch_path(4)])
-        one.store.came_in()
-        one.clock.now += 1000
-        one.workers.abandon(2)
-        assert one.workers.poll() == []
-        one.store.gate.set()
-        [answer] = one.answers()
-        assert isinstance(answer, FetchDone)
-
-
 def test_a_queue_behind_threads_that_all_hang_is_answered_at_once() -> None:
     with bench(Gated("lookup")) as one:
         hanging = [lookup(flight, 2) for flight in range(SMALL.readers)]
@@ -281,38 +156,6 @@ def test_a_queue_behind_threads_that_all_hang_is_answered_at_once() -> None:
         until(lambda: one.done(lookup(11, 4)) == [LookupDone(11, 4)])  # a thread is back
 
 
-def test_a_store_that_hangs_is_told_of_although_nobody_calls_it() -> None:
-    with bench(Gated("lookup"), options=replace(SMALL, readers=1), guarded=True) as one:
-        one.workers.begin([lookup(1, 2), lookup(2, 2)])
-        one.store.came_in()
-        assert one.notices == []
-        one.clock.now += SMALL.call_s + 1
-        for _ in range(3):
-            one.workers.poll()
-        assert len(one.notices) == 1
-        assert "does not answer" in one.notices[0]
-
-
-def test_an_abandoned_action_is_answered_with_what_has_been_done() -> None:
-    with bench(Gated()) as one:
-        one.store_path(6)
-        one.store.keys.clear()
-        one.store.kinds = {"read"}
-        one.workers.begin([one.fetch_path(6)])
-        one.store.came_in()
-        first_batch = len(one.store.keys)
-        one.store.gate.set()
-        one.workers.abandon(2)
-        [answer] = one.answers()
-        assert answer.flight == 2
-        assert answer.pages <= 6
-        assert first_batch < 6 * 2
-        one.workers.abandon(2)
-        one.workers.abandon(77)
-        assert one.workers.poll() == []
-
-
-@pytest.mark.one_in(16)
 def test_an_abandoned_fetch_counts_only_pages_that_every_piece_has() -> None:
     """The backbone has arrived, and the window at its end has not."""
 
@@ -329,17 +172,6 @@ def test_an_abandoned_fetch_counts_only_pages_that_every_piece_has() -> None:
         one.workers.abandon(2)
         assert one.workers.poll() == [FetchDone(2, 4)]
         one.store.gate.set()
-
-
-def test_an_action_in_the_queue_is_abandoned_without_a_call() -> None:
-    with bench(Gated("write"), options=replace(SMALL, writers=1)) as one:
-        one.workers.begin([Store(1, (piece("full", 0, 0),)), Store(2, (piece("full", 1, 1),))])
-        one.store.came_in()
-        one.workers.abandon(2)
-        assert one.workers.poll() == [StoreDone(2, 0)]
-        one.store.gate.set()
-        assert one.answers() == [StoreDone(1, 1)]
-        assert not any(DIGESTS[1].hex() in key for key in one.store.keys)
 
 
 def test_an_action_that_was_not_begun_is_abandoned_too() -> None:
@@ -374,29 +206,6 @@ def test_closing_answers_everything_and_blocks_on_nothing() -> None:
         assert one.workers.poll() == [LookupDone(10, 0)]
 
 
-@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
-def test_each_action_has_one_answer_whoever_comes_first(options: WorkerOptions) -> None:
-    """Threads, deadlines and the caller all want to answer."""
-    draw = np.random.default_rng(5)
-    with bench(MemoryStore(), options=options) as one:
-        one.store_path(6, flight=10_000)
-        told: Counter[int] = Counter()
-        for flight in range(400):
-            kind = draw.integers(0, 3)
-            page = int(draw.integers(0, 6))
-            stored = Store(flight, (piece("full", page, page),))
-            actions = (lookup(flight, 6), one.fetch_path(6, flight), stored)
-            one.workers.begin([actions[kind]])
-            if not draw.integers(0, 3):
-                one.workers.abandon(int(draw.integers(0, flight + 1)))
-            if not draw.integers(0, 20):
-                one.clock.now += SMALL.call_s + 1
-            told.update(reply.flight for reply in one.workers.poll())
-        while told.total() < 400:
-            told.update(reply.flight for reply in one.answers())
-        assert told == Counter(range(400))
-
-
 # -- delete
 
 
@@ -426,13 +235,6 @@ def test_a_store_waits_for_the_delete_before_it() -> None:
         assert [type(task.action) for task in one.workers._lanes[1].queue] == [Store]
         one.store.gate.set()
         assert one.answers(2) == [DeleteDone(6, True), StoreDone(7, 1)]
-
-
-def test_a_delete_that_the_store_refuses_has_failed() -> None:
-    with bench(Gated()) as one:
-        one.store_path(6)
-        one.store.answer = Status.FAILED
-        assert one.done(Delete(6)) == [DeleteDone(6, False)]
 
 
 def test_a_delete_does_not_wait_for_a_store_that_hangs() -> None:
