@@ -68,18 +68,6 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_look_ups_alone_notice_a_dead_store(rig: Rig) -> None:
-    rig.kill()
-    assert [rig.store.lookup(["a", "b"]) for _ in range(50)] == [[None, None]] * 50
-    assert rig.medium.calls == 3
-    assert rig.notices == [
-        "storage: file:x does not answer (no answer); going on without it, and asking again now "
-        "and then"
-    ]
-    assert rig.store.losses.lookups_unanswered == 100
-    assert rig.store.stats()["calls_refused"] == 47
-
-
 def test_a_dead_store_is_one_change_whoever_finds_it_out(rig: Rig) -> None:
     """Writes fail first: a look-up shows that it does not answer at all."""
     rig.kill()

@@ -186,12 +186,3 @@ def test_nothing_touches_the_memory_of_a_caller_whose_call_has_ended(seed: int) 
     for memory, found in [one for caller in callers for one in caller.seen]:
         assert bytes(memory) == found, "it was touched later"
         assert found[::2] == found[1::2], "a part is not whole"
-
-
-def test_a_late_job_delivers_nothing(workers: Workers[object]) -> None:
-    gate = Gate()
-    with pytest.raises(GivenUp):
-        workers.run(gate, HASTY_S)
-    gate.open.set()
-    assert gate.ended.wait(PATIENT_S)
-    assert not gate.delivered

@@ -6,8 +6,6 @@ import errno
 import fcntl
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -317,37 +315,6 @@ def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> No
     two.close()
     put(one, "d")
     assert there(one, "abcd") == "bd"
-
-
-KILLED = """
-import os, sys
-from hicache.storage.address import open_storage, parse
-from hicache.storage.base import StorageOptions
-store = open_storage(parse(sys.argv[1]), StorageOptions(size_bytes=4 * 4096))
-store.write_sealed(["c/kv/0of1/x"] * 3, [(memoryview(b"x"),)] * 3, lambda _: os._exit(9))
-"""
-
-
-def test_what_a_killed_process_left_is_cleaned(folder: Path) -> None:
-    living = opened(folder, 4)
-    child = subprocess.run([sys.executable, "-c", KILLED, f"file:{folder}"], cwd=ROOT, check=False)
-    assert child.returncode == 9
-    (folder / "segments" / "999.slots").write_bytes(b"of a transaction that never ended")
-    assert put(living, "a", "b", "c", "d") == [Status.DONE] * 4, "its room is found when needed"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", KILLED, f"file:{folder}"], cwd=ROOT, check=False
-        ).returncode
-        == 9
-    )
-    other = opened(folder, 4)
-    owners = {path.name for path in (folder / "owners").iterdir()}
-    assert len(owners) == 2
-    assert [path.name for path in (folder / "segments").iterdir()] == ["1.slots"]
-    assert put(other, "e", "f", "g", "h") == [Status.DONE] * 4
-    other.close()
-    living.close()
-    assert list((folder / "owners").iterdir()) == []
 
 
 def test_many_threads(folder: Path) -> None:
