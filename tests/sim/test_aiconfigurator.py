@@ -76,16 +76,6 @@ def test_a_pass_takes_what_the_library_says(
 
 
 @INSTALLED
-def test_each_attention_rank_computes_its_own_requests() -> None:
-    model = described("deepseek-v3")
-    whole = tables(model, profile.get("h200"), tp=8, ep=8)
-    divided = tables(model, profile.get("h200"), tp=8, ep=8, attention_dp=8)
-    assert divided.step_ns([], 512, 512 * 4096) < whole.step_ns([], 512, 512 * 4096)
-    eight = [(0, 1024)] * 8
-    assert divided.layer_ns(eight, 0, 0) == divided.layer_ns(eight[:1], 0, 0)
-
-
-@INSTALLED
 def test_what_the_tables_lack_is_said_in_one_line() -> None:
     lacking = described("gpt-oss-120b")
     with pytest.raises(CallerError) as error:

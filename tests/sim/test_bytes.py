@@ -1,8 +1,5 @@
-"""Judges of the simulated bytes: content, memory, the detector of hazards and the poison.
-
-Wrong programs must be found out, and right ones must pass: a page that is overwritten while it is
-copied, an access without an order, a read of a free page, a write into one.
-"""
+"""The simulated bytes: content, memory and the detector of hazards. Wrong programs are found out,
+and right ones pass."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Content of pages: tags are as defined, and the audit notices any page that does not hold its
+"""Content of pages: a tag names a prefix, and the audit notices any page that does not hold its
 prefix."""
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from sim import content
 from sim.device.memory import audit
 from sim.device.shadow import FreedPages
 from sim.errors import WrongBytesError
-from sim.keyed_draw import draw
 from sim.workload import Job
 from sim.world import World
 
@@ -24,49 +23,21 @@ from .found_out import raised
 from .runs import world_of
 from .workloads import PAGE, Prompts, hybrid, shared_prefixes
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_WORD = (1 << 64) - 1
 
-
-def test_tags_are_as_defined() -> None:
-    for stride, space in ((8, ""), (32, "a"), (16, "tenant"), (3, "b"), (5, "")):
-        raw = bytes(draw(256, stride, at) for at in range(stride * 4))
-        key = Key(raw, stride, space)
-        found = content.prefix_tags(key).tolist()
-        assert found == _tags(key), f"rows of {stride} bytes"
-        assert content.prefix_tags(key.first(0)).tolist() == []
-    text = b"partial\x1f7\x1f12"
-    assert content.partial_tag(7, 12).tolist() == [_short(text)]
-    for layer in (0, 3):
-        words = [f"row\x1fswa\x1f{layer}\x1f{word}".encode() for word in range(content.ROW_WORDS)]
-        assert content.salts("swa", layer).tolist() == [_short(word) for word in words]
-    row = content.rows(np.array([9], dtype=np.uint64), "full", 1)[0].copy()
-    row[1] ^= np.uint64(1)
-    assert content.tag_of(row, "full", 1) == 9, "the first word names the tag"
-
-
-def _short(text: bytes) -> int:
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
-
-
-def _mix(word: int) -> int:
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
-    return word ^ word >> 31
-
-
-def _tags(key: Key) -> list[int]:
-    """The definition in sim/content, on plain integers."""
-    width = 8 if key.stride % 8 == 0 else 1
-    seed, total, found = _short(b"namespace\x1f" + key.namespace.encode()), 0, []
-    for page in range(key.pages):
-        row = key.raw[page * key.stride : (page + 1) * key.stride]
-        words = [int.from_bytes(row[at : at + width], "little") for at in range(0, len(row), width)]
-        position = (page + 1) * _GOLDEN + seed & _WORD
-        dot = sum(word * (_mix(at * _GOLDEN & _WORD) | 1) for at, word in enumerate(words, 1))
-        total = total + _mix(dot + position & _WORD) & _WORD
-        found.append(_mix(total + position & _WORD))
-    return found
+def test_tags_name_a_prefix() -> None:
+    """Equal prefixes of a namespace have equal tags, and nothing else has."""
+    seen: dict[tuple[int, int], tuple[str, bytes]] = {}
+    for stride, space in product((8, 32, 3, 5), ("", "a", "tenant")):
+        for text in (bytes(4 * stride), bytes(range(4 * stride)), bytes(range(stride)) * 4):
+            key = Key(text, stride, space)
+            tags = content.prefix_tags(key).tolist()
+            for pages in range(5):
+                assert content.prefix_tags(key.first(pages)).tolist() == tags[:pages]
+            for page, tag in enumerate(tags, 1):
+                name = space, text[: page * stride]
+                assert seen.setdefault((stride, tag), name) == name
+    assert len(seen) == 12 * (4 + 4 + 3)
+    assert content.partial_tag(7, 12) != content.partial_tag(7, 13)
 
 
 def test_every_page_is_audited() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hicache.core.core import Core
-from hicache.core.errors import CallerError, CoreBug
+from hicache.core.errors import CallerError
 from sim.engine.accesses import Accesses
 from sim.errors import WrongBytesError
 from sim.options import EngineOptions
@@ -194,22 +193,3 @@ def test_a_state_of_the_wrong_depth_is_found(
     monkeypatch.setattr("sim.replica.Accesses", broken)
     with pytest.raises(WrongBytesError, match=r"of mamba, layer group \d: expected page \d+ of"):
         run(_conversations(4), *sizes, engine=SMALL, **rules)
-
-
-class _Shifted(Core):
-    """A core whose window tables are off by one page."""
-
-    def handle(self, event: Any) -> Any:
-        return [
-            one._replace(tables=(one.tables[0], one.tables[1][::-1]))
-            if hasattr(one, "tables")
-            else one
-            for one in super().handle(event)
-        ]
-
-
-def test_a_window_read_from_the_wrong_pages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = _rules(("full", "swa"), 8, PAGE)
-    monkeypatch.setattr("sim.replica.Core", _Shifted)
-    with pytest.raises((WrongBytesError, CoreBug)):
-        run(_conversations(3), (60, 40), (60, 40), engine=SMALL, **rules)

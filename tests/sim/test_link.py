@@ -13,6 +13,8 @@ from sim.errors import SimError
 from sim.hardware.curve import Curve
 from sim.keyed_draw import draw
 
+from .clocks import run
+
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 _CURVE = Curve(((100, 400), (700, 900), (1400, 2000)))
 
@@ -24,11 +26,6 @@ class Send(NamedTuple):
     way: Direction
     size: int
     parts: int
-
-
-def run(clock: Clock) -> None:
-    while clock.next_ns() >= 0:
-        clock.step()
 
 
 def test_clock_orders_events() -> None:

@@ -1,7 +1,4 @@
-"""Judges of the poison of free pages and of the spoiled targets of loads (sim/device/shadow).
-
-Does not judge the detector of hazards itself (see test_bytes).
-"""
+"""The poison of free pages and the spoiled targets of loads (sim/device/shadow)."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from sim.device.shadow import Shadow, ShadowOptions
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError, WrongBytesError
 
+from .clocks import run
 from .found_out import found_out
 from .test_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, LAYERS, pages
-from .test_link import run
 
 
 class Poisoned:

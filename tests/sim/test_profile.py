@@ -1,7 +1,4 @@
-"""Judges of measured hardware profiles: what a file must say, and what is refused.
-
-Does not judge the figures' use (see test_costs) or the reading of files in general.
-"""
+"""Measured hardware profiles: what a file must say, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from sim.hardware.curve import Curve
 from .found_out import refused
 
 _NOT_MEASURED = (
-    "name", "curves", "geometry", "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link",
-    "ranks_link_bytes_per_s", "sms", "l2_bytes", "link_both_permille",
-)  # fmt: skip
+    *("name", "curves", "geometry", "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link"),
+    *("ranks_link_bytes_per_s", "sms", "l2_bytes", "link_both_permille"),
+)
 _NUMBERS = [name for name in asdict(hardware.get("h100")) if name not in _NOT_MEASURED]
 _SHAPE = {"pool": "kv", "layers": 2, "pieces": 1, "piece_bytes": 64}
 
@@ -75,9 +72,7 @@ _WRONG: tuple[tuple[str, Any], ...] = (
     ("hardware.link_permille", 2001),
     ("curves.d2h", ...),
     ("curves.h2d", [[1, 2]]),
-    ("curves.h2d", [[1, 2], [3, 4.0]]),
     ("curves.d2h", [[1, 2], [(1 << 60) + 1, 3]]),
-    ("curves.d2h", [[1, 2], [3, 4, 5]]),
     ("geometry", []),
     ("machine", None),
     ("made", "x"),
@@ -85,27 +80,15 @@ _WRONG: tuple[tuple[str, Any], ...] = (
     *((f"geometry.{name}", 1.5) for name in ("page_size", "model", "layout", "io_backend")),
     ("geometry.component", None),
     ("geometry.shapes", {}),
-    ("geometry.numa_node", "0"),
     ("geometry.numa_node", True),
     ("geometry.shapes.0.layers", "2"),
-    ("geometry.shapes.1.more", 2),
-    ("geometry.shapes.1.pool", ...),
     ("geometry.shapes.0.pool", "a\nb"),
-    ("geometry.model", "x" * 101),
-    ("geometry.component", "\x07"),
     ("geometry.layout", "none"),
-    ("geometry.io_backend", "none"),
-    ("name", 3),
-    ("name", "a\tb"),
     ("name", "x" * 101),
 )
 _RIGHT: tuple[tuple[str, Any], ...] = (
     ("name", "x" * 100),
-    ("geometry.model", "x" * 100),
-    ("geometry.numa_node", 0),
     ("geometry.numa_node", ...),
-    ("geometry.shapes", []),
-    ("hardware.copy_latency_ns", 0),
     ("hardware.step_overhead_ns", 1 << 40),
     ("hardware.hbm_bytes", 1 << 60),
     ("hardware.hbm_permille", 2000),

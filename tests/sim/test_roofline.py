@@ -151,31 +151,6 @@ def test_constants_have_a_range() -> None:
     assert all(one == kinds[0] for one in kinds)
 
 
-def roofline(name: str, gpu: str = "h100", **ranks: int) -> Roofline:
-    profile = hardware.get(gpu)
-    constants = HOPPER if gpu.startswith("h") else defaults("blackwell")
-    return Roofline(models.get(name), profile, Parallelism(**ranks), PLAIN, constants)
-
-
-@pytest.mark.parametrize(
-    ("name", "gpu", "ranks"),
-    [
-        ("llama-3.1-8b", "h100", 1),
-        ("llama-3.1-70b", "h100", 4),
-        ("qwen3-32b", "b200", 1),
-        ("gpt-oss-120b", "b200", 2),
-    ],
-)
-def test_decoding_alone_takes_somewhat_more_than_reading_the_weights(
-    name: str, gpu: str, ranks: int
-) -> None:
-    found, model = roofline(name, gpu, tp=ranks), models.get(name)
-    used = model.weight_bytes - (model.experts - model.experts_per_token) * model.expert_bytes
-    used -= (model.embeddings - 1) * model.head_bytes
-    read_ns = used / ranks / hardware.get(gpu).hbm_bytes_per_s * 1e9
-    assert 1.1 * read_ns < found.step_ns((), 1, 1000) < (12 if model.experts else 2) * read_ns
-
-
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-120b", "deepseek-v3"])
 def test_a_model_without_matrices_has_stand_ins(name: str) -> None:
     """They have the parameters and about the bytes, so the times are close."""

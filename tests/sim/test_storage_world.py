@@ -116,16 +116,6 @@ def test_a_store_that_hangs_costs_a_request_its_limit_and_blocks_nobody() -> Non
     assert found[2].finish_ns < found[1].admit_ns, "those behind it go on"
 
 
-def test_requests_whose_prefetches_end_together_keep_their_order() -> None:
-    prompts = [[start + token for token in range(3 * PAGE)] for start in (0, 1000, 2000)]
-    jobs = [Job(index, 0, 3 * PAGE, 1) for index in range(3)]
-    workload = Prompts([*jobs, Job(3, 0, 1, 2000)], [*prompts, [9]])
-    storage = stored(options=StoreOptions(hangs_at_ns=0), limit=PrefetchLimit(10**6))
-    world = make(workload, 600, 600, storage=storage, engine=replace(SMALL, max_running=1))
-    found = world.run().requests
-    assert [one.request for one in sorted(found, key=lambda one: one.admit_ns)] == [3, 0, 1, 2]
-
-
 def test_a_fetched_page_counts_for_storage_for_the_request_that_fetched_it() -> None:
     prompt = list(range(10 * PAGE))
     jobs = [Job(0, 0, 10 * PAGE, 1), Job(1, 10**9, 10 * PAGE, 1), Job(2, 2 * 10**9, 9 * PAGE, 1)]

@@ -145,16 +145,6 @@ def test_faults_are_seen_by_their_kind(fault: str, lookup: bool, read: Status) -
     assert never.read("full", D[:3]) == [Status.DONE] * 3
 
 
-def test_faults_are_drawn_by_seed_and_operation_alone() -> None:
-    def run(seed: int) -> list[list[Status]]:
-        contents = Faulty(Medium(SIZES), StoreOptions(seed=seed, loss=400_000, corrupt=300_000))
-        contents.write("full", D)
-        return [contents.read("full", D) for _ in range(2)]
-
-    assert run(1) == run(1) != run(2)
-    assert len({*run(1)[0]}) == 3
-
-
 def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> None:
     clock, store, medium = timed(dead_at_ns=3 * MS, back_at_ns=20 * MS)
     medium.write("full", D)

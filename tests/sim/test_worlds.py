@@ -1,13 +1,6 @@
-"""Judges of whole runs: options, sizes, conservation, and knobs whose effect theory gives.
-
-Does not compare the two engines (see runs) or queues with theory (see queueing).
-
-Knobs about which theory says nothing in general, and which are therefore not judged: a larger token
-budget, more running requests, another order, a larger pool of host memory with a load threshold, a
-faster accelerator under a queue. Each can lengthen the time of a single request, because it changes
-who shares a pass or which pages are evicted. Several requests that load at once share the link, so
-a faster link is judged for one load alone.
-"""
+"""Whole runs: options, sizes, conservation, and knobs whose effect theory gives. A larger token
+budget, more running requests, another order or a faster accelerator under a queue can lengthen the
+time of a single request; several loads share the link, so a faster one is judged for one load."""
 
 from __future__ import annotations
 
@@ -23,15 +16,15 @@ from hicache.core.config import Config
 from sim.engine.sequence import RequestResult, final_length
 from sim.errors import StuckError
 from sim.hardware.profile import scaled_host_bandwidth
-from sim.machine import group_bytes
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import World
 
 from .cases import MODEL, PROFILE, drawn
 from .found_out import raised, refused
+from .rig import make, run
 from .runs import idle, plain, simulated, world_of
-from .workloads import PAGE, Prompts, alone, hybrid
+from .workloads import PAGE, Prompts, alone
 
 
 def test_options_are_checked() -> None:
@@ -64,18 +57,6 @@ def test_sizes_are_checked() -> None:
     refused(lambda: _world(workload, fits, EngineOptions(token_budget=3)), small)
     _world(workload, fits, EngineOptions(token_budget=4)).run()
     assert [final_length(job) for job in workload.jobs] == [9, 13]
-    too_deep = hybrid(("full", "swa"), 9, MODEL)
-    for tp, groups in ((1, 1), (2, 3), (1, 5)):
-        for name in ("full", "swa"):
-            (pool,) = (one for one in too_deep.pools if one.component == name)
-            each = pool.rows_per_page(PAGE) * len(pool.parts) * pool.row_bytes(tp)
-            found = group_bytes(too_deep, name, PAGE, groups, tp)
-            plain = [0] * groups
-            for layer in pool.layers:
-                plain[
-                    next(g for g in range(groups) if layer < too_deep.layers * (g + 1) // groups)
-                ] += each
-            assert found == tuple(plain)
 
 
 def _config(device: int, host: int = 0, **rest: Any) -> Config:
@@ -186,12 +167,10 @@ def test_levels_and_steps_agree(seed: int, checks: tuple[int, int]) -> None:
 
 def test_faster_links_load_sooner() -> None:
     """One request that loads alone: a faster link never lengthens its load, nor its first token."""
-    prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
-    jobs = [Job(at, at * 10**12, len(prompt), 2) for at, prompt in enumerate(prompts)]
     found: list[RequestResult] = []
     for factor in (1, 10, 1000, 10**5):
         profile = scaled_host_bandwidth(PROFILE, 1, factor)
-        world = _world(Prompts(jobs, prompts), _config(30, 200), profile=profile)
+        world = _world(_visits(10**12), _config(30, 200), profile=profile)
         found.append(world.run().requests[3])
     assert [one.load_ns for one in found] == sorted(one.load_ns for one in found)
     waits = [one.first_token_ns - one.arrival_ns for one in found]
@@ -201,3 +180,45 @@ def test_faster_links_load_sooner() -> None:
     assert {(one.device_tokens, one.host_tokens, one.computed_tokens) for one in found} == {
         (0, 80, 1)
     }
+
+
+def test_arrivals_at_the_end_of_a_step_join_the_next_one() -> None:
+    """Alone, a request ends a step every so often; a second one arrives at exactly such a time."""
+    alone = Prompts([Job(0, 0, 9, 2)], [list(range(9))])
+    first = run(alone, 200, 0).requests[0]
+    jobs = [Job(0, 0, 9, 40), Job(1, first.finish_ns, 8, 1)]
+    both = Prompts(jobs, [list(range(9)), list(range(50, 58))])
+    fast = run(both, 200, 0)
+    assert fast == run(both, 200, 0, engine=EngineOptions(fast_forward=False))
+    assert fast.requests[1].admit_ns == first.finish_ns
+
+
+def _visits(gap_ns: int = 10**9) -> Prompts:
+    """One prompt comes back after two others pushed it off the device."""
+    prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
+    jobs = [Job(index, index * gap_ns, len(prompt), 2) for index, prompt in enumerate(prompts)]
+    return Prompts(jobs, prompts)
+
+
+def test_loading_overlaps_prefill_layer_by_layer() -> None:
+    """More layer groups: earlier start, so never later, and here strictly sooner."""
+    slow = scaled_host_bandwidth(PROFILE, 1, 100)
+    times = [
+        run(_visits(), 30, 200, profile=slow, engine=EngineOptions(layer_groups=groups))
+        .requests[3]
+        .first_token_ns
+        for groups in (1, 8)
+    ]
+    assert times[1] < times[0]
+
+
+def test_ctrl_c_keeps_partial_results() -> None:
+    def stop(ended: int, _: int) -> None:
+        if ended == 2:
+            raise KeyboardInterrupt
+
+    world = make(_visits(), 30, 200)
+    world._progress = stop
+    with pytest.raises(KeyboardInterrupt):
+        world.run()
+    assert [request.request for request in world.result().requests] == [0, 1]
