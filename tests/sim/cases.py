@@ -1,7 +1,4 @@
-"""Small cases for both engines, drawn from a seed: components, pools, policies, orders, faults.
-
-Does not run a case (see runs).
-"""
+"""Small cases for both engines, drawn from a seed: components, pools, policies, orders, faults."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Asserting that a wrong program ends with the right error. Used by the judges.
-
-Does not know any program.
-"""
+"""Asserting that a wrong program ends with the right error."""
 
 from __future__ import annotations
 

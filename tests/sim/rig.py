@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hicache import models
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.world import World
 from tests.configs import configured, said
-from tests.sim.workloads import PAGE, Prompts, hybrid
+from tests.sim.workloads import Prompts, hybrid
 
 MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")
@@ -54,8 +52,3 @@ def run(
     **rest: Any,
 ) -> TimedResult:
     return make(workload, device, host, **rest).run()
-
-
-def tokens(text: str) -> list[int]:
-    """PAGE tokens per letter."""
-    return np.repeat([ord(letter) for letter in text], PAGE).tolist()

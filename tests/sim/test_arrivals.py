@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sim.engine.sequence import RequestResult
 from sim.options import WorldOptions
-from sim.workload import Job
 from tests.sim.rig import run
 from tests.sim.workloads import Prompts, shared_prefixes
 
@@ -58,15 +57,3 @@ def test_as_many_are_in_flight_as_shall_be(
             assert one.arrival_ns >= ended_ns + int(Fraction(job.arrival_ns) / speed)
     again = run(workload, 60, 0, options=replace(options, checks="every"))
     assert again.requests == results
-
-
-def test_a_place_goes_to_the_first_request_of_the_workload_that_may_arrive() -> None:
-    """The second turn of the first request comes before the third request, but not before its
-    delay has passed."""
-    for delay_ns, expected in ((0, [0, 1, 2, 3]), (10**12, [0, 2, 3, 1])):
-        jobs = [Job(0, 0, 9, 2), Job(1, delay_ns, 9, 2, after=0), Job(2, 0, 9, 2), Job(3, 0, 9, 2)]
-        prompts = [list(range(100 * n, 100 * n + 9)) for n in range(4)]
-        options = WorldOptions(checks="off", concurrency=1)
-        results = run(Prompts(jobs, prompts), 60, 0, options=options).requests
-        came = sorted(range(4), key=[one.arrival_ns for one in results].__getitem__)
-        assert came == expected

@@ -1,23 +1,24 @@
-"""The simulated bytes: content, memory and the detector of hazards. Wrong programs are found out,
-and right ones pass."""
+"""The simulated bytes: the detector of hazards, and copies, which are exact or found out."""
 
 from __future__ import annotations
 
 from functools import partial
-from hashlib import sha256
 from typing import Literal
 
 import numpy as np
 
 from hicache.core.errors import About
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Area, Direction, Mark, Stream
-from sim import content
-from sim.device.hazards import Hazards
+from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
+from sim.clock import Clock
+from sim.device.hazards import HazardDevice, Hazards
+from sim.device.link import Link
 from sim.device.memory import Memory
+from sim.device.simulated import SimDevice, SimDeviceOptions, no_faults
 from sim.errors import HazardError, WrongBytesError
 from sim.keyed_draw import draw
 
+from .clocks import run
 from .found_out import found_out, raised
 
 LAYERS = 2
@@ -29,70 +30,6 @@ D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 
 def pages(*numbers: int) -> Pages:
     return np.array(numbers, dtype=np.int64)
-
-
-def test_rows_name_their_tag() -> None:
-    tags = np.array([5, 1 << 63, 77], dtype=np.uint64)
-    seen = set()
-    for component in ("full", "swa"):
-        for layer in range(3):
-            rows = content.rows(tags, component, layer)
-            assert rows.shape == (3, content.ROW_WORDS)
-            assert [content.tag_of(row, component, layer) for row in rows] == tags.tolist()
-            seen.update(rows.ravel().tolist())
-            assert content.seal(rows) == sha256(rows.tobytes()).digest()
-            assert content.seal(rows[:, ::-1]) == sha256(rows[:, ::-1].tobytes()).digest()
-    assert len(seen) == 2 * 3 * 3 * content.ROW_WORDS
-
-
-def test_memory_compares() -> None:
-    memory = Memory({**CAPACITIES, (Tier.DEVICE, "swa"): 3}, LAYERS)
-    assert memory.places == (DEVICE, HOST, (Tier.DEVICE, "swa"))
-    tags = np.array([11, 12], dtype=np.uint64)
-    assert memory.settled(DEVICE).tolist() == list(range(8)), "before anything is written"
-    memory.claim(DEVICE, pages(1, 2), tags, ALL)
-    assert memory.settled(DEVICE).tolist() == [0, 3, 4, 5, 6, 7], "claimed, and not written"
-    memory.write(DEVICE, pages(1, 2), tags, ALL, "w")
-    assert memory.settled(DEVICE).tolist() == list(range(8))
-    assert memory.claimed(DEVICE, pages(2, 0), (1, 2)).tolist() == [[12, 0]]
-    assert memory.claim_copy(DEVICE, HOST, (pages(1, 2), pages(5, 4)), (1, 2)).tolist() == [
-        [11, 12]
-    ]
-    assert memory.claimed(HOST, pages(4, 5), ALL).tolist() == [[0, 0], [12, 11]]
-    words = (0, 2 * content.ROW_WORDS)
-    moved = memory.fetch(DEVICE, pages(1, 2), words, (1, 2))
-    memory.store(HOST, pages(5, 4), words, (1, 2), moved)
-    assert memory.settled(HOST).tolist() == list(range(8))
-    assert (
-        memory.block(HOST, pages(4, 5), (1, 2))[0] == memory.block(DEVICE, pages(2, 1), (1, 2))[0]
-    ).all()
-    assert memory.tags_of("full").tolist() == [0, 11, 12]
-    assert memory.tags_of("swa").tolist() == [0]
-    checked = memory.checked
-    memory.verify(HOST, pages(5, 4), tags, (1, 2), "v")
-    memory.verify(HOST, pages(), tags[:0], (1, 2), "v")
-    memory.write(HOST, pages(), tags[:0], ALL, "w")
-    assert (checked, memory.checked) == (1, 2)
-    whole = memory.block(DEVICE, pages(1), ALL)[:, 0]
-    assert memory.digest(DEVICE, 1) == sha256(np.ascontiguousarray(whole).tobytes()).digest()
-    made = [memory.scribble_tags(pages(0, 1)).tolist(), memory.scribble_tags(pages(3)).tolist()]
-    assert len({*made[0], *made[1]}) == 3
-    memory.whose = lambda tag: f"T{tag}"
-    error = found_out(
-        lambda: memory.verify(
-            DEVICE, pages(1, 2), np.array([11, 13], dtype=np.uint64), (1, 2), "v"
-        ),
-        WrongBytesError,
-        "v: device page 2 of full, layer group 1: expected T13, found T12; 1 of 2 rows",
-    )
-    assert (error.exit_code, error.about) == (12, (About("page", 2, 0, "full"),))
-    memory.store(DEVICE, pages(1), (0, 1), (0, 1), memory.fetch(DEVICE, pages(2), (0, 1), (0, 1)))
-    found_out(
-        lambda: memory.verify(DEVICE, pages(1), tags[:1], ALL, "v"),
-        WrongBytesError,
-        "device page 1 of full, layer group 0: expected T11, found T12 (torn: words of several "
-        "writers); 1 of 2 rows",
-    )
 
 
 def test_conflicts_are_found() -> None:
@@ -149,30 +86,113 @@ def test_conflicts_are_found() -> None:
         assert hazards.checked == asked
 
 
-def test_hazards_have_a_story() -> None:
-    hazards = Hazards(CAPACITIES, LAYERS, streams=2)
+def test_a_missing_wait_is_told_with_both_accesses() -> None:
+    hazards = Hazards(CAPACITIES, LAYERS)
     for stream in range(2):
         hazards.stream(Stream(stream), f"s{stream}")
-        hazards.stream(Stream(stream), "again")
-    found_out(
-        lambda: hazards.stream(Stream(2), "third"),
-        HazardError,
-        "hazard detector: made for 2 streams, third is one more",
-    )
-    area = Area(*DEVICE, pages(3, 5, 6), ALL)
-    hazards.access(Stream(1), Area(*DEVICE, pages(1), ALL), "w", "first")
-    hazards.access(Stream(0), Area(*DEVICE, pages(6), ALL), "w", "ordered")
-    hazards.record(Stream(0), Mark(0))
-    hazards.wait(Stream(1), Mark(0))
     hazards.access(Stream(0), Area(*DEVICE, pages(3), ALL), "w", "load of flights 24..25")
     hazards.access(Stream(0), Area(*DEVICE, pages(5), (1, 2)), "w", "backup of flight 9")
     error = found_out(
-        lambda: hazards.access(Stream(1), area, "r", "prefill of request 7"),
+        lambda: hazards.access(Stream(1), Area(*DEVICE, pages(3, 5, 6), ALL), "r", "prefill"),
         HazardError,
-        "read by 'prefill of request 7' on stream s1 is not ordered after the write by 'backup of "
-        "flight 9' on stream s0: device pages [3, 5] of full (2 in all), layer groups 0..1",
+        "read by 'prefill' on stream s1 is not ordered after the write by 'backup of flight 9' on "
+        "stream s0: device pages [3, 5] of full (2 in all), layer groups 0..1",
         "RAW",
     )
-    page = About("page", 3, 0, "full")
-    assert error.about == (page, About("request", 7), About("flight", 9)), error.about
-    assert error.exit_code == 13
+    assert (error.about, error.exit_code) == (
+        (About("page", 3, 0, "full"), About("flight", 9)),
+        13,
+    )
+
+
+class Bench:
+    """A simulated device with bytes; `seen` is it with a detector in front."""
+
+    def __init__(self, chunks: int = 4, scribble: bool = True) -> None:
+        self.clock = Clock()
+        self.memory = Memory(CAPACITIES, LAYERS)
+        link = Link(self.clock, 10**9, 10**9, 100)
+        options = SimDeviceOptions({"full": (1000, 1000)}, chunks=chunks, scribble=scribble)
+        self.sim = SimDevice(self.clock, link, options, self.memory)
+        self.hazards = Hazards(CAPACITIES, LAYERS)
+        self.seen = HazardDevice(self.sim, self.hazards)
+        self.compute, self.write, self.load = map(self.seen.stream, ("compute", "write", "load"))
+
+    def fill(self, device: SimDevice | HazardDevice[SimDevice], on: Pages, first: int) -> Mark:
+        """The model writes pages with these tags."""
+        touch = Touch("full", on, "w", ALL, f"prefill of {first}")
+        device.touch(self.compute, touch)
+        self.sim.publish(self.compute, touch, np.arange(first, first + len(on), dtype=np.uint64))
+        return device.record(self.compute)
+
+    def backup(
+        self, device: SimDevice | HazardDevice[SimDevice], source: Pages, target: Pages
+    ) -> None:
+        device.copy(self.write, CopyJob(D2H, "full", source, target, ALL, "backup 1"))
+
+
+def test_copies_are_exact_or_found_out() -> None:
+    ended = []
+    for chunks in range(1, 9):
+        bench = Bench(chunks)
+        bench.sim.wait(bench.write, bench.fill(bench.sim, pages(0, 1, 2, 3), 20))
+        bench.backup(bench.sim, pages(0, 1, 2, 3), pages(4, 5, 6, 7))
+        bench.clock.after(4000, partial(_overwrite, bench))
+        error = raised(partial(run, bench.clock), WrongBytesError)
+        ended.append("" if error is None else str(error))
+    assert ended[0] == "", "a copy in one part read everything before the overwrite"
+    assert any("backup 1, copy 0: host page" in one for one in ended)
+    for chunks in (1, 4):
+        bench = Bench(chunks)
+        bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1), 7))
+        bench.backup(bench.seen, pages(0, 1), pages(6, 5))
+        mark = bench.seen.record(bench.write)
+        run(bench.clock)
+        assert bench.seen.query(mark)
+        assert not bench.seen.failed(mark)
+        assert bench.hazards.checked == 3
+        assert bench.memory.checked == 3, "two writes and a copy"
+        assert bench.seen.digest(Tier.HOST, "full", 6) == bench.sim.digest(Tier.DEVICE, "full", 0)
+        touch = Touch("full", pages(1), "r", ALL, "look")
+        bench.sim.verify(bench.compute, touch, np.array([8], dtype=np.uint64))
+        wrong = partial(bench.sim.verify, bench.compute, touch, np.array([9], dtype=np.uint64))
+        found_out(wrong, WrongBytesError, "look: device page 1")
+    _failed()
+
+
+def _always(_: int, __: Direction) -> bool:
+    return True
+
+
+def _failed() -> None:
+    """A copy that fails moves nothing, and a read that depended on it is not compared."""
+    for fails in (False, True):
+        clock, memory = Clock(), Memory(CAPACITIES, LAYERS)
+        rule = _always if fails else no_faults
+        options = SimDeviceOptions({"full": (1000, 1000)}, faults=rule)
+        device = SimDevice(clock, Link(clock, 10**9, 10**9, 0), options, memory)
+        stream = device.stream("load")
+        touch = Touch("full", pages(1), "w", ALL, "w")
+        memory.write(HOST, pages(2), np.array([5], dtype=np.uint64), ALL, "w")
+        memory.claim(HOST, pages(2), np.array([5], dtype=np.uint64), ALL)
+        device.copy(stream, CopyJob(H2D, "full", pages(2), pages(1), ALL, "load"))
+        mark = device.record(stream)
+        read = Touch("full", pages(1), "r", ALL, "read")
+        device.verify(stream, read, np.array([5], dtype=np.uint64), (mark,))
+        run(clock)
+        assert device.failed(mark) == fails
+        held = memory.block(DEVICE, pages(1), ALL)[:, 0]
+        assert (held == memory.block(HOST, pages(2), ALL)[:, 0]).all() != fails
+        device.publish(stream, touch, np.array([6], dtype=np.uint64))
+
+        def compare(device: SimDevice = device, read: Touch = read, mark: Mark = mark) -> None:
+            device.verify(device.stream("load"), read, np.array([7], dtype=np.uint64), (mark,))
+
+        if fails:
+            compare()
+        else:
+            found_out(compare, WrongBytesError, "read: device page 1")
+
+
+def _overwrite(bench: Bench) -> None:
+    bench.fill(bench.sim, pages(0, 1, 2, 3), 40)

@@ -222,19 +222,13 @@ def test_profiles() -> None:
         assert one.reached_link_bytes_per_s == single
         assert one.reached_shared_bytes_per_s == single * one.link_shared_permille // 1000
     refused(lambda: hardware.get("h101"), "hardware: expected one of a100, a100-40gb, b200, ")
-    assert scaled_host_bandwidth(H100, 3, 3) is H100
     curved = replace(H100, curves={"d2h": Curve(_POINTS)}, geometry={"layout": "x"})
     half = scaled_host_bandwidth(curved, 1, 2)
     assert half == replace(H100, link_bytes_per_s=H100.link_bytes_per_s // 2)
     assert scaled_host_bandwidth(half, 2, 1).link_bytes_per_s == H100.link_bytes_per_s
-    for parts in ((0, 1), (1, 0), (-1, 2), (2, -1), (0, 0), (-2, -2)):
-        text = f"host bandwidth factor: expected above 0, found {parts[0]}/{parts[1]}"
-        refused(lambda parts=parts: scaled_host_bandwidth(H100, *parts), text)  # type: ignore[misc]
-    least = replace(H100, link_bytes_per_s=10**4, link_permille=500)
-    assert scaled_host_bandwidth(least, 2, 10**4).reached_link_bytes_per_s == 1
     refused(
-        lambda: scaled_host_bandwidth(least, 1, 10**4),
-        "host bandwidth factor: expected at least 1 byte/s, found 1 from 1/10000 of 10000",
+        lambda: scaled_host_bandwidth(H100, 0, 1),
+        "host bandwidth factor: expected above 0, found 0/1",
     )
 
 

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hicache.core.types import Tier
 from sim.errors import SimError
 from sim.fleet.fleet import Fleet
 from sim.fleet.options import RouterOptions
+from sim.fleet.routers.prefix_aware import PrefixIndex
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from tests.sim.test_queueing import poisson, service_ns
@@ -179,3 +181,24 @@ def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.Mo
     monkeypatch.setattr(Fleet, "_arrive", twice)
     with pytest.raises(SimError, match="sent-once"):
         make(conversations(3, 2), (3, 0)).run()
+
+
+_HOT = (b"system", b"prompt", b"tail")
+
+
+def test_the_pages_of_a_prefix_that_requests_look_for_stay() -> None:
+    index = PrefixIndex(2, 6)
+    index.stored(0, Tier.DEVICE, _HOT)
+    for turn in range(20):
+        assert index.leading([*_HOT, b"new %d" % turn]) == [3, 0]
+        index.stored(1, Tier.DEVICE, [b"once %d" % turn])
+    assert (len(index), index.dropped) == (6, 17)
+
+
+def test_a_known_page_that_is_stored_again_is_as_new_as_the_others() -> None:
+    index = PrefixIndex(2, 4)
+    index.stored(0, Tier.DEVICE, _HOT)
+    index.stored(1, Tier.DEVICE, [b"once"])
+    index.stored(1, Tier.DEVICE, _HOT)
+    index.stored(1, Tier.DEVICE, [b"again"])
+    assert index.leading(_HOT) == [3, 3]

@@ -125,18 +125,6 @@ def test_a_window_that_begins_inside_a_reused_node_does_not_starve_its_request(
     idle(world)
 
 
-def test_prompts_longer_than_the_window_pool_come_in_shorter_chunks() -> None:
-    """Four prompts of 30 pages at once, and window pages for fewer than one of them."""
-    length = 30 * PAGE
-    jobs = [Job(index, 0, length, 20) for index in range(4)]
-    workload = Prompts(jobs, [[1000 * index + n for n in range(length)] for index in range(4)])
-    rules = _rules(("full", "swa"), 10, PAGE)
-    engine = EngineOptions(token_budget=8192, max_running=4)
-    for pages in (4, 7, 40, 200):
-        result = run(workload, (200, pages), (0, 0), engine=engine, **rules)
-        assert len(result.requests) == 4
-
-
 def test_the_component_that_limits_a_hit_is_named() -> None:
     """The second prompt leaves the first where that left neither a window nor a state; it leaves
     both there itself, so the third hits."""

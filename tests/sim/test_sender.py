@@ -67,14 +67,6 @@ def test_a_barrier_ends_a_round_before_the_next_begins() -> None:
         assert min(begins) >= max(ends) + SECOND
 
 
-def test_without_a_barrier_a_client_goes_on_when_its_turn_has_ended() -> None:
-    found = sent(SenderOptions(SECOND // 4, "poisson", 0, "random"), chats(5, 4))
-    turns = [index // 5 for index, _ in found]
-    assert sorted(turns) != turns
-    at = dict(found)
-    assert all(at[index] >= at[index - 5] + SECOND for index in at if index >= 5)
-
-
 def test_the_order_is_drawn_from_the_seed() -> None:
     def orders(policy: str) -> list[list[int]]:
         options = [SenderOptions(policy=policy, seed=seed) for seed in (1, 1, 2)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
-from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
+from hicache.core.events import FetchDone, LookupDone, StoreDone
 from hicache.storage.base import Status
 from sim.clock import Clock
 from sim.storage.contents import Fate, Faulty, Medium
@@ -168,14 +168,6 @@ def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> Non
     assert ended(clock, store) == [(5, FetchDone(2)), (7, LookupDone(1))]
     assert store.unanswered == 2
     assert not store.is_unanswered(1)
-
-
-def test_a_hanging_store_that_comes_back_fails_what_it_had() -> None:
-    clock, store, _ = timed(hangs_at_ns=0, back_at_ns=9 * MS)
-    store.submit(Store(3, (piece(0, 1),)))
-    store.submit(Delete(4))
-    assert ended(clock, store) == [(9, (4, False)), (9, StoreDone(3))]
-    assert DeleteDone(4, False) == (4, False)
 
 
 def whole(medium: Medium) -> set[bytes]:

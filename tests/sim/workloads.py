@@ -1,7 +1,4 @@
-"""Small workloads whose prefixes overlap, and a model for every choice of components.
-
-Draws are pure functions of their seed. Does not run anything (see runs).
-"""
+"""Small workloads whose prefixes overlap, and a model for every choice of components."""
 
 from __future__ import annotations
 
