@@ -46,7 +46,6 @@ from hicache.runtime.group import (
     LocalGroup,
     Turn,
     UnequalCollectives,
-    Values,
     local_groups,
     lockstep,
 )
@@ -158,24 +157,6 @@ def test_what_has_no_room_in_a_message_is_agreed_on_in_a_second(
     lockstep([rank.agree() for rank in ranks])
     assert ranks[0].poll() == ranks[1].poll() == [one for one in replies if one.flight in late]
     assert groups[0].entered == collectives
-
-
-@pytest.mark.parametrize("beyond", [0, 1])
-def test_the_room_of_a_message_is_used_to_the_last_bit(beyond: int) -> None:
-    """By the digest of decisions in two halves, whether the action has ended, and its set."""
-    asked = ROOM * WORD - 2 * 32 - 1 + beyond
-    sent: list[int] = []
-
-    class Counted(LocalGroup):
-        def conjunction(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
-            sent.append(len(values))
-            return super().conjunction(purpose, values)
-
-    agreement = Agreement(Scripted([[LookupDone(1, asked)]]), Counted(0, 1))
-    agreement.submit(Lookup(1, 0, 0, (b"",) * asked, 0, (0,)))
-    lockstep([agreement.agree()])
-    assert sent == [[ROOM], [2, ROOM - 1]][beyond]
-    assert agreement.poll() == [LookupDone(1, asked)]
 
 
 def test_a_conjunction_that_is_not_so_here_is_refused() -> None:

@@ -68,27 +68,6 @@ def there(store: FileStore, names: str) -> str:
     return "".join(name for name, one in zip(names, found, strict=True) if one)
 
 
-def test_the_least_recently_used_goes_first(folder: Path) -> None:
-    store = opened(folder, 4)
-    assert put(store, "a", "b", "c", "d") == [Status.DONE] * 4
-    get(store, "a")
-    assert put(store, "e") == [Status.DONE]
-    assert there(store, "abcde") == "acde"
-    assert put(store, "f", "g") == [Status.DONE] * 2
-    assert there(store, "abcdefg") == "aefg"
-    assert store.stats()["disk_bytes"] == 4 * 4096
-    assert store.stats()["evicted"] == 3
-
-
-def test_a_batch_does_not_evict_itself(folder: Path) -> None:
-    store = opened(folder, 3)
-    found = put(store, "a", "b", "c", "d", "e")
-    assert found == [Status.DONE] * 3 + [Status.FULL] * 2
-    assert there(store, "abcde") == "abc"
-    assert put(store, "f", size=3 * 4096 + 1) == [Status.FULL], "larger than the store"
-    assert there(store, "abc") == "abc"
-
-
 def test_writes_at_the_same_time_make_room_for_each_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,19 +268,6 @@ def test_segments_that_cannot_be_listed_are_not_forgotten(
         assert "Permission denied" in refused(folder)
     store = opened(folder)
     assert get(store, "a") == page("a")
-
-
-def test_a_segment_with_a_value_that_is_being_written_is_not_given_up(folder: Path) -> None:
-    one, two = opened(folder, 32), opened(folder, 32)
-    put(one, *(f"s{number}" for number in range(32)))
-
-    def room_for_large_ones(index: int) -> None:
-        assert put(two, "l1", "l2", size=4 * 4096) == [Status.DONE] * 2
-
-    value = (memoryview(page("x")),)
-    one.delete(["c/kv/0of1/s0"])
-    assert one.write_sealed(["c/kv/0of1/x"], [value], room_for_large_ones) == [Status.DONE]
-    assert get(two, "x") == page("x")
 
 
 def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> None:

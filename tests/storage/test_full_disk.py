@@ -79,16 +79,6 @@ def results(tmp_path: Path, *words: str) -> dict[str, object]:
     return found
 
 
-def test_a_store_that_fills_its_disk_evicts(disk: Path) -> None:
-    with closing(opened(disk / "store")) as store:
-        for number in range(900):
-            assert put(store, number) == [Status.DONE]
-        there = served(store)
-        assert there == set(range(900 - len(there), 900)), "the last ones stay"
-        assert len(there) > 400
-        assert store.stats()["evicted"] == 900 - len(there)
-
-
 def test_gc_on_a_full_disk_is_what_it_says(disk: Path, tmp_path: Path) -> None:
     filled(disk / "store", 300)
     fill(disk)

@@ -3,7 +3,6 @@ no lock, one notice."""
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from hicache.runtime.group import lockstep
 from hicache.runtime.recording import Recorder, replay
 from hicache.runtime.recording_format import parse
 from hicache.runtime.storage.workers import WorkerOptions
-from hicache.storage.base import Losses, Status, Storage, Value
+from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
@@ -62,21 +61,6 @@ def guarded(server: Server, store: MemoryStore, now: Any) -> Verified:
     return Verified(
         Breaker(store, "the store", now, server.notices.append, breaker, lambda job: job())
     )
-
-
-class Outages(MemoryStore):
-    """A store that says how often it was out and came back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counted = Losses()
-
-    def poll(self) -> int:
-        return self.counted.outages
-
-    @property
-    def losses(self) -> Losses:
-        return self.counted
 
 
 @pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
@@ -243,10 +227,15 @@ def test_after_an_outage_in_which_it_lost_everything_pages_are_stored_again() ->
         assert believed(server) > 0
         server.settle()
         assert store.values
+        server.attachment.store.poll()
         lost = server.attachment.losses
+        assert lost.outages == 1
         server.see(server.attachment.detach())
         server.until(lambda: server.detached)
         assert server.attachment.losses == lost, "it is not forgotten with the store"
+        server.attachment.attach_store(Verified(MemoryStore()))
+        assert not server.attachment.was_out, "that was another store"
+        assert server.attachment.losses == lost
 
 
 class Lying(MemoryStore):
@@ -288,33 +277,6 @@ def test_a_store_that_lies_is_found_out(how: str, options: WorkerOptions) -> Non
         server.forget()
         server.serve(PROMPTS)
         assert server.checked
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_each_outage_of_each_store_is_a_reason_to_renew_and_each_loss_is_counted(seed: int) -> None:
-    """Stores come and go, are out and come back. What is said of one does not hold for the next."""
-    draw = random.Random(seed)
-    told = Outages()
-    outages, lost = 0, 0  # since it was attached or renewed, and of all stores
-    with Server(SMALL) as server:
-        attachment = server.attachment
-        attachment.attach_store(told)
-        for _ in range(40):
-            step = draw.choice(["outage", "outage", "renew", "another"])
-            if step == "outage":
-                told.counted.outages += 1
-                outages, lost = outages + 1, lost + 1
-            elif step == "renew":
-                attachment.renew()
-                outages = 0
-            else:
-                server.see(attachment.detach())
-                server.settle()
-                assert not attachment.was_out, "there is none"
-                told, outages = Outages(), 0
-                attachment.attach_store(told)
-            assert attachment.was_out is (outages > 0), step
-            assert attachment.losses.outages == lost, step
 
 
 def test_a_full_store_is_asked_a_few_times_for_each_node() -> None:
