@@ -87,7 +87,13 @@ def test_the_name_of_a_trace(capsys: Capsys) -> None:
     twice = [mooncake([1, 2, 3]), mooncake([1, 2, 3])]
     path = str(write(Path("\x1b[2J\u202e\nhicache: forged\n"), *twice))
     host = ["sweep", "--host-bytes", "0,1GB", "--jobs", "1"]
-    for command in (["replay"], ["replay", "--why", "1"], ["inspect"], host):
+    for command in (
+        ["replay"],
+        ["replay", "--why", "1"],
+        ["replay", "--timeline", "t"],
+        ["inspect"],
+        host,
+    ):
         assert ran(capsys, command[0], path, *command[1:]) == 0
 
 

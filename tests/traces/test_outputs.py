@@ -29,6 +29,7 @@ def inputs() -> dict[str, str]:
 WRITERS = [
     ("trace.jsonl", "inspect trace.jsonl --json"),
     ("trace.jsonl", "replay trace.jsonl --json"),
+    ("trace.jsonl", "replay trace.jsonl --timeline"),
     ("model.json", "replay trace.jsonl --model model.json --json"),
     ("profile.json", "replay trace.jsonl --hardware ./profile.json --json"),
     ("tape.jsonl", "fuzz --replay tape.jsonl --json"),

@@ -229,6 +229,8 @@ def test_why_of_the_native_format_counts_lines_behind_the_header(
     [
         (["--why", "1"], "--why: expected a request from 0 to 0, found 1"),
         (["--why", "0", "--json", "x"], "--why: expected no --json"),
+        (["--why", "0", "--timeline", "x"], "--why: expected no --json"),
+        (["--mode", "hits", "--timeline", "x"], "--timeline: expected --mode timed"),
         (["--json", "-", "--requests", "-"], "--requests: expected a file"),
         (["--requests", "trace.jsonl"], "--requests: expected another file than the trace"),
         (["--json", "a", "--requests", "a"], "--requests: expected another file than the json"),

@@ -41,7 +41,8 @@ Options = ReplayOptions
 def run(options: ReplayOptions, command: str) -> int:
     """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
-    outputs = {"json": options.json, "requests": options.requests, "html": options.html}
+    names = ("json", "requests", "html", "timeline")
+    outputs: dict[str, str | None] = {name: getattr(options, name) for name in names}
     check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
@@ -57,7 +58,10 @@ def run(options: ReplayOptions, command: str) -> int:
         watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
     follow = bool(options.requests) or bool(options.html) or options.why is not None
     with story_on_error(watch):
-        result = modes.run(trace, paged, settings, watch, started, follow, options.why)
+        result = modes.run(
+            *(trace, paged, settings, watch, started, follow, options.why),
+            timeline=options.timeline is not None,
+        )
     if options.why is not None:
         if not result.account.served(options.why):
             return INTERRUPTED

@@ -39,19 +39,21 @@ def run(
     shown: Progress | None = None,
     hopeless: Hopeless | None = None,
     moving: Moving | None = None,
+    timeline: bool = False,
 ) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began.
 
     follow: keep the history of every page, and with a clock the time of every copy. until: stop
     when this request has been served. shown: shows the progress, instead of standard error.
     hopeless: stop when too many requests have missed their limits. moving: moves real bytes.
+    timeline: with a clock, keep what `--timeline` draws.
     """
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=settings.whole_prompts)
     account = Account(trace.jobs, paged.page_size, ceiling)
     turns, told_by = conversations(trace, whole)
     rounds_of = turns if told_by == "after" else np.zeros_like(turns)
-    team = Team(whole, settings, ceiling, watch, follow, until)
+    team = Team(whole, settings, ceiling, watch, follow, until, timeline)
     rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         played = Play(whole, paged, settings, account, team, contents, rounds, moving=moving)

@@ -120,6 +120,7 @@ def _timed(played: Play, shown: Shown) -> Run:
         preempted=sum(request.retractions for request in result.requests),
         storage=use_of(settings, team.counting.prefetches, stores, parts),
         copies=team.copies,
+        timelines=team.timelines,
         stages=_stages([one.stages for one in parts if one.stages is not None]),
     )
     if isinstance(result, TimedResult):

@@ -28,6 +28,7 @@ from ..results.record import (
 from .account import Account
 from .following.copies import Copies
 from .following.history import History
+from .following.timeline import Timeline
 from .load.slo import Served
 from .lookups import Lookups
 
@@ -124,7 +125,7 @@ class Run:
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. copies: when bytes moved, where it was asked for. fleet: what
     each replica did, if there are several; the other figures are then of all together. stages: use
-    of pipeline stages.
+    of pipeline stages. timelines: of each replica, where it was asked for.
     """
 
     account: Account
@@ -145,6 +146,7 @@ class Run:
     fleet: FleetUse | None = None
     copies: Copies | None = None
     stages: Stages | None = None
+    timelines: Sequence[Timeline] = ()
 
     @property
     def backbone(self) -> Component:

@@ -12,6 +12,7 @@ from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
+from ..replaying.following.timeline import timeline
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
@@ -48,11 +49,11 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
-    whole = (options.json, options.requests, options.html)
+    whole = (options.json, options.requests, options.html, options.timeline)
     if any(whole):
         raise CallerError(
-            "--why: expected no --json, --requests or --html, which belong to a whole replay, "
-            "found one; give either"
+            "--why: expected no --json, --requests, --html or --timeline, which belong to a whole "
+            "replay, found one; give either"
         )
     if options.why >= len(trace.jobs):
         raise CallerError(
@@ -114,6 +115,10 @@ def finish(
     files: list[File] = []
     if options.requests:
         files.append((options.requests, lines(trace, run, settings.slo)))
+    if options.timeline and run.latency is not None:
+        fleet = run.fleet
+        ways = ({}, {}) if fleet is None else (fleet.choices, fleet.trips or {})
+        files.append((options.timeline, timeline(run.timelines, run.latency.requests, *ways)))
     if options.json:
         files.append((options.json, as_json(found)))
     if more is not None:

@@ -103,3 +103,9 @@ class OutputOptions(OptionRecord):
         *OUTPUT,
         output=True,
     )
+    timeline: str | None = option(
+        "also write what ran when, as Chrome trace events for ui.perfetto.dev; - is stdout",
+        *OUTPUT,
+        output=True,
+        needs=(Need.TIMED,),
+    )

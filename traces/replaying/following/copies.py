@@ -47,18 +47,18 @@ class Copies:
         if isinstance(flight, Load | Backup) and isinstance(event, LoadDone | BackupDone):
             if event.ok:
                 way = H2D if isinstance(flight, Load) else D2H
-                self._ended(way, self._copied(flight, self._copied_bytes[way]))
+                self._ended(way, self._copied(flight, self._copied_bytes[way]), event.flight)
         elif isinstance(flight, Fetch) and isinstance(event, FetchDone):
-            self._ended(STORAGE_READ, self._fetched(flight, event.pages))
+            self._ended(STORAGE_READ, self._fetched(flight, event.pages), event.flight)
         elif isinstance(flight, Store) and isinstance(event, StoreDone):
-            self._ended(STORAGE_WRITTEN, self._stored(flight, event.pages))
+            self._ended(STORAGE_WRITTEN, self._stored(flight, event.pages), event.flight)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Load | Backup | Fetch | Store):
                 self._flights[outcome.flight] = outcome
 
-    def _ended(self, way: str, count: int) -> None:
+    def _ended(self, way: str, count: int, flight: FlightId) -> None:
         if count:
             self.times_ns[way].append(self.now_ns())
             self.bytes[way].append(count)

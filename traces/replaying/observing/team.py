@@ -25,6 +25,7 @@ from ..defaults import BACKBONE
 from ..following.copies import Copies
 from ..following.history import NOT_READY, OTHER_REPLICA, History
 from ..following.prefetches import Prefetches
+from ..following.timeline import Timeline
 from ..lookups import Lookups
 from ..settings import Settings
 from .ending import Until
@@ -127,7 +128,8 @@ class Team:
     """The observers of all replicas: some count for all together, others are one for each.
 
     ceiling: see `account`. follow: keep the history of every page, and of a single replica with a
-    clock the time of every copy. until: stop when this request has been served.
+    clock the time of every copy. until: stop when this request has been served. timeline: keep what
+    `--timeline` draws.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Team:
         watch: Watch | None,
         follow: bool = False,
         until: int | None = None,
+        timeline: bool = False,
     ) -> None:
         timed = settings.mode == "timed"
         fleet = settings.fleet or FleetOptions()
@@ -145,6 +148,8 @@ class Team:
         self.watches: list[Watch] = []
         self.histories: list[History] = []
         self.copies: Copies | None = None
+        self.timelines: list[Timeline] = []
+        sizes = settings.page_bytes_total, settings.host_page_bytes_total, settings.value_bytes
         self.all: list[list[Observer]] = []
         one = fleet.members == 1
         self.tallies = [self.counting.tally if one else Tally() for _ in range(fleet.members)]
@@ -165,10 +170,11 @@ class Team:
                 self.histories.append(history)
                 seen.append(history)
             if one and follow and timed:
-                self.copies = Copies(
-                    settings.page_bytes_total, settings.host_page_bytes_total, settings.value_bytes
-                )
+                self.copies = Copies(*sizes)
                 seen.append(self.copies)
+            if timeline:
+                self.timelines.append(Timeline(*sizes))
+                seen.append(self.timelines[-1])
             if until is not None and _serves_last(whole, fleet, place, until):
                 seen.append(Until(until))
             self.all.append(seen)
@@ -176,8 +182,9 @@ class Team:
     def set_clock(self, now_ns: Callable[[], int]) -> None:
         for history in self.histories:
             history.now_ns = now_ns
-        if self.copies is not None:
-            self.copies.now_ns = now_ns
+        for copies in (self.copies, *self.timelines):
+            if copies is not None:
+                copies.now_ns = now_ns
 
     @contextmanager
     def stories(self) -> Iterator[None]:

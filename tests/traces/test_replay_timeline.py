@@ -1,0 +1,116 @@
+"""`hicache replay --timeline`: Chrome trace events that say what the report and the records say."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traces.cli import main
+
+Events = list[dict[str, Any]]
+EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
+STORED = ["--storage", "sim:", "--prefetch-threshold", "0", "--device-pages", "400", *EMPTIED]
+SMALL = ["--device-pages", "60", "--host-pages", "200"]
+DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", path]) == 0
+    return path
+
+
+def replayed(folder: Path, *words: str) -> tuple[Events, dict[str, Any], list[dict[str, Any]]]:
+    """The events of the timeline, the document and the records."""
+    names = ("timeline", "json", "requests")
+    files = {name: folder / name for name in names}
+    given = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    assert main(["replay", *words, *given]) == 0
+    lines = files["requests"].read_text().splitlines()
+    events = json.loads(files["timeline"].read_text())["traceEvents"]
+    return events, json.loads(files["json"].read_text()), [json.loads(one) for one in lines]
+
+
+def slices(events: Events, kind: str) -> Events:
+    return [one for one in events if one["ph"] == "X" and one["name"].split()[0] == kind]
+
+
+def ns(us: float) -> int:
+    return round(us * 1000)
+
+
+@pytest.mark.parametrize("options", [[], [*SMALL, "--replicas", "2"], DIVIDED], ids=" ".join)
+def test_phases_begin_and_end_when_the_records_say(
+    options: list[str], turns: str, tmp_path: Path
+) -> None:
+    events, _, rows = replayed(tmp_path, turns, *options)
+    found = {
+        kind: {one["args"]["request"]: one for one in slices(events, kind)}
+        for kind in ("wait", "prefill", "decode")
+    }
+    for row in rows:
+        wait, prefill, decode = (found[kind].pop(row["request"]) for kind in found)
+        first_ns = row["arrival_ns"] + row["ttft_ns"]
+        assert ns(wait["ts"]) == row["arrival_ns"]
+        assert ns(wait["ts"] + wait["dur"]) == ns(prefill["ts"])
+        assert ns(prefill["ts"] + prefill["dur"]) == first_ns
+        moved = ("decode_wait_ns", "link_wait_ns", "link_ns")
+        assert ns(decode["ts"]) == first_ns + sum(row.get(name, 0) for name in moved)
+        assert ns(decode["ts"] + decode["dur"]) == row["finish_ns"]
+        assert prefill["pid"] == row.get("replica", 0)
+        assert decode["pid"] == row.get("decode_replica", prefill["pid"])
+    assert not any(found.values())
+    computed = sum(row["computed_tokens"] for row in rows)
+    passes = sum(one["args"]["tokens"] for one in slices(events, "pass"))
+    assert passes >= computed, "what was preempted, or left for another replica, is computed again"
+    assert options or passes == computed
+    links = slices(events, "kv_link")
+    assert sum(one["args"]["bytes"] for one in links) == sum(
+        row.get("link_bytes", 0) for row in rows
+    )
+
+
+@pytest.mark.parametrize("options", [SMALL, STORED], ids=" ".join)
+def test_bytes_add_up_to_the_report(options: list[str], turns: str, tmp_path: Path) -> None:
+    events, found, _ = replayed(tmp_path, turns, *options)
+    moved = {f"{way}": found["transfers"][way]["bytes_total"] for way in ("d2h", "h2d")}
+    if "storage" in found:
+        moved["storage_read"] = found["storage"]["read"]["bytes_total"]
+        moved["storage_written"] = found["storage"]["written"]["bytes_total"]
+        assert moved["storage_read"] > 0
+    drawn = {way: sum(one["args"]["bytes"] for one in slices(events, way)) for way in moved}
+    assert drawn == moved
+    assert moved["d2h"] > 0
+
+
+def test_perfetto_finds_the_keys_that_it_reads(turns: str, tmp_path: Path) -> None:
+    """Slices of one thread follow each other; each thread and process has its name."""
+    events, _, _ = replayed(tmp_path, turns, *SMALL, "--replicas", "2")
+    names = Counter((one["pid"], one["tid"]) for one in events if one["name"] == "thread_name")
+    lanes = defaultdict(list)
+    for one in events:
+        if one["ph"] == "X":
+            assert {type(one[key]) for key in ("ts", "dur")} == {float}
+            lanes[one["pid"], one["tid"]].append((ns(one["ts"]), ns(one["ts"] + one["dur"])))
+        else:
+            assert (one["ph"], one["args"].keys()) == ("M", {"name"})
+    assert names == dict.fromkeys(lanes, 1)
+    for lane in lanes.values():
+        ends = [end for _, end in sorted(lane)]
+        assert all(end <= start for end, (start, _) in zip(ends, sorted(lane)[1:], strict=False))
+    processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+    assert processes == ["replica 0", "replica 1"]
+
+
+def test_the_timeline_on_standard_output_is_alone_there(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", turns, *SMALL, "--timeline", "-"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["displayTimeUnit"] == "ms"
+    assert "hit rate" in said.err
