@@ -52,7 +52,6 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"peers", "fuzz"}, ("--sequences", "2")),
     ({"fuzz", "--replay"}, ()),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
-    ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
 )
 TRACES = {"TRACE.jsonl", "trace.jsonl"}

@@ -55,6 +55,7 @@ _GONE = {
     "force": "hicache twin, whose hazard detector finds missing waits",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "fidelity": "python -m sim.fit, which fits the constants",
+    "check-device": "pytest tests/devices tests/contract, in a clone, or hicache gpu-check",
     "formats": "hicache convert --formats",
     "shrink": "hicache fuzz, which shrinks each failure",
     "explain": "hicache fuzz --replay TAPE",

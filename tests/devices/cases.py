@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -113,6 +114,17 @@ def page_size(model: ModelDescription) -> int:
             continue
         return size
     raise AssertionError(f"no page size for {model.name}")
+
+
+def shallow(model: ModelDescription) -> ModelDescription:
+    """Few layers and short rows of every pool; the rest is as it is."""
+    pools = tuple(
+        replace(pool, layers=pool.layers[:3], head_elements=min(pool.head_elements, 128))
+        for pool in model.pools
+    )
+    return replace(
+        model, layers=max(max(pool.layers, default=0) for pool in pools) + 1, pools=pools
+    )
 
 
 def tour(device: Inspectable, components: tuple[str, ...], layers: int) -> list[bytes]:

@@ -292,8 +292,9 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         (["chat"], "chat: no longer a command; use hicache.transformers.PrefixCache"),
         (["formats"], "formats: no longer a command; use hicache convert --formats"),
         (["mutants"], "mutants: no longer a command; use python -m pytest"),
+        (["check-device"], "check-device: no longer a command; use pytest tests/devices"),
         (["watch"], "watch: no longer a command; use hicache replay"),
-        (["base"], "expected one of calibrate, check-device,"),
+        (["base"], "expected one of calibrate, compare,"),
     ],
 )
 def test_unknown_commands_are_refused_in_one_line(

@@ -200,7 +200,7 @@ def test_options(bad: str, capsys: Capsys) -> None:
         ("replay", "--scheduler", f"{bad}.py:{bad}"),
         ("replay", f"--{bad}"),
         ("generate", bad),
-        ("check-device", "--device", bad),
+        ("calibrate", "--device", bad),
     ):
         assert ran(capsys, *words) == 2
 

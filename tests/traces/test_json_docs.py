@@ -215,11 +215,6 @@ def test_twin(folder: Path, profile: Path) -> None:
     )
 
 
-def test_check_device(folder: Path) -> None:
-    short = ["--model", "llama-3.1-8b", "--sets", "1", "--shadow", "2"]
-    compare("hicache check-device", [written(folder, "check-device", *short)])
-
-
 def test_store(folder: Path) -> None:
     address = test_store_command.fill(folder / "store")
     for action in ("list", "stats", "check"):

@@ -31,12 +31,12 @@ from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from sim.workload import Job
 from tests.configs import configured
+from tests.devices.shadow_run import Sizes, drop_each_wait
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from traces.devices.recording_on_sim import OnSimulator
-from traces.devices.shadow_run import Sizes, drop_each_wait
 from traces.devices.twin_report import compare
 
 from .rig import Capsys, Patch, fails

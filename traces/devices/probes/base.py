@@ -1,6 +1,6 @@
 """The interface of probes, which create, describe and measure one kind of device.
 
-A probe is one file in this folder, with the name of its device. Used by calibrate, check-device,
+A probe is one file in this folder, with the name of its device. Used by calibrate
 and twin. Does not measure through the device; see traces/devices/copy_bench, which is the
 same for all devices.
 """

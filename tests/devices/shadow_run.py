@@ -4,7 +4,7 @@
 small engine that never waits for a forward pass: it feeds the reply as soon as the pass is issued,
 as engines do that prepare the next batch meanwhile, so only streams order the work. Every read is
 compared with the content that its prompt requires. Does not schedule (see sim/engine/engine),
-define hazards (see sim/device/shadow), or create devices (see probes).
+define hazards (see sim/device/shadow), or create devices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver
-from hicache.runtime.samples import Samples
 from sim.device.hazards import Hazards
 from sim.device.shadow import FreedPages, Shadow, ShadowOptions
 from sim.engine.accesses import Access, Accesses
@@ -95,7 +94,7 @@ class WithoutWait(Shadow):
 class ShadowRun:
     """One core on one device. wrong: reads that did not find their prefix.
 
-    drop: number of the wait to leave out, -1 for none. Close it before the device.
+    drop: number of the wait to leave out, -1 for none.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class ShadowRun:
         device: Inspectable,
         sizes: Sizes,
         *,
-        rate: float = 1.0,
         drop: int = -1,
         options: ShadowOptions | None = None,
     ) -> None:
@@ -113,12 +111,7 @@ class ShadowRun:
         self._plans = contents_of(model, sizes.page_size)
         places = {(tier, name): capacity[tier] for name in components for tier in capacity}
         self.hazards = Hazards(places, device.layers)
-        layers = {
-            component: [(pool.name, pool.layers) for pool in model.pools_of(component)]
-            for component in components
-        }
-        self.samples = Samples(device, layers, rate)
-        self.shadow = WithoutWait(self.samples, self.hazards, options, drop)
+        self.shadow = WithoutWait(device, self.hazards, options, drop)
         self.controller = TransferController(self.shadow)
         config = Config(
             sizes.page_size,
@@ -188,9 +181,6 @@ class ShadowRun:
             while not self.shadow.query(mark):
                 time.sleep(0)
 
-    def close(self) -> None:
-        self.samples.close()
-
     def _launch(self, prefill: Prefill, text: str) -> None:
         """For each layer: waits for its loads, reads the prefix, writes the rest."""
         why = f"prefill of {text}"
@@ -236,14 +226,13 @@ def drop_each_wait(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> S
     with make(sizes) as device:
         run = ShadowRun(device, sizes)
         run.serve_random(requests, seed)
-        run.close()
-        if run.wrong or run.samples.report().mismatches:
-            raise WrongBytesError((*run.wrong, *run.samples.report().first)[0])
+        if run.wrong:
+            raise WrongBytesError(run.wrong[0])
         waits = run.shadow.waits
     caught = 0
     for drop in range(len(waits)):
         with make(sizes) as device:
-            other = ShadowRun(device, sizes, rate=0, drop=drop)
+            other = ShadowRun(device, sizes, drop=drop)
             try:
                 other.serve_random(requests, seed)
             except HazardError:
@@ -255,8 +244,6 @@ def drop_each_wait(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> S
                         f"wait {drop} of {len(waits)}, on stream {waits[drop]}: expected a hazard "
                         f"without it, found none"
                     )
-            finally:
-                other.close()
     return ShadowResult(
         run.hazards.checked, run.shadow.spoiled, run.shadow.intact, run.reads, len(waits), caught
     )
