@@ -52,7 +52,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "sim": ("hicache",),
     "invariants.checks": ("hicache.core", "invariants"),
-    "invariants.explain": ("hicache", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.peers": ("hicache", "invariants"),
     "invariants.spec": (
@@ -96,7 +95,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
-    "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "hicache.registry", "traces.terminal"),
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import linecache
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
-from ..source_lines import tracing
 from .play import Line, Player, look
 from .tape import PeerTape
 
@@ -38,9 +38,15 @@ class _Trace:
         self._looking = 0  # how deep the harness reads the state, which is no work of the engine
         self.ran: dict[_At, None] = {}
 
-    def on(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def on(self) -> Iterator[None]:
         """Within the block, notes what runs."""
-        return tracing(self._call)
+        before = sys.gettrace()
+        sys.settrace(self._call)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
 
     def _call(self, frame: FrameType, what: str, value: Any) -> Any:
         if frame.f_code is look.__code__:
