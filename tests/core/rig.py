@@ -175,11 +175,6 @@ class Rig:
         pages = self.found(lookup) if pages is None else pages
         return self.one(Fetch, self.feed(LookupDone(lookup.flight, pages)))
 
-    def prefetch(self, request: int, text: str) -> list[Outcome]:
-        """Storage has this text, and a request for it has waited for all of it."""
-        self.stores(text)
-        return self.settle(self.arrive(request, text))
-
     def found(self, lookup: Lookup) -> int:
         """How many pages a storage with `stored` says that it has."""
 

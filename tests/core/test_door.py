@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 from threading import Event as Signal
 from threading import Thread
@@ -223,21 +221,3 @@ def guards() -> list[str]:
 
 def test_the_core_has_enough_asserts() -> None:
     assert len(guards()) >= 60
-
-
-@pytest.mark.one_in(8)
-def test_core_asserts_survive_optimisation() -> None:
-    code = (
-        "from hicache.core.errors import CoreBug\n"
-        "from hicache.core.ledger import Pool\n"
-        "from hicache.core.types import Tier\n"
-        "assert False, 'this one is gone'\n"
-        "try:\n"
-        "    Pool(Tier.DEVICE, 'full', 1).take(2, 0)\n"
-        "except CoreBug as error:\n"
-        "    print(error)\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-O", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert ran.stdout == "device pool of full: 2 pages wanted, 1 free\n", ran.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Admitted, Backup, KvRemoved, KvStored, Refused
+from hicache.core.actions import Backup, KvRemoved, KvStored, Refused
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import (
@@ -24,13 +24,6 @@ from hicache.core.types import Key, PageState, Tier
 from .rig import PAGE, Rig, key, tokens
 
 FREE, OWNED, CACHED, LENT, RETIRING = PageState
-
-
-def test_namespaces_share_nothing() -> None:
-    rig = Rig()
-    rig.run(0, "ab")
-    rig.arrive(1, "ab", namespace="tenant")
-    assert rig.one(Admitted, rig.admit(1)).device_pages == 0
 
 
 def test_flush_removes_everything_except_pages_in_flight() -> None:
@@ -62,15 +55,6 @@ def test_kv_events_mirror_both_tiers() -> None:
                 del there[outcome.tier, digest]
     old, new = key("abcd").page_digests(), key("abwx").page_digests()
     assert set(there) == {(Tier.HOST, d) for d in old + new} | {(Tier.DEVICE, d) for d in new}
-
-
-def test_digests_chain_from_the_namespace() -> None:
-    assert key("ab").page_digests()[1] != key("cb").page_digests()[1]
-    assert key("ab").page_digests() != key("ab", "tenant").page_digests()
-    rig = Rig(kv_events=True)
-    rig.arrive(0, "ab", namespace="tenant")
-    stored = rig.one(KvStored, rig.settle(rig.admit(0)))
-    assert list(stored.digests) == key("ab", "tenant").page_digests()
 
 
 def test_bigram_keys_are_one_position_shorter() -> None:

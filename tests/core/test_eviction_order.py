@@ -6,7 +6,7 @@ import pytest
 
 from hicache.core.actions import Evicted
 from hicache.core.errors import CallerError
-from hicache.core.events import Arrived, EvictWanted, Finished, Retracted
+from hicache.core.events import Arrived, EvictWanted
 from hicache.core.eviction_policies.fifo import Fifo
 from hicache.core.radix.lru import Queue, next_victim, offer
 from hicache.core.radix.node import Marks, Node
@@ -105,17 +105,6 @@ def test_a_node_has_the_highest_priority_of_its_requests_and_halves_keep_all_fac
     assert (upper.end_page, lower.end_page) == (2, 3)
     assert (upper.priority, upper.hits) == (lower.priority, lower.hits) == (2, 2)
     assert upper.inserted == lower.inserted == 1
-
-
-def test_a_retracted_request_keeps_its_priority() -> None:
-    rig = Rig(device=(16,))
-    rig.feed(_arrived(0, "ab", 3))
-    rig.settle(rig.admit(0))
-    rig.feed(Retracted(0, key("ab"), 2 * PAGE, 1, 2 * PAGE))
-    assert rig.view.requests[0].priority == 3
-    rig.settle(rig.admit(0))
-    rig.feed(Finished(0, key("ab"), 2 * PAGE))
-    assert {one.priority for one in rig.view.nodes()} == {3}
 
 
 @pytest.mark.parametrize("priority", [(1 << 31) + 1, -(1 << 31) - 1])

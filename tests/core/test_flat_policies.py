@@ -106,7 +106,6 @@ def drawn(seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("flat", [sieve, s3_fifo, gdsf])
 @pytest.mark.parametrize("seed", range(4))
 def test_without_shared_prefixes_the_tree_hits_what_the_flat_algorithm_hits(

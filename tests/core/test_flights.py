@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from hicache.core.actions import NO_REQUEST, Backup, Load, Prefill
+from hicache.core.config import Config
+from hicache.core.core import Core
 from hicache.core.events import (
     Aborted,
+    AdmitWanted,
+    Arrived,
     BackupDone,
+    Event,
     EvictWanted,
+    Finished,
     Flushed,
     LoadDone,
     PrefillDone,
 )
 from hicache.core.radix.node import Flight
-from hicache.core.types import PageState, Tier
+from hicache.core.types import Key, PageState, Tier
 
 from .rig import Rig, hybrid
 
@@ -35,16 +41,6 @@ def test_a_backup_that_an_eviction_waits_for_frees_the_pages_that_were_asked_for
     rig.feed(BackupDone(backup.flight))
     assert (rig.view.writing_back(), rig.device.available - before) == (0, 4 + 2)
     assert len(rig.evict("full", 4)) == 1
-
-
-def test_a_backup_that_a_use_began_frees_nothing() -> None:
-    rig = Rig(device=8, host=16)
-    rig.arrive(0, "abcd")
-    (prefill,) = (one for one in rig.admit(0) if isinstance(one, Prefill))
-    backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
-    found = flight(rig, backup.flight)
-    assert (found.evicts, found.frees, found.request) == (False, [0], NO_REQUEST)
-    assert rig.view.writing_back() == 0
 
 
 @pytest.mark.parametrize("ok", [True, False])
@@ -76,16 +72,6 @@ def test_a_load_whose_request_is_gone_frees_what_it_fills(ok: bool) -> None:
     assert rig.device.available - before == 4
 
 
-def test_a_landed_load_has_no_request() -> None:
-    rig = Rig(device=8, host=16)
-    rig.run(0, "abcd")
-    rig.demote()
-    load, prefill = rig.load(1, "abcdx")
-    rig.feed(PrefillDone(prefill.flight))
-    found = flight(rig, load.flight)
-    assert (found.request, found.legs) == (NO_REQUEST, [])
-
-
 def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -> None:
     rig = Rig(device=8, host=16, write_policy="write_back")
     rig.run(0, "abcdef")
@@ -111,10 +97,26 @@ def test_an_orphaned_pass_keeps_the_pages_of_every_component_until_it_ends() -> 
     rig.empty()
 
 
-def test_only_a_load_is_answered_by_load_done() -> None:
-    rig = Rig(device=8, host=16)
-    rig.run(0, "abcd")
-    rig.demote()
-    outcomes = rig.load(1, "abcdx")
-    kinds = {type(one): flight(rig, one.flight).kind for one in outcomes}
-    assert kinds == {Load: "load", Prefill: "prefill"}
+def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
+    core = Core(Config(1, (8,), (8,), write_policy="write_back", exchange_pages=(4,)))
+    key = Key.from_tokens([1, 2, 3], 1)
+
+    def flight_of(event: Event, kind: type) -> int:
+        (found,) = (one for one in core.handle(event) if isinstance(one, kind))
+        return int(found.flight)
+
+    core.handle(Arrived(0, key, 3, 2))
+    core.handle(PrefillDone(flight_of(AdmitWanted(0, 3), Prefill)))
+    core.handle(Finished(0, key, 3))
+    core.handle(BackupDone(flight_of(EvictWanted(Tier.DEVICE, "full", 3), Backup)))
+    core.handle(EvictWanted(Tier.DEVICE, "full", 3))
+    core.handle(Arrived(1, key, 3, 2))
+    outcomes = core.handle(AdmitWanted(1, 3))
+    (load,) = (one.flight for one in outcomes if isinstance(one, Load))
+    (prefill,) = (one.flight for one in outcomes if isinstance(one, Prefill))
+    assert core.view.giving_up() == 2
+    core.handle(Aborted(1))
+    core.handle(PrefillDone(prefill))
+    core.handle(Flushed())
+    core.handle(LoadDone(load))
+    assert core.view.giving_up() == 0

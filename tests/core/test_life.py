@@ -12,7 +12,6 @@ from hicache.core.actions import (
     Prefill,
     Refused,
     Released,
-    Restarted,
 )
 from hicache.core.events import (
     Aborted,
@@ -79,17 +78,6 @@ def test_chunks_enter_the_tree_one_by_one() -> None:
     assert rig.residency() == {"a": "D", "abcd": "D"}
 
 
-def test_two_requests_that_compute_the_same_prefix_keep_one_copy() -> None:
-    rig = Rig()
-    _, first = rig.begin(0, "abc")
-    _, second = rig.begin(1, "abd")
-    rig.feed(PrefillDone(first.flight))
-    cached = rig.one(Cached, rig.feed(PrefillDone(second.flight)))
-    assert cached.tables[0].tolist()[:2] == first.tables[0].tolist()[:2]
-    assert second.tables[0].tolist()[:2] == [3, 4], "the table that was handed out is a snapshot"
-    assert rig.device.counts == [12, 0, 4, 0, 0]
-
-
 def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "ab")
@@ -99,22 +87,6 @@ def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
     assert rig.one(Released, rig.finish(0, "abc"))
     assert rig.residency() == {"ab": "D", "abc": "D"}
     assert rig.device.free == 13
-
-
-def test_pages_in_use_are_not_evicted_and_a_refusal_changes_nothing() -> None:
-    rig = Rig(device=8)
-    rig.run(0, "xy")
-    _, prefill = rig.begin(1, "abcde")
-    rig.feed(PrefillDone(prefill.flight))
-    before = rig.residency(), rig.device.counts.copy(), rig.device.protected
-    refused = rig.refusal(2, "mnopq")
-    assert (refused.reason, refused.needed, refused.available) == ("no_pages", 5, 3)
-    assert (rig.residency(), rig.device.counts, rig.device.protected) == before
-
-
-def test_a_request_larger_than_the_pool_is_refused_as_too_large() -> None:
-    refused = Rig(device=4).refusal(0, "abcde")
-    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
 
 
 def test_a_decode_that_cannot_grow_names_the_latest_request_to_retract() -> None:
@@ -127,16 +99,6 @@ def test_a_decode_that_cannot_grow_names_the_latest_request_to_retract() -> None
     rig.feed(Retracted(1, key("cd"), 2 * PAGE, 1, 2 * PAGE))
     assert rig.one(Granted, rig.feed(PagesWanted(0, 3 * PAGE)))
     assert rig.residency() == {"ab": "D", "c": "D"}
-
-
-def test_a_retracted_request_finds_its_computed_prefix_again() -> None:
-    rig = Rig()
-    _, prefill = rig.begin(0, "ab")
-    rig.feed(PrefillDone(prefill.flight))
-    rig.feed(PagesWanted(0, 3 * PAGE))
-    rig.feed(Retracted(0, key("abc"), 3 * PAGE, 2, 3 * PAGE))
-    assert rig.device.protected == 0
-    assert rig.one(Admitted, rig.admit(0)).device_pages == 2
 
 
 @pytest.mark.parametrize("stage", ["waiting", "prefill", "chunked", "decoding"])
@@ -169,19 +131,3 @@ def test_abort_during_a_prefill_keeps_its_prefix_locked_until_the_pass_ends() ->
     assert rig.residency() == {"ab": "D"}
     rig.feed(PrefillDone(prefill.flight))
     assert rig.one(Admitted, rig.admit(2))
-
-
-def test_a_failed_prefill_publishes_nothing() -> None:
-    rig = Rig()
-    _, prefill = rig.begin(0, "ab")
-    assert rig.one(Restarted, rig.feed(PrefillDone(prefill.flight, ok=False)))
-    assert rig.residency() == {}
-    assert rig.device.free == 16
-
-
-def test_growth_beyond_the_pool_is_refused_as_too_large() -> None:
-    rig = Rig(device=4)
-    _, prefill = rig.begin(0, "ab")
-    rig.feed(PrefillDone(prefill.flight))
-    refused = rig.one(Refused, rig.feed(PagesWanted(0, 5 * PAGE)))
-    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Admitted, Backup, Cached, Prefill, Restarted
-from hicache.core.events import Aborted, ContinueWanted, PrefillDone
+from hicache.core.actions import Admitted, Cached, Prefill
+from hicache.core.events import Aborted, PrefillDone
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, states
@@ -55,20 +55,6 @@ def test_a_hit_copies_the_state_into_a_slot_of_its_own() -> None:
     rig.empty()
 
 
-def test_chunks_leave_a_state_each_and_the_next_continues_from_the_working_slot() -> None:
-    rig = states()
-    _, first = rig.begin(0, "abcdef", chunk=2 * PAGE)
-    rig.settle([first])
-    second = rig.continue_prefill(0, 2 * PAGE)
-    assert second.states[0].source == -1
-    assert second.states[0].working == first.states[0].working
-    rig.settle([second])
-    rig.compute(0)
-    rig.finish(0)
-    assert rig.residency() == {"ab": "D/D", "abcd": "D/D", "abcdef": "D/D"}
-    rig.empty()
-
-
 def test_states_are_kept_at_multiples_of_the_interval_only() -> None:
     """E11: the depth of every state is a node boundary, whatever the length of the pass."""
     rig = states(mamba_interval=2 * PAGE)
@@ -101,17 +87,6 @@ def test_decode_writes_states_to_two_slots_in_turn_and_the_last_is_kept() -> Non
     rig.empty()
 
 
-def test_decode_that_reaches_no_interval_keeps_only_what_the_prompt_left() -> None:
-    rig = states(mamba_interval=4 * PAGE)
-    _, prefill = rig.begin(0, "abcd")
-    rig.settle([prefill])
-    rig.decode(0, "efg")
-    rig.finish(0, spare=1)
-    assert rig.look("abcdefgh")[1:] == (4, 0, (4, 4))
-    assert rig.residency() == {"abcd": "D/D"}, "what no state ends is not worth a page"
-    rig.empty()
-
-
 def test_a_step_ahead_loses_the_older_state() -> None:
     """M6, M7: two passes left states at pages 2 and 3, with no slot to donate either; a step then
     overwrote the first with that of page 4, and was rejected. Only page 3 is what it says."""
@@ -141,69 +116,12 @@ def test_the_state_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
     rig.empty()
 
 
-def test_the_hint_is_rounded_down_to_an_interval() -> None:
-    rig = states(mamba_interval=2 * PAGE)
-    rig.run(0, "abcdef")
-    _, prefill = rig.begin(1, "abcxyzmn")
-    depths = sorted(depth for depth, _ in prefill.states[0].checkpoints)
-    assert depths == [2 * PAGE, 8 * PAGE]
-
-
 @pytest.mark.parametrize("limit", [1, 2])
 def test_a_path_keeps_as_many_states_as_the_setting_allows(limit: int) -> None:
     rig = states(mamba_states_per_path=limit)
     rig.run(0, "abcdefgh", chunk=2 * PAGE)
     assert rig.pool("mamba").counts[CACHED] <= limit
     assert rig.look("abcdefghi").device_pages == 8, "the deepest stays"
-    rig.empty()
-
-
-def test_without_a_free_slot_nothing_is_cached_and_nothing_fails() -> None:
-    """J7, M1: one slot is enough to run."""
-    rig = states(device=(32, 1))
-    rig.arrive(0, "abcdef")
-    outcomes = rig.settle(rig.admit(0))
-    assert rig.one(Prefill, outcomes).states[0].checkpoint_slots == (-1, -1)
-    rig.decode(0, "g")
-    rig.finish(0, spare=1)
-    assert rig.pool("mamba").free == 1
-    rig.empty()
-
-
-def test_a_state_is_not_donated_where_nothing_replaces_it_until_the_request_ends() -> None:
-    rig = states(device=(32, 3))
-    _, prefill = rig.begin(0, "abcdef")
-    rig.settle([prefill])
-    assert rig.owned("mamba") == 3
-    rig.finish(0)
-    assert rig.look("abcdefg").device_pages == 6
-    assert rig.pool("mamba").free == 2
-    rig.empty()
-
-
-def test_states_locked_by_backups_in_flight_do_not_fail_a_donation() -> None:
-    """J7: every cached state is read by a copy that has not answered."""
-    rig = states(device=(32, 5), host=(64, 16))
-    _, one = rig.begin(0, "ab")
-    first = rig.feed(PrefillDone(one.flight))
-    rig.finish(0)
-    _, two = rig.begin(1, "xyz", chunk=PAGE)
-    second = rig.feed(PrefillDone(two.flight))
-    third = rig.feed(PrefillDone(rig.continue_prefill(1, PAGE).flight))
-    fourth = rig.feed(PrefillDone(rig.continue_prefill(1, PAGE).flight))
-    last = rig.finish(1)
-    rig.settle([x for x in (*first, *second, *third, *fourth, *last) if isinstance(x, Backup)])
-    assert rig.look("abc")[1] == 2
-    rig.empty()
-
-
-def test_a_failed_pass_publishes_no_state_and_returns_its_slots() -> None:
-    """M7: a state that was not written for its depth is not given to the tree."""
-    rig = states()
-    _, prefill = rig.begin(0, "abcdef")
-    assert rig.one(Restarted, rig.feed(PrefillDone(prefill.flight, ok=False)))
-    assert rig.residency() == {}
-    assert rig.owned("mamba") == 0
     rig.empty()
 
 
@@ -236,42 +154,7 @@ def test_retract_keeps_the_state_and_the_request_returns_to_it() -> None:
     rig.empty()
 
 
-def test_retract_in_the_middle_of_a_prompt_keeps_what_its_chunks_left() -> None:
-    rig = states()
-    _, prefill = rig.begin(0, "abcdef", chunk=3 * PAGE)
-    rig.settle([prefill])
-    rig.settle(rig.feed(ContinueWanted(0, PAGE)))
-    rig.retract(0, spare=2 * PAGE)
-    assert rig.one(Admitted, rig.admit(0)).device_pages == 4
-
-
 # -- eviction
-
-
-def test_inner_nodes_lose_their_state_alone_and_leaves_are_evicted_whole() -> None:
-    rig = states()
-    rig.run(0, "abcdef", chunk=2 * PAGE)
-    rig.evict("mamba", 1)
-    rig.evict("mamba", 1)
-    assert rig.residency() == {"ab": "D/-", "abcd": "D/-", "abcdef": "D/D"}
-    assert rig.look("abcdefg").device_pages == 6
-    rig.evict("mamba", 1)
-    assert "abcdef" not in rig.residency()
-    assert rig.look("abcdefg")[1:3] == (0, 0)
-    rig.empty()
-
-
-def test_a_leaf_that_is_locked_keeps_full_when_its_state_goes() -> None:
-    """F1: no children is not yet a leaf to evict."""
-    rig = states()
-    rig.run(0, "ab")
-    _, prefill = rig.begin(1, "abcd")
-    rig.settle([prefill])
-    rig.decode(1, "e")
-    rig.evict("mamba", 9)
-    assert {side[0] for side in rig.residency().values()} == {"D"}
-    rig.finish(1, spare=1)
-    rig.empty()
 
 
 def test_a_hit_refreshes_the_state_that_it_uses_and_no_other() -> None:

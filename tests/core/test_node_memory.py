@@ -25,7 +25,6 @@ def _add(core: Core, leaf: int) -> None:
     core.handle(Finished(leaf, key, 32))
 
 
-@pytest.mark.one_in(16)
 def test_a_node_takes_little_memory() -> None:
     core = Core(Config(page_size=16, device_pages=(3 * _LEAVES,)))
     tracemalloc.start()

@@ -59,28 +59,6 @@ def test_passes_of_a_request_end_in_order_also_when_it_is_gone() -> None:
     assert rig.device.free == 8
 
 
-def test_a_pass_waits_for_the_one_before_it_also_when_the_first_has_ended() -> None:
-    rig = Rig(device=8, passes=3)
-    _, first = rig.begin(0, "abcdef", chunk=PAGE)
-    second, third = rig.continue_prefill(0, PAGE), rig.continue_prefill(0, PAGE)
-    ends(rig, first)
-    with pytest.raises(CallerError, match=f"reply to flight {second.flight} first"):
-        ends(rig, third)
-
-
-def test_after_a_failed_load_every_pass_still_uses_what_it_was_to_bring() -> None:
-    rig = Rig(device=8, host=16, passes=2)
-    rig.run(0, "abcd")
-    rig.demote()
-    rig.arrive(1, "abcdefgh")
-    first = rig.one(Prefill, rig.admit(1, PAGE))
-    second = rig.continue_prefill(1, PAGE)
-    rig.feed(LoadDone(first.after[0], ok=False))
-    for one, free in ((first, 0), (second, 8)):
-        ends(rig, one, ok=False)
-        assert rig.device.free == free
-
-
 def test_a_pass_stores_no_state_of_a_depth_before_its_start() -> None:
     rig = hybrid("full,mamba", (32, 16), mamba_interval=PAGE, passes=3)
     rig.run(0, "abcdefgh")
@@ -130,20 +108,3 @@ def test_the_window_of_a_pass_in_flight_stays_and_nobody_is_to_give_way() -> Non
     assert (refusal.reason, refusal.after) == ("writing_back", second.flight)
     ends(rig, second)
     assert rig.continue_prefill(0, PAGE).start_token == 3 * PAGE
-
-
-def test_two_passes_never_store_states_in_one_slot() -> None:
-    rig = hybrid("full,mamba", (16, 8), mamba_interval=PAGE, passes=4)
-    rig.arrive(0, "abcdefgh")
-    flying = [rig.one(Prefill, rig.admit(0, PAGE))]
-    flying += [rig.continue_prefill(0, PAGE) for _ in range(3)]
-    stored = [page for one in flying for _, page in one.states[0].checkpoints]
-    assert len(stored) == len(set(stored)) == 2
-    for one in flying:
-        ends(rig, one)
-    assert rig.continue_prefill(0, PAGE).states[0].checkpoints
-
-
-def test_passes_are_at_least_one() -> None:
-    with pytest.raises(CallerError, match="passes: expected at least 1, found 0"):
-        Rig(device=8, passes=0)

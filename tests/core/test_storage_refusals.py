@@ -1,4 +1,4 @@
-"""What a core refuses of its third tier: settings, replies of wrong sizes, attaching and detaching.
+"""What a core refuses: settings that make no sense, replies of wrong sizes, attaching, detaching.
 
 What it decides is compared with the specification, in drawn sequences and on stored tapes.
 """
@@ -20,8 +20,34 @@ from hicache.core.events import (
     StorageAttached,
     StoreDone,
 )
+from tests.configs import configured
 
 from .rig import Rig
+
+
+@pytest.mark.parametrize(
+    ("component", "settings", "words"),
+    [
+        ("mamba", {"mamba_interval": 6}, "mamba_interval"),
+        ("mamba", {"mamba_interval": -4}, "mamba_interval"),
+        ("mamba", {"mamba_states_per_path": -1}, "mamba_states_per_path"),
+        ("mamba", {"device_pages": (8, 0)}, "device_pages"),
+        ("mamba", {"swa_window": 8}, "settings"),
+        ("swa", {"swa_window": 0}, "swa_window"),
+        ("swa", {"swa_window": -3}, "swa_window"),
+        ("swa", {"device_pages": (8, 2)}, "device_pages"),
+        ("swa", {"device_pages": (8,)}, "device_pages"),
+        ("swa", {"components": ("full", "lstm"), "swa_window": 0}, "component"),
+        ("swa", {"components": ("swa", "full")}, "components"),
+    ],
+)
+def test_meaningless_windows_and_states_are_refused(
+    component: str, settings: dict[str, object], words: str
+) -> None:
+    given: dict[str, object] = {"page_size": 4, "device_pages": (8, 8), "host_pages": (0, 0)}
+    given |= {"components": ("full", component)} | ({"swa_window": 8} if component == "swa" else {})
+    with pytest.raises(CallerError, match=words):
+        Core(configured(**given | settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Admitted, Evicted, Pinned, PinRefused, Refused, Unpinned
+from hicache.core.actions import Admitted, Evicted, Pinned, PinRefused, Refused
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     Aborted,
@@ -12,14 +12,13 @@ from hicache.core.events import (
     EvictWanted,
     FetchDone,
     Flushed,
-    PagesWanted,
     PinWanted,
     TimePassed,
     UnpinWanted,
 )
 from hicache.core.types import Tier
 
-from .rig import PAGE, Rig, hybrid, key
+from .rig import Rig, hybrid, key
 
 
 def served(rig: Rig, *texts: str) -> Rig:
@@ -33,15 +32,6 @@ def served(rig: Rig, *texts: str) -> Rig:
 
 def pages(outcomes: list[object]) -> int:
     return sum(len(one.pages) for one in outcomes if isinstance(one, Evicted))
-
-
-def test_a_pinned_prefix_is_not_evicted_and_goes_once_it_is_given_up() -> None:
-    rig = served(Rig(device=16, pin_pages=(4,)), "abcd", "xy")
-    assert rig.feed(PinWanted(7, key("ab"))) == [Pinned(7, 2)]
-    assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 16))) == 4
-    assert rig.view.pool(Tier.DEVICE).protected == 2
-    assert rig.feed(UnpinWanted(7)) == [Unpinned(7, 2)]
-    assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 16))) == 2
 
 
 def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
@@ -107,25 +97,6 @@ def test_pinned_pages_without_a_boundary_are_beside_a_request(names: str) -> Non
     assert rig.one(Admitted, rig.admit(2)).device_pages == 0
 
 
-def test_a_running_request_grows_by_pinned_pages_that_it_may_not_match() -> None:
-    rig = Rig(device=8, pin_pages=(4,))
-    served(rig, "abcd")
-    rig.feed(PinWanted(0, key("abcd")))
-    rig.arrive(1, "abcd", match_pages=3)
-    rig.settle(rig.admit(1))
-    assert not any(isinstance(one, Refused) for one in rig.feed(PagesWanted(1, 8 * PAGE)))
-
-
-@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
-def test_a_pin_that_can_hold_nothing_splits_no_node(tier: Tier) -> None:
-    """No state is at its end. The upper half kept the lock of the request on its window."""
-    rig = hybrid("full,mamba", (8, 8), (8, 8), pin_pages=(2, 1), pin_host_pages=(2, 1))
-    rig.feed(PinWanted(0, key("ab"), tier))
-    rig.run(0, "abcd")
-    assert rig.view.pins[0].held_pages == 0
-    assert rig.residency() == {"abcd": "DH/DH"}
-
-
 def test_a_pin_on_host_takes_hold_of_what_a_fetch_brings() -> None:
     rig = Rig(16, 8, storage=True, pin_host_pages=(4,))
     rig.feed(PinWanted(0, key("ab"), Tier.HOST))
@@ -134,17 +105,6 @@ def test_a_pin_on_host_takes_hold_of_what_a_fetch_brings() -> None:
     assert rig.view.pins[0].held_pages == 2
     rig.evict("full", 99, Tier.HOST)
     assert rig.residency() == {"ab": "H"}
-
-
-def test_a_pin_on_host_lets_the_device_copy_go() -> None:
-    rig = Rig(device=8, host=8, pin_host_pages=(2,))
-    rig.feed(PinWanted(0, key("ab"), Tier.HOST))
-    served(rig, "abc")
-    for flight in list(rig.view.flights):
-        rig.feed(BackupDone(flight))
-    assert rig.view.pins[0].held_pages == 2
-    assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 8))) == 3
-    assert pages(rig.feed(EvictWanted(Tier.HOST, "full", 8))) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,23 +136,3 @@ def test_what_nobody_used_for_some_periods_goes_from_every_tier() -> None:
     assert pages(gone) == 2 * 3, "x, u and v go from device and host; a, b and c were used"
     assert {one.tier for one in gone if isinstance(one, Evicted)} == {Tier.DEVICE, Tier.HOST}
     assert rig.view.pool(Tier.DEVICE).free == 13
-
-
-def test_what_is_in_use_or_pinned_does_not_expire_and_goes_later() -> None:
-    rig = Rig(device=16, ttl_periods=1, pin_pages=(1,))
-    served(rig, "ab", "xy")
-    rig.feed(PinWanted(0, key("x")))
-    rig.begin(9, "abc")
-    rig.feed(TimePassed())
-    assert pages(rig.feed(TimePassed())) == 1, "y alone"
-    rig.feed(UnpinWanted(0))
-    assert pages(rig.feed(TimePassed())) == 1
-
-
-def test_a_parent_and_its_child_that_are_due_in_one_period_go_together() -> None:
-    """The child goes first, so the parent has none when it is its turn."""
-    rig = Rig(device=16, ttl_periods=1)
-    served(rig, "ab", "abcd")
-    assert rig.feed(TimePassed()) == []
-    assert pages(rig.feed(TimePassed())) == 4
-    assert rig.view.pool(Tier.DEVICE).free == 16
