@@ -1,4 +1,7 @@
-"""Builds the models of a family.
+"""The families of attention, and small models of each.
+
+A family has a configuration for each model that runs on the same tokens, the target first; a draft
+model is the second. The vocabulary is small for speed.
 
 The weights are random and follow from the seed alone. They are larger than those with which one
 would begin to train, so that logits depend on distant tokens: with small weights every logit is
@@ -9,22 +12,146 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import torch
 import transformers
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
     logging,
 )
 
-from .families import FAMILIES, VOCABULARY, WITH_STATES, names
+VOCABULARY = 97
+_SHARED = {"vocab_size": VOCABULARY, "hidden_size": 64, "initializer_range": 0.1}
+_GROUPED = _SHARED | {"num_attention_heads": 4, "num_key_value_heads": 2}
+_LAYERS = _GROUPED | {"num_hidden_layers": 3, "intermediate_size": 96}
+_EXPERTS = {"moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4}
+_LATENTS = (
+    _LAYERS
+    | _EXPERTS
+    | {"num_key_value_heads": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+    | {"kv_lora_rank": 24, "q_lora_rank": 32}
+    | {"qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
+)
+_COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
+Settings = dict[str, Any]
 
-__all__ = ["VOCABULARY", "attentions", "build", "build_all", "built", "configurations", "names"]
 
-_ATTENTIONS = ("eager", "sdpa")
+def _of(kind: str, *settings: Settings) -> tuple[str, Settings]:
+    """A class of the library, and its settings."""
+    return kind, {name: value for part in settings for name, value in part.items()}
+
+
+FAMILIES: dict[str, tuple[tuple[str, Settings], ...]] = {
+    # latents: one and one rotated key per token; experts
+    "deepseek-v3": (
+        _of("DeepseekV3Config", _LATENTS, {"first_k_dense_replace": 2, "num_mtp_layers": 0}),
+    ),
+    # latents, and keys of an indexer that selects the tokens that attention may see
+    "deepseek-v32": (
+        _of(
+            "DeepseekV32Config",
+            _LATENTS | {"first_k_dense_replace": 3},
+            {"index_topk": 16, "index_head_dim": 16, "index_n_heads": 64},
+        ),
+    ),
+    # a window in each layer, beside it compressed entries, and an indexer over them
+    "deepseek-v4": (
+        _of(
+            "DeepseekV4Config",
+            _SHARED | _EXPERTS | {"num_hidden_layers": 3, "num_attention_heads": 4},
+            {"head_dim": 16, "q_lora_rank": 32, "num_experts_per_tok": 2, "sliding_window": 12},
+            {"compress_rates": dict(zip(_COMPRESSED, (4, 8), strict=True))},
+            {"layer_types": [*_COMPRESSED, "sliding_attention"]},
+            {"mlp_layer_types": ["hash_moe", "moe", "moe"]},
+            {"hc_mult": 2, "o_groups": 2, "o_lora_rank": 16, "partial_rotary_factor": 0.5},
+            {"index_n_heads": 64, "index_head_dim": 16, "index_topk": 6},
+        ),
+    ),
+    # a llama and a smaller llama that drafts for it: two caches, which hold the same tokens
+    "draft": (
+        _of("LlamaConfig", _LAYERS),
+        _of(
+            "LlamaConfig",
+            _LAYERS | {"hidden_size": 32, "num_hidden_layers": 1},
+            {"num_attention_heads": 2, "num_key_value_heads": 1},
+        ),
+    ),
+    # a state and full attention in each layer
+    "falcon-h1": (
+        _of(
+            "FalconH1Config",
+            _LAYERS | {"num_hidden_layers": 2, "mamba_d_ssm": 128, "mamba_n_heads": 8},
+            {"mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8},
+            {"mamba_chunk_size": 16},
+        ),
+    ),
+    # most layers see a window, one sees everything
+    "gemma3": (
+        _of(
+            "Gemma3TextConfig",
+            _LAYERS | {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 12},
+            {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"]},
+        ),
+    ),
+    # windows and full layers in turns, sinks, experts
+    "gpt-oss": (
+        _of(
+            "GptOssConfig",
+            _LAYERS | {"num_hidden_layers": 4, "head_dim": 16, "sliding_window": 10},
+            {"intermediate_size": 48, "num_local_experts": 4, "num_experts_per_tok": 2},
+            {"layer_types": ["sliding_attention", "full_attention"] * 2},
+        ),
+    ),
+    # keys and values of every token, with fewer heads for them than for queries
+    "llama": (_of("LlamaConfig", _LAYERS),),
+    # states alone
+    "mamba2": (
+        _of(
+            "Mamba2Config",
+            _SHARED | {"num_hidden_layers": 3, "num_heads": 8, "head_dim": 16},
+            {"state_size": 8, "n_groups": 2, "chunk_size": 16},
+        ),
+    ),
+    # states, full attention and layers without a cache, each on its own
+    "nemotron-h": (
+        _of(
+            "NemotronHConfig",
+            _GROUPED | {"head_dim": 16, "intermediate_size": 96, "ssm_state_size": 8},
+            {
+                "layers_block_type": [
+                    "linear_attention",
+                    "mlp",
+                    "full_attention",
+                    "linear_attention",
+                ]
+            },
+            {"mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "conv_kernel": 4},
+            # The library raises time steps to this in a pass of several tokens and forgets to in a
+            # pass of one, so with its default of 0.001 decoding differs from a cold run.
+            {"chunk_size": 16, "time_step_min": 1e-12},
+        ),
+    ),
+    # gated delta rule in most layers, full attention in one, experts
+    "qwen3-next": (
+        _of(
+            "Qwen3NextConfig",
+            _LAYERS | {"num_hidden_layers": 4, "head_dim": 16, "linear_conv_kernel_dim": 4},
+            {"linear_key_head_dim": 8, "linear_value_head_dim": 8},
+            {"linear_num_key_heads": 2, "linear_num_value_heads": 4},
+            {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
+            {"num_experts": 4, "num_experts_per_tok": 2},
+            {"layer_types": ["linear_attention"] * 3 + ["full_attention"]},
+        ),
+    ),
+}
+WITH_STATES = ("falcon-h1", "mamba2", "nemotron-h", "qwen3-next")
+
+
+def names() -> list[str]:
+    return [*FAMILIES]
 
 
 def configurations(name: str) -> tuple[PretrainedConfig, ...]:
@@ -32,13 +159,6 @@ def configurations(name: str) -> tuple[PretrainedConfig, ...]:
     return tuple(
         getattr(transformers, kind)(**deepcopy(settings)) for kind, settings in FAMILIES[name]
     )
-
-
-def attentions(name: str) -> tuple[str, ...]:
-    """The implementations of attention that the library has for all models of the family."""
-    models = [MODEL_FOR_CAUSAL_LM_MAPPING[type(one)] for one in configurations(name)]
-    with_sdpa = all(model._supports_sdpa for model in models)
-    return _ATTENTIONS if with_sdpa else _ATTENTIONS[:1]
 
 
 def build(

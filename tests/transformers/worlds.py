@@ -12,6 +12,8 @@ from torch import nn
 
 from . import building as base
 
+FAMILIES = (("llama", torch.float32), ("llama", torch.bfloat16), ("gemma3", torch.float32))
+
 
 class Property(NamedTuple):
     """values: how many it may have; 0 is as built. put: gives it one of them. served: the values
@@ -20,26 +22,6 @@ class Property(NamedTuple):
     values: int
     put: Callable[[int], None]
     served: tuple[int, ...] = (0, 1, 2)
-
-
-class Adapted(nn.Module):
-    """A projection with low-rank adapters, as PEFT makes them: several, one of them active."""
-
-    def __init__(self, inner: nn.Linear) -> None:
-        super().__init__()
-        self.inner = inner
-        self.active, self.scaling = "", {"a": 1.0, "b": 1.0}
-        self.down, self.up = nn.ParameterDict(), nn.ParameterDict()
-        for name in self.scaling:
-            self.down[name] = nn.Parameter(torch.randn(2, inner.in_features))
-            self.up[name] = nn.Parameter(torch.randn(inner.out_features, 2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.inner(x)
-        if self.active:
-            low = nn.functional.linear(x, self.down[self.active])
-            out = out + self.scaling[self.active] * nn.functional.linear(low, self.up[self.active])
-        return out
 
 
 class Steered:
@@ -61,18 +43,13 @@ class World:
         self._draws, self._dtype = draws, dtype
         self._layer = self.model.model.layers[0]
         self._attention = self._layer.self_attn
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(7)
-            self._adapted = Adapted(self._attention.v_proj).eval().to(dtype)
-        self._attention.v_proj = self._adapted
         self._hook: Any = None
         self._steered = Steered()
         rope = next(one for one, _ in self.model.model.rotary_emb.named_buffers())
         self._changes: dict[str, tuple[str, Callable[[torch.Tensor], Any]]] = {
             "word": ("model.embed_tokens.weight", lambda one: one[9:12].add_(1.0)),
             "norm": ("model.layers.0.input_layernorm.weight", lambda one: one[:9].add_(3.0)),
-            "element": (f"{_PROJECTION}.inner.weight", lambda one: one[1, 1].add_(9.0)),
-            "down": (f"{_PROJECTION}.down.a", lambda one: one[0].mul_(-2)),
+            "element": (f"{_PROJECTION}.weight", lambda one: one[1, 1].add_(9.0)),
             "angles": (f"model.rotary_emb.{rope}", lambda one: one.mul_(0.5)),
         }
         tensors = (*self.model.named_parameters(), *self.model.named_buffers())
@@ -106,13 +83,11 @@ class World:
         }
         return {
             **tensors,
-            "adapter": Property(
-                3, lambda one: setattr(self._adapted, "active", "ab"[one - 1 : one])
-            ),
-            "rescaled": Property(3, self._rescale),
             **self._attributes(),
             "hook": Property(3, self._steer),
-            "attention": Property(2, self._attend),
+            "attention": Property(
+                2, lambda one: self.model.set_attn_implementation(("eager", "sdpa")[one])
+            ),
             "train": Property(2, lambda one: self.model.train(bool(one)), (0,)),
             "autocast": Property(2, self._cast),
             "type": Property(2, self._convert, (0,)),
@@ -120,20 +95,15 @@ class World:
         }
 
     def _attributes(self) -> dict[str, Property]:
-        """Attributes of modules: a number, and a module."""
-        norm, mlp = self._layer.input_layernorm, self._layer.mlp
+        """Numbers of modules."""
+        norm, scaling = self._layer.input_layernorm, self._attention.scaling
         eps = "eps" if hasattr(norm, "eps") else "variance_epsilon"
-        scaling, others = self._attention.scaling, (mlp.act_fn, nn.Tanh(), nn.Identity())
         return {
             "scaling": Property(
                 3, lambda one: setattr(self._attention, "scaling", scaling * (1.0, 3.0, 0.2)[one])
             ),
             "eps": Property(3, lambda one: setattr(norm, eps, (1e-6, 0.5, 4.0)[one])),
-            "activation": Property(3, lambda one: setattr(mlp, "act_fn", others[one].eval())),
         }
-
-    def _rescale(self, value: int) -> None:
-        self._adapted.scaling["a"] = (1.0, 0.25, 3.0)[value]
 
     def _steer(self, value: int) -> None:
         self._steered.added[0] = (0.0, 0.5, -1.0)[value]
@@ -142,9 +112,6 @@ class World:
         elif not value and self._hook is not None:
             self._hook.remove()
             self._hook = None
-
-    def _attend(self, value: int) -> None:
-        self.model.set_attn_implementation(("eager", "sdpa")[value])
 
     def _cast(self, value: int) -> None:
         self.autocast = (None, torch.bfloat16)[value]
