@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,26 +186,3 @@ def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
             device.peek(stream, Area(tier, "full", pages(99), layers), seen.append)
         with pytest.raises(CallerError, match="layers"):
             device.scribble(stream, Area(tier, "full", where, (0, LAYERS + 1)), seeds[0])
-
-
-@pytest.mark.parametrize("mode", ["r", "w"])
-@pytest.mark.parametrize(
-    ("component", "page", "layers", "words"),
-    [
-        ("full", DEVICE_PAGES, ALL, "pages: expected 0 to 7 of full on device, found 8 to 8"),
-        ("full", 0, (2, 1), "layers: expected a range within 0 to 4, found 2 to 1"),
-        ("swa", 0, ALL, "pool: expected one of full on device"),
-    ],
-)
-def test_cpu_refuses_touches_of_missing_pages(
-    mode: Literal["r", "w"], component: str, page: int, layers: tuple[int, int], words: str
-) -> None:
-    with make_cpu() as device, pytest.raises(CallerError, match=words):
-        device.touch(device.stream("compute"), Touch(component, pages(page), mode, layers, "test"))
-
-
-def test_cpu_is_closed_by_the_end_of_its_block() -> None:
-    with pytest.raises(ZeroDivisionError), make_cpu() as device:
-        raise ZeroDivisionError
-    with pytest.raises(CallerError, match="closed"):
-        device.stream("compute")

@@ -7,25 +7,21 @@ a thread without a context calls it.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hicache.core.actions import Copy, Load
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.devices import _issuing
-from hicache.devices._movers import base, direct
 from hicache.devices.base import Area, CopyJob, Mark, Touch
 from hicache.devices.cuda import CudaDevice
-from hicache.runtime.controller import TransferController
 
 from .at_once import AtOnce
 from .cases import H2D, LAYERS, pages
-from .test_cuda import Watched, make
+from .test_cuda import make
 
 ALL = (0, LAYERS)
 SOURCE, TARGET = pages(5, 9, 1), pages(0, 2, 1)
@@ -73,31 +69,6 @@ def test_a_load_makes_no_call_on_the_callers_thread() -> None:
         load(device)
         settled(device)
         assert accelerator.calls[before:] == [("copies", False), ("record", False)] * LAYERS
-
-
-def test_a_load_of_a_controller_makes_two_calls_on_the_callers_thread() -> None:
-    """The mark of the compute stream, after which the load starts, and the wait for it."""
-    accelerator = AtOnce()
-    with make(accelerator, few=0) as device:
-        controller = TransferController(device)
-        controller.submit(Load(1, 1, (Copy("full", SOURCE, TARGET),)))
-        before = len(accelerator.calls)
-        controller.start()
-        settled(device)
-        found = accelerator.calls[before:]
-        assert [name for name, own in found if own] == ["record", "wait"]
-        assert [name for name, own in found if not own] == ["copies", "record"] * LAYERS
-        assert [reply.flight for reply in controller.poll()] == [1]
-
-
-@pytest.mark.parametrize(("few", "own"), [(6 * LAYERS, True), (6 * LAYERS - 1, False)])
-def test_a_copy_of_few_pieces_is_made_at_once(few: int, own: bool) -> None:
-    """Keys and values of three pages in each layer."""
-    accelerator = AtOnce()
-    with make(accelerator, few=few) as device:
-        device.copy(device.stream("load"), CopyJob(H2D, "full", SOURCE, TARGET, ALL, "test"))
-        settled(device)
-        assert [made for name, made in accelerator.calls if name == "copies"] == [own]
 
 
 def test_no_mark_is_reached_before_its_record_was_issued() -> None:
@@ -175,87 +146,6 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
             assert np.array_equal(seen[0], expected)
 
 
-def test_other_work_waits_for_all_that_its_stream_was_given_not_for_copies_alone() -> None:
-    accelerator = AtOnce()
-    with make(accelerator, few=0) as device:
-        opens_when_waited_for(device, accelerator)
-        load(device)
-        issuer, asked = device._issuer, list[int]()
-        settle = issuer.settle
-
-        def wait(number: int) -> None:
-            asked.append(number)
-            settle(number)
-
-        issuer.settle = wait  # type: ignore[method-assign]
-        settled(device)
-        assert asked == [2 * LAYERS], "the last record, which comes after the last copy"
-
-
-def test_following_and_waiting_come_after_the_copies_of_their_own_stream() -> None:
-    accelerator = AtOnce()
-    with make(accelerator, few=0) as device:
-        mark = device.record(device.stream("compute"))
-        accelerator.door.clear()
-        load(device)
-        device.wait(device.stream("load"), mark)
-        device.follow(device.stream("load"))
-        accelerator.door.set()
-        settled(device)
-        made = [name for name, own in accelerator.calls if not own]
-        assert made == ["copies", "record"] * LAYERS + ["wait", "wait"]
-
-
-class Numbered(direct.Mover):
-    """A mover that needs page numbers on the device, as the kernel does."""
-
-    needs_numbers = True
-
-    def __init__(self) -> None:
-        super().__init__(base.Options(1, None))
-
-
-def test_what_a_queued_upload_reads_lives_until_its_mark_is_seen_reached() -> None:
-    accelerator = Watched()
-    with make(accelerator, few=0) as device:
-        device._traffic._mover = Numbered()
-        accelerator.door.clear()  # else a later mark may ask whether the first one was reached
-        first, *_, last = load(device)
-        accelerator.door.set()
-        settled(device)
-        (source,) = accelerator.sources
-        assert source() is not None
-        assert not device.query(first)
-        assert source() is not None
-        assert device.query(first)
-        assert source() is None
-        assert [own for name, own in accelerator.calls if name == "upload"] == [False]
-        device.synchronize(last)
-
-
-@pytest.mark.parametrize("other", [0.0, 0.002])
-def test_pythons_lock_changes_hands_more_often_while_there_are_calls(
-    other: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """other: what somebody else sets meanwhile, which stays."""
-    usual, seen = sys.getswitchinterval(), []
-
-    def batch(*given: Any) -> None:
-        seen.append(sys.getswitchinterval())
-        if other:
-            sys.setswitchinterval(other)
-
-    device = make(AtOnce(), few=0)
-    try:
-        monkeypatch.setattr(device._traffic._mover, "_batch", batch)
-        load(device)
-        device.close()
-        assert seen[0] == pytest.approx(_issuing._SWITCH_S)
-        assert sys.getswitchinterval() == pytest.approx(other or usual)
-    finally:
-        sys.setswitchinterval(usual)
-
-
 ASKS: dict[str, Callable[[CudaDevice, list[Mark]], object]] = {
     "query": lambda device, marks: device.query(marks[-1]),
     "failed": lambda device, marks: device.failed(marks[-1]),
@@ -294,25 +184,6 @@ def test_an_error_of_the_driver_reaches_the_caller(
     assert "record" not in [name for name, own in accelerator.calls if not own], "none later"
     device.close()
     assert not accelerator.registered
-
-
-def test_a_caller_who_waits_is_told_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error comes while the caller waits for the thread."""
-    accelerator = AtOnce()
-
-    def refuse(*given: Any) -> None:
-        assert accelerator.door.wait(4)
-        raise CoreBug("driver error 700")
-
-    def work() -> None:
-        with make(accelerator, few=0) as device:
-            monkeypatch.setattr(device._traffic._mover, "_batch", refuse)
-            opens_when_waited_for(device, accelerator)
-            device.synchronize(load(device)[-1])
-
-    with pytest.raises(CoreBug, match="driver error 700") as caught:
-        work()
-    assert not getattr(caught.value, "__notes__", []), "told once"
 
 
 def test_closing_issues_everything_first_and_ends_the_thread() -> None:
@@ -356,15 +227,6 @@ def test_a_driver_that_does_not_come_back_is_reported_and_its_memory_stays(
     with pytest.raises(CoreBug, match=line):
         device.close()
     assert accelerator.registered, "the driver may still use it"
-
-
-def test_closing_alone_reports_a_driver_that_does_not_come_back(
-    stuck: tuple[CudaDevice, Mark, AtOnce],
-) -> None:
-    device, _, accelerator = stuck
-    with pytest.raises(CoreBug, match="end the process, its memory stays registered"):
-        device.close()
-    assert accelerator.registered
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

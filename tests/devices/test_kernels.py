@@ -39,7 +39,6 @@ def run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.one_in(8)
 @needs_triton
 def test_copies_are_exact_under_the_interpreter() -> None:
     said = run("-m", "pytest", "tests/devices/interpreted.py", TRITON_INTERPRET="1")
@@ -47,7 +46,6 @@ def test_copies_are_exact_under_the_interpreter() -> None:
     assert "skipped" not in said
 
 
-@pytest.mark.one_in(8)
 @needs_triton
 def test_compiled_for_hopper_every_access_of_aligned_pages_has_16_bytes() -> None:
     """One row per case: which accesses to global memory the compiled kernel makes.

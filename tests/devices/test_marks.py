@@ -84,7 +84,6 @@ def test_failures_that_nobody_asks_about_do_not_grow() -> None:
         marks.failed(Mark(0))
 
 
-@pytest.mark.one_in(16)
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 30)), max_size=30))
 def test_marks_agree_with_a_list_of_them(program: list[tuple[int, bool, int]]) -> None:

@@ -26,7 +26,6 @@ _SIZES = st.builds(
 _LAYOUT = st.sampled_from(sorted(layouts.LAYOUTS))
 
 
-@pytest.mark.one_in(32)
 @settings(max_examples=300, deadline=None)
 @given(_SIZES, _LAYOUT, _LAYOUT, st.data())
 def test_runs_move_the_pages_and_nothing_else(
@@ -93,7 +92,6 @@ def _cannot_be_merged(found: runs.Runs, segments: tuple[int, ...]) -> None:
             )
 
 
-@pytest.mark.one_in(16)
 @settings(max_examples=300, deadline=None)
 @given(_SIZES, _LAYOUT, _LAYOUT)
 def test_rows_are_all_pieces_of_a_page_in_order(sizes: Sizes, near: str, far: str) -> None:

@@ -52,7 +52,6 @@ def test_a_clean_run_reports_nothing_and_covers_both_directions(run: ShadowRun) 
     assert set(run.shadow.waits) == {"compute", "write", "load"}
 
 
-@pytest.mark.one_in(64)
 def test_every_dropped_stream_wait_is_caught() -> None:
     found = drop_each_wait(made, SIZES, 30)
     assert found.waits > 40
