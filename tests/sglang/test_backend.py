@@ -203,20 +203,6 @@ def test_a_flipped_bit_is_a_miss_and_the_page_is_stored_anew(
     assert one.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True] * 3
 
 
-def test_a_full_store_says_so_once_and_what_it_has_is_read(
-    opened: Open, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = opened()
-    assert all(one.batch_set_v1(KEYS[:2], slots(1, 2)))
-    store = one.shelves.store.store.store
-    store._write = lambda keys, *_: [Status.FULL] * len(keys)
-    with caplog.at_level(logging.WARNING, "sglang.hicache"):
-        for _ in range(50):
-            assert one.batch_set_v1(KEYS[2:4], slots(3, 4)) == [False, False]
-            assert one.batch_get_v1(KEYS[:2], slots(5, 6)) == [True, True]
-    assert len(caplog.records) <= 1
-
-
 def test_a_dead_store_is_asked_a_few_times_and_says_so_once(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -310,45 +296,6 @@ def test_adapters_are_refused_where_names_of_pages_do_not_have_them(
         module.HicacheStorage(Config(extra_config=settings))
     module = interface.backend(monkeypatch, SimpleNamespace(), release="0.5.19")
     module.HicacheStorage(Config(extra_config=settings)).close()
-
-
-def test_without_a_name_the_files_of_the_weights_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    (model / "model.safetensors").write_bytes(bytes(range(256)) * 20)
-    arguments = SimpleNamespace(model_path=str(model), load_format="auto", lora_paths=None)
-    module = interface.backend(monkeypatch, arguments)
-
-    def key() -> list[str]:
-        settings = {"storage": f"file:{tmp_path / 'kv'}"}
-        one = module.HicacheStorage(Config(extra_config=settings))
-        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
-        one.close()
-        return one.shelves.place("kv").keys(KEYS[:1])
-
-    first = key()
-    assert key() == first
-    (model / "model.safetensors").write_bytes(bytes(range(1, 256)) * 20)
-    second = key()
-    (model / "config.json").write_text('{"rope_theta": 1}')
-    third = key()
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text("{}")
-    (adapter / "adapter_model.safetensors").write_bytes(b"1" * 100)
-    arguments.lora_paths = [SimpleNamespace(lora_name="a", lora_path=str(adapter))]
-    fourth = key()
-    (adapter / "adapter_model.safetensors").write_bytes(b"2" * 100)
-    assert len({*first, *second, *third, *fourth, *key()}) == 5
-    arguments.model_path = "nobody/has-this"
-    with pytest.raises(CallerError, match="expected the files of 'nobody/has-this'"):
-        key()
-    arguments.model_path = None
-    with pytest.raises(CallerError, match="weights: expected the path of the model"):
-        key()
 
 
 class Runner:

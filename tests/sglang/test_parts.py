@@ -12,8 +12,8 @@ import torch
 
 from hicache.core.errors import CallerError
 from hicache.sglang.describing import form_of, weights_of
-from hicache.sglang.hits import Wanted, ends, restorable
-from hicache.sglang.pages import HostPages, runs
+from hicache.sglang.hits import Wanted, restorable
+from hicache.sglang.pages import HostPages
 from hicache.sglang.settings import Settings
 from hicache.storage.base import StorageOptions
 
@@ -68,12 +68,6 @@ def test_a_page_is_the_pools_memory_in_the_order_of_its_flat_page(
     assert pool.get_data_page(8).to(torch.float32).any()
 
 
-def test_runs_are_as_few_as_the_layout_has() -> None:
-    assert len(HostPages("kv", MHATokenToKVPoolHost("layer_first")).held(4)) == 6
-    assert len(HostPages("kv", MHATokenToKVPoolHost("page_first")).held(4)) == 2
-    assert len(runs(torch.zeros(3, 5))) == 1
-
-
 def test_a_page_of_several_tensors_is_copied() -> None:
     pool = MambaPoolHost()
     pages = HostPages("mamba", pool)
@@ -90,15 +84,6 @@ def test_a_page_of_several_tensors_is_copied() -> None:
 def test_a_pool_without_flat_pages_is_refused() -> None:
     with pytest.raises(CallerError, match="host pool kv: expected one whose pages can be had"):
         HostPages("kv", AsymmetricPoolHost("page_first"))
-
-
-def test_a_call_of_a_store_is_never_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = HostPages("kv", MHATokenToKVPoolHost("page_first"))
-    assert pages.parts(1000) == [range(1000)]
-    monkeypatch.setattr("hicache.sglang.pages._MOST_BYTES", 2 * pages.page_bytes + 1)
-    assert pages.parts(5) == [range(2), range(2, 4), range(4, 5)]
-    monkeypatch.setattr("hicache.sglang.pages._MOST_BYTES", 1)
-    assert pages.parts(2) == [range(1), range(1, 2)]
 
 
 def test_slots_of_another_number_are_no_pages() -> None:
@@ -164,17 +149,6 @@ def test_each_part_of_the_identity_changes_it(
     files_of_weights = {"model/model.safetensors", "draft/model.safetensors", "load_format"}
     same = digest(tmp_path, named) == digest(tmp_path, **{"named": named} | changed)
     assert same == bool(named and files_of_weights & set(changed))
-
-
-def test_what_a_prefix_needs_of_each_pool() -> None:
-    there = [True, False, True, True, True]
-    assert ends(Wanted("a"), there) == [1]
-    assert ends(Wanted("a", 1), there) == [1, 3, 4, 5]
-    assert ends(Wanted("a", 2), there) == [1, 4, 5]
-    assert ends(Wanted("a", unknown=True), there) == []
-    found = restorable("kv", 5, [Wanted("swa", 2), Wanted("mamba", 1)], [there, [False, True] * 2])
-    assert found == (4, {"kv": 5, "swa": 5, "mamba": 4}, [4])
-    assert restorable("kv", 0, [], []) == (0, {}, [])
 
 
 def test_drawn_chains_have_the_prefixes_that_sglangs_file_backend_finds() -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hicache.core.types import Key, Tier
+from hicache.core.types import Key
 from hicache.storage.base import Status
 from hicache.vllm.groups import STATE, WINDOW, groups_of
 
 from .engine import Request, cache_config
-from .playing import KINDS, Playing, Setting, drawn, written
+from .playing import KINDS, Playing, Setting, drawn
 
 
 @pytest.fixture
@@ -90,30 +89,6 @@ def test_ranks_load_the_longest_prefix_that_all_can_restore(
     assert hit(again, PROMPT) == (0, 8 * pages)
 
 
-def test_a_load_that_was_promised_is_not_in_the_way_of_a_reset(opened: Opened) -> None:
-    """It waits for blocks that a request has which the reset preempts."""
-    playing = opened(Setting(blocks=22))
-    engine, host = playing.engine, playing.decider.driver.core.view.pools(Tier.HOST)[0]
-    hit(playing, PROMPT)
-    engine.pool.forget()
-    runs = playing.request([2] * 59, wanted=9)
-    while runs.num_computed_tokens < 59:
-        engine.step()
-    waits = playing.request(PROMPT)
-    engine.step()
-    while engine.decider.busy:  # a pass while its blocks are saved might be its last
-        engine.poll()
-    assert engine.running == [runs]
-    assert engine.waiting == [waits]
-    asked = playing.decider._asked[waits.request_id]
-    assert asked.load is not None
-    assert engine.reset()
-    assert host.free == host.capacity
-    engine.end(runs)
-    playing.settle()
-    assert engine.hits[waits.request_id] == (0, 0)
-
-
 @pytest.mark.parametrize("well", [True, False])
 def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
     opened: Opened, well: bool
@@ -139,42 +114,6 @@ def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -
     decider = opened(Setting()).decider
     asked, half = SimpleNamespace(pages=2, fetched={0, 1}), decider.groups.page // 2
     assert [decider._fetched(asked, external) for external in (half, 3 * half)] == [half, 3 * half]
-
-
-def test_a_salt_shares_nothing(opened: Opened) -> None:
-    playing = opened(Setting())
-    hit(playing, PROMPT)
-    request = playing.request(PROMPT, salt="other")
-    playing.settle()
-    assert playing.engine.hits[request.request_id] == (0, 0)
-
-
-def test_an_adapter_shares_nothing_but_with_itself(opened: Opened, tmp_path: Path) -> None:
-    """Neither with one of the same name, nor what its files were, nor with another salt."""
-    playing = opened(Setting(adapters=tmp_path, blocks=200, host_pages=200))
-    loras = [written(tmp_path, number, random.Random(number)) for number in (2, 3)]
-    loras[1] = replace(loras[1], lora_name=loras[0].lora_name)
-
-    def hits(*, loaded: int) -> None:
-        for lora in loras:
-            for salt in (None, "salt"):
-                request = playing.request(PROMPT, salt=salt, lora=lora)
-                playing.settle()
-                assert playing.engine.hits[request.request_id] == (0, loaded)
-
-    for place, alpha in zip(loras, (16, 64), strict=True):
-        (Path(place.lora_path) / "adapter_model.safetensors").write_text("a")
-        (Path(place.lora_path) / "adapter_config.json").write_text(f'{{"lora_alpha": {alpha}}}')
-    hits(loaded=0)
-    playing.engine.pool.forget()
-    hits(loaded=56)
-    assert playing.engine.empty()
-    for lora in loras:
-        (Path(lora.lora_path) / "adapter_config.json").write_text('{"r": 8}')
-        playing.worker.lora_manager.add_adapter(replace(lora, load_inplace=True))
-    loras.pop()  # both are the same now
-    hits(loaded=0)
-    assert not playing.notices
 
 
 def test_after_an_update_nothing_is_loaded_or_saved_until_vllm_has_emptied_its_cache(
@@ -217,81 +156,69 @@ def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
     assert not groups_of(config).drafts
 
 
-def reached(
+def loaded(playing: Playing) -> bool:
+    counts = playing.decider.counts
+    assert counts.failed_loads == 0
+    return counts.host_tokens > 0 and counts.saved_pages > 0
+
+
+def reused(playing: Playing) -> bool:
+    return playing.decider.counts.host_tokens > 0
+
+
+def failed(playing: Playing) -> bool:
+    counts = playing.decider.counts
+    assert playing.engine.failed <= counts.failed_loads
+    return playing.engine.failed > 0 and counts.host_tokens > 0
+
+
+def stored(playing: Playing) -> bool:
+    return playing.decider.counts.storage_tokens > 0
+
+
+def renewed(playing: Playing) -> bool:
+    return playing.engine.weights > 0 and playing.decider.counts.host_tokens > 0
+
+
+def changed(playing: Playing) -> bool:
+    return playing.decider.counts.host_tokens > 0 and bool(playing.notices)
+
+
+# what is to be reached, the setting, resets, changes, and kinds of groups
+DRAWN: tuple[tuple[Callable[[Playing], bool], dict[str, Any], float, float, str], ...] = (
+    (loaded, {"form": "plain"}, 0.0, 0.0, "window state"),
+    (loaded, {"form": "split"}, 0.0, 0.0, "full all"),
+    (loaded, {"form": "planes"}, 0.0, 0.0, "uneven small_state"),
+    (reused, {"blocks": 45, "chunk": 40}, 0.0, 0.0, "full small_window all"),  # preempted
+    (renewed, {"blocks": 45}, 0.1, 0.0, "state all"),
+    (failed, {"ranks": 2, "faults": 0.1, "store": "kv"}, 0.0, 0.0, "window small_state all"),
+    (stored, {"ranks": 2, "store": "kv", "host_pages": 20}, 0.0, 0.0, "full uneven state"),
+    (changed, {"ranks": 2, "store": "kv", "adapters": "a"}, 0.0, 0.15, "uneven small_state"),
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "setting", "resets", "changes", "kinds"),
+    [(*row[:4], one) for row in DRAWN for one in row[4].split()],
+)
+def test_drawn_sequences(
     opened: Opened,
-    setting: Setting,
     what: Callable[[Playing], bool],
-    resets: float = 0.0,
-    changes: float = 0.0,
+    setting: dict[str, Any],
+    resets: float,
+    changes: float,
+    kinds: str,
+    tmp_path: Path,
 ) -> None:
-    """Play drawn sequences until one reaches what is asked. How copies and passes interleave is not
-    drawn but happens, so no single sequence has to reach it."""
+    """Until one reaches what is asked. How copies and passes interleave is not drawn but happens,
+    so no single sequence has to reach it. Each begins with the store that the one before left."""
+    given = {
+        name: tmp_path / one if name in ("store", "adapters") else one
+        for name, one in setting.items()
+    }
     for seed in range(8):
-        playing = opened(setting)
+        playing = opened(Setting(kinds, **given))
         drawn(seed, playing, 40, resets, changes)
         if what(playing):
             return
     pytest.fail("not reached in 8 sequences")
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("form", ["plain", "split", "planes"])
-@pytest.mark.parametrize("kinds", KINDS)
-def test_drawn_sequences(opened: Opened, kinds: str, form: str) -> None:
-    def loaded(playing: Playing) -> bool:
-        counts = playing.decider.counts
-        assert counts.failed_loads == 0
-        return counts.host_tokens > 0 and counts.saved_pages > 0
-
-    reached(opened, Setting(kinds, form=form), loaded)
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kinds", KINDS)
-def test_drawn_sequences_with_resets(opened: Opened, kinds: str) -> None:
-    def renewed(playing: Playing) -> bool:
-        return playing.engine.weights > 0 and playing.decider.counts.host_tokens > 0
-
-    reached(opened, Setting(kinds, blocks=45), renewed, resets=0.1)
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kinds", KINDS)
-def test_drawn_sequences_whose_copies_fail(opened: Opened, kinds: str, tmp_path: Path) -> None:
-    def failed(playing: Playing) -> bool:
-        counts = playing.decider.counts
-        assert playing.engine.failed <= counts.failed_loads
-        return playing.engine.failed > 0 and counts.host_tokens > 0
-
-    reached(opened, Setting(kinds, ranks=2, faults=0.1, store=tmp_path), failed)
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kinds", KINDS)
-def test_drawn_sequences_with_storage_and_two_ranks(
-    opened: Opened, kinds: str, tmp_path: Path
-) -> None:
-    setting = Setting(kinds, store=tmp_path, ranks=2, host_pages=20)
-    reached(opened, setting, lambda one: one.decider.counts.storage_tokens > 0)
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kinds", KINDS)
-def test_short_of_blocks_requests_are_preempted(opened: Opened, kinds: str) -> None:
-    blocks = 100 if kinds == "window" else 45
-    setting = Setting(kinds, blocks=blocks, chunk=40)
-    reached(opened, setting, lambda one: one.decider.counts.host_tokens > 0)
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kinds", KINDS)
-def test_drawn_sequences_with_adapters_and_updates(
-    opened: Opened, kinds: str, tmp_path: Path
-) -> None:
-    """Each begins with the store that the one before has left."""
-
-    def changed(playing: Playing) -> bool:
-        return playing.decider.counts.host_tokens > 0 and bool(playing.notices)
-
-    setting = Setting(kinds, store=tmp_path / "kv", adapters=tmp_path / "adapters", ranks=2)
-    reached(opened, setting, changed, changes=0.15)
