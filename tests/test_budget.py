@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_036,
     "lines of sim": 12_501,
     "lines of invariants": 26_378,
-    "lines of traces": 33_258,
-    "lines of tests": 49_800,
+    "lines of traces": 33_356,
+    "lines of tests": 49_945,
     "files of source": 700,
-    "files of tests": 334,
-    "words of pages": 60_595,
+    "files of tests": 335,
+    "words of pages": 60_676,
 }
 
 

@@ -117,6 +117,7 @@ def read(rows: Iterable[Row], about: About, path: str, name: str, limit: int) ->
     if not jobs:
         lines.wrong("a request", "none", base.NO_TRACE)
     about.settle()
+    jobs.timed = about.timed
     ends = np.asarray(blocks.starts)
     columns = Columns(
         jobs, np.asarray(numbers), tenants.numbers, np.asarray(blocks.flat), ends[:-1], ends[1:]

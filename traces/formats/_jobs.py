@@ -28,10 +28,12 @@ class Jobs(Sequence[Job]):
     """The requests in order. Whoever needs one property of all requests reads its column.
 
     sender: how the client of a benchmark sends them; None if each is sent when it arrives.
+    timed: whether the trace says when they arrive.
     """
 
     def __init__(self) -> None:
         self.sender: SenderOptions | None = None
+        self.timed = True
         self._numbers: array[int] | None = None  # where some requests were left out
         self._arrival_ns = array("q")
         self._input_length = array("i")
@@ -60,7 +62,7 @@ class Jobs(Sequence[Job]):
     def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
         """Some of the requests. They keep their numbers; their places are counted from 0."""
         some = Jobs()
-        some.sender = self.sender
+        some.sender, some.timed = self.sender, self.timed
         for number in numbers.tolist():
             some.add(*(column[number] for column in self._columns()))
         some._numbers = array("i", numbers.tolist())
@@ -89,6 +91,7 @@ class Jobs(Sequence[Job]):
         first = np.full(len(order), len(order), dtype=np.int64)
         np.minimum.at(first, sessions[named], place[named])
         jobs = Jobs()
+        jobs.timed = self.timed
         for number in order.tolist():
             after, session = self._after[number], self._session[number]
             jobs.add(

@@ -32,6 +32,17 @@ from .base import MAX_LINE_BYTES, MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
 FORMATS = "traces.formats"
 LOG = "log"  # the format of a file whose columns the user names
 NO_LOG = LogOptions()
+# What a server prints of itself, and the flags with which it prints its requests.
+_SERVERS = {
+    "Avg prompt throughput: ": (
+        "a vLLM server",
+        "--enable-log-requests --enable-log-outputs and VLLM_LOGGING_LEVEL=DEBUG",
+    ),
+    "#new-token: ": (
+        "an SGLang server",
+        "--log-requests --log-requests-format json --log-requests-level 3",
+    ),
+}
 _PACKED = (".gz", ".zst")
 _ENDS = (".json", ".jsonl")
 _LONGEST_MAGIC = 8  # bytes
@@ -201,6 +212,10 @@ def _sourced(
                 f"{path}: expected a trace of one format, found one that can be "
                 f"{' or '.join(found)}; say which with --format"
             )
+        if not found and (mark := next((one for one in _SERVERS if one in head.text), "")):
+            server, flags = _SERVERS[mark]
+            found_in = f"the output of {server}, which has none"
+            lines.wrong("requests", found_in, f"start it with {flags}")
         if not found and head.columns:
             lines.wrong(
                 "the columns of a known format",

@@ -118,6 +118,7 @@ class About:
     at the last row at the latest. identity: False if there are lengths only. partial: whether a
     row may end with the id of a block that is not full. sorts: whether rows have to be put in the
     order of their starts. notes: how often something was left out or assumed, by its sentence.
+    timed: whether the file says when requests arrive.
     log: what the user says of a log. assumed: of a log, what had to be, in sentences.
     settle: is called after the last row; raises CallerError for what the whole file does not allow.
     """
@@ -134,6 +135,7 @@ class About:
     settle: Callable[[], None] = lambda: None
     log: LogOptions = field(default_factory=LogOptions)
     assumed: list[str] = field(default_factory=list)
+    timed: bool = True
 
     def each(self, files: Iterable[Lines]) -> Iterator[Lines]:
         """The files one after another; `lines` is the current one."""
@@ -177,7 +179,8 @@ class About:
 
     def sentences(self) -> tuple[str, ...]:
         """The notes, with their numbers in front, and what was assumed."""
-        return (*(f"{count:,} {text}" for text, count in self.notes.items()), *self.assumed)
+        counted = (f"{count:,} {text}" for text, count in self.notes.items() if count)
+        return (*counted, *self.assumed)
 
 
 class Head:

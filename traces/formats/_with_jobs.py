@@ -249,7 +249,7 @@ class Chosen(RenumberedTrace):
         np.minimum.at(first_of, of, places)
         sessions = np.where(of >= 0, first_of[of], -1)
         jobs = Jobs()
-        jobs.sender = trace.jobs.sender
+        jobs.sender, jobs.timed = trace.jobs.sender, trace.jobs.timed
         for number, session in zip(chosen.tolist(), sessions.tolist(), strict=True):
             job = trace.jobs[number]
             jobs.add(

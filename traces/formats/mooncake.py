@@ -2,9 +2,10 @@
 
 Fields: timestamp (ms), input_length, output_length (tokens), hash_ids. Equal ids mean equal blocks
 after equal prefixes. The last block is usually partial. Ids may use all 64 bits. Output tokens have
-no ids, so no other request can hit them. Format: github.com/kvcache-ai/Mooncake,
-FAST25-release/traces, and what DynoSim and AIPerf read beside it. Of agents: a line with `wait_for`
-follows the requests whose `request_id` it names, `tool_wait_ms` after their end.
+no ids, so no other request can hit them. Times are optional. Format:
+github.com/kvcache-ai/Mooncake, FAST25-release/traces, and what DynoSim and AIPerf read beside it.
+Of agents: a line with `wait_for` follows the requests whose
+`request_id` it names, `tool_wait_ms` after their end.
 
 The size of a block does not stand in the file. A line of L tokens and n ids says that it is from
 ceil(L / n) to ceil(L / (n - 1)) - 1. The published traces have 512; a file that contradicts it is
@@ -37,6 +38,7 @@ _ALIASES = {
     "output_length": ("output_tokens",),
     "delay": ("delay_ms",),
 }
+_TIMES = frozenset({"timestamp", "created_time", "delay", "delay_ms"})
 _UNSURE = frozenset({"chat_id", "parent_chat_id"})
 _SEVERAL = (
     "requests wait for several others; each follows the one of them that comes last in the file."
@@ -58,7 +60,14 @@ def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
             session = _session(lines, record)
             before = last.get(session, -1) if session is not None else -1
             waits = _waits(lines, about, record, named)
-            after, arrival_ns = waits or _arrival(lines, record, before)
+            if not count:
+                about.timed = waits is not None or not record.keys().isdisjoint(_TIMES)
+            if about.timed or waits:
+                after, arrival_ns = waits or _arrival(lines, record, before)
+            elif record.keys().isdisjoint(_TIMES):
+                after, arrival_ns = -1, 0
+            else:
+                lines.wrong("no time, as in the lines before", "one", "give each request a time")
             length = _length(lines, record, "input_length")
             output = _length(lines, record, "output_length")
             ids = record.get("hash_ids")

@@ -31,6 +31,11 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
     jobs, chained, told_by = trace.jobs, 0, ""
     if jobs.sender is not None:
         _check_sender(options, trace)
+    if options.mode == "timed" and not (jobs.timed or options.concurrency or options.request_rate):
+        raise CallerError(
+            f"{trace.path}: expected times of arrival, found none; give --request-rate with "
+            "--arrivals poisson, or --concurrency, or --mode hits"
+        )
     if options.spread:
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
         jobs.spread(options.seed or 0)

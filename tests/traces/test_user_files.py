@@ -1,0 +1,145 @@
+"""Files as users bring them: requests and conversations as text, blocks without times, and what a
+server prints. What each must hold was counted by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizer import tiny_tokenizer
+from traces.cli import main
+from traces.formats._open import open_trace
+from traces.formats.base import Trace
+from traces.replaying.account import ceiling_of
+
+from .rig import Capsys, mooncake
+from .test_bad_input import fails
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(records: Sequence[Any], name: str = "file") -> str:
+    Path(name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return name
+
+
+def text(records: Sequence[Any]) -> Trace:
+    return open_trace(lines(records), tokenizer=tiny_tokenizer(Path()), block_size=1)
+
+
+def messages(*contents: str) -> list[dict[str, str]]:
+    """The first one is the system's, then user and assistant in turn."""
+    roles = ["system", *["user", "assistant"] * len(contents)]
+    return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
+
+
+def sizes(trace: Trace) -> list[tuple[int, int, int, int]]:
+    """Of each request: tokens of prompt and answer, whom it follows, tokens that hit."""
+    hits = ceiling_of(trace.paged(1), True).tolist()
+    jobs = trace.jobs
+    return [
+        (one.input_length, one.output_length, one.after, hit)
+        for one, hit in zip(jobs, hits, strict=True)
+    ]
+
+
+def seconds(trace: Trace) -> list[float]:
+    return [job.arrival_ns / 1e9 for job in trace.jobs]
+
+
+def logged(second: int, *contents: str, **fields: Any) -> dict[str, Any]:
+    time = f"2026-11-18T11:06:{second:02}.500Z"
+    return {"timestamp": time, "model": "m", "messages": messages(*contents), **fields}
+
+
+def test_each_line_of_a_log_of_requests_is_one_request_with_its_history() -> None:
+    """Newest first; the last answer is within what a proxy logs, the others nowhere."""
+    choices = [{"message": {"role": "assistant", "content": "e e"}}]
+    trace = text(
+        [
+            logged(30, "a a", "b", "c c c", "d", response={"choices": choices}),
+            logged(10, "a a", "e"),
+            logged(0, "a a", "b"),
+        ]
+    )
+    assert sizes(trace) == [(3, 1, -1, 0), (3, 1, -1, 2), (7, 2, -1, 3)]
+    assert seconds(trace) == [0, 10, 30]
+    assert trace.notes == (
+        "2 requests have an output of one token: the file has no answers of theirs.",
+    )
+
+
+def test_examples_in_the_prompts_of_a_batch_are_no_requests() -> None:
+    shots = ("a", "b", "c", "d", "e")
+    questions = ("b b", "b c")
+    trace = text(
+        [
+            {"custom_id": last, "body": {"model": "m", "messages": messages(*shots, last)}}
+            for last in questions
+        ]
+    )
+    assert sizes(trace) == [(7, 1, -1, 0), (7, 1, -1, 6)]
+
+
+def test_whole_conversations_have_a_request_for_each_answer() -> None:
+    talk = ("a", "b", "c c", "d", "e")
+    for time in ("2026-11-18T11:06:40Z", 1_795_000_000_000):
+        trace = text([{"timestamp": time, "conversation": messages(*talk), "language": "x"}])
+        assert sizes(trace) == [(2, 2, -1, 0), (5, 1, 0, 3)]
+        assert seconds(trace) == [0, 0]
+
+
+def test_a_log_with_answers_and_their_history_counts_each_answer_once() -> None:
+    talk = ("a", "b", "c c", "d", "e")
+    trace = text([logged(0, *talk[:3]), logged(9, *talk)])
+    assert sizes(trace) == [(2, 2, -1, 0), (5, 1, -1, 3)]
+    assert seconds(trace) == [0, 9]
+    assert [note[:38] for note in trace.notes] == ["1 answers that an earlier object has a"]
+
+
+def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
+    records = [mooncake([1, 2]), mooncake([1, 3]), mooncake([1, 2])]
+    for record in records:
+        del record["timestamp"]
+    path = lines(records)
+    trace = open_trace(path)
+    assert ceiling_of(trace.paged(512), True).tolist() == [0, 512, 1024]
+    for words in (["inspect"], ["curve"], ["replay", "--mode", "hits"]):
+        assert main([words[0], path, *words[1:]]) == 0
+    capsys.readouterr()
+    assert "expected times of arrival, found none; give --request-rate with" in fails(
+        capsys, "replay", path
+    )
+    assert main(["replay", path, "--request-rate", "1", "--arrivals", "poisson"]) == 0
+    assert main(["replay", path, "--concurrency", "2"]) == 0
+    capsys.readouterr()
+    lines([*records, mooncake([1])])
+    assert "file:4: expected no time, as in the lines before" in fails(capsys, "inspect", path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "(APIServer pid=4) INFO 11-20 15:00:29 [loggers.py:282] Engine 000: Avg prompt "
+            "throughput: 798.5 tokens/s, Running: 7 reqs",
+            "the output of a vLLM server, which has none; start it with --enable-log-requests",
+        ),
+        (
+            "[2026-06-30 09:15:49] Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0",
+            "the output of an SGLang server, which has none; start it with --log-requests",
+        ),
+    ],
+)
+def test_the_output_of_a_server_says_which_flag_is_missing(
+    line: str, said: str, capsys: Capsys
+) -> None:
+    Path("file").write_text(f"{line}\n" * 3)
+    assert said in fails(capsys, "inspect", "file")
