@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Hundreds of tests start a command, which would else be compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz bench
+.PHONY: help replay compiled wheel check lint invariants test fuzz bench
 .PHONY: check-newest gpu-check engines clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -18,7 +18,6 @@ help:
 	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
 	@echo "make wheel       compile, and make a wheel in dist that needs no C compiler"
 	@echo "make check       install everything that is tested, then lint, invariants, test and a short fuzz"
-	@echo "make check-all   the same, with every case of the tests that sample theirs"
 	@echo "make check-newest  install what README says, and the newest release of every extra, and try each"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
@@ -40,8 +39,8 @@ wheel: compiled
 	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-check check-all: $(VENV)/.full
-	@$(MAKE) --no-print-directory lint invariants $(subst check,test,$@) fuzz
+check: $(VENV)/.full
+	@$(MAKE) --no-print-directory lint invariants test fuzz
 	@cat $(LEFT_OUT)
 
 check-newest: $(VENV)/.full
@@ -58,9 +57,6 @@ invariants: $(VENV)/.full
 
 test: $(VENV)/.full
 	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
-
-test-all: $(VENV)/.full
-	$(BIN)/python -m pytest --all -n auto --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --seconds 20

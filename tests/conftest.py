@@ -8,20 +8,16 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
-from .sampling import ALL, SAMPLE, changed, is_about, is_drawn, of_this_commit
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
 ROOT = Path(__file__).parents[1]
-OTHER_COMMITS = "run with other commits, and with make check-all"
-_OTHERS = pytest.StashKey[int]()
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
 
 # Hypothesis fails a test that a busy machine makes slow; a verdict must not depend on that.
@@ -31,21 +27,10 @@ hypothesis.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--left-out", metavar="FILE", help="also write what was left out to this file")
-    parser.addoption(
-        "--all",
-        action="store_true",
-        help="run every test, and every case of tests that sample them",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Chooses the part of this commit, for all processes. Says in one line that the files of tests
-    have no room, before hundreds of tests say it."""
-    config.addinivalue_line("markers", "one_in(n): slow; each commit draws one in n of its cases")
-    if config.getoption("--all"):
-        os.environ[SAMPLE] = ALL
-    elif SAMPLE not in os.environ:
-        os.environ[SAMPLE] = of_this_commit()
+    """Says in one line that the files of tests have no room, before hundreds of tests say it."""
     folder = os.environ.get("TMPDIR", "/tmp")
     if hasattr(config, "workerinput") or not os.path.isdir(folder):
         return
@@ -57,37 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests out that `one_in` gives to other commits, but none that was named, and none
-    about what is changed. The longest go first, so that every core has work until the end."""
-    if not config.option.keyword and not any("::" in one for one in config.args):
-        other = [item for item in but_about(changed(), items) if not _is_drawn(item)]
-        config.hook.pytest_deselected(items=other)
-        items[:] = [item for item in items if item not in set(other)]
-        config.stash[_OTHERS] = len(other)
-        if hasattr(config, "workeroutput"):
-            config.workeroutput[OTHER_COMMITS] = len(other)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest go first, so that every core has work until the end."""
     items.sort(key=lambda item: not item.name.startswith(LONG))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Every worker collects all tests, so each of them leaves the same ones out."""
-    node.config.stash[_OTHERS] = getattr(node, "workeroutput", {}).get(OTHER_COMMITS, 0)
-
-
-def but_about(files: list[str], items: list[pytest.Item]) -> list[pytest.Item]:
-    """Those whose files are not about any of these files."""
-    about = {
-        path: is_about(str(path.relative_to(ROOT)), path.read_text(), files)
-        for path in {item.path for item in items if files and item.path.is_relative_to(ROOT)}
-    }
-    return [item for item in items if not about.get(item.path)]
-
-
-def _is_drawn(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("one_in")
-    return mark is None or is_drawn(item.nodeid, *mark.args)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,11 +67,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     left_out = LeftOut.of(terminalreporter.stats.get("skipped", []))
-    left_out.tests[OTHER_COMMITS] += config.stash.get(_OTHERS, 0)
     said = left_out.lines()
     terminalreporter.write_line("\n".join(said))
-    if terminalreporter.stats.get("failed") and os.environ[SAMPLE] != ALL:
-        terminalreporter.write_line(f"The same cases again: {SAMPLE}={os.environ[SAMPLE]}")
     if file := config.getoption("--left-out"):
         Path(file).write_text("\n".join(said) + "\n")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -14,10 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.conftest import OTHER_COMMITS, but_about
 from tests.needs import missing
 from tests.patience import PATIENCE_S
-from tests.sampling import is_about
 
 ROOT = Path(__file__).resolve().parent.parent
 A_SUITE = """
@@ -72,53 +69,6 @@ def test_what_was_left_out_is_named_before_the_last_line(
 def test_nothing_left_out_is_said_too(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text("def test_runs():\n    pass\n")
     assert suite(tmp_path).stdout.splitlines()[-2] == "Nothing was left out."
-
-
-def test_a_commit_runs_a_part_of_the_tests_that_are_one_in_so_many(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(
-        "import pytest\n"
-        "@pytest.mark.one_in(4)\n"
-        "@pytest.mark.parametrize('number', range(100))\n"
-        "def test_slow(number):\n"
-        "    pass\n"
-    )
-
-    def ran(*words: str, number: int = 1) -> set[str]:
-        said = suite(tmp_path, "-vv", *words, HICACHE_SAMPLE=str(number)).stdout
-        found = set(re.findall(r"test_slow\[\d+\]", said))
-        others = f"  {100 - len(found)} tests: {OTHER_COMMITS}"
-        assert (others in said.splitlines()) == (len(found) < 100)
-        return found
-
-    one, other = ran(), ran(number=2)
-    assert 10 < len(one) < 40
-    assert 10 < len(other) < 40
-    assert one != other
-    assert one == ran("-n", "2")
-    assert len(ran("--all")) == len(ran(f"{tmp_path}/test_some.py::test_slow")) == 100
-
-
-@pytest.mark.parametrize(
-    ("file", "about"),
-    [
-        ("traces/sizing/trials.py", True),  # its folder is in the name
-        ("traces/commands/sizing.py", True),
-        ("tests/traces/test_sizing.py", True),
-        ("hicache/storage/keys.py", True),  # its package is imported
-        ("hicache/store/age.py", False),
-        ("traces/sweeping/work.py", False),
-    ],
-)
-def test_a_test_file_is_about_what_it_names(file: str, about: bool) -> None:
-    text = "from hicache.storage import keys\n"
-    assert is_about("tests/traces/test_sizing.py", text, ["README.py", file]) is about
-
-
-def test_a_slow_test_about_what_is_changed_runs(request: pytest.FixtureRequest) -> None:
-    items = request.session.items
-    assert but_about([], items) == items
-    left = but_about(["tests/left_out.py"], items)
-    assert {item.path for item in items} - {item.path for item in left} == {Path(__file__)}
 
 
 def test_a_folder_without_room_is_one_line(tmp_path: Path) -> None:
@@ -214,7 +164,7 @@ def test_make_check_runs_a_second_time(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
-    assert "one_in" in done.stdout
+    assert "@pytest.mark.engine" in done.stdout
 
 
 def test_a_virtual_environment_that_was_half_made_is_made_again(tmp_path: Path) -> None:

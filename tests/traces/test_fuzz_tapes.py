@@ -381,7 +381,7 @@ def test_the_core_decides_as_recorded(path: Path) -> None:
     if os.environ.get("HICACHE_RECORD"):
         path = record_again(path)
     tape = corpus.read(path)
-    assert decided(tape) == tape.notes["decisions"], "meant so? run with HICACHE_RECORD=1 and --all"
+    assert decided(tape) == tape.notes["decisions"], "meant so? run with HICACHE_RECORD=1"
 
 
 def test_another_eviction_order_is_found_and_can_be_recorded(

@@ -124,13 +124,7 @@ def without_its_rivals(given: list[str], option: Declared) -> list[str]:
     return kept
 
 
-# The run that takes most options is always tried.
-OFTEN, SELDOM = "timed, real store", pytest.mark.one_in(16)
-
-
-@pytest.mark.parametrize(
-    "run", [pytest.param(one, marks=() if one == OFTEN else SELDOM) for one in RUNS]
-)
+@pytest.mark.parametrize("run", RUNS)
 def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> None:
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 3], 700)))
     given = RUNS[run].split()
