@@ -9,7 +9,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, EvictWanted
 from hicache.core.eviction_policies.fifo import Fifo
 from hicache.core.radix.lru import Queue, next_victim, offer
-from hicache.core.radix.node import Marks, Node
+from hicache.core.radix.node import Node
 from hicache.core.radix.tree import truncate
 from hicache.core.types import BACKBONE, DEVICE, Key, Tier
 
@@ -112,16 +112,3 @@ def test_a_priority_beyond_all_bounds_is_refused(priority: int) -> None:
     rig = Rig(device=(16,))
     with pytest.raises(CallerError, match="priority: expected"):
         rig.feed(Arrived(0, Key.from_tokens(range(8), 4), 8, 1, priority))
-
-
-def test_a_copy_of_marks_has_every_field_and_shares_no_list() -> None:
-    """The upper half of a node gets one when the node is split."""
-    marks = Marks(2)
-    for number, field in enumerate(Marks.__slots__):
-        value = number + 1 if field == "earlier" else [number, number + 1]
-        setattr(marks, field, value)
-    made = marks.copy()
-    for field in Marks.__slots__:
-        mine, its = getattr(marks, field), getattr(made, field)
-        assert its == mine, field
-        assert field == "earlier" or its is not mine, field

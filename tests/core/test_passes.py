@@ -108,3 +108,15 @@ def test_the_window_of_a_pass_in_flight_stays_and_nobody_is_to_give_way() -> Non
     assert (refusal.reason, refusal.after) == ("writing_back", second.flight)
     ends(rig, second)
     assert rig.continue_prefill(0, PAGE).start_token == 3 * PAGE
+
+
+def test_two_passes_never_store_states_in_one_slot() -> None:
+    rig = hybrid("full,mamba", (16, 8), mamba_interval=PAGE, passes=4)
+    rig.arrive(0, "abcdefgh")
+    flying = [rig.one(Prefill, rig.admit(0, PAGE))]
+    flying += [rig.continue_prefill(0, PAGE) for _ in range(3)]
+    stored = [page for one in flying for _, page in one.states[0].checkpoints]
+    assert len(stored) == len(set(stored)) == 2
+    for one in flying:
+        ends(rig, one)
+    assert rig.continue_prefill(0, PAGE).states[0].checkpoints

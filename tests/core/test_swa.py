@@ -16,14 +16,6 @@ from .rig import PAGE, windows
 FREE, OWNED, CACHED, LENT, RETIRING = PageState
 
 
-def test_only_the_last_window_of_a_prompt_is_kept() -> None:
-    rig = windows()
-    rig.run(0, "abcdef")
-    assert rig.residency() == {"abcd": "D/-", "abcdef": "D/D"}
-    assert rig.pool("swa").counts[CACHED] == 2
-    rig.empty()
-
-
 @pytest.mark.parametrize(
     ("window", "pages"), [(1, 1), (3, 1), (4, 1), (5, 2), (8, 2), (9, 3), (32, 8)]
 )
