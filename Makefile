@@ -62,7 +62,7 @@ fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --seconds 20
 
 gpu-check: $(VENV)/.full
-	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
+	$(BIN)/python -m pytest -m gpu -rA --junitxml=gpu-check.xml -o junit_logging=system-out
 
 engines: $(VENV)/.full .engines/vllm/.ready
 	$(BIN)/python -m pytest -m engine tests/engine

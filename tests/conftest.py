@@ -47,6 +47,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.name.startswith(LONG))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without a GPU, a test that needs one fails, and is not left out: somebody asked for it."""
+    if item.get_closest_marker("gpu"):
+        from hicache.devices.cuda import unusable
+
+        if missing := unusable():
+            pytest.fail(missing, pytrace=False)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A test may take so much time of the processor; how busy the machine is does not matter."""

@@ -56,7 +56,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
 )
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
-FINDS = {"fuzz": (0, 11), "gpu-check": (0, 2)}
+FINDS = {"fuzz": (0, 11)}
 
 
 def small_trace(path: Path) -> None:

@@ -132,7 +132,6 @@ REGISTRIES = {
     "traces.formats",
     "traces.executors",
     "traces.generators",
-    "traces.devices.gpu_checks",
     "traces.devices.probes",
     "traces.servers",
     "traces.storing",

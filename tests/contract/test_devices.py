@@ -23,7 +23,7 @@ from sim.device.simulated import SimDevice, SimDeviceOptions
 from tests.sim.clocks import run
 from tests.tiny import tiny
 
-from .rigs_cuda import rigs
+from .rigs_cuda import GPU, rigs
 
 LAYERS = 4
 DEVICE_PAGES = 8
@@ -100,13 +100,14 @@ RIGS: dict[str, Callable[[], Rig]] = {
     "sim": SimRig,
     **rigs(TINY, (DEVICE_PAGES, HOST_PAGES)),
 }
+NAMES = [pytest.param(name, marks=[pytest.mark.gpu] * (name in GPU)) for name in RIGS]
 
 
 def pages(*numbers: int) -> Pages:
     return np.array(numbers, dtype=np.int64)
 
 
-@pytest.fixture(params=RIGS)
+@pytest.fixture(params=NAMES)
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     made = RIGS[request.param]()
     yield made
@@ -194,7 +195,7 @@ _STEP = st.tuples(
 )
 
 
-@pytest.mark.parametrize("name", RIGS)
+@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(_STEP, max_size=14))
 def test_ordered_programs_agree_with_a_table_of_writers(

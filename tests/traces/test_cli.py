@@ -293,6 +293,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         (["formats"], "formats: no longer a command; use hicache convert --formats"),
         (["mutants"], "mutants: no longer a command; use python -m pytest"),
         (["check-device"], "check-device: no longer a command; use pytest tests/devices"),
+        (["gpu-check"], "gpu-check: no longer a command; use make gpu-check"),
         (["watch"], "watch: no longer a command; use hicache replay"),
         (["base"], "expected one of calibrate, compare,"),
     ],

@@ -19,7 +19,6 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from hicache.devices._accelerator import unusable
 from hicache.transformers import PrefixCache
 from hicache.transformers.engine import Engine
 from invariants.watch import Watch
@@ -35,12 +34,10 @@ def prompt(tokens: int, seed: int = 3) -> torch.Tensor:
     return torch.randint(5, base.VOCABULARY, (1, tokens), generator=torch.manual_seed(seed))
 
 
-@pytest.fixture(params=["cpu", "cuda"])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def place(request: pytest.FixtureRequest) -> str:
     """Where the model is."""
     found: str = request.param
-    if found == "cuda" and (missing := unusable()):
-        pytest.skip(missing)
     return found
 
 

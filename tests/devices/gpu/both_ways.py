@@ -16,9 +16,7 @@ import torch
 from hicache.devices.base import Direction
 
 from . import _bench
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "both directions at once against one"
+from .base import REPEATS, Figure, Outcome
 
 _LEAST = 1.6
 _BUSY_NS = 100_000_000  # longer than both take to issue
@@ -26,19 +24,19 @@ _cuda: Any = torch.cuda  # for functions without type annotations
 _EACH = _bench.MOVED_PAGES // 2
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     figures = [
-        _measure(backend, name, held_ns, settings)
+        _measure(backend, name, held_ns)
         for backend in ("direct", "kernel")
         for name, held_ns in (("idle", 0), ("busy", _BUSY_NS))
     ]
-    return Outcome([*figures, _large(settings)])
+    return Outcome([*figures, _large()])
 
 
-def _measure(backend: str, name: str, held_ns: int, settings: Settings) -> Figure:
+def _measure(backend: str, name: str, held_ns: int) -> Figure:
     """The two directions use different pages, so they share only the bus. They start together after
     `held_ns`, which the device is busy while Python issues them."""
-    device_pages, host_pages = _bench.scattered(np.random.default_rng(settings.seed))
+    device_pages, host_pages = _bench.scattered(np.random.default_rng(0))
     parts = {
         Direction.DEVICE_TO_HOST: (device_pages[:_EACH], host_pages[:_EACH]),
         Direction.HOST_TO_DEVICE: (device_pages[_EACH:], host_pages[_EACH:]),
@@ -63,15 +61,15 @@ def _measure(backend: str, name: str, held_ns: int, settings: Settings) -> Figur
             last_ns = max(device.reached_ns(mark) for mark in ends)
             return last_ns - device.reached_ns(begun)
 
-        alone_ns = [_bench.repeated(partial(run_these, one), settings.repeats) for one in Direction]
-        both_ns = _bench.repeated(partial(run_these, *Direction), settings.repeats)
+        alone_ns = [_bench.repeated(partial(run_these, one), REPEATS) for one in Direction]
+        both_ns = _bench.repeated(partial(run_these, *Direction), REPEATS)
     # both directions move the same bytes, so the rate of one is the mean of the two rates
     rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
     title = f"{_bench.LAYOUT} {backend}, {name}: of one direction"
     return Figure(title, 2 / both_ns / rate, "x", _LEAST)
 
 
-def _large(settings: Settings) -> Figure:
+def _large() -> Figure:
     bytes_each = _EACH * _bench.PAGE_BYTES
     near = [torch.empty(bytes_each, dtype=torch.uint8, device="cuda") for _ in range(2)]
     far = [torch.empty(bytes_each, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
@@ -88,7 +86,7 @@ def _large(settings: Settings) -> Figure:
         torch.cuda.synchronize()
         return time.perf_counter_ns() - begun
 
-    alone_ns = [_bench.repeated(partial(run_these, one), settings.repeats) for one in (0, 1)]
-    both_ns = _bench.repeated(lambda: run_these(0, 1), settings.repeats)
+    alone_ns = [_bench.repeated(partial(run_these, one), REPEATS) for one in (0, 1)]
+    both_ns = _bench.repeated(lambda: run_these(0, 1), REPEATS)
     rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
     return Figure("two large pinned copies: of one direction", 2 / both_ns / rate, "x")

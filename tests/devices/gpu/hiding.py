@@ -20,9 +20,7 @@ from hicache.devices.base import Direction, Mark, Touch
 from hicache.devices.cuda import CudaDevice
 
 from . import _bench
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "a 16k-token load behind a forward pass of the same length"
+from .base import REPEATS, Figure, Outcome
 
 _LEAST = 0.90
 _MOST_MS = 2.0  # of the caller's thread
@@ -70,15 +68,15 @@ class _Pass:
         return torch.randn((rows, columns), dtype=torch.bfloat16, device="cuda") * 0.01
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     figures = []
     for backend in ("direct", "kernel"):
-        figures += _measure(backend, settings)
+        figures += _measure(backend)
     return Outcome(figures)
 
 
-def _measure(backend: str, settings: Settings) -> list[Figure]:
-    pages = _bench.scattered(np.random.default_rng(settings.seed))
+def _measure(backend: str) -> list[Figure]:
+    pages = _bench.scattered(np.random.default_rng(0))
     h2d = Direction.HOST_TO_DEVICE
     with _bench.make(_bench.LAYOUT, backend) as device:
         forward, load = _Pass(device), device.stream("load")
@@ -102,8 +100,8 @@ def _measure(backend: str, settings: Settings) -> list[Figure]:
             device.synchronize(after)
             return device.reached_ns(after) - device.reached_ns(before)
 
-        load_ns = _bench.repeated(alone, settings.repeats)
-        free_ms, whole_ms = _bench.issued_ms(device, load, pages, settings.repeats)
+        load_ns = _bench.repeated(alone, REPEATS)
+        free_ms, whole_ms = _bench.issued_ms(device, load, pages, REPEATS)
         figures = [
             Figure(f"{backend}: load alone", load_ns / 1e6, "ms"),
             Figure(f"{backend}: the caller's time to issue it", free_ms, "ms"),
@@ -111,8 +109,8 @@ def _measure(backend: str, settings: Settings) -> list[Figure]:
             Figure(f"{backend}: time until all of it is issued", whole_ms, "ms"),
         ]
         for name, held_ns in (("idle", 0), ("busy", _BUSY_NS)):
-            pass_ns = _bench.repeated(partial(run, held_ns, False), settings.repeats)
-            both_ns = _bench.repeated(partial(run, held_ns, True), settings.repeats)
+            pass_ns = _bench.repeated(partial(run, held_ns, False), REPEATS)
+            both_ns = _bench.repeated(partial(run, held_ns, True), REPEATS)
             hidden = 1 - (both_ns - pass_ns) / load_ns
             figures += [
                 Figure(f"{backend}, {name}: pass alone", pass_ns / 1e6, "ms"),

@@ -13,34 +13,30 @@ from hicache.devices.cuda import BLOCKS
 from hicache.memory.layouts import legal
 
 from . import _bench
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "bandwidth of scattered 64-token pages against one large pinned copy"
+from .base import REPEATS, Figure, Outcome
 
 _LEAST = {"direct": 0.90, "kernel": 0.85}
 _BLOCKS = (4, 8, 32, 64)
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     figures: list[Figure] = []
     for layout, backend in legal():
         least = _LEAST[backend] if layout == _bench.LAYOUT else None
-        figures += _measure(layout, backend, BLOCKS, least, settings)
+        figures += _measure(layout, backend, BLOCKS, least)
     for blocks in _BLOCKS:
-        figures += _measure(_bench.LAYOUT, "kernel", blocks, None, settings)
+        figures += _measure(_bench.LAYOUT, "kernel", blocks, None)
     return Outcome(figures)
 
 
-def _measure(
-    layout: str, backend: str, blocks: int, least: float | None, settings: Settings
-) -> list[Figure]:
+def _measure(layout: str, backend: str, blocks: int, least: float | None) -> list[Figure]:
     figures = []
-    draw = np.random.default_rng(settings.seed)
+    draw = np.random.default_rng(0)
     name = f"{layout} {backend}" + (f" blocks={blocks}" if backend == "kernel" else "")
     with _bench.make(layout, backend, blocks) as device:
         stream = device.stream("bench")
         for direction in Direction:
-            large_ns = _bench.large_copy(device, direction, settings.repeats)
+            large_ns = _bench.large_copy(device, direction, REPEATS)
 
             def once(direction: Direction = direction) -> int:
                 pages = _bench.scattered(draw)
@@ -51,7 +47,7 @@ def _measure(
                     lambda: _bench.transfer(device, stream, direction, pages, groups),
                 )
 
-            took_ns = _bench.repeated(once, settings.repeats)
+            took_ns = _bench.repeated(once, REPEATS)
             moved = _bench.MOVED_PAGES * _bench.PAGE_BYTES
             way = f"{name} {direction.value}"
             figures += [

@@ -20,9 +20,7 @@ from sim.device.hazards import HazardDevice, Hazards
 from sim.errors import HazardError
 
 from . import _bench
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "the shadow detector catches the loss of any one stream wait"
+from .base import Figure, Outcome
 
 PAGES = 8
 
@@ -41,7 +39,7 @@ class WithoutWait(Front[Device]):
             self.inner.wait(stream, mark)
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     figures, faults = [], []
     for backend in ("direct", "kernel"):
         waits, missed = drop_each_wait(partial(_bench.small, backend, PAGES))

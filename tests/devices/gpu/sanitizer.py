@@ -12,24 +12,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 
 from hicache.devices.base import CopyJob, Direction, Touch
 
 from . import _bench
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "PyTorch's stream sanitizer on a small case"
+from .base import Figure, Outcome
 
 ORDERED, UNORDERED = "ordered", "unordered"
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     faults = []
     for case in (ORDERED, UNORDERED):
         done = subprocess.run(
             [sys.executable, "-m", __name__, case],
+            cwd=Path(__file__).parents[3],
             env={**os.environ, "TORCH_CUDA_SANITIZER": "1"},
             capture_output=True,
             text=True,

@@ -1,45 +1,60 @@
-"""`hicache gpu-check`: what it says where there is no GPU, its report, and that two checks find
-what is planted."""
+"""What a GPU must pass (`make gpu-check`), and that two of its checks find what is planted."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from hicache import registry
+import hicache.models as models
 from hicache.core.types import Tier
-from hicache.devices._accelerator import unusable
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
-from hicache.models import get
-from tests.devices.at_once import AtOnce
-from tests.devices.cases import grouped
-from traces import cli
-from traces.commands import gpu_check
-from traces.devices.gpu_checks import exact, hazards
-from traces.devices.gpu_checks.base import Figure, Outcome, Settings
+from hicache.memory.layouts import legal
 from traces.devices.probes import cuda
 
-from .rig import Capsys, Patch
+from .at_once import AtOnce
+from .cases import THREE, grouped, page_size, shallow, tour
+from .gpu import bandwidth, both_ways, exact, hazards, hiding, lent, no_wait, order, sanitizer
+from .gpu.base import Figure, Outcome
 
-no_gpu = pytest.mark.skipif(not unusable(), reason="this machine has a GPU")
+Patch = pytest.MonkeyPatch
+
+CHECKS = (bandwidth, both_ways, exact, hazards, hiding, lent, no_wait, order, sanitizer)
+NAMES = [each.__name__.rpartition(".")[2] for each in CHECKS]
 
 
-@no_gpu
-def test_without_a_gpu_it_says_in_one_line_what_is_missing(tmp_path: Path, capsys: Capsys) -> None:
-    report = tmp_path / "report.json"
-    assert cli.main(["gpu-check", "-o", str(report)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("hicache: gpu-check: cuda: expected a ")
-    assert not report.exists()
+@pytest.fixture(scope="module")
+def machine() -> dict[str, Any]:
+    return cuda.machine()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # torch warns of its sync debug mode
+@pytest.mark.parametrize("check", CHECKS, ids=NAMES)
+def test_a_gpu_passes(check: ModuleType, machine: dict[str, Any]) -> None:
+    outcome = check.run()
+    print(*(f"{name} {value}" for name, value in machine.items()), sep=", ")
+    print(*outcome.figures, sep="\n")
+    assert not outcome.wrong
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", models.names())
+def test_every_pool_of_every_model_arrives_as_on_the_cpu_device(name: str) -> None:
+    model = shallow(models.get(name))
+    sizes = dict.fromkeys(model.components, THREE)
+    given = (model, page_size(model), sizes, sizes)
+    with CpuDevice(*given) as cpu:
+        expected = tour(cpu, model.components, model.layers)
+    for layout, backend in legal():
+        with CudaDevice(*given, DeviceOptions(layout=layout, io_backend=backend)) as device:
+            assert tour(device, model.components, model.layers) == expected, (layout, backend)
 
 
 def test_a_report_names_the_triton_that_compiles_the_kernel(monkeypatch: Patch) -> None:
@@ -51,43 +66,14 @@ def test_a_report_names_the_triton_that_compiles_the_kernel(monkeypatch: Patch) 
     assert cuda.machine()["triton"] == "3.2.0"
 
 
-@pytest.mark.parametrize("name", registry.names(gpu_check.CHECKS))
-def test_every_gpu_check_has_a_summary_and_reports_a_fault(name: str) -> None:
-    entry = registry.load(gpu_check.CHECKS, name)
-    assert entry.SUMMARY
-    assert "\n" not in entry.SUMMARY
-    if unusable() and name not in ("contract", "sanitizer"):
-        result = gpu_check.run_check(name, Settings(pages=4, repeats=1))
-        assert not result["passed"]
-        assert "expected a" in result["faults"][0]
-
-
-def test_a_report_shows_every_figure_and_fault() -> None:
-    good = Outcome([Figure("share", 0.95, "", 0.9), Figure("speed", 51.2345, "GB/s")])
-    slow = Outcome([Figure("share", 0.5, "", 0.9)])
-    wrong = Outcome([Figure("pages", 100, "pages")], ["page 7 differs"])
-    assert [one.passed for one in (good, slow, wrong)] == [True, False, False]
-    checks = {
-        name: {**one.as_document(), "seconds": 1.5}
-        for name, one in (("good", good), ("slow", slow), ("wrong", wrong))
-    }
-    text = "".join(
-        gpu_check.markdown(
-            {
-                "date": "2000-01-01",
-                "machine": {"accelerator": "G1"},
-                "command": "hicache gpu-check",
-                "checks": checks,
-            }
-        )
-    )
-    assert "### good: passed" in text
-    assert "| share | 0.95 | 0.9 | reached |" in text
-    assert "| speed | 51.234 GB/s |  |  |" in text
-    assert "### slow: FAILED (not reached: share)" in text
-    assert "| share | 0.5 | 0.9 | **missed** |" in text
-    assert "### wrong: FAILED (page 7 differs)" in text
-    assert "| pages | 100 pages |  |  |" in text
+def test_a_target_that_is_missed_is_a_fault_and_every_figure_is_shown() -> None:
+    good = Outcome([Figure("share", 0.95, "", 0.9), Figure("speed", 51.25, "GB/s")])
+    assert not good.wrong
+    assert [str(one) for one in good.figures] == ["share: 0.95, at least 0.9", "speed: 51.25 GB/s"]
+    assert Outcome([Figure("share", 0.5, "", 0.9)]).wrong == [
+        "not reached: share: 0.5, at least 0.9"
+    ]
+    assert Outcome([Figure("pages", 100)], ["page 7 differs"]).wrong == ["page 7 differs"]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda-at-once"])
@@ -107,7 +93,7 @@ def test_the_loss_of_any_wait_is_caught_from_issue_calls(kind: str) -> None:
 
 def test_round_trips_are_compared_with_what_was_written() -> None:
     """On an accelerator that acts at once; a device that loses a byte is found out."""
-    model, sizes = get("llama-3.1-8b"), {"full": 160}
+    model, sizes = models.get("llama-3.1-8b"), {"full": 160}
     with (
         ThreadPoolExecutor(2) as pool,
         CudaDevice(

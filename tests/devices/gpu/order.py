@@ -8,14 +8,12 @@ from hicache.devices.base import CopyJob, Direction
 
 from . import _bench
 from ._bench import ALL_LAYERS as _ALL
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "a held stream ends after the other, in both directions"
+from .base import Figure, Outcome
 
 _HELD_NS = 100_000_000
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     faults = []
     for held, free in (("write", "load"), ("load", "write")):
         with _bench.small("direct", 8) as device:

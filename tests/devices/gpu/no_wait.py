@@ -16,15 +16,13 @@ from hicache.devices.cuda import CudaDevice
 
 from . import _bench
 from ._bench import ALL_LAYERS as _ALL
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "no call on the hot path waits for the device"
+from .base import Figure, Outcome
 
 _HELD_NS = 2_000_000_000
 _WARM = 4
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     faults = []
     for backend in ("direct", "kernel"):
         with _bench.small(backend, 16) as device:

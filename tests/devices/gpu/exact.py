@@ -17,9 +17,7 @@ from hicache.devices.base import Area, CopyJob, DeviceOptions, Direction
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import Bytes, Words, legal
 
-from .base import Figure, Outcome, Settings
-
-SUMMARY = "page round trips, by SHA-256, in every legal layout and backend"
+from .base import TRIPS, Figure, Outcome
 
 _MODEL = models.get("llama-3.1-8b")
 _TOKENS = 1
@@ -43,13 +41,13 @@ class Tally:
             self.faults.append(f"{what}: {wrong} of {len(expected)} pages differ")
 
 
-def run(settings: Settings) -> Outcome:
+def run() -> Outcome:
     pairs = legal()
     trips = 0
     tally = Tally()
     with ThreadPoolExecutor() as pool:
         for number, (layout, backend) in enumerate(pairs):
-            wanted = -(-settings.pages // len(pairs))
+            wanted = -(-TRIPS // len(pairs))
             with CudaDevice(
                 _MODEL,
                 _TOKENS,
@@ -57,11 +55,11 @@ def run(settings: Settings) -> Outcome:
                 {"full": _POOL},
                 DeviceOptions(layout=layout, io_backend=backend),
             ) as device:
-                draw = np.random.default_rng(settings.seed + number)
+                draw = np.random.default_rng(number)
                 trips += round_trips(device, draw, wanted, tally, pool, f"{layout} {backend}")
     return Outcome(
         [
-            Figure("round trips", trips, "pages", settings.pages),
+            Figure("round trips", trips, "pages", TRIPS),
             Figure("comparisons", tally.compared, "pages"),
             Figure("page size", _MODEL.bytes_per_page("full", _TOKENS), "bytes"),
         ],
