@@ -5,6 +5,9 @@ What it decides is compared with the specification, in drawn sequences and on st
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from hicache.core.actions import Store
@@ -20,6 +23,7 @@ from hicache.core.events import (
     StorageAttached,
     StoreDone,
 )
+from hicache.core.storage import queue
 from tests.configs import configured
 
 from .rig import Rig
@@ -105,3 +109,12 @@ def test_a_store_tells_of_no_more_pages_than_there_are(pages: object) -> None:
     with pytest.raises(CallerError, match="pages"):
         rig.feed(StoreDone(store.flight, pages))  # type: ignore[arg-type]
     rig.feed(StoreDone(store.flight, 3))
+
+
+def test_of_many_distrusted_pages_the_one_that_failed_longest_ago_is_forgotten() -> None:
+    state: Any = SimpleNamespace(distrusted={})
+    for number in (*range(queue.MOST_DISTRUSTED), 0, -1):
+        queue.distrust(state, b"%d" % number)
+    assert b"0" in state.distrusted
+    assert b"1" not in state.distrusted
+    assert len(state.distrusted) == queue.MOST_DISTRUSTED

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from hicache.core.actions import Backup
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.types import Tier
-from invariants.base import HARNESS, INVARIANT, HarnessFault, Violation, check_names, load_check
+from invariants.base import (
+    HARNESS,
+    INVARIANT,
+    Broken,
+    HarnessFault,
+    Violation,
+    check_names,
+    load_check,
+)
 from invariants.books.distances import garbage_report
 from invariants.books.kinds import kinds_of
+from invariants.checks.transfers import HappensBeforeWrite
 from invariants.watch import Watch
 from tests.configs import changed, configured
 
@@ -78,6 +90,20 @@ def test_a_node_in_use_that_leaves_the_tree_is_found() -> None:
     with pytest.raises(Violation, match="replay: seed 0") as found:
         life.run(400)
     assert (found.value.check, found.value.exit_code) == ("PIN-NODE", INVARIANT)
+
+
+def test_a_second_writer_of_a_host_page_is_found() -> None:
+    """The bug of tests/planted that HB-WRITE finds writes to the device."""
+    pool = SimpleNamespace(busy=np.ones(4, np.int32), where="host", component=0)
+    pool.tier, pool.name = Tier.HOST, "full"
+    moves = [SimpleNamespace(at=0, target=np.array([3]))]
+    tickets = SimpleNamespace(open={})
+    book: Any = SimpleNamespace(
+        uses=[], moves=moves, passes_before=lambda item: [], pool=lambda *at: pool, tickets=tickets
+    )
+    unread: Any = None
+    with pytest.raises(Broken, match="flight 1 writes host page 3: expected 0 unanswered"):
+        HappensBeforeWrite().issue(book, Backup(1, ()), unread)
 
 
 def test_checks_have_names_and_sentences() -> None:

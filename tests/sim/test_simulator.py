@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,6 +46,14 @@ def test_an_estimated_reserve_falls_with_each_of_several_steps() -> None:
     for _ in range(40):
         plain.step()
     assert found._part == plain.part
+
+
+def test_a_reserve_after_a_retraction_has_some_steps_for_each_request() -> None:
+    found = Estimated(1000)
+    admitted = {number: SimpleNamespace(outputs=1000) for number in range(3)}
+    held: Any = SimpleNamespace(admitted=admitted, left=lambda one: 900)
+    found.retracted(held)
+    assert found._part == (3 * 100 + 3 * 20) * 1_000_000 // 3001
 
 
 def test_a_due_step_from_before_a_retraction_is_ignored() -> None:

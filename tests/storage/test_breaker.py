@@ -287,3 +287,17 @@ def test_a_store_may_go_out_while_a_write_shows_whether_it_takes_writes_again(we
     assert rig.store.lookup(["key"]) == [well]
     assert rig.write() is Status.DONE
     assert len(rig.notices) == 3
+
+
+def test_a_store_that_is_back_may_fail_as_often_as_before(rig: Rig) -> None:
+    rig.write()
+    rig.kill()
+    for _ in range(3):
+        rig.store.lookup(["key"])
+    assert rig.store.out
+    rig.revive()
+    rig.clock.s += 1.1
+    rig.store.poll()
+    rig.kill()
+    rig.store.lookup(["key"])
+    assert not rig.store.out

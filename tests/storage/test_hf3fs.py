@@ -199,3 +199,16 @@ def test_a_slot_is_of_one_value_until_its_last_reader_ends(seed: int) -> None:
         assert len(used) + slots.free == slots.slots, f"after {step}: slots are lost"
     for stack, _ in readers:
         stack.close()
+
+
+def test_values_whose_slots_come_back_are_as_cold_as_before() -> None:
+    slots = Slots(1, 2)
+    for key in "ab":
+        found = slots.reserve(1, [])
+        assert found is not None
+        slots.publish(key, found.value)
+    spare: list[int] = []
+    large = slots.reserve(2, spare)
+    assert large is not None
+    slots.undo([large], spare)
+    assert [key for key, _ in slots.records()] == ["a", "b"]

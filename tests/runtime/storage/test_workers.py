@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -290,3 +292,25 @@ def test_memory_is_told_to_the_store() -> None:
 def pools_of(one: Bench) -> list[StoredPool]:
     places = one.pages._places.values()
     return [place.pool for found in places for place in found]  # type: ignore[misc]
+
+
+def test_progress_of_a_fetch_stops_before_a_page_whose_window_is_still_to_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pages of full attention come first; a fetch that is given up then has brought two."""
+    seen: list[int] = []
+
+    class Watched(SimpleNamespace):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "progress":
+                seen.append(self.progress)
+
+    def items(depths: tuple[int, ...], written: bool) -> list[SimpleNamespace]:
+        return [SimpleNamespace(depth=one, bytes=1, keys=[one], pools=[0]) for one in depths]
+
+    monkeypatch.setattr(workers, "_read", lambda task, batch: [True] * len(batch))
+    task: Any = Watched(pages=SimpleNamespace(items=items), options=replace(SMALL, batch_bytes=1))
+    action: Any = SimpleNamespace(pieces=[(0, 1, 2, 3), (2, 3)], first_page=0, pages=4)
+    workers.fetch(task, action)
+    assert seen == [1, 2, 2, 2, 3, 4, 4]
