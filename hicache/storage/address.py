@@ -154,9 +154,8 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
         raise wrong
     for name, _ in pairs:
         if name not in known:
-            raise CallerError(
-                f"storage: expected {form} with ?{', '.join(known)} alone, found {name[:40]!a}"
-            )
+            takes = f"with ?{', '.join(known)} alone" if known else "without a query"
+            raise CallerError(f"storage: expected {form} {takes}, found {name[:40]!a}")
     return Location(
         address.scheme,
         parts.hostname or "",
@@ -179,14 +178,34 @@ def in_folder(address: Address, *more: str) -> Location:
     return where
 
 
+def without_size(address: Address, given: int) -> tuple[Address, int]:
+    """The address without the size of its query, and the bytes of that size, or those `given` where
+    it has none. Raises CallerError."""
+    path, _, query = address.rest.partition("?")
+    pieces = [(one, dict(parse_qsl(one, keep_blank_values=True))) for one in query.split("&")]
+    sizes = [pairs["size"] for _, pairs in pieces if "size" in pairs]
+    if not sizes:
+        return address, given
+    left = "&".join(one for one, pairs in pieces if "size" not in pairs)
+    rest = f"{path}?{left}" if len(pieces) > len(sizes) else path
+    return replace(address, rest=rest), _one_size(address.scheme, sizes[-1], given)
+
+
+def _one_size(scheme: str, text: str | None, given: int) -> int:
+    size = given if text is None else bytes_of(text, f"{scheme}: size")
+    if given not in (0, size):
+        raise CallerError(
+            f"storage_size: expected one size, found {given:,} bytes and size={text} in the "
+            "address; leave one out"
+        )
+    return size
+
+
 def with_query(options: StorageOptions, where: Location) -> StorageOptions:
     """The options with what the address of a folder says. Raises CallerError."""
-    size = where.size("size", 0) if "size" in where.query else options.size_bytes
-    if options.size_bytes not in (0, size):
-        raise CallerError(
-            f"storage_size: expected one size, found {options.size_bytes:,} and "
-            f"size={where.query['size']} in the address; leave one out"
-        )
+    size = _one_size(where.scheme, where.query.get("size"), options.size_bytes)
+    if not options.create:
+        size = options.size_bytes
     durable = where.query.get("durable", "no")
     if durable not in ("yes", "no"):
         raise CallerError(f"{where.scheme}: expected durable=yes or no, found {durable[:40]!a}")

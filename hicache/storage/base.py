@@ -54,7 +54,8 @@ class StorageOptions:
     """size_bytes: the most bytes that the store may use; 0: as many as there are. timeout_s: after
     that long without progress a call ends with `FAILED`, however long it took before. durable: a
     write is `DONE` when it survives a power failure, not only the end of the process. create: a
-    store that is not there yet is made where that is possible."""
+    store that is not there yet is made where that is possible; without, one is opened as it is, and
+    a size in its address does not count."""
 
     size_bytes: int = 0
     timeout_s: float = TIMEOUT_S

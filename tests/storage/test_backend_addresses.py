@@ -78,7 +78,7 @@ def test_a_server_that_does_not_answer(silent: str) -> None:
     [
         ("redis://h:1/x", "the database 'x'"),
         ("redis://h:99999/0", "another form of redis:"),
-        ("redis://h:1/0?x=1", "found 'x'"),
+        ("redis://h:1/0?x=1", "expected redis://HOST:PORT/DB without a query, found 'x'"),
         ("mooncake://h:1?segment=much", "found 'much'"),
         ("mooncake://h:1?reads=fast", "found 'fast'"),
         ("mooncake://h:1?metrics=-1", "found '-1'"),
@@ -116,7 +116,7 @@ def test_the_address_of_a_folder_has_settings(scheme: str, tmp_path: Path) -> No
         assert store.lookup(keys) == [False, False, True, True]
     assert list(tmp_path.iterdir()) == [folder]
     two = refusal(address, StorageOptions(size_bytes=1 << 20))
-    assert "expected one size, found 1,048,576 and size=128Ki in the address" in two
+    assert "expected one size, found 1,048,576 bytes and size=128Ki in the address" in two
     where = in_folder(parse(address), "slot")
     assert with_query(StorageOptions(), where) == StorageOptions(128 << 10, durable=True)
     assert with_query(StorageOptions(durable=True), in_folder(parse(f"{scheme}:x"))).durable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,6 +85,43 @@ def test_options_that_do_not_suit_the_store_are_one_line(
     ):
         assert said in refused(turns, capsys, *options)
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("place", ["sized", "sized?durable=yes"])
+def test_a_size_in_the_address_is_the_size_of_storage(
+    turns: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sized, told = f"file:{place}{'&' if '?' in place else '?'}size=", []
+    for options in ([sized + "50MB"], [f"file:{place}", "--storage-size", "50MB"]):
+        found, _ = replayed(tmp_path, turns, "--storage", *options, "--mode", "hits")
+        assert found["config"]["storage_size"] == 50_000_000
+        shown = capsys.readouterr().out
+        told += [line for line in shown.splitlines() if line.startswith("storage ")][:1]
+        assert main(["store", "stats", "file:sized", "--json", "stats.json"]) == 0
+        assert json.loads(Path("stats.json").read_text())["store"]["values"] == 5
+        shutil.rmtree("sized")
+    assert told[0] == told[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["file:d?size=5MB"], "--storage-size: expected room for a page or state, 8388608 bytes"),
+        (
+            ["file:d?size=50MB", "--storage-size", "60MB"],
+            "expected one size, found 60,000,000 bytes and size=50MB in the address",
+        ),
+        (["file:d?size=50MB&"], "found another form of file:"),
+        (["hf3fs:d?size=50MB"], "(20,480 bytes there stand for 50,000,000 bytes of pages)"),
+    ],
+)
+def test_a_wrong_size_in_the_address_is_one_line(
+    turns: str, tmp_path: Path, capsys: Capsys, options: list[str], said: str
+) -> None:
+    options[0] = options[0].replace(":d", f":{tmp_path / 'd'}")
+    assert said in refused(turns, capsys, "--storage", *options)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_store_with_pages_under_another_key_names_the_fields(

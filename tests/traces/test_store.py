@@ -123,6 +123,14 @@ def test_stats_count_pools_and_shards(address: str, tmp_path: Path) -> None:
     assert all(one["bytes"] == one["values"] * 1064 for one in found["parts"])
 
 
+@pytest.mark.parametrize("action", [["list"], ["stats"], ["check"], ["gc", "--size", "1GB"]])
+def test_a_size_in_the_address_deletes_nothing(
+    address: str, tmp_path: Path, action: list[str]
+) -> None:
+    results(tmp_path, action[0], f"{address}?size=1KB", *action[1:])
+    assert results(tmp_path, "stats", address)["store"]["values"] == 24
+
+
 def test_check_finds_what_is_spoilt(
     address: str, folder: Path, tmp_path: Path, capsys: Capsys
 ) -> None:

@@ -16,7 +16,7 @@ from hashlib import sha256
 from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.storage.address import open_store, parse, schemes, shown
+from hicache.storage.address import open_store, parse, schemes, shown, without_size
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from sim.engine.prefetching import PrefetchLimit
@@ -36,9 +36,10 @@ from .unread import SIMULATED
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """See the module. address: as given. is_simulated: whether it is `sim:`. options: of the store
-    or of the simulated link. size_bytes: as for real pages, 0 for no limit. workload: what the
-    numbers of its pages stand for, as a digest; empty for `sim:`, which a run has for itself."""
+    """See the module. address: without a size. is_simulated: whether it is `sim:`. options: of the
+    store or of the simulated link. size_bytes: as for real pages, 0 for no limit. workload: what
+    the numbers of its pages stand for, as a digest; empty for `sim:`, which a run has for itself.
+    """
 
     address: str
     is_simulated: bool
@@ -73,7 +74,13 @@ class StorageSettings:
             return Faulty(medium, self.options) if faulty else medium
         limits = StorageOptions(size_bytes=limit)
         address = parse(self.address)
-        store = open_store(address, limits, time.monotonic, print_error)
+        try:
+            store = open_store(address, limits, time.monotonic, print_error)
+        except CallerError as error:
+            if not str(error).startswith("storage_size:"):
+                raise
+            stand = f"{limit:,} bytes there stand for {size:,} bytes of pages"
+            raise CallerError(f"{error} ({stand})") from error
         context = self.context(model, page_size, tp)
         contents = StoredContents(store, context, model, value_bytes, tp)
         try:
@@ -103,24 +110,28 @@ def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
     """The storage that was asked for; None without one. Raises CallerError."""
     if options.storage is None:
         return None
-    scheme, _, rest = options.storage.partition(":")
+    place, size = options.storage, options.storage_size or 0
+    scheme, _, rest = place.partition(":")
     is_simulated = scheme == SIMULATED
     if is_simulated:
         store = simulated(rest, options.seed or 0)
     else:
-        if parse(options.storage).scheme not in schemes():  # raises for what is no address
+        address = parse(place)
+        if address.scheme not in schemes():
             raise registry.unknown("storage", scheme, [SIMULATED, *schemes()])
+        address, size = without_size(address, size)
+        place = address.text
         store = StoreOptions()
         if options.storage_bandwidth is not None:
             reads, writes = options.storage_bandwidth
             store = replace(store, read_bytes_per_s=reads, write_bytes_per_s=writes)
         if options.storage_latency is not None:
             store = replace(store, latency_ns=options.storage_latency)
-    store = replace(store, size_bytes=options.storage_size or 0)
+    store = replace(store, size_bytes=size)
     policy = (options.prefetch or PREFETCH).replace("-", "_")
     workload = "" if is_simulated else _workload(options, trace)
     limit = _limit(options, policy)
-    return StorageSettings(options.storage, is_simulated, store, policy, limit, workload)
+    return StorageSettings(place, is_simulated, store, policy, limit, workload)
 
 
 def _workload(options: ReplayOptions, trace: Trace) -> str:
