@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from functools import wraps
-from os import scandir
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -43,7 +42,7 @@ from .moving import Ended, Mover
 from .orders import Answer, Message
 from .settings import Settings
 from .stats import PromMetrics, Stats, newer
-from .watching import Watching, called
+from .watching import Adapters, Watching
 
 KNOWN = ("0.32",)
 _CALL = TypeVar("_CALL", bound=Callable[..., Any])
@@ -128,7 +127,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
                 self._ranks,
                 self._clock.now_s,
                 self._settings.wait_s,
-                _Adapters().digest,
+                Adapters(_log.warning).digest,
                 notice=_log.warning,
             )
 
@@ -335,30 +334,6 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def take_events(self) -> Iterable[Any]:
         return ()
-
-
-class _Adapters:
-    """What the files of adapters are, read again when they have changed."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Any, str]] = {}
-
-    def digest(self, adapter: Any) -> str:
-        """Empty if the files are not there: then nothing is kept of requests with it."""
-        stamp, known = _stamp(adapter.lora_path), self._known.get(adapter.lora_path)
-        if known is None or known[0] != stamp:
-            known = stamp, called(adapter.lora_path, _log.warning)
-            self._known[adapter.lora_path] = known
-        return known[1]
-
-
-def _stamp(place: str) -> list[tuple[Any, ...]]:
-    """Another one when a file in a folder was written."""
-    try:
-        found = [(one.name, one.stat()) for one in scandir(place)]
-    except OSError:
-        return []
-    return sorted((name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in found)
 
 
 def watching(rank: int) -> Watching:

@@ -8,6 +8,7 @@ where somebody else does. An adapter is what its files were when vLLM has loaded
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import scandir
 from typing import Any
 
 from hicache.core.errors import CallerError
@@ -95,3 +96,30 @@ def called(path: str, notice: Callable[[str], None]) -> str:
     except CallerError as error:
         notice(f"hicache: {error}; its requests are not cached")
         return ""
+
+
+class Adapters:
+    """What the files of adapters are, read again when they have changed."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._known: dict[str, tuple[Any, str]] = {}
+
+    def digest(self, adapter: Any) -> str:
+        """Empty if the files are not there: then nothing is kept of requests with it."""
+        stamp, known = _stamp(adapter.lora_path), self._known.get(adapter.lora_path)
+        if known is None or known[0] != stamp:
+            known = stamp, called(adapter.lora_path, self._notice)
+            self._known[adapter.lora_path] = known
+        return known[1]
+
+
+def _stamp(place: str) -> list[tuple[Any, ...]]:
+    """Another one when a file in a folder was written, also if its time was set back."""
+    try:
+        found = [(one.name, one.stat()) for one in scandir(place)]
+    except OSError:
+        return []
+    return sorted(
+        (name, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in found
+    )

@@ -3,6 +3,7 @@ counts only once vLLM has loaded it."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from hicache.vllm.orders import Adapter, Message
-from hicache.vllm.watching import Watching, called
+from hicache.vllm.watching import Adapters, Watching, called
 
 from .engine import Worker
 from .playing import written
@@ -98,3 +99,17 @@ def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
     assert not now().digest
     [line] = notices
     assert line.startswith("hicache: adapter: expected adapter_config.json in ")
+
+
+def test_files_rewritten_in_place_are_read_again_also_if_their_time_is_set_back(
+    tmp_path: Path,
+) -> None:
+    lora = written(tmp_path, 1, random.Random(1))
+    adapters = Adapters(pytest.fail)
+    file = Path(lora.lora_path) / "adapter_config.json"
+    found, before = file.stat(), adapters.digest(lora)
+    file.write_bytes(file.read_bytes()[::-1])
+    while file.stat().st_ctime_ns == found.st_ctime_ns:  # within one tick of the system's clock
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert adapters.digest(lora) != before
