@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_056,
+    "lines of hicache": 30_101,
     "lines of sim": 12_501,
     "lines of invariants": 26_378,
     "lines of traces": 32_192,
-    "lines of tests": 50_849,
+    "lines of tests": 50_963,
     "files of source": 686,
     "files of tests": 346,
-    "words of pages": 60_683,
+    "words of pages": 60_769,
 }
 
 

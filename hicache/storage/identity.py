@@ -2,17 +2,24 @@
 
 Two engines share the pages of a store if these are the same: the files of the weights, of the draft
 and of adapters with their configurations, types, quantization, overrides, and the form of a page.
-Weights may have hundreds of gigabytes, so of each file its size, its beginning (in safetensors the
-names and shapes of all tensors) and a part of every megabyte are read, about 0.4 %. Another
-training gives another digest; a change of a few single numbers may not, so who edits weights by
-hand gives them a name (`weights`). Adapters are read whole. `changes` notices updates.
+Weights may have hundreds of gigabytes, so they are read in part. In safetensors' form and torch's
+(zip) every tensor is read: up to 128 KiB whole, else at 32 places or more, at most 1 MiB apart, of
+4 KiB, its ends among them; and the headers, with names, shapes, and torch's sums of all bytes.
+Other files (GGUF, torch before 1.6, headers above 8 MiB) are read whole up to 1 GiB, else
+4 KiB of every 64 KiB. A tensor trained throughout gives another digest, a bias alone also. A change
+in a large tensor that lies between these places (few numbers, few rows of an embedding) does not,
+but for torch's sums, and one in small tensors of other files above 1 GiB may not: then give the
+weights a name (`weights`). Adapters are read whole. `changes` notices updates.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +30,11 @@ from .keys import Context
 
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _ADAPTER = "adapter_config.json"  # rank, alpha and the modules of a LoRA adapter, as PEFT has them
-_HEAD = 1 << 20
-_STEP, _PART = 1 << 20, 4096
+_HEAD = 8 << 20  # at most, of a header or directory: some 70,000 tensors, 0.3 GB as objects
+_STEP, _SPOTS, _SPOT = 1 << 20, 32, 4096
+_SMALL = _SPOTS * _SPOT  # a tensor that is read whole
+_OTHER, _NEAR = 1 << 30, 64 << 10  # a file of another form that is read whole: a second or two
+_BAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def context_of(
@@ -96,8 +106,10 @@ def digest_of_files(
         for file in (*files, *more):
             size = file.stat().st_size
             digest.update(f"{file.name}\0{size}\0".encode())
-            with file.open("rb") as stream:
-                for start, length in _parts(size, _STEP if whole else _PART):
+            with _Bounded(io.FileIO(file), _SPOT) as stream:
+                head, starts = (b"", [0]) if whole else _tensors(stream)
+                digest.update(head)
+                for start, length in _parts(size, starts, whole):
                     stream.seek(start)
                     digest.update(stream.read(length))
     except OSError as error:
@@ -113,8 +125,38 @@ def _files(place: Path) -> list[Path]:
     return sorted(one for one in place.iterdir() if one.suffix in _ENDINGS)
 
 
-def _parts(size: int, part: int) -> Iterable[tuple[int, int]]:
-    yield 0, min(size, _HEAD)
-    for start in range(_HEAD, size, _STEP):
-        yield start, part
-    yield max(0, size - _PART), _PART
+class _Bounded(io.BufferedReader):
+    """Reads at most 8 MiB at once, whatever a file says of its length."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(_HEAD if size is None or not 0 <= size <= _HEAD else size)
+
+
+def _tensors(stream: _Bounded) -> tuple[bytes, list[int]]:
+    """The header, and where the tensors begin, in zip with their own headers; nothing of another
+    form, or if header or directory are longer than 8 MiB."""
+    try:
+        if stream.read(4) == b"PK\3\4":
+            with zipfile.ZipFile(stream) as file:
+                return b"", [*(one.header_offset for one in file.infolist()), file.start_dir]
+        stream.seek(0)
+        length = int.from_bytes(stream.read(8), "little")
+        head = stream.read(length)
+        tensors = [one for name, one in json.loads(head).items() if name != "__metadata__"]
+        return head, [8 + length, *(8 + length + int(one["data_offsets"][0]) for one in tensors)]
+    except (*_BAD, zipfile.BadZipFile, NotImplementedError):
+        return b"", []
+
+
+def _parts(size: int, starts: list[int], whole: bool) -> Iterator[tuple[int, int]]:
+    """Beginnings and lengths of what is read. However the starts lie, no byte is in two tensors."""
+    if whole or (not starts and size <= _OTHER):
+        yield from ((at, _STEP) for at in range(0, size, _STEP))
+        return
+    for start, end in pairwise(sorted({0, *(at for at in starts if 0 < at < size), size})):
+        length = end - start
+        if starts and length <= _SMALL:
+            yield start, length
+            continue
+        spots = max(_SPOTS, length // (_STEP if starts else _NEAR) + 2)
+        yield from ((start + (length - _SPOT) * one // (spots - 1), _SPOT) for one in range(spots))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import json
+import os
+import random
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage.identity import digest_of_adapter, digest_of_files
+from hicache.storage.identity import _parts, digest_of_adapter, digest_of_files
 
 MEGABYTE = 1 << 20
 
@@ -42,6 +49,98 @@ def test_a_change_in_what_is_read_gives_another(tmp_path: Path, at: int) -> None
     before = digest_of_files(folder(tmp_path / "a", one=bytes(content)), "weights")
     content[at] = 1
     assert digest_of_files(folder(tmp_path / "b", one=bytes(content)), "weights") != before
+
+
+def as_safetensors(tensors: dict[str, bytes]) -> bytes:
+    header, at = {}, 0
+    for name, data in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    return b"".join((len(text).to_bytes(8, "little"), text, *tensors.values()))
+
+
+def as_torch(tensors: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in tensors.items():
+            archive.writestr(zipfile.ZipInfo(f"model/data/{name}"), data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("form", [as_safetensors, as_torch])
+@pytest.mark.parametrize(
+    ("kind", "part"), [("bias", 1), ("norm", 256), ("k_proj", 1), ("qkv_proj", 12), ("up_proj", 4)]
+)
+def test_training_of_one_kind_of_tensors_alone_gives_another(
+    tmp_path: Path, form: Callable[[dict[str, bytes]], bytes], kind: str, part: int
+) -> None:
+    """part: how much of each was trained; as of keys in a tensor of queries, keys and values.
+    Torch may leave out the sums of a zip file, so here they do not follow."""
+    sizes = {"up_proj": 4 * MEGABYTE, "k_proj": 140_000, "qkv_proj": MEGABYTE}
+    sizes |= {"bias": 512, "norm": 131_072}
+    draw = random.Random(1)
+    tensors = {f"{n}.{one}": draw.randbytes(size) for n in range(2) for one, size in sizes.items()}
+    content = form(tensors)
+    before = digest_of_files(folder(tmp_path / "a", one=content), "weights")
+    assert digest_of_files(folder(tmp_path / "b", one=content), "weights") == before
+    data = tensors[f"1.{kind}"]
+    begin = len(data) // 2
+    trained = data[begin : begin + len(data) // part]
+    content = content.replace(trained, bytes(len(trained)))
+    assert digest_of_files(folder(tmp_path / "c", one=content), "weights") != before
+
+
+def test_a_single_number_gives_another_by_the_sum_that_torch_has_made(tmp_path: Path) -> None:
+    tensors = {"0": bytes(MEGABYTE), "1": bytes(MEGABYTE)}
+    before = digest_of_files(folder(tmp_path / "a", one=as_torch(tensors)), "weights")
+    tensors["1"] = bytes(MEGABYTE // 2 + 5000) + b"1" + bytes(MEGABYTE // 2 - 5001)
+    assert digest_of_files(folder(tmp_path / "b", one=as_torch(tensors)), "weights") != before
+
+
+def test_another_type_of_one_of_many_tensors_gives_another(tmp_path: Path) -> None:
+    content = as_safetensors({str(n): b"" for n in range(5000)})
+    before = digest_of_files(folder(tmp_path / "a", one=content), "weights")
+    content = content.replace(b'"100": {"dtype": "U8"', b'"100": {"dtype": "I8"')
+    assert digest_of_files(folder(tmp_path / "b", one=content), "weights") != before
+
+
+BEGINS = [
+    f'{{"t{n}": {{"data_offsets": [{at}, 9]}}}}'.encode()
+    for n, at in enumerate(("-1", "1e400", "NaN", '"a"', str(1 << 70), "null", "{}"))
+]
+
+
+@pytest.mark.parametrize("header", [b"", b"[" * 200_000, b"[1]", b'{"t": 1}', b"\xff", *BEGINS])
+@pytest.mark.parametrize("length", [None, 1 << 62])
+def test_a_hostile_header_costs_little(
+    tmp_path: Path, header: bytes, length: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in a file that is not read whole, whatever is 64 KiB long is seen, 1 MiB if a header can
+    be read."""
+    monkeypatch.setattr("hicache.storage.identity._OTHER", 32 * MEGABYTE)
+    head = (len(header) if length is None else length).to_bytes(8, "little") + header
+    place = folder(tmp_path / "a", one=head)
+    file = tmp_path / "a" / "one.safetensors"
+    os.truncate(file, 100 * MEGABYTE)
+    tracemalloc.start()
+    before = digest_of_files(place, "weights")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 8 * MEGABYTE
+    with file.open("r+b") as stream:
+        stream.seek(50 * MEGABYTE + 12_345)
+        stream.write(b"1" * (MEGABYTE if length is None else 1 << 16))
+    assert digest_of_files(place, "weights") != before
+
+
+def test_tensors_that_overlap_are_read_once() -> None:
+    """However many a header names, and wherever they begin."""
+    starts = [at * MEGABYTE for at in (-2, 3, 5, 3, 4, 9, -1, 1 << 70)] * 9
+    parts = sorted(_parts(8 * MEGABYTE, starts, False))
+    assert parts[0][0] == 0
+    assert sum(parts[-1]) == 8 * MEGABYTE
+    assert all(sum(one) <= start for one, (start, _) in pairwise(parts))
 
 
 def test_a_folder_without_weights_says_what_to_do(tmp_path: Path) -> None:
