@@ -15,10 +15,8 @@ from hicache.core.core import Core
 from hicache.core.types import Tier
 from invariants.base import (
     HARNESS,
-    INVARIANT,
     Broken,
     HarnessFault,
-    Violation,
     check_names,
     load_check,
 )
@@ -66,30 +64,6 @@ def spoil(life: Life, fault: Callable[[Any, Any, list[Any]], bool], after: int =
 
     life.hand._driver.core = Spoiled()  # type: ignore[assignment]
     return done
-
-
-def without_its_parent(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """A node that a request holds is cut from the tree."""
-    stack = list(state.root.children.values())
-    while stack:
-        node = stack.pop()
-        stack.extend(node.children.values())
-        if node.locks[0][0] and not node.children:
-            del node.parent.children[node.label]
-            state.touched[node.id] = node
-            node.parent = None
-            return True
-    return False
-
-
-def test_a_node_in_use_that_leaves_the_tree_is_found() -> None:
-    """No bug of tests/planted does that."""
-    watch = Watch("every", "seed 0", [load_check("pin-node")])
-    life = Life(corner(tiny()), 0, watch, content=False)
-    spoil(life, without_its_parent)
-    with pytest.raises(Violation, match="replay: seed 0") as found:
-        life.run(400)
-    assert (found.value.check, found.value.exit_code) == ("PIN-NODE", INVARIANT)
 
 
 def test_a_second_writer_of_a_host_page_is_found() -> None:

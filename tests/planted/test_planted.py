@@ -30,7 +30,7 @@ SEQUENCES = {
     path.stem: tapes.read(path) for path in (Path(__file__).parent / "sequences").glob("*.jsonl")
 }
 NO_BUG_OF = {
-    "pin-node": "its own test spoils a core (tests/invariants/test_planted.py)",
+    "pin-node": "its own fault spoils a core (tests/golden/test_laws.py)",
     "MatchWanted": "answered as an arrival is",
     "Retracted": "ends as Finished does",
     "PrefetchLimitReached": "ends a wait, which tests/core shows",
