@@ -127,7 +127,7 @@ def test_a_comparison_as_html_has_no_script(folder: Path, tmp_path: Path) -> Non
     assert main(["compare", *both, "--html", str(out)]) == 0
     text = out.read_text()
     assert text.count("<script") == 1  # the document, which no browser runs
-    assert "script-src &#x27;none&#x27;" in text
+    assert "script-src &#39;none&#39;" in text
     assert "What changed, and why" in text
     assert len(text) < 50_000
 

@@ -16,7 +16,7 @@ import pytest
 
 from traces.cli import main
 from traces.deciding.answer import sentences
-from traces.html.reading import read_report
+from traces.html.document import read_report
 from traces.sizing import decision as decision_module
 from traces.sizing import plan, sampling
 from traces.sizing.candidates import Candidate

@@ -20,7 +20,7 @@ import pytest
 from tests.needs import missing
 from tests.patience import PATIENCE_S
 from traces.deciding.answer import in_words
-from traces.html.render import render
+from traces.html.page import render
 
 from .test_decision import decision
 from .test_html_report import folder, hostile, whole
@@ -85,7 +85,7 @@ def browser() -> str:
 def probed(text: str) -> str:
     """The page with the probe, which its policy then allows."""
     digest = base64.b64encode(hashlib.sha256(PROBE.encode()).digest()).decode()
-    text = text.replace("script-src ", f"script-src &#x27;sha256-{digest}&#x27; ", 1)
+    text = text.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
     return text.replace("</body></html>", f"<script>{PROBE}</script></body></html>")
 
 

@@ -14,7 +14,7 @@ import pytest
 from hicache.storage import keys
 from tests.planted import planted
 from traces.cli import main
-from traces.html import reading
+from traces.html.document import checked
 
 from . import test_store as test_store_command
 from .rig import BUG, Capsys, Patch, mooncake, write
@@ -169,7 +169,7 @@ def test_reports_and_comparisons(folder: Path) -> None:
         "working_set_tokens": 1,
         "policies": {"lru": {"hit_rates": [0.5]}},
     }
-    compare("hicache report", [reading.checked("", one) for one in reports])
+    compare("hicache report", [checked("", one) for one in reports])
     (page, rows), (other, others) = sides
     compared = written(folder, "compare", page, other, "--requests", rows, others)
     weaker = written(folder, "compare", page, hits)

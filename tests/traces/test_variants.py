@@ -8,9 +8,8 @@ import pytest
 
 from traces.cli import main, parse
 from traces.formats.base import Paged
-from traces.html.collecting import collect
+from traces.html.collecting import collect, hot_prefixes
 from traces.html.document import FIRST_SEEN, LOST, MOST_BUCKETS, Variant
-from traces.html.prefixes import hot_prefixes
 from traces.replaying import modes
 from traces.replaying.builtin import opened
 from traces.replaying.run import Run

@@ -15,9 +15,9 @@ from hicache.core.errors import CallerError
 from ..comparing import requests as by_request
 from ..comparing.changes import sentences, warnings
 from ..comparing.sides import Side, read_sides
-from ..comparing.tables import changed_requests, document, html_body, print_tables
+from ..comparing.tables import all_tables, changed_requests, document, print_tables, runs_table
 from ..expected.words import together
-from ..html.render import render_tables
+from ..html.page import render_comparison
 from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -76,8 +76,8 @@ def run(options: Options, command: str) -> int:
     with ignore_broken_pipe():
         print_tables(sides, changed, out)
         for label, found in told.items():
-            about = f": {shown(label)}" if len(told) > 1 else ""
-            print_sentences(f"In words{about}", found, out)
+            of = f": {shown(label)}" if len(told) > 1 else ""
+            print_sentences(f"In words{of}", found, out)
         if errors:
             print_sentences("How far times may be off", errors, out)
     whole = {
@@ -94,8 +94,9 @@ def run(options: Options, command: str) -> int:
         title = f"{sides[0].label} and {sides[1].label}" if len(sides) == 2 else "Replays compared"
         trace = sides[0].trace
         line = f"{trace['requests']:,} requests of {trace['path']}; {command}"
-        body = html_body(told, sides, changed, errors)
-        files.append((options.html, [render_tables(title, line, body, whole)]))
+        tables = [*all_tables(sides, changed), runs_table(sides)]
+        about = {"title": title, "line": line, "conclusions": told, "errors": errors}
+        files.append((options.html, [render_comparison(whole, tables=tables, **about)]))
     write_all(files)
     return 0
 

@@ -16,10 +16,9 @@ from typing import Any
 from invariants.watch import SPECIFIED_PAGES, Watch
 
 from ..formats.base import Paged, Trace
-from ..html.collecting import collect
+from ..html.collecting import collect, hot_prefixes
 from ..html.document import report
-from ..html.prefixes import hot_prefixes
-from ..html.render import render
+from ..html.page import render
 from ..replaying import modes
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions

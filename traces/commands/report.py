@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 
-from ..html.reading import joined, read_report
-from ..html.render import render
+from ..html.document import joined, read_report
+from ..html.page import render
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..html.numbers import NONE, count, percent, seconds, short
-from ..html.words import reason_name
+from ..html.page import NONE, count, percent, reason_name, seconds, short
 from ..terminal.text import name as shown
 from .sides import FIGURES, Side
 

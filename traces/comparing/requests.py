@@ -14,8 +14,7 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.files import NUMBER, TEXT, Maybe, fit, parsed, show
 
-from ..html.document import TIERS
-from ..html.reading import AGAIN
+from ..html.document import AGAIN, TIERS
 from .sides import Side
 
 MOST = 10

@@ -13,9 +13,8 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.files import fit, show
 
+from ..html.document import AGAIN, SWEEP, Variant, checked, document_text, objects
 from ..html.document import KIND as REPORT
-from ..html.document import Variant
-from ..html.reading import AGAIN, SWEEP, checked, document_text, objects
 from ..results.reading import record_of, shape_of
 from ..results.record import Figures, Needed, Result, TraceFigures
 

@@ -1,18 +1,15 @@
-"""A comparison as a document, as tables on a terminal, and as an HTML page.
+"""A comparison as a document and as tables.
 
 Does not find what changed; see changes and requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from ..html.markup import Html, tag
-from ..html.numbers import percent, seconds
-from ..html.tables import table as html_table
-from ..html.words import reason_name
+from ..html.page import percent, reason_name, seconds
 from ..terminal.tables import console, table
 from ..terminal.text import name as shown
 from .changes import change, figures, lost, settings, told_value, value
@@ -128,29 +125,10 @@ def print_tables(
         out.print(made)
 
 
-def html_body(
-    told: Mapping[str, Sequence[str]],
-    sides: Sequence[Side],
-    requests: Requests | None,
-    errors: Sequence[str],
-) -> list[Html]:
-    """The sections of the page. told: sentences by the label of the side that they are about.
-    errors: how far times may be off."""
-    parts: list[Html] = []
-    for label, sentences in told.items():
-        if len(told) > 1:
-            parts.append(tag("h3", label))
-        parts += [tag("p", sentence, class_="lead") for sentence in sentences]
-    parts += [tag("p", sentence) for sentence in errors]
-    found = [tag("section", tag("h2", "What changed, and why", id="verdict"), *parts)]
-    for number, (title, columns, rows) in enumerate(all_tables(sides, requests)):
-        name = f"table{number}"
-        heading = tag("h2", title, id=name)
-        found.append(tag("section", heading, html_table(title, columns, rows)))
-    runs = [[side.label, side.path, side.version, side.digest] for side in sides]
-    heading = tag("h2", "What was compared", id="made")
-    columns = ["replay", "document", "version", "digest"]
-    return [*found, tag("section", heading, html_table("Replays", columns, runs))]
+def runs_table(sides: Sequence[Side]) -> tuple[str, list[str], Rows]:
+    """(title, columns, rows) of what was compared."""
+    rows = [[side.label, side.path, side.version, side.digest] for side in sides]
+    return "What was compared", ["replay", "document", "version", "digest"], rows
 
 
 def changed_requests(found: Requests) -> str:

@@ -11,9 +11,9 @@ from typing import Any, TextIO
 
 from ..deciding.answer import in_words, sentences
 from ..expected.words import together as errors_together
+from ..html.collecting import hot_prefixes
 from ..html.document import report
-from ..html.prefixes import hot_prefixes
-from ..html.render import render
+from ..html.page import render
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import scaled
