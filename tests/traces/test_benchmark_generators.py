@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from hicache.core.errors import CallerError
-from sim.sending import SenderOptions
 from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines
@@ -66,15 +64,6 @@ def test_requests_come_at_the_rate_or_at_once() -> None:
     assert 0.9 < gaps.std() / gaps.mean() < 1.1  # exponential
 
 
-def test_a_limit_of_concurrency_is_in_the_header() -> None:
-    header, _ = made("serving-random --num-prompts 3")
-    assert "sender" not in header
-    assert header["made_by"]["request_rate"] == "inf"
-    header, records = made("serving-random --num-prompts 3 --max-concurrency 2")
-    trace = parse(Lines("trace", as_lines([header, *records])))
-    assert trace.jobs.sender == SenderOptions(max_parallel=2)
-
-
 def test_conversations_grow_by_an_answer_and_a_question() -> None:
     shape = "--num-clients 7 --num-rounds 4 --request-tokens 300 --sub-question-tokens 40"
     header, records = made(f"bench-multiturn {shape} --output-tokens 9 --enable-round-barrier")
@@ -98,19 +87,6 @@ def test_conversations_grow_by_an_answer_and_a_question() -> None:
     clients = [[name.split(".")[0] for name in order] for order in orders]
     assert all(sorted(order) == sorted(clients[0]) for order in clients)
     assert len({tuple(order) for order in clients}) > 1
-
-
-def test_runs_of_shared_prefixes_ask_the_same_in_the_same_order() -> None:
-    shape = "--gsp-num-groups 5 --gsp-prompts-per-group 4 --runs 3"
-    header, records = made(f"serving-shared-prefix {shape}")
-    assert len(records) == 60
-    runs = [[record["input"] for record in records[at : at + 20]] for at in (0, 20, 40)]
-    assert runs[0] == runs[1] == runs[2]
-    groups = Counter(prompt[0][0] for prompt in runs[0])
-    assert set(groups.values()) == {4}
-    assert runs[0] != sorted(runs[0])
-    assert [record.get("after") for record in records[18:22]] == [None, None, 0, 0]
-    assert header["sender"]["round_barrier"] is True
 
 
 @pytest.mark.parametrize(

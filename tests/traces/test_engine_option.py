@@ -42,18 +42,6 @@ def test_limits_are_the_engines_unless_they_are_given(tmp_path: Path) -> None:
     assert (config["token_budget"], config["max_running"]) == (4096, 7)
 
 
-def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> None:
-    model = ("--model", "deepseek-v3", "--weight-dtype", "fp8", "--hardware", "h200", "--tp", "8")
-    ranks = ("--ep", "8", "--attention-dp", "8", "--limit", "8")
-    budgets = []
-    for engine in ("sglang", "trtllm"):
-        config = _document(tmp_path, *model, *ranks, "--engine", engine)["config"]
-        assert isinstance(config, dict)
-        assert (config["ep"], config["attention_dp"]) == (8, 8)
-        budgets.append(config["token_budget"])
-    assert budgets == [8192, 8 * 8192]
-
-
 def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) -> None:
     found = _document(tmp_path, "--limit", "8", "--pp", "2")
     config, stages, error = (found[name] for name in ("config", "stages", "expected_error"))
@@ -100,9 +88,3 @@ def test_what_contradicts_is_one_line(
     assert main(["replay", *arguments]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.removeprefix("hicache: ").startswith(told)
-
-
-def test_the_report_names_the_version_that_stands_for_another(capsys: Capsys) -> None:
-    assert main(["replay", "--limit", "5", "--engine", "vllm@0.13.1"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "vllm@0.12.0 (version 0.13.1 is not known; 0.12.0 is the nearest" in printed

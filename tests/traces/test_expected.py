@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hicache import models
 from hicache.core.errors import CallerError
 from traces.cli import main
 from traces.expected import table
@@ -33,20 +32,6 @@ def asked(found: list[Judged], run: Asked = RUN, **other: Any) -> Expected:
     return expected_error(replace(run, **other), groups, groups)
 
 
-def test_a_summary_has_medians_and_nine_tenths_of_absolute_errors() -> None:
-    errors = [0.1, -0.2, 0.3, -0.4, 0.5, -0.6, 0.7, -0.8, 0.9, -5.0]
-    text = table.summary([judged(error) for error in errors])
-    assert text == table.summary([judged(error) for error in reversed(errors)])
-    group, same = table.parse(text, "table")
-    assert (group.engine, same.engine) == (table.ALL, "vllm")
-    assert group.errors == same.errors
-    assert (group.hardware, group.ranks, group.precision) == ("h100", 4, "fp8")
-    assert group.load == "9 to 64"
-    assert group.errors["tpot"] == table.Error(10, 0.55, 5.0)
-    more = table.parse(table.summary([judged(error) for error in [*errors, *[0.0] * 9]]), "table")
-    assert more[0].errors["tpot"] == table.Error(19, 0.1, 0.9)
-
-
 def test_nine_tenths_are_of_all_ranks_and_weights_of_a_load() -> None:
     """A group of three has no tenth. Runs of another load, or near saturation, have their own."""
     rows = [*several(3, 0.1), *several(4, 0.3, ranks=8), *several(4, 0.2, precision="bf16")]
@@ -56,23 +41,6 @@ def test_nine_tenths_are_of_all_ranks_and_weights_of_a_load() -> None:
     assert {table.Error(6, 0.7, 0.7), table.Error(6, 0.9, 0.9)} <= found
     few = table.parse(table.summary([*several(3, 0.1), *several(9, 0.5, at_once=2.0)]), "table")
     assert table.Error(3, 0.1, 0.5) in {one.errors["tpot"] for one in few}
-
-
-@pytest.mark.parametrize(
-    ("name", "weights", "expected"),
-    [
-        ("llama-3.1-8b", "", "bf16"),
-        ("llama-3.1-8b", "fp8", "fp8"),
-        ("llama-3.1-70b", "nvfp4", "fp4"),
-        ("gpt-oss-120b", "", "fp4"),
-        ("deepseek-v3", "", "fp8"),
-        ("llama-3.1-8b", "int4", "int4"),
-    ],
-)
-def test_the_precision_is_that_of_most_weights(name: str, weights: str, expected: str) -> None:
-    model = models.get(name)
-    model = models.stored(model, weights) if weights else model
-    assert table.precision(model.weight_dtype) == expected
 
 
 def test_equal_runs_come_first_and_small_groups_last() -> None:
@@ -135,22 +103,6 @@ def test_runs_of_the_same_engine_count_where_there_are_enough() -> None:
         for name in ("vllm", "sglang", "trtllm")
     }
     assert found == {"vllm": 0.1, "sglang": 0.5, "trtllm": 0.5}
-
-
-def test_runs_that_are_as_near_to_saturation_count_first() -> None:
-    """Before the same engine, and the same number of ranks."""
-    calm = several(3, 0.1, queueing=0.5)
-    waiting = several(3, 0.7, queueing=0.51, engine="sglang", ranks=8)
-    assert asked([*calm, *waiting], queueing=0.3).nearest[0].error.median == 0.1
-    near = asked([*calm, *waiting], queueing=0.9)
-    assert near.nearest[0].error.median == 0.7
-    assert near.nearest[0].differs == ("engine", "ranks")
-    said = sentence(near)
-    assert "9 to 64 at once, whose requests mostly wait; nine of ten" in said
-    assert "near saturation TTFT errs by more" not in said
-    few = asked([*calm[:2], *waiting], queueing=0.3)
-    assert few.nearest[0].differs == ("engine", "saturation", "ranks")
-    assert "this run has short queues and 4 GPUs)" in sentence(few)
 
 
 def test_the_shipped_table_can_be_read() -> None:

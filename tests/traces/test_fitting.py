@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from traces.cli import main, parse
-from traces.replaying.builtin import opened
-from traces.replaying.options import ReplayOptions
-from traces.replaying.settings import resolve
+from traces.cli import main
 
 from .rig import HEADER, Capsys, mooncake, native, write
 
@@ -88,18 +85,6 @@ def test_following_the_hint_once_is_enough(
             assert code == 2, given
             again = hint_of(capsys.readouterr().err, given)
             assert main(again) == 0, (again, capsys.readouterr().err)
-
-
-def test_the_error_names_the_largest_request_and_how_many(tmp_path: Path, capsys: Capsys) -> None:
-    path = known_tokens(tmp_path / "trace.jsonl")
-    assert main(["replay", path, "--device-tokens", "1K"]) == 2
-    message = capsys.readouterr().err
-    # the second turn of the third conversation: 2,900 + 90 + 30 and 49 of the 50 that it generates
-    assert message == (
-        f"hicache: {path}:7: expected a request of at most 15 pages of 64 tokens (the device pool "
-        "of full), found request 5 with 48 pages (3069 tokens, 3020 of them prompt), the largest "
-        "of 4 that do not fit; give --device-tokens 3072, or --skip-too-large\n"
-    )
 
 
 @pytest.mark.parametrize("trace", [known_tokens, known_blocks])
@@ -212,17 +197,3 @@ def test_the_hint_names_only_what_the_hardware_holds(
     for way in told.partition("; give ")[2].removesuffix(", or --skip-too-large\n").split(", or "):
         assert main(hint_of(f"; give {way}", given)) == 0, way
         assert " holds only" not in capsys.readouterr().out
-
-
-def test_a_pool_larger_than_the_hardware_is_allowed_and_said(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
-    for tokens, said in (("100M", "(as given, but h100 holds only 6,668 pages)"), ("1K", "given)")):
-        given = ["replay", str(path), "--device-tokens", tokens, "--host-ratio", "0"]
-        assert main(given) == 0
-        assert said in " ".join(capsys.readouterr().out.split())
-        _, options = parse(given)
-        assert isinstance(options, ReplayOptions)
-        settings, _ = resolve(*opened(options))
-        assert settings.device_exceeds_hardware == (tokens == "100M")

@@ -99,43 +99,6 @@ def test_the_fullest_stage_limits_all(trace: str, name: str, pp: int) -> None:
 
 
 @pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
-def test_half_of_the_memory_is_left_to_what_is_cached(trace: str, components: str) -> None:
-    """However many requests may run: all full pages, and a window and a state for each prefix."""
-    found = settled(trace, f"--components {components} --max-running 100K")
-    memory = found.hardware.hbm_bytes * 9 // 10 - found.model.weight_bytes
-    size = dict(zip(found.core.components, found.page_bytes, strict=True))
-    full = found.core.device_pages[0]
-    prefixes = full * 64 / 4096
-    window = -(-found.pools.window // 64)
-    a_prefix = size.get("swa", 0) * window + size.get("mamba", 0)
-    assert full * size["full"] + prefixes * a_prefix > 0.49 * memory
-
-
-def test_given_sizes_and_ratios_are_used(trace: str) -> None:
-    given = "--components full,mamba,swa --device-pages 100 --swa-tokens 1152 --mamba-states 50"
-    core = settled(trace, f"{given} --host-ratio 2").core
-    assert core.components == ("full", "swa", "mamba")
-    assert core.device_pages == (100, 18, 50)
-    assert core.host_pages == (200, 36, 100)
-    # at least one page more than the device, in every pool
-    assert settled(trace, f"{given} --host-ratio 1").core.host_pages == (101, 19, 51)
-    assert settled(trace, f"{given} --host-ratio 0").core.host_pages == (0, 0, 0)
-    assert settled(trace, f"{given} --host-pages 50").core.host_pages == (50, 9, 25)
-    assert settled(trace, f"{given} --host-pages 0").core.host_pages == (0, 0, 0)
-
-
-def test_missing_sizes_follow_from_running_and_cached_requests(trace: str) -> None:
-    given = "--components full,swa,mamba --swa-window 100 --device-tokens 640K --token-budget 640"
-    timed = settled(trace, f"{given} --max-running 10").core
-    prefixes = -(-10_000 * 64 // 4096)
-    assert timed.device_pages == (10_000, 10 * 3 + 10 + 2 * prefixes, 30 + prefixes)
-    hits = settled(trace, f"{given} --mode hits").core
-    assert hits.device_pages == (10_000, 3 + 10 + 2 * prefixes, 3 + prefixes)
-    # more windows than full has pages could not be used
-    assert settled(trace, "--components full,swa --device-pages 40").core.device_pages == (40, 40)
-
-
-@pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
 def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
     trace: str, components: str
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +20,8 @@ from traces.formats._with_jobs import groups, sampled
 from traces.formats.base import Trace
 from traces.replaying.options import ReplayOptions
 from traces.sizing import plan, sampling
-from traces.sweeping.grid import Point
 
-from .rig import HEADER, Capsys, mooncake, read, write
+from .rig import HEADER, Capsys, mooncake, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -92,27 +90,6 @@ def test_no_size_is_tried_that_the_device_alone_has(trace: str, device: int) -> 
         sizes = plan.ladder(curve, tokens, page_bytes, device)
         assert bool(sizes) is not plan.device_is_enough(curve, tokens, device)
         assert all(size >= device * page_bytes for size in sizes)
-
-
-def test_the_pages_for_some_hits_are_the_fewest_that_hit_so_many(trace: str) -> None:
-    curve = curve_of(open_trace(trace))
-    for tenths in range(1, 11):
-        tokens = Fraction(tenths, 10) * curve.unbounded
-        pages = curve.pages_for(tokens)
-        assert curve.hit_tokens(pages) >= tokens > curve.hit_tokens(pages - 1)
-    assert curve.pages_for(curve.unbounded + 1) == 0
-
-
-def test_slower_passes_are_the_same_requests_at_a_higher_load(trace: str) -> None:
-    """Twice the time for everything is twice the load, with times that are twice as long."""
-    base = plan.bare(options(trace, "--slo", "ttft=1s,tpot=50ms"))
-    plain = Point(base, {})
-    label, twice = plan.slower_passes(("none", plain), Fraction(2))
-    assert label == "none, passes 2x as long"
-    assert twice.options.speed == 2
-    assert twice.options.slo == (500_000_000, 25_000_000, None, None)
-    half = Point(replace(base, speed=Fraction(1, 2)), {})
-    assert plan.slower_passes(("x", half), Fraction(2))[1].options.speed == 1
 
 
 @pytest.mark.parametrize(
@@ -273,38 +250,6 @@ def test_a_sample_is_a_shorter_trace_of_the_same_load(kind: Kind, tmp_path: Path
     assert (jobs.afters < np.arange(len(jobs))).all()
     firsts = jobs.sessions[jobs.sessions >= 0]
     assert (jobs.sessions[firsts] == firsts).all()
-
-
-def test_sessions_of_a_sample_keep_their_pauses(tmp_path: Path) -> None:
-    """Or what would come after the end comes as much before, at the beginning."""
-    whole = open_trace(traffic(tmp_path / "trace.jsonl", random.Random(7), "named"))
-    some = sampled(whole, Fraction(1, 4))
-    number_of = {line: number for number, line in enumerate(whole.line_numbers)}
-    part = some.jobs.input_tokens / whole.jobs.input_tokens
-    length = int(int(np.ptp(whole.jobs.arrivals_ns)) * part)
-    seen: dict[int, tuple[int, int]] = {}
-    moved = []
-    for job, line in zip(some.jobs, some.line_numbers, strict=True):
-        then = int(whole.jobs.arrivals_ns[number_of[line]])
-        if job.session in seen:
-            at, before = seen[job.session]
-            moved.append(abs(job.arrival_ns - at - then + before))
-        seen[job.session] = job.arrival_ns, then
-    assert set(moved) == {0, length}
-    assert moved.count(0) > 0.8 * len(moved)
-
-
-def test_a_sample_without_times_keeps_the_distances_of_uses() -> None:
-    """Two turns of a session, with nineteen requests of others between them."""
-    turns = [(20 * (place // 40) + place % 20, place // 20 % 2) for place in range(2000)]
-    rows = [([one, 5000 + one][: 1 + turn], f"s{one}") for one, turn in turns]
-    whole = read(*(mooncake(ids, session_id=session) for ids, session in rows))
-    some = sampled(whole, Fraction(1, 2))
-    assert not some.jobs.arrivals_ns.any()
-    for trace in (whole, some):
-        curve = lru_curve(trace.paged(512))
-        assert curve.hit_tokens(12) < 0.1 * curve.unbounded
-        assert curve.hit_tokens(45) > 0.9 * curve.unbounded
 
 
 def test_sessions_that_begin_at_one_time_have_no_part(tmp_path: Path, capsys: Capsys) -> None:

@@ -17,8 +17,6 @@ from traces.replaying.settings import Settings, resolve
 from traces.reporting.results import result_of
 from traces.results.record import document
 
-from .rig import mooncake, read
-
 SMALL = ["--device-pages", "90", "--host-pages", "120", "--check", "off"]
 
 
@@ -88,14 +86,3 @@ def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
         assert edge.id == place
         assert edge.parent < place
         assert (edge.hit_tokens or 0) <= edge.reusable_tokens
-
-
-def test_nothing_shared_is_an_empty_tree() -> None:
-    found = hot_prefixes(read(mooncake([1, 2]), mooncake([3])).paged(512))
-    assert (found.edges, found.left_out) == ([], 0)
-
-
-def test_no_reuse_of_a_partial_page_is_counted() -> None:
-    found = hot_prefixes(read(mooncake([1, 2], 600), mooncake([1, 2], 600)).paged(512))
-    assert [edge.tokens for edge in found.edges] == [512]
-    assert found.edges[0].reusable_tokens == 512

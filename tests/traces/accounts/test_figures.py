@@ -11,27 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from hicache.core.actions import Evicted, Prefill
-from hicache.core.config import Config
-from hicache.core.errors import CallerError
-from hicache.core.events import (
-    AdmitWanted,
-    Arrived,
-    ContinueWanted,
-    Finished,
-    PagesWanted,
-    PrefillDone,
-)
 from invariants.watch import Watch
 from sim.engine.sequence import RequestResult
-from sim.errors import StuckError
 from traces.formats._jobs import Jobs
 from traces.replaying import modes
 from traces.replaying.account import Account, Row, ceiling_of
-from traces.replaying.hits import HitsReplay
-from traces.replaying.run import Latency, Run, spread
+from traces.replaying.run import Run
 from traces.replaying.settings import resolve
-from traces.reporting import conclusions
 from traces.reporting.overload import Load, load_of, slower
 from traces.results.record import NO_SHARE, Transfer
 
@@ -118,15 +104,6 @@ class _Deep:
         return np.array(self.chains[job.index], dtype=np.int64)
 
 
-def test_times_are_spread() -> None:
-    assert spread(_NONE) == spread(np.zeros(1, dtype=np.int64))
-    found = spread(np.array([4, 1, 3, 2], dtype=np.int64) * 10**9)
-    assert (found.mean, found.p50, found.p90, found.p99) == (2.5, 2.0, 4.0, 4.0)
-    for makespan, rate in ((2 * 10**9, 3.5), (0, 0.0)):
-        latency = Latency(_NONE, _NONE, _NONE, _NONE, _NONE, makespan, 7, ())
-        assert latency.tokens_per_s == rate
-
-
 def _result(index: int, arrival: int, queue: int, compute: int) -> RequestResult:
     first = arrival + queue + compute
     times = (arrival, arrival + queue, first, first, 0)
@@ -155,21 +132,6 @@ def test_load_is_offered() -> None:
     told = [slower(Load(offered, 1.0), Fraction(1)) for offered in (1.2, 2.0, 45.0, 1000.0, 0.09)]
     assert told == ["0.7", "0.4", "0.02", "0.0009", "10"], told
     assert slower(Load(1.5, 1.0), Fraction(25)) == "10"
-
-
-def test_refusals_are_told() -> None:
-    many = {"no_pages": 8, "writing_back of swa": 1200, "arriving": 8, "odd": 1}
-    told = "1,200 waiting for copies of swa, 8 waiting for a load, 8 out of pages, 1 odd"
-    assert conclusions.retries(many) == told, conclusions.retries(many)
-    assert conclusions.retries({}) == ""
-    short = conclusions.for_pages({**many, "arriving of swa": 4})
-    assert short == {"no_pages": 8, "writing_back of swa": 1200, "odd": 1}
-    assert conclusions.how_often({"no_pages": 1}) == "once for lack of pages"
-    assert conclusions.how_often({"no_pages": 2}) == "2 times for lack of pages"
-    both = {"no_pages": 1, "writing_back": 1000}
-    assert conclusions.how_often(both) == (
-        "1,001 times for lack of pages (1,000 waiting for copies, 1 out of pages)"
-    )
 
 
 # -- runs that are interrupted, and their progress
@@ -229,104 +191,4 @@ def test_runs_can_stop() -> None:
         assert count == (65 if mode == "hits" else 9)
 
 
-def test_the_time_before_admission_belongs_to_the_queue() -> None:
-    one = RequestResult(0, 1, 1, 0, 0, 1, 5, 25, 40, 40, 0, load_ns=2, compute_ns=9)
-    assert one.queue_ns == 24
-
-
 # -- the order of events in `hits` mode
-
-
-class _Events:
-    """Notes the events of a run, and the pages evicted."""
-
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-        self.evicted = 0
-        self.prefills: dict[int, Prefill] = {}
-
-    def on_event(self, event: Any, view: Any) -> None:
-        self.all.append(event)
-
-    def on_outcomes(self, event: Any, outcomes: Any, view: Any) -> None:
-        for one in outcomes:
-            if isinstance(one, Prefill):
-                self.prefills[one.flight] = one
-            self.evicted += isinstance(one, Evicted)
-
-
-def test_hits_are_served_in_turn() -> None:
-    """Each request arrives, is admitted with its whole prompt, computed, grown and finished."""
-    for make in (blocks, talks):
-        for extra in ({}, {"components": ("full", "swa"), "swa_window": 48, "swa_tokens": 160}):
-            trace = make(3, 25, 1)
-            given = options(mode="hits", device_pages=180, host_pages=90, **extra)
-            settings, paged = resolve(given, trace)
-            events = _Events()
-            account = Account(trace.jobs, 16, ceiling_of(paged, True))
-            replay = HitsReplay(paged, settings.core, account, (events,))
-            replay.run(lambda done: None)
-            assert not replay.core.view.flights
-            assert not replay.core.view.requests
-            asked = [
-                one for one in events.all if not hasattr(one, "ok") or isinstance(one, PrefillDone)
-            ]
-            _in_turn(trace, paged, asked, events, stepwise=bool(extra))
-
-
-def _in_turn(trace: Any, paged: Any, asked: list[Any], events: _Events, stepwise: bool) -> None:
-    at = 0
-    for job in trace.jobs:
-        index, length, key = job.index, job.input_length, paged.prompt_key(job)
-        assert asked[at] == Arrived(index, key, length, key.pages, job.priority)
-        at += 1
-        while isinstance(asked[at], AdmitWanted):
-            assert asked[at] == AdmitWanted(index, length)
-            at += 1
-        computed = -1
-        while isinstance(asked[at], PrefillDone | ContinueWanted):
-            event = asked[at]
-            if isinstance(event, PrefillDone):
-                assert event.ok
-                computed = events.prefills[event.flight].end_token
-            else:
-                assert event == ContinueWanted(index, length - computed)
-            at += 1
-        assert computed == length, f"request {index}: computed to {computed} of {length}"
-        final = length + (job.output_length - 1 if paged.knows_output else 0)
-        grown = list[int]()
-        while isinstance(asked[at], PagesWanted):
-            event = asked[at]
-            if not grown or event.length != grown[-1]:
-                assert event.computed_tokens == (grown[-1] if grown else length)
-                grown.append(event.length)
-            assert event.request == index
-            at += 1
-        steps = [final] if final > length and not stepwise else []
-        if stepwise:
-            steps = [
-                *range((length // 16 + 1) * 16, final, 16),
-                *([final] if final > length else []),
-            ]
-        assert grown == steps, f"request {index}: {grown}, expected {steps}"
-        committed = paged.key(job, final) if paged.knows_output else key
-        assert asked[at] == Finished(index, committed, final)
-        at += 1
-    assert at == len(asked)
-
-
-def test_hits_that_cannot_be() -> None:
-    """A request that does not fit alone, and a core that refuses for ever, end with an error."""
-    trace = talks(4, 4, 1)
-    paged = trace.paged(16)
-    ceiling = ceiling_of(paged, True)
-    config = Config(page_size=16, device_pages=(3,), host_pages=(0,))
-    replay = HitsReplay(paged, config, Account(trace.jobs, 16, ceiling), ())
-    try:
-        replay.run(lambda done: None)
-    except CallerError as error:
-        found = str(error)
-    else:
-        found = ""
-    assert "expected room for 7 pages of request 0" in found, found
-    assert StuckError.exit_code == 14
