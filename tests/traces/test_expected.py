@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from traces.cli import main
 from traces.expected import table
 from traces.expected.table import Asked, Expected, Judged, expected_error
-from traces.expected.words import document, sentence
+from traces.expected.words import document, row, rows, together
 
 RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 
@@ -55,25 +55,21 @@ def test_each_metric_has_its_own_nearest_runs() -> None:
     expected = asked(found)
     assert [one.metric for one in expected.nearest] == ["tpot", "throughput"]
     assert [one.differs for one in expected.nearest] == [(), ("load",)]
-    text = sentence(expected)
-    assert text.startswith(
-        "Expected error: TPOT 10 % (median of 3 judged runs of vllm on h100 with 4 GPUs"
-    )
-    assert "; throughput 20 % (median of 4 judged runs" in text
-    assert (
-        "65 or more at once; nine of ten, with any GPUs and weights, within 20 %; this run has 9 "
-        in text
-    )
+    assert row(document(expected)) == "TPOT 10 % (nine of ten 10 %), throughput 20 % (20 %)"
+    assert list(rows(document(expected))) == [
+        ("TPOT", "10 %", "10 %", "3 vllm, 4 x h100, fp8, 9 to 64", ""),
+        ("throughput", "20 %", "20 %", "4 vllm, 4 x h100, fp8, 65 or more", "load"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("other", "missing", "said"),
     [
-        ({"hardware": "l40s"}, "hardware", "no published run on l40s was compared with the times"),
-        ({"times": "mine"}, "times", "the times of mine were never compared"),
-        ({"stages": 2}, "stages", "no published run that was compared had pipeline stages"),
+        ({"hardware": "l40s"}, "hardware", "no published run on l40s"),
+        ({"times": "mine"}, "times", "times of mine were never compared"),
+        ({"stages": 2}, "stages", "no published run had pipeline stages"),
         ({"engine": "mine"}, "engine", "no published run had the engine mine"),
-        ({"engine": "plain"}, "engine", "--engine plain has no time of the host"),
+        ({"engine": "plain"}, "engine", "no published run had the engine plain"),
     ],
 )
 def test_what_was_never_judged_is_not_validated(
@@ -83,8 +79,11 @@ def test_what_was_never_judged_is_not_validated(
     found = document(expected)
     assert (found["validated"], found["missing"]) == (False, missing)
     assert found["tpot"]["runs"] == 0
-    assert sentence(expected).startswith(f"Not validated: {said}")
-    assert "\n" not in sentence(expected)
+    assert row(found) == f"not validated: {said}"
+    valid = document(asked(several(5, 0.1)))
+    assert together([valid, None, valid]) == [f"Expected error: {row(valid)}"]
+    both = ["Expected error, in the median: TPOT 10 %", f"Expected error: {row(found)}"]
+    assert together([valid, found]) == both
 
 
 def test_runs_of_the_same_engine_count_where_there_are_enough() -> None:
@@ -93,11 +92,10 @@ def test_runs_of_the_same_engine_count_where_there_are_enough() -> None:
     expected = asked([*mine, *others])
     assert expected.nearest[0].error == table.Error(3, 0.1, 0.1)
     assert "engine" not in expected.nearest[0].differs
-    assert "judged runs of vllm on h100" in sentence(expected)
     few = asked([*mine[:2], *others])
     assert few.nearest[0].error == table.Error(9, 0.5, 0.5)
     assert few.nearest[0].differs == ("engine",)
-    assert "judged runs of all engines on h100" in sentence(few)
+    assert next(rows(document(few)))[3].startswith("9 all engines, ")
     found = {
         name: asked([*mine, *others], engine=name).nearest[0].error.median
         for name in ("vllm", "sglang", "trtllm")
@@ -122,9 +120,8 @@ def test_a_pair_that_nobody_published_has_the_errors_of_such_pairs() -> None:
     assert [one.known for one in found] == [True, False, False]
     assert [one.nearest[0].error.median for one in found] == [0.1, 0.4, 0.4]
     assert document(found[1])["published"] is False
-    assert sentence(found[0]).startswith("Expected error: TPOT 10 %")
-    told = "Expected error of an engine, accelerator and model that nobody published: TPOT 40 %"
-    assert sentence(found[1]).startswith(told)
+    said = [row(document(one)) for one in found[:2]]
+    assert said == ["TPOT 10 % (nine of ten 10 %)", "TPOT 40 % (nine of ten 40 %); unpublished"]
 
 
 def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> None:

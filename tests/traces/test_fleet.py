@@ -160,7 +160,9 @@ def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
         assert row["hit_ended_by"] in ("complete", "first_seen", "other_replica", "evicted")
 
 
-def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path) -> None:
+def test_what_only_other_replicas_have_is_told_apart(
+    turns: str, tmp_path: Path, capsys: Capsys
+) -> None:
     roomy = ["--device-pages", "900", "--host-ratio", "0", "--mode", "hits"]
     found, rows = replayed(tmp_path, turns, *roomy, "--replicas", "4")
     elsewhere = found["fleet"]["elsewhere_tokens"]
@@ -168,7 +170,7 @@ def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path)
     assert elsewhere == sum(row["lost_tokens"] for row in rows)
     ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
     assert ended == {"other_replica"}
-    assert any("other replicas only" in one for one in found["conclusions"])
+    assert f"on other replicas {elsewhere:,}" in " ".join(capsys.readouterr().out.split())
     aware = ["--replicas", "4", "--router", "prefix-aware", "--router-overlap-weight", "1000"]
     found, _ = replayed(tmp_path, turns, *roomy, *aware)
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
@@ -217,13 +219,15 @@ def test_a_violation_names_the_replica(turns: str, monkeypatch: Patch, capsys: C
 
 
 def test_the_report_has_a_row_for_each_replica(turns: str, capsys: Capsys) -> None:
-    assert main(["replay", turns, *SMALL, *DIVIDED, "--router", "prefix-aware"]) == 0
+    assert main(["replay", turns, *SMALL, *DIVIDED, "--router", "prefix-aware", "-v"]) == 0
     out = capsys.readouterr().out
     for words in ("0  prefill", "3  decode", "largest / mean", "waiting for the link (s)"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
-    assert main(["replay", turns, *SMALL, "--replicas", "2", "--mode", "hits"]) == 0
+    assert main(["replay", turns, *SMALL, "--replicas", "2", "--mode", "hits", "-v"]) == 0
     assert "1  mixed" in capsys.readouterr().out
+    assert main(["replay", turns, *SMALL, "--replicas", "2", "--mode", "hits"]) == 0
+    assert "2, the busiest computed 1." in capsys.readouterr().out
 
 
 def test_what_capped_a_hit_is_known_of_the_requests_of_every_replica(turns: str) -> None:

@@ -49,7 +49,7 @@ def run(options: ReplayOptions, command: str) -> int:
     options, trace = opened(options)
     settings, paged = resolve(options, trace)
     if is_builtin:
-        print_story(story(trace, paged, settings.core), out)
+        print_story(story(trace, paged), out)
     check_served(options, trace, settings)
     warnings = warn(trace, settings)
     watch = None

@@ -31,7 +31,7 @@ def document(sides: Sequence[Side], requests: Requests | None) -> dict[str, Any]
                 "label": side.label,
                 "hicache_version": side.version,
                 "digest": side.digest,
-                "expected_error": (side.expected_error or {}).get("sentence"),
+                "expected_error": side.expected_error,
             }
             for side in sides
         ],

@@ -1,47 +1,21 @@
-"""The error to expect, in one sentence for people, and as JSON values."""
+"""The error to expect, as JSON values, in one row, and as the rows of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .table import ALL, METRICS, Asked, Expected, Nearest
+from .table import ALL, METRICS, Expected, Nearest
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "throughput": "throughput"}
 _OF_GROUP = ("hardware", "engine", "ranks", "precision", "load")
-_WAITING = ", whose requests mostly wait"
-_DIRECTION = "trust their direction more than their size"
-
-
-def sentence(expected: Expected) -> str:
-    """One line: the errors and the runs that they are from, or that the times are not validated."""
-    if not expected.nearest:
-        return f"Not validated: {_missing(expected)}; {_DIRECTION}."
-    parts: list[list[Nearest]] = []
-    for one in expected.nearest:
-        if parts and parts[-1][0].group == one.group:
-            parts[-1].append(one)
-        else:
-            parts.append([one])
-    whose = "" if expected.known else " of an engine, accelerator and model that nobody published"
-    told = f"Expected error{whose}: {'; '.join(_part(part, expected.asked) for part in parts)}."
-    unlike = any("saturation" in one.differs for one in expected.nearest)
-    near = expected.asked.near_saturation
-    return told + (_saturated(expected.asked) if near and unlike else "")
-
-
-def _saturated(asked: Asked) -> str:
-    return (
-        f" Requests wait in the queue for {_percent(asked.queueing)} of their time to first token: "
-        f"so near saturation TTFT errs by more than that."
-    )
+Document = Mapping[str, Any]
 
 
 def document(expected: Expected) -> dict[str, Any]:
     """The `expected_error` of a `--json` document; see docs/json.md."""
     found: dict[str, Any] = {
-        "sentence": sentence(expected),
         "validated": bool(expected.nearest),
         "published": expected.known,
         "missing": expected.missing or None,
@@ -63,79 +37,59 @@ def _metric(one: Nearest | None) -> dict[str, Any]:
     }
 
 
-def together(documents: Iterable[Mapping[str, Any] | None]) -> list[str]:
-    """Sentences about the `expected_error` of several runs: the one that all have, or the range of
-    the medians, and which runs are not validated. None: a run without times."""
+def row(found: Document) -> str:
+    """The median of each metric, and what nine of ten do not exceed, of an `expected_error`; or
+    that the times are not validated."""
+    if not found["validated"]:
+        return f"not validated: {_missing(found)}"
+    known = [(name, found[metric]) for metric, name in _NAMES.items() if found[metric]["runs"]]
+    parts = [
+        f"{name} {_percent(one['median'])} ({'nine of ten ' * (not at)}"
+        f"{_percent(one['nine_tenths'])})"
+        for at, (name, one) in enumerate(known)
+    ]
+    more = any("saturation" in one["differs"] for _, one in known)
+    return ", ".join(parts) + "; other queues" * more + "; unpublished" * (not found["published"])
+
+
+def rows(found: Document) -> Iterator[tuple[str, ...]]:
+    """For each metric: its name, median, ninth tenth, and the judged runs that they are from."""
+    for metric, name in _NAMES.items():
+        if count := found[metric]["runs"]:
+            one = found[metric]
+            engine = "all engines" if one["engine"] == ALL else one["engine"]
+            runs = f"{count} {engine}, {one['ranks']} x {one['hardware']}, {one['precision']}, "
+            runs += one["load"]
+            unlike = ", ".join(one["differs"])
+            yield name, _percent(one["median"]), _percent(one["nine_tenths"]), runs, unlike
+
+
+def together(documents: Iterable[Document | None]) -> list[str]:
+    """A line on the `expected_error` of several runs: the row that all have, or the range of the
+    medians; and why runs are not validated. None: a run without times."""
     found = [one for one in documents if one]
-    same = list(dict.fromkeys(one["sentence"] for one in found))
-    if len(same) < 2:
-        return same
-    told = []
+    lines = list(dict.fromkeys(map(row, found)))
+    if len(lines) < 2:
+        return [f"Expected error: {line}" for line in lines]
     ranges = []
     for metric, name in _NAMES.items():
-        medians = [one[metric]["median"] for one in found if one[metric]["runs"]]
-        if medians:
+        if medians := [one[metric]["median"] for one in found if one[metric]["runs"]]:
             least, most = (_percent(bound(medians)) for bound in (min, max))
             ranges.append(f"{name} {least}" if least == most else f"{name} {least} to {most}")
-    if ranges:
-        told.append(
-            f"Expected error of these times, in the median: {_listed(ranges)}; --json says from "
-            "which judged runs each is."
-        )
-    return [*told, *dict.fromkeys(one["sentence"] for one in found if not one["validated"])]
+    told = [f"Expected error, in the median: {', '.join(ranges)}"] if ranges else []
+    wrong = dict.fromkeys(row(one) for one in found if not one["validated"])
+    return [*told, *(f"Expected error: {line}" for line in wrong)]
 
 
-def _missing(expected: Expected) -> str:
-    asked = expected.asked
-    if expected.missing == "engine" and asked.engine != "plain":
-        return f"no published run had the engine {asked.engine}"
-    if expected.missing == "engine":
-        return "--engine plain has no time of the host, which every published run had"
-    if expected.missing == "times":
-        return f"the times of {asked.times} were never compared with published runs"
-    if expected.missing == "stages":
-        return "no published run that was compared had pipeline stages"
-    return f"no published run on {asked.hardware} was compared with the times of {asked.times}"
-
-
-def _part(found: Sequence[Nearest], asked: Asked) -> str:
-    """The metrics that have the same runs."""
-    group = found[0].group
-    medians = _listed([f"{_NAMES[one.metric]} {_percent(one.error.median)}" for one in found])
-    counts = [one.error.runs for one in found]
-    runs = f"{min(counts)} to {max(counts)}" if min(counts) != max(counts) else f"{counts[0]}"
-    limits = _listed([_percent(one.error.nine_tenths) for one in found])
-    engine = "all engines" if group.engine == ALL else group.engine
-    text = (
-        f"{medians} (median of {runs} judged {'run' if runs == '1' else 'runs'} of {engine} on "
-        f"{group.hardware} with {_ranks(group.ranks)}, {group.precision} weights and {group.load} "
-        f"at once{_WAITING if group.saturated else ''}; nine of ten, with any GPUs and weights, "
-        f"within {limits}"
-    )
-    unlike = _unlike(found, asked)
-    return f"{text}; this run has {unlike})" if unlike else f"{text})"
-
-
-def _unlike(found: Sequence[Nearest], asked: Asked) -> str:
-    differs = found[0].differs
-    said = {
-        "saturation": "" if asked.near_saturation else "short queues",  # `_saturated` says it
-        "ranks": _ranks(asked.ranks),
-        "precision": f"{asked.precision} weights",
-        "load": f"{asked.load} at once",
-        "model": "another model",
-    }
-    return _listed([text for name, text in said.items() if name in differs and text])
-
-
-def _ranks(ranks: int) -> str:
-    return "1 GPU" if ranks == 1 else f"{ranks} GPUs"
+def _missing(found: Document) -> str:
+    run = found["run"]
+    return {
+        "engine": f"no published run had the engine {run['engine']}",
+        "times": f"times of {run['times']} were never compared",
+        "stages": "no published run had pipeline stages",
+        "hardware": f"no published run on {run['hardware']}",
+    }[found["missing"]]
 
 
 def _percent(rate: float) -> str:
     return f"{rate * 100:.0f} %"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    *most, last = texts or [""]
-    return f"{', '.join(most)} and {last}" if most else last

@@ -11,7 +11,6 @@ from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
-from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.watch import Level
 
@@ -69,32 +68,17 @@ def as_recorded(options: ReplayOptions) -> Trace:
         return sampled(trace, options.sample, shown=shown)
 
 
-def story(trace: Trace, paged: Paged, core: Config, sizes: int = 1) -> str:
-    """What the built-in workload is with these options, and how much of it each tier holds.
-
-    sizes: of host memory that are replayed; the core is that of the largest.
-    """
+def story(trace: Trace, paged: Paged) -> str:
+    """What the built-in workload is with these options."""
     depths: list[int] = []
     for job in trace.jobs:
         depths.append(depths[job.after] + 1 if job.after >= 0 else 1)
-    conversations, turns = depths.count(1), max(depths)
+    count, turns = depths.count(1), max(depths)
     pages = 1 + max(int(paged.chain(job).max()) for job in trace.jobs)
-    part = "" if len(trace.jobs) == OPTIONS.clients * OPTIONS.rounds else "the beginning of "
-    several = "s" if conversations > 1 else ""
-    repeats = " Each turn repeats its history." if turns > 1 else ""
-    device, host = core.device_pages[0], core.host_pages[0]
-    memory = "the largest host memory below" if sizes > 1 else "host memory"
-    held = f"and {memory} for {_share(host, pages)}" if host else "and there is no host memory"
     return (
-        f"No trace was given, so this is {part}the built-in workload: {conversations} "
-        f"conversation{several} of {turns} turn{'s' if turns > 1 else ''} behind one system "
-        f"prompt.{repeats} Together they have {pages * paged.page_size:,} different tokens. The "
-        f"device has room for {_share(device, pages)} of them, {held}."
+        f"No trace given: {count} conversation{'s' * (count > 1)} of {turns} "
+        f"turn{'s' * (turns > 1)}, {pages * paged.page_size:,} different tokens."
     )
-
-
-def _share(capacity: int, pages: int) -> str:
-    return "all" if capacity >= pages else f"{capacity / pages:.0%}"
 
 
 def with_defaults(options: ReplayOptions) -> ReplayOptions:

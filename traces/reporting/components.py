@@ -20,12 +20,6 @@ from ..terminal.tables import pairs, percent, table
 _TIERS = (("device", attrgetter("device")), ("host", attrgetter("host")))
 _TURNS = 24
 
-NO_TRUTH = (
-    "This trace has ids for blocks and no tokens. It determines the hits of full, but not where "
-    "windows and states were stored. The hits of {names} depend on what this cache held at "
-    "the time of the match, and there is no reference to compare them with."
-)
-
 
 def component_tables(settings: Settings, run: Run) -> Iterator[Table]:
     """The pools and their traffic, then what ended each hit. Nothing for full attention alone."""
@@ -87,6 +81,13 @@ def _lookup_table(settings: Settings, run: Run) -> Table:
             f"{capped.lost_pages * size:,}",
         )
     return result
+
+
+def loss_rows(settings: Settings, run: Run) -> list[tuple[str, int]]:
+    """What ended hits, and the tokens lost to it, the most first."""
+    size, capped = settings.core.page_size, run.lookups.capped().items()
+    found = [(_name(settings, cap), one.lost_pages * size) for cap, one in capped]
+    return sorted((one for one in found if one[1]), key=lambda one: -one[1])
 
 
 def _name(settings: Settings, cap: str) -> str:

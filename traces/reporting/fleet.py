@@ -1,4 +1,4 @@
-"""What a replay with several replicas tells: its tables, its sentences, the way of one request.
+"""What a replay with several replicas tells: its tables, the way of one request.
 
 Does not count anything; see traces/replaying/fleet.
 """
@@ -9,13 +9,10 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from ..replaying.fleet.outcome import DECODE, trip_times
+from ..replaying.fleet.outcome import trip_times
 from ..replaying.run import NS_PER_S, FleetUse
-from ..results.record import Fleet, Replica, Share
+from ..results.record import Fleet, Replica
 from ..terminal.tables import percent, table
-from .advice import NEGLIGIBLE
-
-_UNEVEN = 1.2  # busiest over mean
 
 
 def fleet_tables(fleet: Fleet) -> Iterator[Table]:
@@ -77,26 +74,3 @@ def way_rows(use: FleetUse, request: int) -> list[tuple[str, str]]:
         return rows
     times = [f"{_WORDS[name]} {ns / NS_PER_S:.3f} s" for name, ns in trip_times(trip).items()]
     return [*rows, ("decode replica", str(trip.decode)), ("until there", ", ".join(times))]
-
-
-def fleet_sentences(fleet: Fleet, share: Share) -> list[str]:
-    """How even the work was, and what routing alone kept from being hit."""
-    count = prefilling(fleet)
-    if count < 2:
-        return []
-    told = []
-    uneven = fleet.imbalance.computed_tokens
-    if uneven >= _UNEVEN:
-        told.append(f"The busiest of {count} replicas computed {uneven:.1f} x the mean.")
-    if share.rate(fleet.elsewhere_tokens) >= NEGLIGIBLE:
-        part = percent(share.rate(fleet.elsewhere_tokens), 1)
-        told.append(
-            f"{fleet.elsewhere_tokens:,} prompt tokens ({part}) had been sent to other "
-            "replicas only, so a larger cache would not hit them where they were sent now."
-        )
-    return told
-
-
-def prefilling(fleet: Fleet | None) -> int:
-    """The replicas that prefill; one without a fleet."""
-    return 1 if fleet is None else sum(one.role != DECODE for one in fleet.replicas)

@@ -1,4 +1,4 @@
-"""What a replay prints and writes at its end: the report, its sentences, the files.
+"""What a replay prints and writes at its end: the report and the files.
 
 Connects the other files of this folder. Does not run anything.
 """
@@ -21,11 +21,10 @@ from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import console, pairs, print_sentences
 from . import timestamps
-from .conclusions import conclusions
 from .head import head
-from .overload import load_of_run
+from .limits import limit_of, load_of_run
 from .records import lines
-from .report import print_report
+from .report import print_report, sentence
 from .results import result_of
 from .why import why_rows
 
@@ -104,14 +103,12 @@ def finish(
     more: further files, from the sentences of the report.
     """
     result = result_of(trace, settings, run)
-    load = load_of_run(trace.jobs, settings, run)
-    told = conclusions(options, trace, settings, run, result, load)
+    limit = limit_of(options, settings, run, result, load_of_run(trace.jobs, settings, run))
     found = head(command, complete=not run.interrupted) | document(result)
-    found |= {"warnings": warnings, "conclusions": told}
+    found |= {"warnings": warnings, "limit": {"by": limit.by, "try": list(limit.tries)}}
     with ignore_broken_pipe():
-        print_report(trace, settings, run, result, out)
+        print_report(trace, settings, run, result, limit, options.verbose, out)
         repeat_warnings(warnings, out)
-        print_sentences("In words", told, out)
     files: list[File] = []
     if options.requests:
         files.append((options.requests, lines(trace, run, settings.slo)))
@@ -122,7 +119,8 @@ def finish(
     if options.json:
         files.append((options.json, as_json(found)))
     if more is not None:
-        files += more(told)
+        tries = [f"Try {one}." for one in limit.tries]
+        files += more([sentence(result), f"Limits: {limit.text}.", *tries])
     write_all(files)
 
 

@@ -1,12 +1,11 @@
-"""The report of a replay, for people: 80 columns, no colour when piped.
+"""The report of a replay, for people: 80 columns, no colour when piped, one screen unless verbose.
 
-Every hit rate is printed with the name of its definition. Shows the figures of results/record and
-computes none.
+Shows the figures of results/record and computes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from typing import TextIO
 
@@ -15,79 +14,118 @@ from rich.text import Text
 
 from hicache.core.components.base import residency
 
+from ..expected import words as expected
 from ..formats.base import Trace
+from ..replaying.load.trace import LoadedTrace
 from ..replaying.run import Run
 from ..replaying.settings import Settings
 from ..results.record import Checks, Output, Result, Share, Stages, Times
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
-from .components import NO_TRUTH, component_tables, each_rank, turn_table
-from .conclusions import retries
+from .components import component_tables, each_rank, loss_rows, turn_table
 from .fleet import fleet_tables
+from .limits import Limit, saved_s
 from .slo import limits_table
-from .stored import losses_table, lost_table, prefetch_table, setting_rows, transfer_rows
+from .stored import losses_table, prefetch_table, reason_in_words, setting_rows, transfer_rows
 
 _MOST_STAGES = 4
+_MOST_LOSSES = 4  # rows, unless verbose
+_WAITS = {
+    "writing_back": "waiting for copies",
+    "arriving": "waiting for a load",
+    "no_pages": "out of pages",
+    "fetching": "waiting for a prefetch",
+}
 
 
 def print_report(
-    trace: Trace, settings: Settings, run: Run, found: Result, stream: TextIO | None = None
+    trace: Trace,
+    settings: Settings,
+    run: Run,
+    found: Result,
+    limit: Limit,
+    verbose: bool = False,
+    stream: TextIO | None = None,
 ) -> None:
-    """found: the figures of the run."""
+    """found: the figures of the run. verbose: all of them, else at most 45 lines."""
     out = console(stream)
     if found.interrupted:
         served = f"{found.served_requests:,} of {len(trace.jobs):,} requests"
         out.print(Text.assemble(("Interrupted.", "bold"), f" This report covers {served}.\n"))
-    out.print(_setting(trace, settings))
-    out.print(_hits(found, settings))
-    for rows in component_tables(settings, run):
-        out.print(rows)
-    if len(found.components) > 1 and trace.block_size is not None:
-        others = " and ".join([*found.components][1:])
-        out.print("\n" + NO_TRUTH.format(names=others))
-    if (turns := turn_table(found)) is not None:
-        out.print(turns)
-    if found.latency_s and found.output and found.expected_error:
-        out.print(_latency(found.latency_s, found.output))
-        out.print("\n" + found.expected_error["sentence"], markup=False)
-    storage, made = found.storage, [limits_table(settings, run, found.slo)]
-    made += fleet_tables(found.fleet) if found.fleet else []
-    if storage is not None:
-        made += [prefetch_table(storage), lost_table(storage), losses_table(storage.losses)]
-    made += [_transfers(settings, found), _verdict(found)]
+    out.print(sentence(found))
+    made: list[Table | None] = [
+        _setting(trace, settings, verbose),
+        _hits(settings, run, found, verbose),
+    ]
+    if verbose:
+        made += [*component_tables(settings, run), turn_table(found)]
+    if found.latency_s and found.output:
+        made.append(_latency(found.latency_s, found.output, verbose))
+    made.append(limits_table(settings, run, found.slo, verbose))
+    storage = found.storage
+    made.append(losses_table(storage.losses) if storage else None)
+    if verbose:
+        made += fleet_tables(found.fleet) if found.fleet else []
+        made += [prefetch_table(storage)] if storage else []
+        made += [_transfers(settings, found), _errors(found)]
+    made.append(_result(settings, run, found, limit, verbose))
     for one in made:
         if one is not None:
             out.print(one)
 
 
 def print_story(text: str, stream: TextIO | None = None) -> None:
-    console(stream).print(text + "\n", markup=False)
+    console(stream).print(text, markup=False)
 
 
-def _setting(trace: Trace, settings: Settings) -> Table:
+def sentence(found: Result) -> str:
+    """The one to forward."""
+    share = found.whole
+    told, most = percent(share.hit_rate, 1), percent(share.ceiling_rate, 1)
+    told = f"{told} of the prompt tokens hit, at most {most} could"
+    if not found.trace.identity:
+        told = "The trace does not say what could hit"
+    return told + (f"; TTFT p90 {found.latency_s.ttft.p90:,.3g} s." if found.latency_s else ".")
+
+
+def _setting(trace: Trace, settings: Settings, verbose: bool) -> Table:
     core, engine = settings.core, settings.engine
     rows = [
         ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
-        ("mode", _MODE[settings.mode]),
-        *size_rows(trace, settings),
-        ("policy", f"{core.eviction_policy}, {core.write_policy}"),
+        *load_rows(trace),
+        *size_rows(trace, settings, verbose),
         *setting_rows(settings),
-        *model_rows(settings),
+        *model_rows(settings, verbose),
     ]
+    if verbose:
+        rows.append(("policy", f"{core.eviction_policy}, {core.write_policy}"))
+    rows.append(hardware_row(settings) if settings.mode == "timed" else ("mode", _HITS))
     if settings.mode == "timed":
-        rows += [
-            hardware_row(settings),
-            ("times", shown(settings.time_model.label)),
-            ("engine", _engine(settings)),
-            *_not_measured(settings),
-            (
-                "scheduler",
-                f"{engine.order}, {engine.token_budget:,} tokens in a pass, {engine.max_running} "
-                f"running",
-            ),
-        ]
+        rows += [("engine", _engine(settings)), *_not_measured(settings)]
+    if settings.mode == "timed" and verbose:
+        passes = f"{engine.token_budget:,} tokens in a pass, {engine.max_running} running"
+        rows.append(("times", shown(settings.time_model.label)))
+        rows.append(("scheduler", f"{engine.order}, {passes}"))
     return pairs("Replay", rows)
+
+
+_HITS = "hits: one request at a time, no clock, a complete hit counts fully"
+
+
+def load_rows(trace: Trace) -> Iterator[tuple[str, str]]:
+    """What the options of load made of the trace."""
+    if not isinstance(trace, LoadedTrace):
+        return
+    if (scale := trace.scale) is not None:
+        before, now = scale.sessions
+        told = "sessions" if scale.named else "requests that share a prefix"
+        tokens = f"{scale.tokens:.3g} x the prompt tokens (--scale-sessions)"
+        yield told, f"{now:,} instead of {before:,}, {tokens}"
+    if trace.chained:
+        whose = "session" if trace.told_by == "sessions" else "prompt"
+        waiting = f"{trace.chained:,} of {len(trace.jobs):,} requests wait"
+        yield "closed loop", f"{waiting} for the one before in their {whose}"
 
 
 def _engine(settings: Settings) -> str:
@@ -111,13 +149,7 @@ def _not_measured(settings: Settings) -> list[tuple[str, str]]:
     return [("not measured", f"{unlike}: the profile copied pages of {model}, so times may differ")]
 
 
-_MODE = {
-    "timed": "timed: simulated engine and device, virtual time",
-    "hits": "hits: one request at a time, no clock, a complete hit counts fully",
-}
-
-
-def _hits(found: Result, settings: Settings) -> Table:
+def _hits(settings: Settings, run: Run, found: Result, verbose: bool) -> Table:
     whole, steady = found.whole, found.steady
     result = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
     counts: tuple[tuple[str, Callable[[Share], int]], ...] = (
@@ -127,7 +159,6 @@ def _hits(found: Result, settings: Settings) -> Table:
         ("computed", lambda share: share.computed_tokens),
         ("  first seen", lambda share: share.first_seen_tokens),
         ("  evicted or not ready", lambda share: share.lost_tokens),
-        ("input", lambda share: share.input_tokens),
     )
     for name, read in counts:
         if name == "storage hits" and settings.storage is None:
@@ -136,32 +167,59 @@ def _hits(found: Result, settings: Settings) -> Table:
         for share in (whole, steady):
             cells += [f"{read(share):,}", percent(share.rate(read(share)))]
         result.add_row(name, *cells)
-    result.add_section()
-    rates: tuple[tuple[str, Callable[[Share], float]], ...] = (
+    losses = list(_losses(settings, run, found))
+    for name, tokens in losses if verbose else losses[:_MOST_LOSSES]:
+        result.add_row(f"    {name}", f"{tokens:,}", percent(whole.rate(tokens)), "", "")
+    rates: list[tuple[str, Callable[[Share], float]]] = [
         ("hit rate, token-weighted", lambda share: share.hit_rate),
-        (f"hit rate, pages of {settings.core.page_size}", lambda share: share.hit_rate_pages),
-        ("hit rate, mean per request", lambda share: share.hit_rate_mean),
         ("ceiling, token-weighted", lambda share: share.ceiling_rate),
-    )
+    ]
+    if verbose:
+        size = settings.core.page_size
+        rates.append((f"hit rate, pages of {size}", lambda share: share.hit_rate_pages))
+        rates.append(("hit rate, mean per request", lambda share: share.hit_rate_mean))
     for name, rate in rates:
         result.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
     return result
 
 
-def _latency(times: Times, output: Output) -> Table:
+def _losses(settings: Settings, run: Run, found: Result) -> Iterator[tuple[str, int]]:
+    """What tokens were lost to, where it is known, the largest first."""
+    if found.storage is not None:
+        for reason, lost in found.storage.lost_tokens.items():
+            yield reason_in_words(reason), lost.tokens
+    elif len(run.components) > 1:
+        yield from loss_rows(settings, run)
+    if found.fleet is not None and found.fleet.elsewhere_tokens:
+        yield "on other replicas", found.fleet.elsewhere_tokens
+
+
+def _latency(times: Times, output: Output, verbose: bool) -> Table:
     result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p95", "p99")
-    for name, one, scale, unit in (
-        ("time to first token", times.ttft, 1.0, "s"),
-        ("  in the queue", times.queue, 1.0, "s"),
-        ("  waiting for loads", times.load, 1.0, "s"),
-        ("  computing", times.compute, 1.0, "s"),
-        ("time per output token", times.tpot, 1e3, "ms"),
-        ("time between two tokens", times.itl, 1e3, "ms"),
+    for name, one, scale, unit, always in (
+        ("time to first token", times.ttft, 1.0, "s", True),
+        ("  in the queue", times.queue, 1.0, "s", True),
+        ("  waiting for loads", times.load, 1.0, "s", False),
+        ("  computing", times.compute, 1.0, "s", False),
+        ("time per output token", times.tpot, 1e3, "ms", True),
+        ("time between two tokens", times.itl, 1e3, "ms", False),
     ):
-        result.add_row(f"{name} ({unit})", *(f"{value * scale:,.3f}" for value in astuple(one)))
-    result.add_section()
-    result.add_row("makespan (s)", f"{times.makespan:,.1f}")
+        if always or verbose:
+            cells = (f"{value * scale:,.3f}" for value in astuple(one))
+            result.add_row(f"{name} ({unit})", *cells)
     result.add_row("output tokens per second", f"{output.tokens_per_s:,.1f}")
+    if verbose:
+        result.add_row("makespan (s)", f"{times.makespan:,.1f}")
+    return result
+
+
+def _errors(found: Result) -> Table | None:
+    if not found.expected_error or not found.expected_error["validated"]:
+        return None
+    columns = ("median", "nine of ten", "judged runs, at once", "unlike")
+    result = table("Error to expect", "", *columns)
+    for row in expected.rows(found.expected_error):
+        result.add_row(*row)
     return result
 
 
@@ -183,18 +241,34 @@ def _transfers(settings: Settings, found: Result) -> Table:
     return result
 
 
-def _verdict(found: Result) -> Table:
-    rows = []
-    if found.refused:
+def _result(settings: Settings, run: Run, found: Result, limit: Limit, verbose: bool) -> Table:
+    rows = [("limits", limit.text), *(("try", one) for one in limit.tries)]
+    if found.latency_s and found.whole.hit_tokens.host:
+        rows.append(("host saves", f"{saved_s(settings, run):,.1f} s of compute"))
+    if found.expected_error:
+        rows.append(("error", expected.row(found.expected_error)))
+    if verbose and found.refused:
         rows.append(("retries", retries(found.refused)))
-    if found.preempted:
-        times = "once" if found.preempted == 1 else f"{found.preempted:,} times"
-        rows.append(("preempted", times))
+    if verbose and found.preempted:
+        rows.append(("preempted", f"{found.preempted:,} x"))
     if found.stages is not None:
         rows.append(("stages idle", _idle(found.stages)))
-    rows += _checked(found.checks)
-    rows += [("digest", found.digest), ("wall time", f"{found.wall_s:.1f} s")]
-    return pairs("Verdict", rows)
+    if found.fleet is not None and not verbose:
+        most = f"{found.fleet.imbalance.computed_tokens:.2f} x the mean"
+        rows.append(("replicas", f"{len(found.fleet.replicas)}, the busiest computed {most}"))
+    rows += _checked(found.checks, verbose)
+    return pairs(
+        "Result", [*rows, ("digest", found.digest), ("wall time", f"{found.wall_s:.1f} s")]
+    )
+
+
+def retries(refused: Mapping[str, int]) -> str:
+    """Refusals that were retried: `703 waiting for copies, 12 out of pages of swa`."""
+    parts = []
+    for name, count in sorted(refused.items(), key=lambda item: (-item[1], item[0])):
+        reason, of, component = name.partition(" of ")
+        parts.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
+    return ", ".join(parts)
 
 
 def _idle(stages: Stages) -> str:
@@ -204,36 +278,35 @@ def _idle(stages: Stages) -> str:
     return f"{shown} of the {stages.under_way_s:,.1f} s with passes under way"
 
 
-def _checked(checks: Checks) -> list[tuple[str, str]]:
+def _checked(checks: Checks, verbose: bool) -> list[tuple[str, str]]:
     if checks.level == "off":
         return [("checks", "off")]
-    counts = f"{checks.incremental:,} incremental, {checks.full:,} full"
-    rows = [("checks", f"{checks.level}: {checks.operations:,} operations, {counts}")]
+    counts = f"{checks.operations:,} operations, {checks.violations:,} violations"
+    rows = [("checks", f"{checks.level}: {counts}")]
+    if not verbose:
+        return rows
+    rows.append(("  of these", f"{checks.incremental:,} incremental, {checks.full:,} full"))
     if checks.byte_checks:
         compared = f"{checks.byte_checks:,} comparisons, {checks.access_checks:,} accesses"
         rows.append(("bytes and order", compared))
     if checks.level == "every":
         rows.append(("decisions", f"{checks.specified:,} operations as the specification says"))
-    if checks.not_judged:
-        rows.append(("not judged", checks.not_judged))
-    return [*rows, ("violations", f"{checks.violations:,}")]
+    return [*rows, ("not judged", checks.not_judged)] if checks.not_judged else rows
 
 
-def size_rows(trace: Trace, settings: Settings) -> list[tuple[str, str]]:
-    """How large everything is, and why: what was left out, then one row for each pool, window,
-    states and the page size. The first component's rows have only the tier's name. Bytes are those
-    of one rank; with several ranks, the total of all is printed beside them."""
+def size_rows(trace: Trace, settings: Settings, verbose: bool) -> list[tuple[str, str]]:
+    """How large everything is, and why: what was left out, then one row for each pool; if verbose,
+    also window, states and the page size. The first component's rows have only the tier's name.
+    Bytes are those of one rank; with several ranks, the total of all is printed beside them."""
     core, pools = settings.core, settings.pools
     skipped, uncached = settings.skipped, settings.uncached
     rows = []
-    if skipped.requests:
-        count = len(skipped.requests)
-        what = f"{count:,} request{'s' * (count > 1)} with {skipped.input_tokens:,} input tokens"
-        rows.append(("skipped", f"{what}, too large for the device"))
-    if uncached.requests:
-        count = len(uncached.requests)
-        what = f"{count:,} request{'s' * (count > 1)} with {uncached.input_tokens:,} input tokens"
-        rows.append(("not cached", f"{what}, larger than the device pool: computed in full"))
+    for name, some in (("skipped", skipped), ("not cached", uncached)):
+        if count := len(some.requests):
+            part = percent(some.input_tokens / trace.jobs.input_tokens, 1)
+            plural = "s" * (count > 1)
+            tokens = f"{some.input_tokens:,} input tokens ({part})"
+            rows.append((name, f"{count:,} request{plural} with {tokens}, too large"))
     for tier, sizes, rules in (
         ("device", core.device_pages, pools.device_rules),
         ("host", core.host_pages, pools.host_rules),
@@ -241,22 +314,27 @@ def size_rows(trace: Trace, settings: Settings) -> list[tuple[str, str]]:
         for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
             name = f"  {core.components[place]}" if place else tier
             rows.append((name, _pool(place, pages, settings, rules[place], tier == "host")))
-    if pools.window:
+    if pools.window and verbose:
         rows.append(("window", f"{pools.window:,} tokens"))
-    if pools.interval:
+    if pools.interval and verbose:
         limit = pools.states_per_path
         most = f", at most {limit} on a path" if limit else ""
         rows.append(("states", f"every {pools.interval:,} tokens{most}"))
-    rows.append(("page size", _page_size(trace, settings)))
+    if verbose:
+        rows.append(("page size", _page_size(trace, settings)))
+    if len(core.components) > 1 and trace.block_size is not None:
+        names = " and ".join(core.components[1:])
+        rows.append(("no reference", f"for hits of {names}: the trace has blocks, not tokens"))
     return rows
 
 
-def model_rows(settings: Settings) -> list[tuple[str, str]]:
+def model_rows(settings: Settings, verbose: bool) -> list[tuple[str, str]]:
     model, ranks = settings.model, settings.parallelism
     each = " per rank" if settings.page_ranks * ranks.pp > 1 else ""
     page = f"{settings.rank_page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
     weights = _bytes(settings.weight_bytes, ranks.ranks, model.weight_bytes)
-    return [("model", f"{model.name}, {page}"), ("weights", f"{weights}, {model.weight_dtype}")]
+    rows = [("model", f"{model.name}, {page}")]
+    return [*rows, ("weights", f"{weights}, {model.weight_dtype}")] if verbose else rows
 
 
 def hardware_row(settings: Settings) -> tuple[str, str]:

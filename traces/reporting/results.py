@@ -20,7 +20,7 @@ from ..replaying.run import Latency, Run
 from ..replaying.settings import Settings
 from ..results.record import LookupFigures, Output, Requests, Result, TraceFigures
 from .components import describe
-from .overload import load_of_run
+from .limits import load_of_run
 from .slo import goodput
 
 

@@ -1,4 +1,4 @@
-"""Limits that requests must keep, and goodput: the figures, the table, the sentences.
+"""Limits that requests must keep, and goodput: the figures and the table.
 
 docs/load.md defines everything. Does not decide which request keeps a limit; see
 traces/replaying/load/slo.
@@ -6,7 +6,7 @@ traces/replaying/load/slo.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import sqrt
 
 import numpy as np
@@ -20,8 +20,7 @@ from ..results.record import Class, Goodput
 from ..terminal.tables import percent, table
 
 _BOUNDS = (2_048, 8_192, 32_768)  # tokens of a prompt, between two classes
-_LEAST_REQUESTS = 10  # in a class, to say something about it
-_APART = 0.1  # rates of two classes that differ by less are not worth a sentence
+_LEAST_REQUESTS = 10  # in a batch
 _MOST_TENANTS = 8
 _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so many, at 95 %
 _RULE_OF_THREE = 3
@@ -93,8 +92,11 @@ def limits_missed(slo: Slo, latency: Latency) -> dict[int, list[str]]:
     return found
 
 
-def limits_table(settings: Settings, run: Run, found: Goodput | None) -> Table | None:
-    """The limits and the goodput; None without limits or without a clock."""
+def limits_table(
+    settings: Settings, run: Run, found: Goodput | None, verbose: bool
+) -> Table | None:
+    """The limits and the goodput; None without limits or without a clock. verbose: also the
+    requests of each class."""
     if settings.slo is None or run.latency is None or found is None:
         return None
     requests = len(run.latency.requests)
@@ -104,44 +106,12 @@ def limits_table(settings: Settings, run: Run, found: Goodput | None) -> Table |
         share = keep / requests if requests else 0.0
         result.add_row(name, spelled(limit), f"{keep:,}", percent(share))
     result.add_row("all", "", f"{found.attained_requests:,}", percent(found.attained_rate or 0.0))
+    for one in found.classes if verbose else ():
+        what = "tenant" if one.by == "tenant" else "prompts of"
+        result.add_row(f"  {what} {one.name}", "", f"{one.attained_requests:,}", percent(one.rate))
     result.add_section()
     per_s = f"{found.goodput_requests_per_s:,.3f}"
     result.add_row("goodput, requests per second", "", per_s, "")
     per_s = f"{found.goodput_tokens_per_s:,.1f}"
     result.add_row("goodput, output tokens per second", "", per_s, "")
     return result
-
-
-def sentences(settings: Settings, run: Run, found: Goodput | None) -> list[str]:
-    """What the limits mean, in one sentence, and one for each kind of class that differs."""
-    if settings.slo is None or run.latency is None or found is None or not run.latency.requests:
-        return []
-    limits = ", ".join(f"{name} {spelled(limit)}" for name, limit in settings.slo.limits)
-    missed = ", ".join(
-        f"{_percent(count / len(run.latency.requests))} miss {name}"
-        for name, count in found.missed.items()
-        if count
-    )
-    told = (
-        f"{_percent(found.attained_rate or 0.0)} of the requests keep their limits of {limits}"
-        f"{f' ({missed})' if missed else ''}. Goodput is {found.goodput_requests_per_s:,.2f} "
-        f"requests and {found.goodput_tokens_per_s:,.0f} output tokens a second."
-    )
-    return [told, *_apart(found.classes)]
-
-
-def _apart(classes: Sequence[Class]) -> Iterator[str]:
-    for by, whose in (("prompt_tokens", "with prompts of {} tokens"), ("tenant", "of tenant {}")):
-        enough = [each for each in classes if each.by == by and each.requests >= _LEAST_REQUESTS]
-        if len(enough) < 2:
-            continue
-        best, worst = (pick(enough, key=lambda each: each.rate) for pick in (max, min))
-        if best.rate - worst.rate >= _APART:
-            yield (
-                f"Of the requests {whose.format(worst.name)}, {_percent(worst.rate)} keep their "
-                f"limits; of those {whose.format(best.name)}, {_percent(best.rate)}."
-            )
-
-
-def _percent(rate: float) -> str:
-    return percent(rate, 1)

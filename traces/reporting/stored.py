@@ -1,4 +1,4 @@
-"""What storage did in a replay, and what it did not do: tables, rows, sentences, advice.
+"""What storage did in a replay, and what it did not do: tables, rows, advice.
 
 Does not count anything; see traces/replaying.
 """
@@ -12,8 +12,8 @@ from hicache.storage.base import Losses
 from ..replaying.following import caps
 from ..replaying.following.prefetches import WHOLE
 from ..replaying.settings import Settings
-from ..results.record import Result, Share, Storage
-from ..terminal.tables import percent, table
+from ..results.record import Storage
+from ..terminal.tables import table
 from ..terminal.text import name as shown
 from .amounts import gigabytes
 
@@ -89,16 +89,6 @@ def prefetch_table(storage: Storage) -> Table:
     return result
 
 
-def lost_table(storage: Storage) -> Table | None:
-    """What tokens were lost to; None if none were lost."""
-    if not storage.lost_tokens:
-        return None
-    result = table("Tokens lost to", "", "requests", "tokens")
-    for reason, lost in storage.lost_tokens.items():
-        result.add_row(reason_in_words(reason), f"{lost.requests:,}", f"{lost.tokens:,}")
-    return result
-
-
 def reason_in_words(reason: str) -> str:
     """The words of a table for a reason; a component's own name for a component."""
     return _REASONS.get(reason, f"no {reason} to continue from")
@@ -118,64 +108,32 @@ def transfer_rows(storage: Storage | None) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def served(settings: Settings, found: Result) -> list[str]:
-    """The sentences about storage; empty without one."""
-    return [*_served(settings, found.whole, found.storage), *losses_told(found.storage)]
-
-
-def _served(settings: Settings, share: Share, use: Storage | None) -> list[str]:
-    if use is None:
-        return []
-    if hits := share.hit_tokens.storage:
-        return [
-            f"Storage served {hits:,} prompt tokens that neither the device nor host "
-            f"memory held ({percent(share.rate(hits), 1)} of all)."
-        ]
-    if use.losses.lookups_unanswered or use.losses.reads_failed:
-        return ["Storage served nothing, and it failed."]
-    written = use.written.values.get("done", 0)
-    if not written:
-        return ["Storage served nothing, and nothing was written to it."]
-    if not use.prefetches.begun:
-        return ["Storage served nothing: every prefetch was below the threshold or the budget."]
-    found = sum(one.found_tokens for one in use.prefetches.ended.values())
-    if found:
-        return ["Storage served nothing: what it had came too late, or found no room on host."]
-    assert settings.storage is not None
-    if use.evicted_values:
-        return [
-            "Storage served nothing: what requests lacked when they arrived was not in it any more "
-            f"or had not been written to it. {use.evicted_values:,} of its values had to make room "
-            "so far."
-        ]
-    full = ", or had made room (--storage-size)" if settings.storage.options.size_bytes else ""
-    return [
-        "Storage served nothing: what requests lacked when they arrived had not been written to "
-        f"it{full}."
-    ]
-
-
-def advice(settings: Settings, use: Storage | None) -> str:
-    """What to try next if one reason of storage explains half of the lost tokens; else empty."""
-    storage = settings.storage
-    if storage is None or use is None or not use.lost_tokens:
-        return ""
+def most_lost(use: Storage | None) -> str | None:
+    """The reason of at least half of the tokens that were lost; None without one."""
+    if use is None or not use.lost_tokens:
+        return None
     reason, most = next(iter(use.lost_tokens.items()))
-    if 2 * most.tokens < sum(lost.tokens for lost in use.lost_tokens.values()):
-        return ""
+    return (
+        reason if 2 * most.tokens >= sum(one.tokens for one in use.lost_tokens.values()) else None
+    )
+
+
+def advice(settings: Settings, reason: str) -> tuple[str, ...]:
+    """What to try where tokens were lost to `reason`; empty if storage has no option for it."""
+    storage = settings.storage
+    assert storage is not None
     size = 2 * storage.options.size_bytes
-    room = "a disk or server with more room for the store, which has no --storage-size of its own"
     longer = "--prefetch wait_complete" if storage.limit is None else "a longer --prefetch-limit"
     tried = {
-        "too_short": "--prefetch-threshold 0, which fetches every hit",
+        "too_short": "--prefetch-threshold 0",
         "budget": "a larger --prefetch-budget",
         "late": longer,
-        "evicted_from_storage": f"--storage-size {gigabytes(size, '')}, twice the storage"
+        "evicted_from_storage": f"--storage-size {gigabytes(size, '')}"
         if size
-        else room,
-        caps.NEVER_BACKED_UP: "--write-policy write_through, which copies every page to host",
+        else "more room for the store, which has no --storage-size",
+        caps.NEVER_BACKED_UP: "--write-policy write_through",
     }.get(reason)
-    return f"Try {tried}." if tried else ""
+    return (tried,) if tried else ()
 
 
 _LOSSES = {
@@ -202,39 +160,3 @@ def losses_table(losses: Losses) -> Table | None:
         if count := getattr(losses, name):
             result.add_row(words, f"{count:,.1f}" if name == "waited_s" else f"{count:,}")
     return result
-
-
-def losses_told(storage: Storage | None) -> list[str]:
-    """What the store did not do, and what follows from that; empty if it did everything."""
-    if storage is None:
-        return []
-    found = storage.losses
-    told = [
-        f"{words} {count:,} {unit}"
-        for words, count, unit in (
-            ("did not say whether it has", found.lookups_unanswered, "values"),
-            ("did not deliver", found.reads_failed, "values"),
-            ("promised and did not have", found.reads_missing, "values"),
-            ("delivered", found.reads_corrupt, "values that did not verify"),
-            ("did not take", found.writes_refused, "values"),
-        )
-        if count
-    ]
-    if not told:
-        return []
-    *first, last = told
-    parts = f"{', '.join(first)} and {last}" if first else last
-    times = [
-        f"{words} {'once' if count == 1 else f'{count:,} times'}"
-        for words, count in (
-            ("stopped answering", found.outages),
-            ("stopped taking writes", found.write_outages),
-        )
-        if count
-    ]
-    out = f" (it {' and '.join(times)})" if times else ""
-    follows = (
-        ["what it might have served was computed"] if len(told) > bool(found.writes_refused) else []
-    )
-    follows += ["later runs lack what it did not take"] if found.writes_refused else []
-    return [f"Storage {parts}{out}: {', and '.join(follows)}."]

@@ -196,7 +196,7 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """See reporting/overload. offered: None if it cannot be told."""
+    """See reporting/limits. offered: None if it cannot be told."""
 
     offered: float | None
     queueing_share: float
@@ -411,7 +411,6 @@ class ErrorOf:
 class ExpectedError:
     """What is read of the error to expect, which traces/expected words."""
 
-    sentence: Needed[str]
     validated: Needed[bool]
     ttft: Needed[ErrorOf]
     tpot: Needed[ErrorOf]

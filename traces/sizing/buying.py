@@ -16,7 +16,7 @@ from ..html.document import report
 from ..html.page import render
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
-from ..reporting.conclusions import scaled
+from ..reporting.report import load_rows
 from ..terminal.output import as_json, write_all
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, percent, print_sentences, print_written, table
@@ -218,7 +218,7 @@ def _print_table(found: Decision, out: TextIO) -> None:
 
 def assumptions(found: Decision) -> list[str]:
     """What was chosen without being asked for, and how good estimates are."""
-    told = scaled(found.trace)
+    told = [f"{name}: {value}." for name, value in load_rows(found.trace)]
     told.append(
         f"A candidate serves if {percent(float(found.attain), 0)} of the requests keep every limit "
         "(--attain). A replay ends as soon as fewer can."

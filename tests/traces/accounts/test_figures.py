@@ -18,7 +18,7 @@ from traces.replaying import modes
 from traces.replaying.account import Account, Row, ceiling_of
 from traces.replaying.run import Run
 from traces.replaying.settings import resolve
-from traces.reporting.overload import Load, load_of, slower
+from traces.reporting.limits import Load, load_of, slower
 from traces.results.record import NO_SHARE, Transfer
 
 from .samples import blocks, options, talks

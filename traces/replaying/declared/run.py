@@ -79,6 +79,13 @@ class OutputOptions(OptionRecord):
 
     HEADING = "what is printed and written"
 
+    verbose: bool = option(
+        "print everything: turns, pools, tiers, replicas, parts of the times, checks",
+        default=False,
+        common=True,
+        output=True,
+        short="-v",
+    )
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout",
         *OUTPUT,

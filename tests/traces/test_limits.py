@@ -1,4 +1,4 @@
-"""Plain words at the end of a replay: each sentence where the figures show it, and nowhere else."""
+"""What limits a replay and what to try, each where the figures show it; warnings about times."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from traces.replaying import modes
 from traces.replaying.builtin import opened
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
-from traces.reporting.conclusions import conclusions
-from traces.reporting.overload import Load, load_of, slower
+from traces.reporting.limits import Load, limit_of, load_of, slower
 from traces.reporting.results import result_of
 from traces.reporting.timestamps import warnings
 
@@ -36,8 +35,9 @@ def replayed(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> di
     return found
 
 
-def told(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> str:
-    return " ".join(replayed(tmp_path, records, *options)["conclusions"])
+def limit(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> tuple[str, list[str]]:
+    found = replayed(tmp_path, records, *options)["limit"]
+    return found["by"], found["try"]
 
 
 def visits(*prompts: list[int], gap_ms: int = 5000) -> list[dict[str, Any]]:
@@ -50,85 +50,70 @@ NEW = [[100 + 2 * n, 101 + 2 * n] for n in range(8)]  # so that little of the tr
 
 def test_host_memory_is_offered_where_a_few_pages_were_lost(tmp_path: Path) -> None:
     records = visits([1, 2], [3, 4], [1, 2, 5], *NEW)
-    text = told(tmp_path, records, *TWO_PAGES, "3", "--host-ratio", "0")
-    assert "512 tokens (4.3 %) had been seen before and were evicted" in text
-    assert "Try --host-ratio 2, which adds host memory" in text
+    found = limit(tmp_path, records, *TWO_PAGES, "3", "--host-ratio", "0")
+    assert found == ("cache_memory", ["--host-ratio 2"])
 
 
-def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -> None:
+def test_what_host_memory_served_and_the_compute_that_it_saved(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "12")
-    first = found["conclusions"][0]
     assert found["whole"]["hit_tokens"] == {"device": 512, "host": 512, "storage": 0}
-    assert (
-        "Host memory served 512 prompt tokens that the device did not hold (14.3 % of all" in first
-    )
-    assert "which saved about 0.0 s of compute" in first
-    assert found["conclusions"][1].startswith(
-        "Nearly everything that could be reused was reused: the hit rate is 28.6 % and the ceiling "
-        "28.6 %. The rest"
-    )
-    assert found["conclusions"][2] == ("Try --host-ratio 2: half the host memory may be enough.")
-    counted = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "12", "--mode", "hits")
-    assert "compute" not in counted["conclusions"][0]
+    assert found["limit"] == {"by": "new_tokens", "try": ["--host-ratio 2 (may be enough)"]}
+    assert "host saves 0.0 s of compute" in " ".join(capsys.readouterr().out.split())
+    replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "12", "--mode", "hits")
+    assert "host saves" not in capsys.readouterr().out
 
 
 def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
-    text = told(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
-    assert "host memory none, because the device never evicted a page" in text
-    assert "Try --host-ratio 0: without host memory the hits are the same." in text
+    found = limit(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
+    assert found == ("new_tokens", ["--host-ratio 0 (the same hits)"])
 
 
 def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -> None:
     alike = [mooncake([1, 2, 3], timestamp=1) for _ in range(2)]
-    text = told(tmp_path, [mooncake([9]), *alike], *TWO_PAGES, "60")
-    assert "were still being computed by another request; nothing was evicted" in text
-    assert "Try" not in text
+    assert limit(tmp_path, [mooncake([9]), *alike], *TWO_PAGES, "60") == ("not_ready", [])
+    assert limit(tmp_path, [mooncake([9])], *TWO_PAGES, "60") == ("no_repeats", [])
 
 
-def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path) -> None:
+def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path, capsys: Capsys) -> None:
     records = visits([1, 2, 3, 4, 5, 6], [1, 2, 9])
     window = ["--components", "full,swa", "--swa-window", "512", "--page-size", "512"]
-    text = told(tmp_path, records, *window, "--device-pages", "60")
-    assert "Full attention still had 1,024 of them, but swa had no window there." in text
-    assert "computed" not in text
-    assert "Try" not in text  # nothing was evicted, so no larger pool helps
+    # nothing was evicted, so no larger pool helps
+    assert limit(tmp_path, records, *window, "--device-pages", "60") == ("swa", [])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "swa: no window of swa for 1,024 of 1,024 lost tokens" in said
+    assert "swa: no window 1,024" in said
 
 
-def queueing(tmp_path: Path, refused: dict[str, int], load: Load, *given: str) -> str:
-    """The words about a run in which requests were mostly queueing."""
+@pytest.mark.parametrize(
+    ("given", "offered", "tries"),
+    [
+        ("", 1.0, ["--kv-dtype fp8 or --tp 2 or a lower --speed"]),
+        ("--kv-dtype fp8 --tp 32", 1.0, ["a lower --speed"]),
+        ("--model llama-3.1-70b --tp 4 --kv-dtype fp8", 0.0, ["--tp 8"]),
+        ("--device-pages 100", 0.0, ["--device-pages 200"]),
+        ("--device-tokens 6400", 1.0, ["--device-tokens 12800 or a lower --speed"]),
+        ("--device-tokens 400K", 0.0, []),  # twice would not fit the hardware
+    ],
+)
+def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
+    given: str, offered: float, tries: list[str], tmp_path: Path
+) -> None:
     path = write(tmp_path / "trace.jsonl", *AGAIN)
-    _, options = parse(["replay", str(path), "--check", "off", *given])
+    _, options = parse(["replay", str(path), "--check", "off", *given.split()])
     assert isinstance(options, ReplayOptions)
     trace = opened(options)[1]
     settings, paged = resolve(options, trace)
     run = modes.run(trace, paged, settings, None, 0.0)
+    refused = {"no_pages": 1, "writing_back of full": 1, "fetching": 9}
     found = replace(result_of(trace, settings, run), refused=refused)
-    return " ".join(conclusions(options, trace, settings, run, found, load))
-
-
-@pytest.mark.parametrize(
-    ("given", "offered", "advice"),
-    [
-        ("", 1.0, " Try --kv-dtype fp8, --tp 2 or a lower --speed."),
-        ("--kv-dtype fp8 --tp 32", 1.0, " Try a lower --speed."),
-        ("--model llama-3.1-70b --tp 4 --kv-dtype fp8", 0.0, " Try --tp 8."),
-        ("--device-pages 100", 0.0, " Try --device-pages 200."),
-        ("--device-tokens 6400", 1.0, " Try --device-tokens 12800 or a lower --speed."),
-        ("--device-tokens 400K", 0.0, ""),  # twice would not fit the hardware
-    ],
-)
-def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
-    given: str, offered: float, advice: str, tmp_path: Path
-) -> None:
-    load = Load(offered, 0.95, 21.3)
-    text = queueing(tmp_path, {"no_pages": 2, "writing_back": 1}, load, *given.split())
-    begin = "The machine is not overloaded, but requests" if offered else "Requests"
-    assert (
-        f"{begin} wait 21 times as long as they compute: the device pool is too small for those "
-        "that run at once, and requests were refused 3 times for lack of pages (2 out of pages, "
-        f"1 waiting for copies).{advice}" in text
-    )
-    assert ("copies). Try" in text) is bool(advice)
+    told = limit_of(options, settings, run, found, Load(offered, 0.95, 21.3))
+    assert told.by == "device_memory"
+    assert told.why == "queue 21 x the time of computing, 2 x no pages"
+    assert list(told.tries) == [*tries, "--host-ratio 0 (the same hits)"]
+    few = limit_of(options, settings, run, replace(found, refused={}), Load(offered, 0.95, 21.3))
+    assert few.by != "device_memory"
 
 
 @pytest.mark.parametrize(("gap_ms", "overloaded"), [(20, True), (2000, False)])
@@ -137,12 +122,11 @@ def test_overload_is_said_with_a_speed_at_which_it_ends(
 ) -> None:
     records = visits(*([8 * n + k for k in range(8)] for n in range(30)), gap_ms=gap_ms)
     found = replayed(tmp_path, records)
-    text = " ".join(found["conclusions"])
     assert found["load"]["overloaded"] is overloaded
-    assert ("x what this machine can do; queueing dominates" in text) is overloaded
-    assert ("Try --speed" in text) is overloaded
+    assert (found["limit"]["by"] == "load") is overloaded
     if overloaded:
-        speed = text.partition("Try --speed ")[2].split()[0]
+        [text] = found["limit"]["try"]
+        speed = text.removeprefix("--speed ")
         assert float(speed) == pytest.approx(0.9 / found["load"]["offered"], abs=0.1)
         again = replayed(tmp_path, records, "--speed", speed)
         assert not again["load"]["overloaded"]
@@ -259,9 +243,19 @@ def test_a_person_at_a_terminal_reads_each_warning_once(
     assert printed.out.count("The requests arrive within") == (not screen)
 
 
-def test_the_built_in_workload_tells_its_story(capsys: Capsys) -> None:
+def test_a_report_is_one_screen_and_verbose_has_the_rest(capsys: Capsys) -> None:
     assert main(["replay", "--limit", "5"]) == 0
-    assert "5 conversations of 1 turn" in " ".join(capsys.readouterr().out.split())
+    short = capsys.readouterr().out
+    assert "5 conversations of 1 turn, " in short
+    assert len(short.splitlines()) <= 45
+    assert max(map(len, short.splitlines())) <= 80
+    assert main(["replay", "--limit", "5", "-v"]) == 0
+    whole = capsys.readouterr().out
+    names = [
+        [line[:30].split("  ")[0] for line in text.splitlines()[1:]] for text in (short, whole)
+    ]
+    assert set(names[0]) < set(names[1])
+    assert {"weights", "scheduler", "device to host", "bytes and order"} <= set(names[1])
 
 
 def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
