@@ -106,7 +106,7 @@ def native(rows: Sequence[Drawn]) -> str:
 
 
 def azure(rows: Sequence[Drawn]) -> str:
-    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
     for row in rows:
         whole = int(row.second)
         moment = f"2023-11-16 {whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
@@ -153,4 +153,4 @@ LENGTHS: dict[str, Callable[[Sequence[Drawn]], str]] = {
     "serving-benchmark": serving_benchmark,
 }
 # Formats whose times begin at 0.
-FROM_ZERO = {"dynamo", "azure", "serving-benchmark"}
+FROM_ZERO = {"dynamo", *LENGTHS}

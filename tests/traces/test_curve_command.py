@@ -12,7 +12,7 @@ import pytest
 
 from tests.conversation import conversation
 from traces.cli import main
-from traces.formats import azure
+from traces.formats._known import KNOWN
 from traces.terminal import progress
 
 from .plain_policies import PLAIN
@@ -118,7 +118,7 @@ def test_bad_options_are_refused_in_one_line(
 
 def test_a_trace_of_lengths_alone_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "azure.csv"
-    path.write_text(azure.SAMPLE)
+    path.write_text(KNOWN["azure"].SAMPLE)
     assert main(["curve", str(path)]) == 2
     said = capsys.readouterr().err
     assert "hit rates: expected a trace that says which prompts begin alike" in said

@@ -13,6 +13,7 @@ import pytest
 from tests.tokenizer import tiny_tokenizer
 from traces.cli import main
 from traces.formats._open import open_trace
+from traces.formats._rows import LogOptions
 from traces.formats.base import Trace
 from traces.replaying.account import ceiling_of
 
@@ -143,3 +144,114 @@ def test_the_output_of_a_server_says_which_flag_is_missing(
 ) -> None:
     Path("file").write_text(f"{line}\n" * 3)
     assert said in fails(capsys, "inspect", "file")
+
+
+# -- logs
+
+START = "2026-11-18T11:06:"
+SPANS = [
+    {
+        "name": "chat",
+        "start": f"{START}{second}.000Z",
+        "attributes": {"gen.input": asked, "gen.output": 2, "session.id": session},
+    }
+    for second, asked, session in ((30, 12, "a"), (20, 7, "b"), (10, 9, "a"))
+]
+ROLES = "time=start,input=attributes.{0}gen.input{0},output=attributes.{0}gen.output{0},"
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_spans_newest_first_are_sorted_and_names_may_have_dots(quote: str) -> None:
+    columns = ROLES.format(quote) + f"session=attributes.{quote}session.id{quote}"
+    trace = open_trace(lines(SPANS), log=LogOptions(columns))
+    assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
+    assert seconds(trace) == [0, 10, 20]
+
+
+def test_the_rows_of_a_document_are_within_it(capsys: Capsys) -> None:
+    Path("file").write_text(json.dumps({"id": "x", "data": {"spans": SPANS}}, indent=2))
+    columns = ROLES.format("") + "session=attributes.session.id"
+    trace = open_trace("file", log=LogOptions(columns, rows="data.spans"))
+    assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
+    said = fails(capsys, "inspect", "file")
+    assert said.endswith(
+        "such as --rows data.spans --columns time=start,input=attributes.gen.input,"
+        "output=attributes.gen.output,session=attributes.session.id\n"
+    )
+
+
+def test_an_agents_transcript_counts_what_was_cached() -> None:
+    def usage(new: int, cached: int) -> dict[str, Any]:
+        return {"input_tokens": 1, "cache_creation_input_tokens": new, "output_tokens": 2} | {
+            "cache_read_input_tokens": cached
+        }
+
+    def line(second: int, **fields: Any) -> dict[str, Any]:
+        return {"type": "x", "sessionId": "s", "timestamp": f"{START}{second}Z", **fields}
+
+    trace = open_trace(
+        lines(
+            [
+                line(10, message={"role": "user", "content": "x"}),
+                line(11, message={"usage": usage(9, 0)}, requestId="a"),
+                line(12, message={"usage": usage(9, 0)}, requestId="a"),
+                line(20, message={"usage": usage(4, 10)}, requestId="b"),
+            ]
+        )
+    )
+    assert sizes(trace) == [(10, 2, -1, 0), (15, 2, -1, 11)]
+    assert [note.partition(",")[0] for note in trace.notes[:3]] == [
+        "1 rows of other types",
+        "1 rows repeat the id of a row before; they are one request.",
+        "The log measured 10 cached tokens of 25 in prompts (40.0%).",
+    ]
+
+
+def test_sessions_of_burstgpt_are_read_without_a_flag() -> None:
+    Path("file").write_text(
+        "Timestamp,Session ID,Model,Request tokens,Response tokens\n"
+        "0.0,g0,GPT-4,9,2\n7.5,g1,GPT-4,8,2\n9.0,g0,GPT-4,14,2\n"
+    )
+    assert sizes(open_trace("file")) == [(9, 2, -1, 0), (8, 2, -1, 0), (14, 2, -1, 10)]
+
+
+def test_rows_with_ids_of_tokens_say_what_prompts_share() -> None:
+    rows = [{"at_ns": 5, "in": [1, 2, 3], "out": [4, 5]}, {"at_ns": 9, "in": [1, 2, 3, 4, 5, 6]}]
+    rows[1]["out"] = [7]
+    said = LogOptions("time=at_ns:ns,input_ids=in,output_ids=out")
+    trace = open_trace(lines(rows), log=said, block_size=1)
+    # the last token of an answer is not computed, so it is not cached
+    assert sizes(trace) == [(3, 2, -1, 0), (6, 1, -1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("(SELECT 1)", "found subquery"),
+        ("x FROM read_text('secret')", "found more"),
+        ("x; SELECT 2", "found more"),
+        ("x; DROP TABLE t", "found Only SELECT"),
+        ("getenv('HOME')", "found getenv"),
+        ("sum(x)", "found sum"),
+        ("row_number() OVER ()", "found row_number"),
+        ("*", "found star"),
+        ("?", "found parameter"),
+        ("x +", "found syntax error"),
+        ("x::INTEGER", "Could not convert string"),
+    ],
+)
+def test_an_expression_is_one_scalar_over_columns(
+    expression: str, said: str, capsys: Capsys
+) -> None:
+    path = lines([{"t": 1_795_000_000, "x": "secret'; DROP TABLE t", "y": 3}])
+    told = fails(capsys, "inspect", path, "--columns", f"time=t,input={expression},output=y")
+    assert said in told
+
+
+def test_sums_casts_and_defaults() -> None:
+    rows = [{"t": "1795000000", "x": 3, "y": "4", "z": 2}, {"t": "1795000001", "x": 3, "z": 2}]
+    columns = "time='x'||t,input=x + coalesce(y, 0) * 2,output=CAST(z AS INTEGER)"
+    said = LogOptions(columns.replace("'x'||", "''||"))
+    trace = open_trace(lines(rows), log=said)
+    assert [job.input_length for job in trace.jobs] == [11, 3]
+    assert seconds(trace) == [0, 1]

@@ -43,7 +43,7 @@ class _List(argparse.Action):
         shown = table("Formats (--format; found by the first line)", "format", "what it is")
         shown.columns[1].justify = "left"
         for name in registry.names(FORMATS):
-            shown.add_row(name, registry.summary(FORMATS, name))
+            shown.add_row(name, registry.load(FORMATS, name).SUMMARY)
         console().print(shown)
         parser.exit()
 

@@ -31,7 +31,7 @@ def native_texts(
     of the first fault."""
     opened = source(path, format_name, about)
     if hasattr(opened.entry, "columns"):
-        yield from log.texts(opened.files, about, opened.entry.columns, limit, made_by, shown)
+        yield from log.texts(opened.files, about, opened.entry, limit, made_by, shown)
         return
     if getattr(opened.entry, "PROVES_BLOCK_SIZE", False) and not about.wanted_block_size:
         if path == "-":

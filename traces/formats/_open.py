@@ -26,7 +26,9 @@ from hicache.core.errors import CallerError
 from hicache.files import packed_as
 
 from . import _blocks, log
-from ._rows import About, Head, LogOptions, Row
+from ._known import KNOWN
+from ._rows import About, Head, LogOptions, Row, guess
+from ._tables import no_column
 from .base import MAX_LINE_BYTES, MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
 
 FORMATS = "traces.formats"
@@ -52,6 +54,9 @@ _PIECE_BYTES = 1 << 10
 _WINDOW_BYTES = 128 << 20
 
 
+for name, known in KNOWN.items():
+    registry.add(FORMATS, name, known)
+
 Shown: TypeAlias = Callable[[int], None] | None
 
 
@@ -74,7 +79,7 @@ class Source:
         """The whole trace, or the first `limit` requests, in columns."""
         most = limit or MAX_REQUESTS
         if hasattr(self.entry, "columns"):
-            return log.read(self.files, self.about, self.entry.columns, self.name, most)
+            return log.read(self.files, self.about, self.entry, self.name, most)
         if hasattr(self.entry, "read"):
             return cast(Trace, self.entry.read(self.files, self.about, most))
         return _blocks.read(self.rows(), self.about, self.path, self.name, most)
@@ -180,7 +185,9 @@ def _files(paths: list[str], shown: Shown = None, is_stdin: bool = False) -> Ite
             if shown is not None and not is_stdin:
                 lines = _watched(lines, stream, shown, before)
                 before += os.path.getsize(path)
-            yield Lines(path, lines)
+            packed = packed_as(stream.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC])
+            plain = not is_stdin and not packed and os.path.isfile(path)
+            yield Lines(path, lines, path if plain else None)
 
 
 def _watched(
@@ -217,11 +224,9 @@ def _sourced(
             found_in = f"the output of {server}, which has none"
             lines.wrong("requests", found_in, f"start it with {flags}")
         if not found and head.columns:
-            lines.wrong(
-                "the columns of a known format",
-                shorten(", ".join(head.columns)),
-                "name those of a log of your own with --columns; see docs/formats.md",
-            )
+            no_column(lines, "the columns of a known format", head.columns)
+        if not found and guess(head.names):
+            no_column(lines, "the columns of a known format", head.names)
         if not found:
             lines.wrong(
                 "the first line of a known format (hash_ids, or a format header)",

@@ -14,8 +14,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from shlex import quote
 from typing import NamedTuple
 
 from hicache.core.errors import CallerError, closest
@@ -25,15 +27,29 @@ from .base import MAX_BLOCK_TOKENS, Lines
 
 _LOOKED_AT = 1 << 16  # bytes
 _MOST_COLUMNS = 200
+_DEEPEST = 8
+_WITHIN = "[]."  # after the name of a list
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 NEEDED = ("time", "input", "output")
-ROLES = (*NEEDED, "session", "turn")
+ROLES = (*NEEDED, "session", "turn", "cached", "id", "input_ids", "output_ids", "blocks")
+_IN_PLACE = {"input": "input_ids", "output": "output_ids"}
+# How a column that has a role is called, beside what no such column is called.
+_GUESSES = {
+    "time": (r"time|created|date|start|^ts$|_at$", r"end|elapsed|finish|first|updated|to_|latency"),
+    "input_ids": (r"(input|prompt).*ids$", r"^$"),
+    "output_ids": (r"(output|completion|answer).*ids$", r"^$"),
+    "input": (r"prompt|input|context|request.?tok", r"cach|detail|cost|text|id|price|messages"),
+    "output": (r"completion|output|generated|answer|response.?tok", r"detail|cost|text|id|reason"),
+    "session": (r"session|conversation|thread|chat", r"completion|usage|time|count|type"),
+    "cached": (r"cached|cache.?read", r"cost"),
+}
 GROWTHS = ("append", "replace")
 SHARINGS = ("none", "most")
 
 
 class Column(NamedTuple):
-    """The name of a column. unit: of its times, one of UNITS; empty for what the values say."""
+    """An expression over columns, of a role. unit: of its times, one of UNITS; empty for what the
+    values say."""
 
     name: str
     unit: str = ""
@@ -41,19 +57,22 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """columns: as `parse_columns` reads them. shared_prefix: tokens with which all prompts begin.
+    """columns: as `parse_columns` reads them. rows: the path of the list of a document that has
+    them. shared_prefix: tokens with which all prompts begin.
     growth: one of GROWTHS. sharing: one of SHARINGS instead of these two."""
 
     columns: str | None = None
     shared_prefix: int | None = None
     growth: str | None = None
     sharing: str | None = None
+    rows: str | None = None
 
     @property
     def words(self) -> list[str]:
         """The options that were given, as on a command line."""
         given = {
             "--columns": self.columns,
+            "--rows": self.rows,
             "--shared-prefix": self.shared_prefix,
             "--growth": self.growth,
             "--sharing": self.sharing,
@@ -62,11 +81,11 @@ class LogOptions:
         return [word for pair in pairs for word in pair]
 
 
-def parse_columns(text: str) -> Mapping[str, Column]:
-    """The columns of `time=ts:ms,input=prompt_tokens,...` by role. Raises ValueError that says what
-    was expected and found."""
+def parse_columns(text: str, needed: Sequence[str] = NEEDED) -> Mapping[str, Column]:
+    """The columns of `time=ts:ms,input=a + b,...` by role. A comma in parentheses or quotes belongs
+    to its expression. Raises ValueError that says what was expected and found."""
     found: dict[str, Column] = {}
-    for part in text.split(","):
+    for part in _PART.findall(text):
         role, _, name = (piece.strip() for piece in part.partition("="))
         if role not in ROLES or not name:
             hint = closest(role, ROLES) if role not in ROLES else ""
@@ -78,12 +97,41 @@ def parse_columns(text: str) -> Mapping[str, Column]:
         bare, _, unit = name.rpartition(":")
         is_unit = role == "time" and bare and unit in UNITS
         found[role] = Column(bare, unit) if is_unit else Column(name)
-    lacking = [role for role in NEEDED if role not in found]
+    lacking = [role for role in needed if not {role, _IN_PLACE.get(role)} & {*found}]
     if lacking:
         raise ValueError(f"expected {', '.join(NEEDED)}, found no {lacking[0]}")
     if "turn" in found and "session" not in found:
         raise ValueError("expected session beside turn, found turn alone")
+    if "output_ids" in found and "input_ids" not in found:
+        raise ValueError("expected input_ids beside output_ids, found output_ids alone")
     return found
+
+
+_PART = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*(?:\([^()]*\)[^()]*)*\)|[^,])+""")
+
+
+def guess(names: Sequence[str]) -> str:
+    """The options that probably name the columns of a log; empty if some are not to be guessed.
+    names: as of `Head.names`."""
+    found: dict[str, str] = {}
+    for role, (like, unlike) in _GUESSES.items():
+        for name in names:
+            column = name.rpartition(_WITHIN)[2]
+            last = column if role == "session" else column.rpartition(".")[2]
+            fits = re.search(like, column, re.I) and not re.search(unlike, last, re.I)
+            if fits and name not in found.values() and name.isprintable() and len(name) < 80:
+                found[role] = name
+                break
+    for role, ids in _IN_PLACE.items():
+        if {role, ids} <= found.keys():
+            del found[role]
+    if any(not {role, _IN_PLACE.get(role)} & found.keys() for role in NEEDED):
+        return ""
+    within = found["time"].rpartition(_WITHIN)[0]
+    unit = re.search(r"_(s|ms|us|ns)$", found["time"])
+    found["time"] += f":{unit[1]}" if unit else ""
+    columns = ",".join(f"{role}={name.rpartition(_WITHIN)[2]}" for role, name in found.items())
+    return (f"--rows {quote(within)} " if within else "") + f"--columns {quote(columns)}"
 
 
 class Row(NamedTuple):
@@ -222,6 +270,27 @@ class Head:
         except csv.Error:
             return ()
         return tuple(name.strip() for name in row[:_MOST_COLUMNS])
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of a CSV file or of its first object, within which a dot leads
+        on; of a document, those of its first list of objects."""
+        if self.columns:
+            return self.columns
+        with suppress(ValueError, RecursionError):
+            first = json.loads(self.line if self.line.endswith("}") else self.text)
+            return tuple(_paths(first, ""))
+        return ()
+
+
+def _paths(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, dict) and path.count(".") < _DEEPEST:
+        for name, inner in value.items():
+            yield from _paths(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and value and isinstance(value[0], dict) and _WITHIN not in path:
+        yield from _paths(value[0], f"{path}[]" if path else "")
+    elif path:
+        yield path
 
 
 def _text(raw: bytes) -> str:

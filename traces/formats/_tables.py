@@ -1,124 +1,355 @@
-"""Files with rows and named columns: CSV and JSON objects here, Parquet in _parquet.
+"""Rows of a CSV, JSON or Parquet file by expressions over its columns, with DuckDB (extra `logs`).
 
-Each kind has a function of the lines and of names that yields the values of the named columns of
-each row, in the order of the names, and keeps `lines` at the row for errors. A value is None where
-the row has none. It raises CallerError for a column that the table has not, and takes bounded
-memory.
+An expression is the user's own, or of a known format. DuckDB parses it; what is executed is built
+from that tree: columns become numbered texts, and nothing but operators, casts and the functions
+below is allowed. Names and values of the file never become part of a statement. The engine sees
+this one file, no other, and no extension, and has bounded memory.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from hicache.core.errors import closest
+from hicache.core.errors import CallerError, closest
 
 from . import base
-from ._documents import elements
-from .base import Lines, Record
+from ._rows import guess
+from .base import Lines
 
+PARQUET = b"PAR1"
 MOST_COLUMNS = 10_000
-_LISTED = 12
-_COMPARED = 500
-_DELIMITERS = ",;\t"
-_ABSENT = object()
-_LOOKED_AT = 1000  # objects: a field that none of them has is missing
+_MOST_SPOOLED = 64 << 30  # bytes, of a log that is packed or comes on standard input
+_MOST_OBJECT = 64 << 20  # bytes
+_MEMORY = "2GiB"
+_FETCHED = 2048  # rows
+_LISTED, _COMPARED = 12, 500
+_LOOKED_AT, _LOOKED_AT_BYTES = 100, 4 << 20  # rows whose columns are known by name
+_DEEPEST = 8
+_ARITHMETIC = {*("+", "-", "*", "/", "//", "%"), *("round", "floor", "ceil", "abs")}
+_FUNCTIONS = {
+    *_ARITHMETIC,
+    *("least", "greatest", "nullif", "ifnull", "concat", "||", "lower", "upper", "trim", "length"),
+    *("substr", "substring", "left", "right", "replace", "split_part", "regexp_extract"),
+    *("contains", "starts_with", "~~", "!~~", "strptime", "epoch", "epoch_ms", "epoch_us"),
+    *("epoch_ns", "to_timestamp", "make_timestamp", "date_trunc", "date_part", "date_diff"),
+}
+_CLASSES = {
+    *("COLUMN_REF", "CONSTANT", "FUNCTION", "CAST", "TYPE", "OPERATOR", "COMPARISON"),
+    *("CONJUNCTION", "CASE", "BETWEEN"),
+}
+_NUMBERS = frozenset({"INTEGER", "DECIMAL", "DOUBLE", "NUMERIC", "FLOAT"})
+_SETTINGS = (
+    "SET TimeZone = 'UTC'",
+    "SET python_enable_replacements = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
 
 
-def missing(lines: Lines, name: str, found: Sequence[str]) -> NoReturn:
-    """Raises CallerError for a column that is not there. found: the columns that are."""
-    listed = ", ".join(base.shorten(one) for one in found[:_LISTED])
-    more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
-    near = [one for one in found[:_COMPARED] if len(one) <= base.MOST_NAME]
-    lines.wrong(
-        f"a column {base.shorten(name)}",
-        f"the columns {listed}{more}{closest(name, near)}",
-        "name those of the log, such as --columns time=ts,input=prompt_tokens,output=answer_tokens",
+class Table:
+    """expressions: by role. within: the path of the list that has the rows, empty for the file
+    itself. zipped: each column is a list of the one object of the file."""
+
+    def __init__(
+        self, lines: Lines, expressions: Mapping[str, str], within: str = "", zipped: bool = False
+    ) -> None:
+        self._lines = lines
+        self._expressions = expressions
+        self._within = within
+        self._zipped = zipped
+        head = lines.head.lstrip()
+        self._kind = "csv"
+        if head.startswith(PARQUET):
+            self._kind = "parquet"
+        elif head.startswith((b"{", b"[")):
+            self._kind = "json"
+        if self._kind == "csv" and within:
+            raise CallerError(f"--rows: expected a JSON document, found {lines.path}; leave it out")
+        self._known: dict[str, tuple[str, ...]] = {}  # columns by name, with dots
+        self._leaves: list[tuple[str, ...]] = []
+        self.unseen: set[str] = {*expressions}
+
+    def rows(self) -> Iterator[Sequence[str | None]]:
+        """The values of each row as text, in the order of the expressions; `lines` says which row.
+        Raises CallerError with the row."""
+        lines = self._lines
+        duckdb = _library(lines)
+        with TemporaryDirectory() as folder, duckdb.connect(config=_CONFIG) as engine:
+            try:
+                self._begin(engine, folder)
+                columns = [self._column(engine, *pair) for pair in self._expressions.items()]
+                engine.execute(self._statement(columns))
+                count = 0
+                while rows := engine.fetchmany(_FETCHED):
+                    for row in rows:
+                        count += 1
+                        lines.element, lines.number = f"row {count}", count
+                        yield row
+                if (
+                    self._zipped
+                    and engine.execute(f"SELECT json FROM {self._file} LIMIT 1 OFFSET 1").fetchone()
+                ):
+                    lines.element = "[1]"
+                    lines.wrong("one run in the file", "another one", "split the file")
+            except duckdb.Error as error:
+                lines.element = ""
+                self._unreadable(str(error).replace(folder, ""))
+
+    def _begin(self, engine: Any, folder: str) -> None:
+        """Gives the engine the file and nothing else, and learns the names of its columns."""
+        lines, path = self._lines, Path(folder, "log")
+        skip = 0
+        if lines.file is not None:
+            path.symlink_to(Path(lines.file).resolve())
+            skip = lines.number - 1
+        else:
+            _spool(lines, path)
+        engine.execute(f"SET allowed_paths = [{_text(str(path.resolve()))}]")
+        for setting in _SETTINGS:
+            engine.execute(setting)
+        name = _text(str(path))
+        if self._kind == "csv":
+            header, delimiter = _header(lines)
+            self._known = {name: (name,) for name in header}
+            self._places = {name: place for place, name in [*enumerate(header)][::-1]}
+            names = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(header)))
+            self._file = (
+                f"read_csv({name}, columns = {{{names}}}, auto_detect = false, header = true, "
+                f"delim = {_text(delimiter)}, quote = '\"', escape = '\"', skip = {skip}, "
+                f"max_line_size = {base.MAX_LINE_BYTES}, compression = 'none')"
+            )
+            return
+        self._file = f"read_parquet({name})"
+        if self._kind == "json":
+            self._file = (
+                f"read_json_objects({name}, maximum_object_size = {_MOST_OBJECT}, "
+                "compression = 'none')"
+            )
+        left = _LOOKED_AT_BYTES
+        engine.execute(f"SELECT json FROM ({self._objects()}) LIMIT {_LOOKED_AT}")
+        while left > 0 and (row := engine.fetchone()):
+            text = row[0] or "null"
+            left -= len(text)
+            with suppress(ValueError, RecursionError):
+                self._learn(json.loads(text), ())
+
+    def _learn(self, value: Any, path: tuple[str, ...]) -> None:
+        if isinstance(value, dict) and len(path) < _DEEPEST:
+            for name, inner in value.items():
+                if len(self._known) >= MOST_COLUMNS:
+                    return
+                self._learn(inner, (*path, name))
+        elif path:
+            self._known.setdefault(".".join(path), path)
+
+    def _objects(self) -> str:
+        """The statement that yields the rows as JSON."""
+        rows = f"SELECT json FROM {self._file}"
+        if self._kind == "parquet":
+            tops = {leaf[0] for leaf in self._leaves}
+            names = ", ".join(_name(top) for top in sorted(tops)) or "*"
+            rows = f"SELECT to_json(t) AS json FROM (SELECT {names} FROM {self._file}) t"
+        if self._within:
+            path = _pointer(self._within.split("."))
+            rows = (
+                f"SELECT unnest(TRY_CAST(json_extract(json, {path}) AS JSON[])) json FROM ({rows})"
+            )
+        return rows
+
+    def _statement(self, columns: Sequence[str]) -> str:
+        leaves = self._leaves
+        if self._kind == "csv":
+            values = [f"c{self._places[leaf[0]]}" for leaf in leaves]
+            rows = f"SELECT {', '.join(f'{one} AS v{n}' for n, one in enumerate(values))}"
+            rows = f"{rows} FROM {self._file}"
+        elif self._zipped:
+            lists = (
+                f"TRY_CAST(json_extract(json, {_pointer(leaf)}) AS VARCHAR[])" for leaf in leaves
+            )
+            values = [f"unnest({one}) AS v{n}" for n, one in enumerate(lists)]
+            rows = f"SELECT {', '.join(values)} FROM (SELECT json FROM {self._file} LIMIT 1)"
+        else:
+            paths = ", ".join(map(_pointer, leaves))
+            rows = f"SELECT json_extract_string(json, [{paths}]) AS v FROM ({self._objects()})"
+            values = [f"v[{n + 1}] AS v{n}" for n in range(len(leaves))]
+            rows = f"SELECT {', '.join(values)} FROM ({rows})"
+        texts = [f"v{n} AS t{n}, TRY_CAST(v{n} AS DOUBLE) AS n{n}" for n in range(len(leaves))]
+        return f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(texts)} FROM ({rows}))"
+
+    def _column(self, engine: Any, role: str, expression: str) -> str:
+        """The statement's column for an expression."""
+        if expression in self._known:
+            return f"t{self._leaf(self._known[expression])}"
+        if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", expression):
+            return f"t{self._leaf(tuple(expression.split('.')))}"
+        tree = _tree(engine, role, expression)
+        [node] = tree["statements"][0]["node"]["select_list"]
+        if node["class"] == "COLUMN_REF":
+            return f"t{self._leaf(tuple(node['column_names']))}"
+        self._rewrite(role, node, False)
+        text = engine.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()
+        return f"CAST(({text[0].removeprefix('SELECT ')}) AS VARCHAR)"
+
+    def _leaf(self, path: tuple[str, ...]) -> int:
+        name = ".".join(path)
+        path = self._known.get(name, path)
+        if name not in self._known and self._kind != "json":
+            self.missing(name)
+        if path not in self._leaves:
+            self._leaves.append(path)
+        return self._leaves.index(path)
+
+    def _rewrite(self, role: str, node: Any, is_number: bool) -> None:
+        """Columns become numbered ones; raises CallerError for what is no scalar expression."""
+        if isinstance(node, list):
+            for one in node:
+                self._rewrite(role, one, is_number)
+        if not isinstance(node, dict):
+            return
+        kind = node.get("class")
+        name = node.get("function_name")
+        if kind not in (None, *_CLASSES) or (name is not None and name not in _FUNCTIONS):
+            _refuse(role, str(name or kind).lower())
+        if kind == "COLUMN_REF":
+            leaf = self._leaf(tuple(node["column_names"]))
+            node["column_names"] = [f"{'n' if is_number else 't'}{leaf}"]
+        elif kind in ("CAST", "FUNCTION"):
+            is_number = kind == "FUNCTION" and name in _ARITHMETIC
+        if kind is not None:
+            is_number = is_number or any(map(_is_number, _children(node)))
+        for field, inner in node.items():
+            if field != "type_expr" and isinstance(inner, dict | list):
+                self._rewrite(role, inner, is_number)
+
+    def missing(self, name: str) -> NoReturn:
+        """Raises CallerError for a column that is not there."""
+        self._lines.element, self._lines.number = "", 1
+        names = [*self._known]
+        near = [one for one in names[:_COMPARED] if len(one) <= base.MOST_NAME]
+        no_column(self._lines, f"a column {base.shorten(name)}", names, closest(name, near))
+
+    def _unreadable(self, error: str) -> NoReturn:
+        """Raises CallerError for what the engine cannot read or evaluate."""
+        line = re.search(r"on Line: (\d+)|in line (\d+)", error)
+        if line:
+            self._lines.number = int(line[1] or line[2])
+        error = re.sub(r"(?m)^.*(Error on Line|Original Line):.*$|in file \"[^\"]*\", ?", "", error)
+        found = " ".join(re.sub(r"^[\w ]+ Error: ?", "", error.strip()).split("\n")[:1])
+        what = {"csv": "a line of CSV", "json": "JSON", "parquet": "Parquet"}[self._kind]
+        clean = "".join(char if char.isprintable() else "?" for char in found[:120])
+        self._lines.wrong(what, clean, "correct the file, or --columns")
+
+
+_CONFIG: dict[str, Any] = {
+    "threads": 1,
+    "memory_limit": _MEMORY,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+def no_column(lines: Lines, expected: str, names: Sequence[str], hint: str = "") -> NoReturn:
+    """Raises CallerError that lists the columns of a log and proposes which are meant."""
+    listed = ", ".join(base.shorten(one) for one in names[:_LISTED])
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    do = guess(names[:_COMPARED]) or "--columns time=ts,input=prompt_tokens,output=answer_tokens"
+    found = f"the columns {listed}{more}" if names else "none"
+    lines.wrong(expected, f"{found}{hint}", f"name those of the log, such as {do}")
+
+
+def _library(lines: Lines) -> Any:
+    try:
+        return import_module("duckdb")
+    except ImportError:
+        raise CallerError(
+            f"{lines.path}: expected the library duckdb to read a log, found none; "
+            "pip install 'hicache[logs]'"
+        ) from None
+
+
+def _spool(lines: Lines, path: Path) -> None:
+    left = _MOST_SPOOLED
+    try:
+        with path.open("wb") as file:
+            for piece in lines.pieces():
+                left -= file.write(piece)
+                if left < 0:
+                    lines.wrong(f"a log of at most {_MOST_SPOOLED:,} bytes", "more", "split it")
+    except OSError as error:
+        raise CallerError(
+            f"{lines.path}: expected room to unpack the log, found: {error.strerror}; unpack it "
+            "yourself"
+        ) from None
+
+
+def _header(lines: Lines) -> tuple[list[str], str]:
+    """The names of the columns of CSV, and what is between them."""
+    text = next(lines.texts())
+    delimiter = max(",;\t", key=text.count)
+    if text.count(delimiter) >= MOST_COLUMNS:
+        lines.wrong(f"at most {MOST_COLUMNS:,} columns", "more", "leave out what is not read")
+    try:
+        row = next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error as error:
+        lines.wrong("a line of CSV", base.shorten(str(error)), "correct the line")
+    return [name.strip() for name in row], delimiter
+
+
+def _tree(engine: Any, role: str, expression: str) -> Any:
+    """The tree of one scalar expression, as DuckDB parses it."""
+    statement = engine.execute("SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT {expression}"])
+    tree = json.loads(statement.fetchone()[0])
+    if tree["error"]:
+        _refuse(role, base.shorten(str(tree.get("error_message", "")).partition("\n")[0]))
+    plain = json.loads(engine.execute("SELECT json_serialize_sql('SELECT 1')").fetchone()[0])
+    rest = [
+        {**one["statements"][0]["node"], "select_list": [], "from_table": {}}
+        for one in (tree, plain)
+    ]
+    if len(tree["statements"]) != 1 or rest[0] != rest[1]:
+        _refuse(role, "more")
+    node = tree["statements"][0]["node"]
+    if len(node["select_list"]) != 1 or node["from_table"]["type"] != "EMPTY":
+        _refuse(role, "more")
+    if node["select_list"][0]["alias"]:
+        _refuse(role, "a name for it")
+    return tree
+
+
+def _refuse(role: str, found: str) -> NoReturn:
+    raise CallerError(
+        f"--columns: expected for {role} one scalar expression over columns, found {found}; see "
+        "docs/formats.md"
     )
 
 
-def csv_rows(lines: Lines, names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Values between commas, semicolons or tabs, under a header. A value in quotes may have several
-    lines."""
-    texts = _Texts(lines)
-    delimiter = max(_DELIMITERS, key=texts.head.count)
-    if texts.head.count(delimiter) >= MOST_COLUMNS:
-        lines.wrong(f"at most {MOST_COLUMNS:,} columns", "more", "leave out what is not read")
-    before = csv.field_size_limit(base.MAX_LINE_BYTES)
-    try:
-        reader = csv.reader(texts, delimiter=delimiter, strict=True)
-        header = [name.strip() for name in next(reader)]
-        for name in names:
-            if name not in header:
-                missing(lines, name, header)
-        places = [header.index(name) for name in names]
-        for row in reader:
-            texts.size = 0
-            if len(row) != len(header):
-                lines.wrong(f"{len(header)} values", str(len(row)), "correct the line")
-            yield [row[place].strip() for place in places]
-    except csv.Error as error:
-        lines.wrong("a line of CSV", base.shorten(str(error)), "correct the line")
-    finally:
-        csv.field_size_limit(before)
+def _children(node: dict[str, Any]) -> Iterator[Any]:
+    for inner in node.values():
+        for one in inner if isinstance(inner, list) else [inner]:
+            yield one.get("expression", one) if isinstance(one, dict) else one
 
 
-class _Texts(Iterator[str]):
-    """The lines, of which those of one row have a bounded size. head: the first one."""
-
-    def __init__(self, lines: Lines) -> None:
-        self.size = 0
-        self._lines = lines
-        self._texts = lines.texts()
-        self.head = next(self._texts)
-        self._first: str | None = self.head
-
-    def __next__(self) -> str:
-        text = next(self._texts) if self._first is None else self._first
-        self._first = None
-        self.size += len(text)
-        if self.size > base.MAX_LINE_BYTES:
-            self._lines.wrong(
-                f"rows of at most {base.MAX_LINE_BYTES} bytes",
-                "a longer one",
-                "correct the quotes, or leave out columns that are not read",
-            )
-        return text
+def _is_number(node: Any) -> bool:
+    literal = node.get("literal") if isinstance(node, dict) else None
+    return isinstance(literal, dict) and literal.get("kind") in _NUMBERS
 
 
-def json_rows(lines: Lines, names: Sequence[str]) -> Iterator[Sequence[Any]]:
-    """JSON objects: one on each line, or a list of them. The name of a field within a field has a
-    dot: `usage.prompt_tokens`."""
-    unseen = {*names}
-    found: dict[str, None] = {}
-    records = elements(lines) if lines.head.lstrip().startswith(b"[") else lines
-    for count, record in enumerate(records):
-        values = [_field(record, name) for name in names]
-        if unseen:
-            unseen -= {name for name, one in zip(names, values, strict=True) if one is not _ABSENT}
-            if len(found) < MOST_COLUMNS:
-                found.update(dict.fromkeys(_names(record)))
-            if count >= _LOOKED_AT:
-                break
-        yield [None if value is _ABSENT else value for value in values]
-    for name in names:
-        if name in unseen:
-            missing(lines, name, [*found])
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
-def _field(record: Record, name: str) -> Any:
-    if name in record:
-        return record[name]
-    value: Any = record
-    for part in name.split("."):
-        value = value.get(part, _ABSENT) if type(value) is dict else _ABSENT
-    return value
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
-def _names(record: Record) -> Iterator[str]:
-    for name, value in record.items():
-        if type(value) is dict:
-            yield from (f"{name}.{part}" for part in value)
-        else:
-            yield name
+def _pointer(path: Sequence[str]) -> str:
+    return _text("".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path))

@@ -136,11 +136,13 @@ class Lines:
 
     raw: the lines as bytes, each of at most MAX_LINE_BYTES + 1 bytes. Blank lines are skipped.
     `head` is the first line that is not blank; every way to read begins with it again.
+    file: the path of the file if it is on disk and not packed.
     element: what of a JSON document is being read, such as "[3].in"; empty for a file of lines.
     """
 
-    def __init__(self, path: str, raw: Iterable[bytes]) -> None:
+    def __init__(self, path: str, raw: Iterable[bytes], file: str | None = None) -> None:
         self.path = path
+        self.file = file
         self.number = 0
         self.element = ""
         self._raw = iter(raw)

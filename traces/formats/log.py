@@ -1,7 +1,8 @@
-"""A log of the user's own: CSV, JSON objects or Parquet, with columns that --columns names.
+"""A log of the user's own, or of a known tool: CSV, JSON or Parquet, a row a request.
 
 A file whose columns have the names of their roles (time, input, output, session, turn) needs no
-option. Times and lengths are those of the columns; the rest is assumed in words.
+option; those of known tools stand in _known. Rows with ids of tokens or blocks say what prompts
+share; of others, times and lengths are those of the columns, and the rest is assumed in words.
 
 A row becomes segments of streams. The prompt of a request begins with those of the request before
 it in its session, as far as `_Sharing` says, and goes on with a stream of its own; its answer is
@@ -14,9 +15,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from importlib import import_module
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -27,10 +26,10 @@ from ._clock import Clock, shown
 from ._jobs import Chains, Jobs, Tenants
 from ._rows import NEEDED, ROLES, About, Column, Head, LogOptions, Row, parse_columns
 from ._segments import NativeTrace, Segment, Tokens
-from ._tables import csv_rows, json_rows
-from .base import Lines, Record, Trace
+from ._tables import PARQUET, Table
+from .base import Lines, Record, Trace, blocks_of
 
-SUMMARY = "a log of your own, CSV, JSON lines or Parquet: say its columns with --columns"
+SUMMARY = "a log of your own, CSV, JSON or Parquet: say its columns with --columns"
 
 SAMPLE = """\
 time,input,output,session,turn
@@ -38,20 +37,21 @@ time,input,output,session,turn
 2026-11-23T10:00:05Z,700,30,a,2
 """
 
-_PARQUET = "traces.formats._parquet"
-PARQUET = b"PAR1"
 _PREFIX = 0  # the stream that all prompts begin with
 _EVERYBODY = -1  # the session of all requests, where most is shared and nothing names sessions
 _MOST_TURN = 1 << 53
 _MOST_SEGMENTS = 4096  # of a prompt
+_BLOCK_SIZE = 16
 _EMPTY = "requests without a prompt or an answer were left out; they failed."
+_OTHERS = "rows of other types, without these columns, were passed over."
+_REPEATED = "rows repeat the id of a row before; they are one request."
+_AT_ONCE = "requests arrive at once: the file does not say when they started."
+_OPTIONAL = ("id", "cached", "turn", "session")
 _BOUNDS = "Replays with --sharing none and with --sharing most say how much depends on it."
-
-Columns: TypeAlias = Callable[[Lines], str]
 
 
 def recognises(head: Head) -> bool:
-    return {*NEEDED} <= {*_names(head)} or head.line.startswith("PAR1")
+    return {*NEEDED} <= {*_names(head)} or head.line.startswith(PARQUET.decode())
 
 
 def columns(lines: Lines) -> str:
@@ -64,12 +64,12 @@ def _names(head: Head) -> Iterable[str]:
     return head.columns or head.keys
 
 
-def read(files: Iterable[Lines], about: About, columns: Columns, name: str, limit: int) -> Trace:
-    """The first `limit` rows in order of time. columns: tells those of the format, where the
-    options name none. name: of the format. Raises CallerError with the row."""
+def read(files: Iterable[Lines], about: About, entry: Any, name: str, limit: int) -> Trace:
+    """The first `limit` rows in order of time. entry: of the format; its `columns` are read where
+    the options name none. Raises CallerError with the row."""
     lines = next(about.each(files))
-    log = _Log(lines, about, parse_columns(about.log.columns or columns(lines)), limit)
-    if log.lengths_only:
+    log = _Log(lines, about, entry, limit)
+    if log.in_blocks:
         return _blocks.read(log.rows(), about, lines.path, name, limit)
     tokens, tenants, chains, jobs = Tokens(), Tenants(), Chains("q"), Jobs()
     firsts: dict[int, int] = {}
@@ -86,15 +86,15 @@ def read(files: Iterable[Lines], about: About, columns: Columns, name: str, limi
 def texts(
     files: Iterable[Lines],
     about: About,
-    columns: Columns,
+    entry: Any,
     limit: int,
     made_by: Record,
     done: Callable[[int], None],
 ) -> Iterator[str]:
     """The lines of a native trace. done: takes the number of requests written so far."""
     lines = next(about.each(files))
-    log = _Log(lines, about, parse_columns(about.log.columns or columns(lines)), limit)
-    if log.lengths_only:
+    log = _Log(lines, about, entry, limit)
+    if log.in_blocks:
         yield from native.block_texts(log.rows(), about, made_by)
         return
     yield json.dumps({"format": native.NAME, "version": 1, "made_by": made_by}) + "\n"
@@ -116,85 +116,180 @@ class _Request(NamedTuple):
 
 
 class _Log:
-    """The rows of a log in columns, in the order of the file until `requests`."""
+    """The rows of a log in columns, in the order of the file until `rows` or `requests`.
 
-    def __init__(
-        self, lines: Lines, about: About, columns: Mapping[str, Column], limit: int
-    ) -> None:
+    in_blocks: whether requests are ids of blocks, or lengths only.
+    """
+
+    def __init__(self, lines: Lines, about: About, entry: Any, limit: int) -> None:
         self._file = lines
         self._about = about
-        self._columns = columns
         said = about.log
-        self.lengths_only = (
+        self._columns = columns = (
+            parse_columns(said.columns) if said.columns else parse_columns(entry.columns(lines), ())
+        )
+        has_ids = not columns.keys().isdisjoint({"input_ids", "blocks"})
+        self.in_blocks = has_ids or (
             "session" not in columns and said.shared_prefix is None and said.sharing is None
         )
-        if self.lengths_only:
+        if has_ids:
+            about.block_size = about.wanted_block_size or _BLOCK_SIZE
+            about.partial, about.knows_output = "blocks" in columns, "output_ids" in columns
+            if "blocks" in columns and not about.wanted_block_size:
+                raise CallerError("--block-size: expected it beside blocks= of --columns")
+        elif self.in_blocks:
             about.lengths_only()
         else:
             about.no_blocks(lines)
-        self._rows, self._lines = array("q"), array("q")
-        self._times, self._inputs, self._outputs = array("q"), array("q"), array("q")
-        self._sessions = array("q")
-        self._again = array("b")
-        self._read(lines, limit)
-        self._order = np.argsort(np.asarray(self._times), kind="stable").tolist()
-        self.line_numbers = array("q", [self._lines[place] for place in self._order])
+        self._rows, self._times, self._inputs = array("q"), array("q"), array("q")
+        self._outputs, self._sessions, self._turns = array("q"), array("q"), array("q")
+        self._blocks: list[Sequence[int]] = []
+        self._read(Table(lines, _expressions(columns), said.rows or "", _is_zipped(entry)), limit)
+        order = np.argsort(np.asarray(self._times), kind="stable")
+        self._order = order.tolist()
+        self.line_numbers = array("q", [self._rows[place] for place in self._order])
 
-    def _read(self, lines: Lines, limit: int) -> None:
-        roles = [*self._columns]
-        names = [column.name for column in self._columns.values()]
-        time = self._columns["time"]
-        clock = Clock(time.name, time.unit)
-        sessions = _Sessions(self._columns)
-        for count, values in enumerate(_table(lines)(lines, names)):
-            row = dict(zip(roles, values, strict=True))
-            lengths = [
-                _tokens(lines, self._columns[role], row[role]) for role in ("input", "output")
-            ]
-            if not all(lengths):
-                self._about.notes[_EMPTY] += 1
+    def _read(self, table: Table, limit: int) -> None:
+        lines, about, columns = self._file, self._about, self._columns
+        time = columns.get("time")
+        clock = Clock(time.name, time.unit) if time else None
+        sessions: dict[str, int] = {}
+        ids: dict[str, int] = {}
+        seen: set[str] = set()
+        count, cached = -1, 0
+        roles = [*columns]
+        for count, values in enumerate(table.rows()):
+            row = {role: (value or "").strip() for role, value in zip(roles, values, strict=True)}
+            seen.update(role for role, value in row.items() if value)
+            needed = [role for role in roles if role in (*NEEDED, "input_ids", "output_ids")]
+            if not any(row[role] for role in needed if role != "time"):
+                about.notes[_OTHERS] += 1
                 continue
-            if sum(lengths) > base.MAX_REQUEST_TOKENS:
-                lines.wrong(
-                    f"at most {base.MAX_REQUEST_TOKENS} tokens in a request",
-                    str(sum(lengths)),
-                    "correct the row",
-                )
-            time_ns = clock.ns(lines, row["time"])
-            session, is_again = sessions.add(lines, row, time_ns)
-            self._rows.append(count)
-            self._lines.append(lines.number)
+            prompt, output, blocks = self._tokens(row)
+            if not prompt or not output:
+                about.notes[_EMPTY] += 1
+                continue
+            if prompt + output > base.MAX_REQUEST_TOKENS:
+                most = base.MAX_REQUEST_TOKENS
+                found = str(prompt + output)
+                lines.wrong(f"at most {most} tokens in a request", found, "correct the row")
+            time_ns = clock.ns(lines, row["time"]) if clock else 0
+            about.notes[_AT_ONCE] += clock is None
+            if row.get("id"):
+                before = ids.setdefault(row["id"], len(self._rows))
+                if before < len(self._rows):
+                    about.notes[_REPEATED] += 1
+                    self._outputs[before] = max(self._outputs[before], output)
+                    continue
+            if "cached" in row:
+                cached += min(prompt, self._whole(row, "cached", base.MAX_REQUEST_TOKENS))
+            name = row.get("session", "")
+            if len(name) > base.MOST_NAME:
+                self._wrong("session", f"text of at most {base.MOST_NAME} characters", name)
+            self._sessions.append(sessions.setdefault(name, count) if name else count)
+            self._turns.append(self._whole(row, "turn", _MOST_TURN) if "turn" in row else -1)
+            self._rows.append(count + 1)
             self._times.append(time_ns)
-            self._inputs.append(lengths[0])
-            self._outputs.append(lengths[1])
-            self._sessions.append(session)
-            self._again.append(is_again)
+            self._inputs.append(prompt)
+            self._outputs.append(output)
+            self._blocks.append(blocks)
             if len(self._rows) == limit:
                 break
         if not self._rows:
+            unseen = [role for role in roles if role not in seen and role not in _OPTIONAL]
+            if unseen and count >= 0:
+                table.missing(columns[unseen[0]].name)
+            lines.element, lines.number = "", 1
             lines.wrong("a request", "none", "give a log with a row for each request")
 
+        if "cached" in columns:
+            total = sum(self._inputs)
+            about.assumed.append(
+                f"The log measured {cached:,} cached tokens of {total:,} in prompts "
+                f"({cached / total:.1%})."
+            )
+
+    def _tokens(self, row: Mapping[str, str]) -> tuple[int, int, Sequence[int]]:
+        """The tokens of a prompt and an answer, 0 if there are none, and the ids of blocks."""
+        most, size = base.MAX_REQUEST_TOKENS, self._about.block_size
+        prompt = array("q")
+        lengths = {}
+        for role in ("input", "output"):
+            if f"{role}_ids" in row:
+                ids = self._list(row, f"{role}_ids")
+                try:
+                    prompt.extend(ids)
+                except (OverflowError, TypeError):
+                    self._wrong(f"{role}_ids", "integers of at most 63 bits", row[f"{role}_ids"])
+                lengths[role] = len(ids)
+            else:
+                lengths[role] = self._whole(row, role, most)
+        blocks: Sequence[int] = blocks_of(prompt, size) if prompt else ()
+        if "blocks" in row:
+            blocks = self._list(row, "blocks")
+            base.check_count(self._file, len(blocks), lengths["input"], size, "blocks")
+        return lengths["input"], lengths["output"], blocks
+
+    def _list(self, row: Mapping[str, str], role: str) -> list[int]:
+        try:
+            ids = json.loads(row[role] or "[]")
+        except (ValueError, RecursionError):
+            ids = None
+        if type(ids) is not list or not {*map(type, ids)} <= {int}:
+            self._wrong(role, "a list of integers", row[role])
+        return ids
+
+    def _whole(self, row: Mapping[str, str], role: str, most: int) -> int:
+        """An integer, however it is written; 0 if there is none."""
+        text = row[role]
+        whole, _, fraction = text.partition(".")
+        if text and (len(text) > 20 or not whole.isascii() or not whole.isdigit()):
+            self._wrong(role, f"an integer from 0 to {most}", text)
+        if fraction.strip("0") or int(whole or 0) > most:
+            self._wrong(role, f"an integer from 0 to {most}", text)
+        return int(whole or 0)
+
+    def _wrong(self, role: str, expected: str, text: str) -> NoReturn:
+        self._file.wrong(f"{self._columns[role].name}: {expected}", shown(text), "correct the row")
+
     def rows(self) -> Iterator[Row]:
-        """The requests without their tokens, in order of time."""
+        """The requests in order of time, with the ids of their blocks."""
         begin_ns = self._times[self._order[0]]
         for place in self._order:
-            self._file.number = self._lines[place]
-            yield Row(self._times[place] - begin_ns, self._inputs[place], self._outputs[place])
+            self._file.number = self._rows[place]
+            self._file.element = f"row {self._rows[place]}"
+            yield Row(
+                self._times[place] - begin_ns,
+                self._inputs[place],
+                self._outputs[place],
+                self._blocks[place],
+                session=str(self._sessions[place]) if "session" in self._columns else None,
+            )
 
     def requests(self) -> Iterator[_Request]:
         """The requests in order of time. Then the notes of the reader are complete."""
         sharing = _Sharing(self._about.log, "session" in self._columns)
         begin_ns = self._times[self._order[0]]
         last = {self._sessions[place]: place for place in self._order}
+        turns: dict[int, int] = {}
         for place in self._order:
             length, output = self._inputs[place], self._outputs[place]
-            session, row = self._sessions[place], self._rows[place]
-            segments = sharing.segments(session, row, length, output, bool(self._again[place]))
+            session, row, turn = self._sessions[place], self._rows[place] - 1, self._turns[place]
+            self._file.element = f"row {row + 1}"
+            before = turns.get(session, -1)
+            turns[session] = turn
+            if turn < before:
+                self._file.wrong(
+                    f"{self._columns['turn'].name}: {before} or more in order of time",
+                    str(turn),
+                    "leave out turn= if it is no number of the turn",
+                )
+            segments = sharing.segments(session, row, length, output, 0 <= turn == before)
             if len(segments) > _MOST_SEGMENTS:
-                raise CallerError(
-                    f"{self._file.path}:{self._lines[place]}: expected conversations of at most "
-                    f"{_MOST_SEGMENTS // 2:,} turns, found a longer one; name a column of shorter "
-                    "sessions"
+                self._file.wrong(
+                    f"conversations of at most {_MOST_SEGMENTS // 2:,} turns",
+                    "a longer one",
+                    "name a column of shorter sessions",
                 )
             if last[session] == place:
                 sharing.forget(session)
@@ -202,54 +297,12 @@ class _Log:
         self._about.assumed.extend(sharing.sentences())
 
 
-class _Sessions:
-    """Numbers sessions, and checks that each goes on in order."""
+def _expressions(columns: Mapping[str, Column]) -> dict[str, str]:
+    return {role: column.name for role, column in columns.items()}
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._columns = columns
-        self._numbers: dict[object, int] = {}
-        self._count = 0
-        self._last: dict[int, tuple[int, int]] = {}  # (time, turn) of the last request
 
-    def add(self, lines: Lines, row: Mapping[str, Any], time_ns: int) -> tuple[int, bool]:
-        """The number of the row's session, and whether it repeats the turn before."""
-        name = row.get("session")
-        self._count += 1
-        if name is None or name == "":
-            return self._count - 1, False
-        if type(name) not in (str, int) or len(str(name)) > base.MOST_NAME:
-            self._wrong(lines, "session", f"text of at most {base.MOST_NAME} characters", name)
-        number = self._numbers.setdefault(str(name), self._count - 1)
-        turn = self._turn(lines, row["turn"]) if "turn" in row else -1
-        if number not in self._last:
-            self._last[number] = time_ns, turn
-            return number, False
-        last_ns, last_turn = self._last[number]
-        whose = f"(session {shown(name)})"
-        if time_ns < last_ns:
-            lines.wrong(
-                f"{self._columns['time'].name}: a time that does not go back {whose}",
-                f"one {(last_ns - time_ns) / 1e9:,.3f} s before that of the row before",
-                "sort the log by time",
-            )
-        if turn < last_turn:
-            lines.wrong(
-                f"{self._columns['turn'].name}: {last_turn} or more {whose}",
-                str(turn),
-                "sort the log by time, or leave out turn= if it is no number of the turn",
-            )
-        self._last[number] = time_ns, turn
-        return number, 0 <= turn == last_turn
-
-    def _turn(self, lines: Lines, value: Any) -> int:
-        turn = _whole(value)
-        if turn is None or not 0 <= turn <= _MOST_TURN:
-            self._wrong(lines, "turn", f"an integer from 0 to {_MOST_TURN}", value)
-        return turn
-
-    def _wrong(self, lines: Lines, role: str, expected: str, value: Any) -> NoReturn:
-        column = self._columns[role].name
-        lines.wrong(f"{column}: {expected}", shown(value), "correct the row")
+def _is_zipped(entry: Any) -> bool:
+    return bool(getattr(entry, "zipped", False))
 
 
 class _Held(NamedTuple):
@@ -366,61 +419,3 @@ def _first(segments: list[Segment], tokens: int) -> list[Segment]:
         found.append(segment if segment[1] <= tokens else (segment[0], tokens))
         tokens -= found[-1][1]
     return found
-
-
-def _table(lines: Lines) -> Callable[[Lines, Sequence[str]], Iterator[Sequence[Any]]]:
-    """The reader of this kind of file."""
-    head = lines.head.lstrip()
-    if not head.startswith(PARQUET):
-        return json_rows if head.startswith((b"{", b"[")) else csv_rows
-    _need_file(lines)
-    try:
-        return import_module(_PARQUET).rows  # type: ignore[no-any-return]
-    except ImportError:
-        raise CallerError(
-            f"{lines.path}: expected the library pyarrow to read Parquet, found none; "
-            "pip install 'hicache[logs]'"
-        ) from None
-
-
-def _need_file(lines: Lines) -> None:
-    """Raises CallerError if the path does not name an unpacked file."""
-    try:
-        with open(lines.path, "rb") as file:
-            is_plain = file.read(len(PARQUET)) == PARQUET
-    except OSError:
-        is_plain = False
-    if not is_plain:
-        raise CallerError(
-            f"{lines.path}: expected the name of a Parquet file that is not packed, found standard "
-            "input or a packed file; write it to a file"
-        )
-
-
-def _tokens(lines: Lines, column: Column, value: Any) -> int:
-    """A number of tokens; 0 if there is none."""
-    if value is None or value == "":
-        return 0
-    count = _whole(value)
-    if count is None or not 0 <= count <= base.MAX_REQUEST_TOKENS:
-        lines.wrong(
-            f"{column.name}: an integer from 0 to {base.MAX_REQUEST_TOKENS}",
-            shown(value),
-            "correct the row",
-        )
-    return count
-
-
-def _whole(value: Any) -> int | None:
-    """A whole number, however it is written; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, Decimal | float):
-        return int(value) if -1 < value < _MOST_TURN and value == int(value) else None
-    if isinstance(value, str) and len(value) < 20:
-        whole, _, fraction = value.partition(".")
-        if whole.isascii() and whole.isdigit() and not fraction.strip("0"):
-            return int(whole)
-    return None

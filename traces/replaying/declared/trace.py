@@ -61,13 +61,20 @@ class FormatOptions(OptionRecord):
         file=str,
     )
     columns: str | None = option(
-        "the trace is a log of your own (CSV, JSON lines, Parquet); its columns are such as "
-        "time=ts,input=prompt_tokens,output=answer_tokens,session=chat,turn=n; a unit may follow "
-        "the time: time=ts:ms",
+        "the trace is a log of your own (CSV, JSON, Parquet); its columns, or expressions over "
+        "them, are such as time=ts,input='new + cached',output=usage.out,session=chat,turn=n; a "
+        "unit may follow the time: time=ts:ms",
         _columns,
         "ROLE=NAME,...",
         one_value=True,
         commas=True,
+        needs=(Need.TRACE,),
+    )
+    rows: str | None = option(
+        "of a log that is one JSON document: where its list of rows is, such as data.requests",
+        name,
+        "PATH",
+        one_value=True,
         needs=(Need.TRACE,),
     )
     shared_prefix: int | None = option(
@@ -99,7 +106,7 @@ class FormatOptions(OptionRecord):
     @property
     def log(self) -> LogOptions:
         """What is said of a log."""
-        return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing)
+        return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing, self.rows)
 
     def read_from(self, path: str, limit: int) -> Trace:
         """The trace there, read as these options say. Shows how much of it was read."""
