@@ -10,43 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from traces.formats.base import Paged
-
 from .rig import mooncake
 
 BLOCK = 512
-
-
-def simulate_lru(paged: Paged, capacity: int) -> list[int]:
-    """Hit tokens per request, requests one after another, each within the capacity."""
-    last_use: dict[tuple[bytes, ...], int] = {}  # a resident page, by the path to it
-    tick = 0
-    hits = []
-    for job in paged.jobs:
-        key = paged.prompt_key(job)
-        path: tuple[bytes, ...] = ()
-        pages = []
-        for start in range(0, len(key.raw), key.stride):
-            path = (*path, key.raw[start : start + key.stride])
-            pages.append(path)
-        leading = 0
-        while leading < len(pages) and pages[leading] in last_use:
-            leading += 1
-        hits.append(min(leading * paged.page_size, job.input_length))
-        for page in pages[leading:]:
-            if len(last_use) == capacity:
-                inner = {resident[:-1] for resident in last_use}
-                leaves = [
-                    resident
-                    for resident in last_use
-                    if resident not in inner and resident not in pages
-                ]
-                del last_use[min(leaves, key=last_use.__getitem__)]
-            last_use[page] = -1
-        for page in reversed(pages):  # tail first: the root ends most recent
-            tick += 1
-            last_use[page] = tick
-    return hits
 
 
 @st.composite
