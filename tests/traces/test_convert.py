@@ -90,7 +90,10 @@ def test_what_was_left_out_is_told(capsys: Capsys) -> None:
     assert main(["convert", "run.json", "-o", "-"]) == 0
     printed = capsys.readouterr()
     assert printed.out.count("\n") == 3
-    assert printed.err == "hicache: note: 1 requests without output were left out; they failed.\n"
+    assert (
+        printed.err
+        == "hicache: note: 1 requests without a prompt or an answer were left out; they failed.\n"
+    )
 
 
 def test_converted_sessions_of_agents_hit_the_same() -> None:
