@@ -193,3 +193,12 @@ def test_the_hint_names_only_what_the_hardware_holds(
     for way in told.partition("; give ")[2].removesuffix(", or --skip-too-large\n").split(", or "):
         assert main(hint_of(f"; give {way}", given)) == 0, way
         assert " holds only" not in capsys.readouterr().out
+
+
+def test_a_pool_larger_than_the_hardware_is_allowed_and_said(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
+    for tokens, said in (("100M", "(as given, but h100 holds only 6,668 pages)"), ("1K", "given)")):
+        assert main(["replay", str(path), "--device-tokens", tokens, "--host-ratio", "0"]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())

@@ -31,7 +31,7 @@ from ..reporting.results import result_of
 from ..results.record import document
 from ..terminal.signals import INTERRUPTED
 
-SUMMARY = "replay a trace and report hit rates, latency and a verdict"
+SUMMARY = "replay a trace and report hit rates, latency and what limits them"
 GROUP = "look"
 COMPILED = True
 Options = ReplayOptions

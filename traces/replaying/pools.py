@@ -23,7 +23,6 @@ from sim.options import EngineOptions
 from sim.times.base import Parallelism
 
 from ..formats.base import Trace
-from ..terminal.options import UNBOUNDED
 from .defaults import BACKBONE, COMPONENTS, MODEL, STAND_IN_WINDOW, WRITE_POLICY, Mode
 from .device_sizes import DeviceSizes, Plan, Short, option_of
 from .options import ReplayOptions
@@ -41,8 +40,7 @@ class Pools:
 
     Per component, in order: the name, pages on each tier, and the rule behind each number.
     exchange: host pages kept for exchanges, a part of `host`; () without --exclusive. shorts: the
-    pools on device that are too small for any request. hardware_pages: of full, as many as the
-    hardware holds; None for an unbounded device.
+    pools on device that are too small for any request.
     """
 
     components: tuple[str, ...]
@@ -55,7 +53,6 @@ class Pools:
     interval: int
     states_per_path: int
     shorts: tuple[Short, ...]
-    hardware_pages: int | None
 
 
 def model_of(options: ReplayOptions) -> ModelDescription:
@@ -148,7 +145,6 @@ def resolve(
         interval,
         options.mamba_states_per_path or 0,
         tuple(plan.shorts),
-        None if options.device_pages == UNBOUNDED else plan.hardware_pages(),
     )
     _check_bookkeeping(found)
     return found

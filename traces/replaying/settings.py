@@ -185,12 +185,6 @@ class Settings:
         return times.rank_weight_bytes(self.model, self.parallelism)
 
     @property
-    def device_exceeds_hardware(self) -> bool:
-        """Whether a given device pool is larger than what the hardware holds beside the weights."""
-        held = self.pools.hardware_pages
-        return held is not None and self.core.device_pages[0] > held
-
-    @property
     def unlike_measured(self) -> tuple[CopyShape, ...]:
         """The shapes of this model's copies that a measured profile does not cover. Empty if copy
         times do not come from a measurement."""
