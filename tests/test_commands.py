@@ -140,6 +140,8 @@ def runnable(words: tuple[str, ...], page: str = "") -> list[str]:
     named = [_newest(word) if "*" in word else word for word in filled]
     if (page not in WITH_REAL or real_trace() is None) and "--why" in named[:-1]:
         named[named.index("--why") + 1] = "17"  # the small trace has 40 requests
+    if real_trace() is None and "--context" in named[:-1]:
+        named[named.index("--context") + 1] = "79bb0a"  # that of the small trace
     bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
     return [*named, *bound]
 

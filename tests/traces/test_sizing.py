@@ -33,7 +33,7 @@ def replayed(trace: str, tmp_path: Path, capsys: Capsys) -> Replayed:
 
     def run(arguments: str, path: str = trace) -> tuple[str, dict[str, Any]]:
         out = tmp_path / "out.json"
-        assert main(["replay", path, *arguments.split(), "--json", str(out)]) == 0
+        assert main(["replay", path, *arguments.split(), "-v", "--json", str(out)]) == 0
         return " ".join(capsys.readouterr().out.split()), json.loads(out.read_text())
 
     return run
@@ -192,12 +192,12 @@ def test_the_page_size_says_where_it_comes_from(
     report, found = replayed("")
     assert (found["config"]["page_size"], found["config"]["page_size_from"]) == (64, "model")
     same = "any gives about the same hits, since the trace has blocks of 512 tokens"
-    assert f"page size 64 tokens, that of llama-3.1-8b; {same} policy lru, write_through" in report
+    assert f"page size 64 tokens, that of llama-3.1-8b; {same} model llama-3.1-8b" in report
     report, found = replayed("--page-size 512")
     assert found["config"]["page_size_from"] == "option"
-    assert "page size 512 tokens, as given policy" in report
+    assert "page size 512 tokens, as given model" in report
     tokens = str(write(tmp_path / "tokens.jsonl", HEADER, native(("a", 600), output=("b", 3))))
-    assert main(["replay", tokens]) == 0
+    assert main(["replay", tokens, "-v"]) == 0
     assert "blocks" not in capsys.readouterr().out
 
 

@@ -23,7 +23,7 @@ from .rig import mooncake, tried, write
 APART = {
     *("mode", "skip_too_large", "exclusive", "ep", "attention_dp", "dcp"),
     *("format", "block_size", "tokenizer", "sample"),
-    *("columns", "shared_prefix", "growth", "sharing"),
+    *("columns", "rows", "shared_prefix", "growth", "sharing"),
 }
 TRIED = {
     one: tried(one)

@@ -283,14 +283,14 @@ def _checked(checks: Checks, verbose: bool) -> list[tuple[str, str]]:
         return [("checks", "off")]
     counts = f"{checks.operations:,} operations, {checks.violations:,} violations"
     rows = [("checks", f"{checks.level}: {counts}")]
-    if not verbose:
-        return rows
-    rows.append(("  of these", f"{checks.incremental:,} incremental, {checks.full:,} full"))
-    if checks.byte_checks:
-        compared = f"{checks.byte_checks:,} comparisons, {checks.access_checks:,} accesses"
-        rows.append(("bytes and order", compared))
-    if checks.level == "every":
-        rows.append(("decisions", f"{checks.specified:,} operations as the specification says"))
+    if verbose:
+        rows.append(("  of these", f"{checks.incremental:,} incremental, {checks.full:,} full"))
+        if checks.byte_checks:
+            compared = f"{checks.byte_checks:,} comparisons, {checks.access_checks:,} accesses"
+            rows.append(("bytes and order", compared))
+        if checks.level == "every":
+            specified = f"{checks.specified:,} operations as the specification says"
+            rows.append(("decisions", specified))
     return [*rows, ("not judged", checks.not_judged)] if checks.not_judged else rows
 
 
