@@ -205,6 +205,21 @@ def test_an_agents_transcript_counts_what_was_cached() -> None:
         "1 rows repeat the id of a row before; they are one request.",
         "The log measured 10 cached tokens of 25 in prompts (40.0%).",
     ]
+    assert trace.measured == (10, None)
+
+
+def test_measured_times_to_first_token_have_a_median(capsys: Capsys) -> None:
+    rows = [{"t": 1_795_000_000 + place, "n": 9, "first": 100 - place} for place in range(4)]
+    del rows[0]["first"]
+    columns = "time=t,input=n,output=n,ttft=first:ms"
+    path = lines(rows)
+    assert open_trace(path, log=LogOptions(columns)).measured == (None, 98_000_000)
+    said = fails(capsys, "inspect", path, "--columns", columns.removesuffix(":ms"))
+    assert "expected a unit, such as ttft=first:s, found none" in said
+    lines([{**rows[1], "first": -1}])
+    assert "file: row 1: expected first: a time of 0 or more, found -1" in fails(
+        capsys, "inspect", path, "--columns", columns
+    )
 
 
 def test_sessions_of_burstgpt_are_read_without_a_flag() -> None:

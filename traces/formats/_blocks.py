@@ -175,6 +175,7 @@ class BlockTrace:
         self.block_size = about.block_size or None
         self.knows_output = about.knows_output
         self.notes = about.sentences()
+        self.measured = about.measured
         self.line_numbers = array("q", columns.line_numbers.tobytes())
         self._columns = columns
 

@@ -100,12 +100,12 @@ request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,
     "serving-benchmark": Known(
         "results of vLLM's and SGLang's serving benchmarks: input_lens, output_lens; lengths only",
         frozenset({"input_lens", "output_lens"}),
-        _named("start_times:s", "input_lens", "output_lens"),
+        _named("start_times:s", "input_lens", "output_lens", ttft="ttfts:s"),
         """\
 {"backend": "vllm", "num_prompts": 2, "completed": 2, "input_lens": [600, 1000], \
 "output_lens": [3, 1], "start_times": [7.5, 8.0]}
 """,
-        optional={"time": "start_times"},
+        optional={"time": "start_times", "ttft": "ttfts"},
         zipped=True,
     ),
     "transcript": Known(

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from hicache.core.errors import CallerError, closest
 
 from ._clock import UNITS
-from .base import MAX_BLOCK_TOKENS, Lines
+from .base import MAX_BLOCK_TOKENS, Lines, Measured
 
 _LOOKED_AT = 1 << 16  # bytes
 _MOST_COLUMNS = 200
@@ -31,7 +31,7 @@ _DEEPEST = 8
 _WITHIN = "[]."  # after the name of a list
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 NEEDED = ("time", "input", "output")
-ROLES = (*NEEDED, "session", "turn", "cached", "id", "input_ids", "output_ids", "blocks")
+ROLES = (*NEEDED, "session", "turn", "cached", "ttft", "id", "input_ids", "output_ids", "blocks")
 _IN_PLACE = {"input": "input_ids", "output": "output_ids"}
 # How a column that has a role is called, beside what no such column is called.
 _GUESSES = {
@@ -95,7 +95,9 @@ def parse_columns(text: str, needed: Sequence[str] = NEEDED) -> Mapping[str, Col
         if role in found:
             raise ValueError(f"expected each of {', '.join(ROLES)} once, found {role} twice")
         bare, _, unit = name.rpartition(":")
-        is_unit = role == "time" and bare and unit in UNITS
+        is_unit = role in ("time", "ttft") and bare and unit in UNITS
+        if role == "ttft" and not is_unit:
+            raise ValueError(f"expected a unit, such as ttft={name[:40]}:s, found none")
         found[role] = Column(bare, unit) if is_unit else Column(name)
     lacking = [role for role in needed if not {role, _IN_PLACE.get(role)} & {*found}]
     if lacking:
@@ -166,7 +168,7 @@ class About:
     at the last row at the latest. identity: False if there are lengths only. partial: whether a
     row may end with the id of a block that is not full. sorts: whether rows have to be put in the
     order of their starts. notes: how often something was left out or assumed, by its sentence.
-    timed: whether the file says when requests arrive.
+    timed: whether the file says when requests arrive. measured: what a log has of it.
     log: what the user says of a log. assumed: of a log, what had to be, in sentences.
     settle: is called after the last row; raises CallerError for what the whole file does not allow.
     """
@@ -184,6 +186,7 @@ class About:
     log: LogOptions = field(default_factory=LogOptions)
     assumed: list[str] = field(default_factory=list)
     timed: bool = True
+    measured: Measured = field(default_factory=Measured)
 
     def each(self, files: Iterable[Lines]) -> Iterator[Lines]:
         """The files one after another; `lines` is the current one."""

@@ -19,6 +19,7 @@ from hicache.core.types import NO_PAGES, Key, Pages
 from sim.workload import Job
 
 from ._jobs import Chains, Jobs, Tenants
+from .base import Measured
 
 Segment: TypeAlias = tuple[int, int]  # number of the stream, tokens
 
@@ -86,6 +87,7 @@ class NativeTrace:
     identity = True
     block_size = None
     notes: Sequence[str] = ()
+    measured = Measured()
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from hicache.core.types import Key, Pages
 from sim.workload import Job
 
 from ._jobs import Jobs
-from .base import Paged, Trace
+from .base import Measured, Paged, Trace
 
 _FEW = 100  # a group's prefix belongs to at most one of so many requests,
 _MOST_FEW = 128  # and to at most so many: conversations have no more turns than that
@@ -180,6 +180,7 @@ class TraceWithJobs:
         self.identity, self.block_size = trace.identity, trace.block_size
         self.line_numbers, self.tenants = trace.line_numbers, trace.tenants
         self.tenant_names = trace.tenant_names
+        self.measured = trace.measured
 
     def paged(self, page_size: int) -> Paged:
         return PagesWithJobs(self._trace.paged(page_size), self.jobs)
@@ -261,6 +262,7 @@ class Chosen(RenumberedTrace):
                 job.priority,
             )
         super().__init__(trace, jobs, chosen)
+        self.measured = Measured()
 
     def paged(self, page_size: int) -> Paged:
         return _ChosenPages(self._trace.paged(page_size), self.jobs, self.numbers)

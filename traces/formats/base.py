@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,17 @@ class Paged(Workload, Protocol):
         """
 
 
+class Measured(NamedTuple):
+    """What a log says was measured, over the requests read; None where it does not.
+
+    cached_tokens: prompt tokens that the service found cached. ttft_p50_ns: the median time to
+    first token.
+    """
+
+    cached_tokens: int | None = None
+    ttft_p50_ns: int | None = None
+
+
 class Trace(Protocol):
     """A trace that was read and checked. It does not depend on a page size."""
 
@@ -99,6 +110,9 @@ class Trace(Protocol):
     @property
     def notes(self) -> Sequence[str]:
         """What reading left out or had to assume, one sentence each."""
+
+    @property
+    def measured(self) -> Measured: ...
 
     @property
     def tenants(self) -> NDArray[np.int32]:

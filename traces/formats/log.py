@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -22,12 +23,12 @@ import numpy as np
 from hicache.core.errors import CallerError
 
 from . import _blocks, base, native
-from ._clock import Clock, shown
+from ._clock import UNITS, Clock, shown
 from ._jobs import Chains, Jobs, Tenants
 from ._rows import NEEDED, ROLES, About, Column, Head, LogOptions, Row, parse_columns
 from ._segments import NativeTrace, Segment, Tokens
 from ._tables import PARQUET, Table
-from .base import Lines, Record, Trace, blocks_of
+from .base import Lines, Measured, Record, Trace, blocks_of
 
 SUMMARY = "a log of your own, CSV, JSON or Parquet: say its columns with --columns"
 
@@ -46,7 +47,7 @@ _EMPTY = "requests without a prompt or an answer were left out; they failed."
 _OTHERS = "rows of other types, without these columns, were passed over."
 _REPEATED = "rows repeat the id of a row before; they are one request."
 _AT_ONCE = "requests arrive at once: the file does not say when they started."
-_OPTIONAL = ("id", "cached", "turn", "session")
+_OPTIONAL = ("id", "cached", "ttft", "turn", "session")
 _BOUNDS = "Replays with --sharing none and with --sharing most say how much depends on it."
 
 
@@ -79,7 +80,7 @@ def read(files: Iterable[Lines], about: About, entry: Any, name: str, limit: int
         first = firsts.setdefault(one.session, len(jobs))
         jobs.add(one.arrival_ns, one.input_length, one.output_length, session=first)
     trace = NativeTrace(lines.path, jobs, log.line_numbers, tokens, tenants)
-    trace.format, trace.notes = name, about.sentences()
+    trace.format, trace.notes, trace.measured = name, about.sentences(), about.measured
     return trace
 
 
@@ -157,6 +158,7 @@ class _Log:
         ids: dict[str, int] = {}
         seen: set[str] = set()
         count, cached = -1, 0
+        firsts_ns = array("q")
         roles = [*columns]
         for count, values in enumerate(table.rows()):
             row = {role: (value or "").strip() for role, value in zip(roles, values, strict=True)}
@@ -183,6 +185,8 @@ class _Log:
                     continue
             if "cached" in row:
                 cached += min(prompt, self._whole(row, "cached", base.MAX_REQUEST_TOKENS))
+            if row.get("ttft"):
+                firsts_ns.append(self._duration_ns(row["ttft"]))
             name = row.get("session", "")
             if len(name) > base.MOST_NAME:
                 self._wrong("session", f"text of at most {base.MOST_NAME} characters", name)
@@ -202,12 +206,25 @@ class _Log:
             lines.element, lines.number = "", 1
             lines.wrong("a request", "none", "give a log with a row for each request")
 
+        about.measured = Measured(
+            cached if "cached" in columns else None,
+            sorted(firsts_ns)[(len(firsts_ns) - 1) // 2] if firsts_ns else None,
+        )
         if "cached" in columns:
             total = sum(self._inputs)
             about.assumed.append(
                 f"The log measured {cached:,} cached tokens of {total:,} in prompts "
                 f"({cached / total:.1%})."
             )
+
+    def _duration_ns(self, text: str) -> int:
+        try:
+            found = Decimal(text) * UNITS[self._columns["ttft"].unit]
+        except InvalidOperation:
+            found = Decimal(-1)
+        if not 0 <= found <= base.MAX_TIME_MS * base.NS_PER_MS:
+            self._wrong("ttft", "a time of 0 or more", text)
+        return int(found)
 
     def _tokens(self, row: Mapping[str, str]) -> tuple[int, int, Sequence[int]]:
         """The tokens of a prompt and an answer, 0 if there are none, and the ids of blocks."""
