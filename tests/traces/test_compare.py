@@ -18,7 +18,7 @@ Change = Callable[[dict[str, Any]], object]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Replays of one trace: a without host memory, b and c with it, c with another quota, too."""
+    """Replays of one trace: a without host memory, b and c with it, c with smaller passes, too."""
     path = tmp_path_factory.mktemp("compare")
     tree = ["generate", "random-tree", "--requests", "80", "-o", str(path / "tree.jsonl")]
     assert main(tree) == 0
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, options in (
         ("a", ["--host-pages", "0"]),
         ("b", host),
-        ("c", [*host, "--load-quota", "1"]),
+        ("c", [*host, "--token-budget", "512"]),
         ("stored", [*host, "--storage", "sim:", "--prefetch-threshold", "0"]),
     ):
         files = ["--json", str(path / f"{name}.json"), "--requests", str(path / f"{name}.jsonl")]
@@ -64,9 +64,9 @@ def changed(folder: Path, name: str, change: Change) -> str:
 def test_one_setting_is_the_cause(folder: Path, compared: Any) -> None:
     found, printed = compared("b.json", "c.json")
     (differing,) = found["settings"]
-    assert differing == {"name": "load_quota", "values": [0, 1], "counts": True}
+    assert differing == {"name": "token_budget", "values": [8192, 512], "counts": True}
     told = " ".join(found["conclusions"][0]["sentences"])
-    assert "Only load_quota differs (0 to 1)" in told
+    assert "Only token_budget differs (8,192 to 512)" in told
     assert "the changes come from it" in told
     before, after = (json.loads((folder / f"{name}.json").read_text()) for name in "bc")
     assert found["figures"]["hit_rate"] == [one["whole"]["hit_rate"] for one in (before, after)]

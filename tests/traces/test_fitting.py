@@ -17,8 +17,8 @@ LENGTHS = (300, 700, 2900, 40, 1500, 600)
 COMPONENTS = {
     "full": "",
     "full,swa": "--swa-window 200",
-    "full,mamba": "--mamba-interval 64",
-    "full,swa,mamba": "--swa-window 100 --mamba-interval 128",
+    "full,mamba": "",
+    "full,swa,mamba": "--swa-window 100",
 }
 NO_HOST = "--host-ratio 0"
 SMALL = {

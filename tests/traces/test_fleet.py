@@ -51,30 +51,8 @@ def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any],
         (["--prefill-replicas", "2"], "--prefill-replicas: expected --decode-replicas beside it"),
         (["--decode-replicas", "2"], "--decode-replicas: expected --prefill-replicas beside it"),
         (["--router", "least-loaded"], "--router: expected replicas to choose from, found one"),
-        (["--router-delay", "1ms"], "--router-delay: expected replicas to choose from"),
         (["--replicas", "2", "--kv-link", "1GB/s"], "--kv-link: expected decode replicas"),
-        (
-            ["--replicas", "2", "--router-overlap-weight", "2"],
-            "--router-overlap-weight: expected --router prefix-aware, found round-robin",
-        ),
-        (
-            ["--replicas", "2", "--router", "least-loaded", "--router-index-pages", "9"],
-            "--router-index-pages: expected a router that reads KV events, found least-loaded",
-        ),
         ([*DIVIDED, "--mode", "hits"], "--decode-replicas: expected --mode timed, found hits"),
-        (
-            [
-                "--replicas",
-                "2",
-                "--router",
-                "prefix-aware",
-                "--router-delay",
-                "1s",
-                "--mode",
-                "hits",
-            ],
-            "--router-delay: expected --mode timed, found hits mode",
-        ),
         (
             [*DIVIDED, "--components", "full,swa"],
             "--decode-replicas: expected full attention alone, whose pages can be moved, found "
@@ -140,7 +118,7 @@ def test_the_parts_are_the_whole(
 
 
 def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
-    slow = ["--kv-link", "2GB/s", "--kv-link-latency", "1ms", "--check", "every"]
+    slow = ["--kv-link", "2GB/s", "--check", "every"]
     found, rows = replayed(tmp_path, turns, *SMALL, *DIVIDED, *slow)
     replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
     assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
@@ -150,7 +128,7 @@ def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
     assert link["bytes_total"] == (
         link["moved_pages"] * found["components"]["full"]["page_bytes_total"]
     )
-    assert link["busy_s"] >= link["bytes_total"] / 2e9 + 0.001 * len(rows)
+    assert link["busy_s"] >= link["bytes_total"] / 2e9
     for row in rows:
         assert row["queue_ns"] + row["load_ns"] + row["compute_ns"] == row["ttft_ns"]
         moved_ns = row["decode_wait_ns"] + row["link_wait_ns"] + row["link_ns"]
@@ -171,8 +149,7 @@ def test_what_only_other_replicas_have_is_told_apart(
     ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
     assert ended == {"other_replica"}
     assert f"on other replicas {elsewhere:,}" in " ".join(capsys.readouterr().out.split())
-    aware = ["--replicas", "4", "--router", "prefix-aware", "--router-overlap-weight", "1000"]
-    found, _ = replayed(tmp_path, turns, *roomy, *aware)
+    found, _ = replayed(tmp_path, turns, *roomy, "--replicas", "4", "--router", "session-sticky")
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
 
 

@@ -114,7 +114,6 @@ def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
     model = "--model qwen3-next-80b --mode hits --device-tokens 1M"
     assert said(settled(trace, f"{model} --page-size 512").core, "mamba_interval") == 512
     assert said(settled(trace, f"{model} --page-size 16").core, "mamba_interval") == 256
-    assert said(settled(trace, f"{model} --mamba-interval 128").core, "mamba_interval") == 128
     assert said(settled(trace, "--components full,mamba").core, "mamba_interval") == 64
 
 

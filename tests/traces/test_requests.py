@@ -159,16 +159,6 @@ def test_a_page_that_is_still_computed_is_not_ready(tmp_path: Path) -> None:
     assert "ttft_ns" not in rows[0]
 
 
-def test_a_load_that_is_left_out_is_named(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "trace.jsonl",
-        *(mooncake(ids, timestamp=9000 * at) for at, ids in enumerate(([1, 2], [3, 4], [1, 2, 5]))),
-    )
-    sizes = ["--page-size", "512", "--device-pages", "3", "--host-pages", "9"]
-    _, rows = replayed(tmp_path, str(path), *sizes, "--load-threshold", "3")
-    assert rows[2]["hit_ended_by"] == "not_loaded"
-
-
 def why(capsys: Capsys, *arguments: str) -> dict[str, str]:
     """The rows of `--why`."""
     capsys.readouterr()

@@ -241,7 +241,6 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
             "of which each of 8 holds 99.1 GB, found 80.0 GB on each; raise tp",
         ),
         ("--model gemma-3-27b --swa-tokens 64K", "found 54.0 GB of weights and 27.3 GB of swa"),
-        ("--load-groups 33", "--load-groups: expected at most the 32 layers of llama-3.1-8b"),
         ("--device-pages 1000000000000000000", "--device-pages: expected at most 281474976710656"),
         ("--device-pages 1G", "device pool: expected at most 67108864 pages, found 1000000000"),
         ("--host-pages 1T", "host pool: expected at most 67108864 pages"),
@@ -282,22 +281,6 @@ def test_a_wrong_profile_says_what_is_wrong_with_it(
     path = tmp_path / "profile.txt"
     path.write_text(content)
     assert said in refused(trace, f"--hardware {path}", capsys)
-
-
-def test_a_load_in_one_group_is_waited_for_as_a_whole(tmp_path: Path) -> None:
-    """A pass waits for the first of several groups only, so it starts earlier."""
-    ids = [[20 * number + place for place in range(20)] for number in range(4)]
-    lines = (mooncake(ids[n % 4], timestamp=20_000 * n) for n in range(12))
-    path, first = str(write(tmp_path / "trace.jsonl", *lines)), {}
-    for groups in ("1", "8"):
-        out = tmp_path / f"{groups}.json"
-        arguments = ["--device-pages", "200", "--host-ratio", "4", "--load-groups", groups]
-        assert main(["replay", path, *arguments, "--json", str(out)]) == 0
-        found = json.loads(out.read_text())
-        assert found["config"]["load_groups"] == int(groups)
-        assert found["whole"]["hit_tokens"]["host"] > 0
-        first[groups] = found["latency_s"]["ttft"]["mean"]
-    assert first["8"] < first["1"]
 
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

@@ -20,7 +20,6 @@ from .rig import Capsys
 
 ADVICE = {
     "too_short": "--prefetch-threshold 0",
-    "budget": "a larger --prefetch-budget",
     "late": "--prefetch wait_complete",
     "evicted_from_storage": "--storage-size 0.08GB",
     "never_backed_up": "--write-policy write_through",
@@ -74,11 +73,6 @@ def test_options_that_do_not_suit_the_store_are_one_line(
     real = ["--storage", f"file:{tmp_path / 'store'}"]
     for options, said in (
         ([*real, "--storage-size", "1M"], "--storage-size: expected room for a page or state"),
-        (["--storage", "sim:", "--storage-latency", "1ms"], "--storage-latency: expected a real"),
-        (
-            ["--storage", "sim:", "--prefetch", "best-effort", "--prefetch-limit", "1s"],
-            "--prefetch-limit: expected a policy that waits, timeout or wait_complete",
-        ),
         (["--storage", "sim:", "--host-ratio", "0"], "--storage: expected a host pool, found none"),
         (["--prefetch", "timeout"], "--prefetch: expected a store, found none"),
     ):
@@ -180,7 +174,6 @@ def test_hits_of_the_tiers_are_disjoint_and_the_accounts_agree(
         (["--storage", "sim:dead_at=0s"], "store_failed"),
         (["--storage", "sim:dead_at=4s"], "failed"),
         (["--storage", "sim:", "--prefetch-threshold", "100K"], "too_short"),
-        (["--storage", "sim:", "--prefetch-budget", "64"], "budget"),
         (["--storage", "sim:", "--storage-size", "40MB"], "evicted_from_storage"),
         (["--storage", "sim:read=1MB/s", "--prefetch", "best-effort"], "late"),
         (["--storage", "sim:", "--write-policy", "write_through_selective"], "never_backed_up"),
@@ -212,7 +205,7 @@ def test_lost_tokens_have_their_reason(
 )
 def test_a_store_that_had_to_evict_should_be_larger(size_bytes: int, said: str) -> None:
     """Without a size, its disk or server is what is full."""
-    storage = SimpleNamespace(options=StorageOptions(size_bytes=size_bytes), limit=None)
+    storage = SimpleNamespace(options=StorageOptions(size_bytes=size_bytes), policy="timeout")
     settings: Any = SimpleNamespace(storage=storage)
     assert stored.advice(settings, "evicted_from_storage") == (said,)
 

@@ -230,22 +230,22 @@ def test_a_grid_with_a_mistake_runs_nothing(
 
 
 def test_all_mistakes_of_a_grid_are_told_with_their_points(turns: str, capsys: Capsys) -> None:
-    grid = ["--device-pages", "1,40,2", "--load-groups", "4,64"]
+    grid = ["--device-pages", "1,40,2", "--tp", "1,3"]
     assert main(["sweep", turns, *grid]) == 2
     found = capsys.readouterr().err.splitlines()
     assert len(found) == 3
     assert all(line.startswith("hicache: ") for line in found)
-    assert "(point device-pages=1 load-groups=4)" in found[0]
-    assert "--load-groups: expected at most the 32 layers" in "".join(found)
+    assert "(point tp=1 device-pages=1)" in found[0]
+    assert "--tp: expected" in "".join(found)
 
 
 def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) -> None:
     given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
-    found = sweep(*given, "--exclusive", "--load-threshold", "1,3", "-o", "s.jsonl")
+    found = sweep(*given, "--exclusive", "--host-bandwidth", "1x,2x", "-o", "s.jsonl")
     assert [point["point"] for point in found["points"]] == [
         {"host_ratio": 0},
-        {"host_ratio": 2, "load_threshold": 1},
-        {"host_ratio": 2, "load_threshold": 3},
+        {"host_ratio": 2, "host_bandwidth": "1x"},
+        {"host_ratio": 2, "host_bandwidth": "2x"},
     ]
     assert found["conclusions"][0].startswith("4 combinations are 3 different points")
     commands = [line["command"] for line in lines() if line["kind"] == "point"]

@@ -43,13 +43,12 @@ RUNS = {
     "timed, simulated store": "--storage sim:",
     "timed, real store": "--storage file:nowhere",
     "hits, real store": "--mode hits --storage file:nowhere",
-    "timed, cost-aware": "--eviction cost_aware",
     "timed, replicas": "--replicas 2 --router prefix-aware",
     "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
 }
 # What the runs do not have.
 ONE, NO_CLOCK = {Need.REPLICAS, Need.DECODE}, {Need.TIMED, Need.CHANCE}
-NO_STORE = {Need.STORE, Need.COST_AWARE}
+NO_STORE = {Need.STORE}
 LACKING = {
     "timed, host": NO_STORE | ONE,
     "timed, no host": NO_STORE | ONE | {Need.HOST},
@@ -59,10 +58,9 @@ LACKING = {
     "timed, all components": NO_STORE | ONE,
     "hits, all components": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
     "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
-    "timed, simulated store": {Need.LINK, Need.COST_AWARE} | ONE,
-    "timed, real store": {Need.COST_AWARE} | ONE,
-    "hits, real store": {Need.COST_AWARE, Need.PASSES} | ONE | NO_CLOCK,
-    "timed, cost-aware": {Need.STORE} | ONE,
+    "timed, simulated store": ONE,
+    "timed, real store": ONE,
+    "hits, real store": {Need.PASSES} | ONE | NO_CLOCK,
     "timed, replicas": NO_STORE | {Need.ALONE, Need.DECODE},
     "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE, Need.DECODE},
 }
@@ -72,23 +70,17 @@ PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
 NEEDED: dict[Need | None, str] = {
     None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
     "eviction host_ratio host_pages host_bytes components swa_window swa_tokens mamba_states "
-    "mamba_interval mamba_states_per_path scale_sessions replicas",
-    Need.TIMED: "engine max_running concurrency speed spread host_bandwidth load_groups scheduler "
-    "times slo "
-    "arrivals request_rate closed_loop think_time storage_bandwidth storage_latency "
-    "prefetch_limit router_delay",
+    "scale_sessions replicas",
+    Need.TIMED: "engine max_running concurrency speed spread host_bandwidth scheduler times slo "
+    "arrivals request_rate closed_loop think_time",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
     Need.SIZED: "hardware",
-    Need.HOST: "write_policy load_threshold load_quota load_groups host_bandwidth storage "
-    "flush_host_every_round",
-    Need.COST_AWARE: "recompute_cost",
-    Need.STORE: "storage_size storage_bandwidth storage_latency prefetch prefetch_threshold "
-    "prefetch_budget prefetch_limit",
-    Need.LINK: "storage_bandwidth storage_latency",
+    Need.HOST: "write_policy host_bandwidth storage flush_host_every_round",
+    Need.STORE: "storage_size prefetch prefetch_threshold",
     Need.ALONE: "flush_host_every_round flush_device_every_round ttl pin",
-    Need.REPLICAS: "router router_overlap_weight router_delay router_index_pages",
-    Need.DECODE: "kv_link kv_link_latency",
+    Need.REPLICAS: "router",
+    Need.DECODE: "kv_link",
 }
 
 
@@ -162,8 +154,6 @@ def test_an_option_with_its_default_value_is_refused_as_well(tmp_path: Path) -> 
     ):
         with pytest.raises(CallerError, match=f"{option}: expected --mode timed, found hits mode"):
             settled(trace, ["--mode", "hits", "--host-ratio", "2", option, value])
-    with pytest.raises(CallerError, match="--mamba-states-per-path: expected mamba among"):
-        settled(trace, ["--mamba-states-per-path", "0"])
 
 
 def test_a_format_without_a_trace_is_refused(tmp_path: Path) -> None:

@@ -80,8 +80,6 @@ def test_a_later_policy_replays_under_every_check(apart: str, policy: str, capsy
         (("--pin", "0:10"), "expected 64 to 320 tokens"),
         (("--pin", "0:320,1:256,2:256,3:256"), "beside the largest request's 5"),
         (("--pin", "0:256@host"), "expected at most the 0 pages of host"),
-        (("--recompute-cost", "1000,33"), "expected --eviction cost_aware"),
-        (("--eviction", "cost_aware", "--recompute-cost", "5"), "expected two numbers"),
         (("--ttl", "10"), "expected a time with its unit"),
         (("--pin", "0:256", "--replicas", "2"), "expected one replica, found several"),
     ],

@@ -15,7 +15,6 @@ BACKBONE = COMPONENTS[0]
 MODEL = "llama-3.1-8b"
 HARDWARE = "h100"
 WRITE_POLICY = "write_through"
-LOAD_THRESHOLD = 1
 OWN_STATES = 3  # of a running request
 PREFIX_TOKENS = 4096  # of a cached prefix: one window or state for each
 STAND_IN_WINDOW = 1024  # for a model without a window

@@ -51,7 +51,6 @@ class Pools:
     exchange: tuple[int, ...]
     window: int
     interval: int
-    states_per_path: int
     shorts: tuple[Short, ...]
 
 
@@ -77,9 +76,7 @@ def _described(options: ReplayOptions) -> ModelDescription:
             check_components(options, (BACKBONE,))
             return usual
         check_components(options, wanted)
-        return models.as_hybrid(
-            usual, wanted, options.swa_window or STAND_IN_WINDOW, options.mamba_interval or 0
-        )
+        return models.as_hybrid(usual, wanted, options.swa_window or STAND_IN_WINDOW, 0)
     model = models.get(options.model)
     components = tuple(name for name in COMPONENTS if name in model.components)
     if len(components) < len(model.components) or BACKBONE not in components:
@@ -119,7 +116,7 @@ def resolve(
                     f"{model.name}; give one"
                 )
         elif residency(name) == "state":
-            interval = _interval(options, model, name, page_size)
+            interval = max(1, -(-model.interval(name) // page_size)) * page_size
     plan = DeviceSizes(options, Plan(model, memory, page_size, window, interval, engine))
     full, rule = plan.full(trace.jobs)
     device, rules = [full], [rule]
@@ -143,7 +140,6 @@ def resolve(
         exchange,
         window,
         interval,
-        options.mamba_states_per_path or 0,
         tuple(plan.shorts),
     )
     _check_bookkeeping(found)
@@ -193,17 +189,6 @@ def _exchange(
 def _policy(name: str) -> WritePolicy:
     policy: WritePolicy = registry.load(registry.WRITE_POLICIES, name).policy()
     return policy
-
-
-def _interval(options: ReplayOptions, model: ModelDescription, name: str, page: int) -> int:
-    given = option_of(options, name, "interval")
-    if given is not None:
-        if given % page:
-            raise CallerError(
-                f"--{name}-interval: expected a multiple of the page's {page} tokens, found {given}"
-            )
-        return given
-    return max(1, -(-model.interval(name) // page)) * page
 
 
 def _host(

@@ -39,7 +39,6 @@ from . import pools
 from .defaults import (
     HARDWARE,
     HOST_COPIES,
-    LOAD_THRESHOLD,
     PREFETCH_THRESHOLD_TOKENS,
     WRITE_POLICY,
     Mode,
@@ -226,9 +225,6 @@ class Settings:
             "exclusive": bool(core.exchange_pages),
             "exchange_pages": list(core.exchange_pages),
             "eviction_policy": core.eviction_policy,
-            "load_threshold": core.load_threshold_pages,
-            "load_quota": core.load_quota_pages,
-            "load_groups": engine.layer_groups,
             "scheduler": engine.order,
             "token_budget": engine.token_budget,
             "max_running": engine.max_running,
@@ -244,10 +240,7 @@ class Settings:
         }
 
     def _of_wants(self) -> dict[str, object]:
-        core, found = self.core, dict[str, object]()
-        if core.eviction_policy == "cost_aware":
-            cost = [core.recompute_token_cost, core.recompute_position_cost]
-            found["recompute_cost"] = cost
+        found = dict[str, object]()
         if self.wants.ttl_ns:
             found["ttl_s"] = self.wants.ttl_ns / 1e9
         if self.wants.pins:
@@ -267,7 +260,6 @@ class Settings:
         return {
             **self.storage.as_options(),
             "prefetch_threshold": self.core.prefetch_threshold_tokens,
-            "prefetch_budget": self.core.prefetch_budget_tokens or None,
             **flushed,
         }
 
@@ -355,17 +347,14 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
 def _core(
     options: ReplayOptions, page_size: int, sizes: Pools, storage: StorageSettings | None
 ) -> Config:
-    threshold, fetched = options.load_threshold, options.prefetch_threshold
+    fetched = options.prefetch_threshold
     stored: dict[str, Any] = {}
     if storage is not None:
         stored = {
             "storage": True,
             "prefetch_policy": storage.policy,
             "prefetch_threshold_tokens": PREFETCH_THRESHOLD_TOKENS if fetched is None else fetched,
-            "prefetch_budget_tokens": options.prefetch_budget or 0,
         }
-    if options.recompute_cost is not None:
-        stored["recompute_token_cost"], stored["recompute_position_cost"] = options.recompute_cost
     return Config(
         page_size=page_size,
         device_pages=sizes.device,
@@ -373,13 +362,11 @@ def _core(
         components=sizes.components,
         write_policy=options.write_policy or WRITE_POLICY,
         eviction_policy=options.eviction,
-        load_threshold_pages=LOAD_THRESHOLD if threshold is None else threshold,
-        load_quota_pages=options.load_quota or 0,
         exchange_pages=sizes.exchange,
         passes=options.pp if options.mode == "timed" else 1,
         settings=settings_for(
             sizes.components,
-            Shape(sizes.window, sizes.interval, sizes.states_per_path),
+            Shape(sizes.window, sizes.interval),
         ),
         **stored,
     )
@@ -393,14 +380,7 @@ def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     if not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE, model.name)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
-    given = {"order": options.scheduler, "layer_groups": options.load_groups}
-    if options.load_groups is not None and options.load_groups > model.layers:
-        raise CallerError(
-            f"--load-groups: expected at most the {model.layers} layers of {model.name}, found "
-            f"{options.load_groups}"
-        )
-    found = {name: value for name, value in given.items() if value is not None}
-    return replace(engine, **found)  # type: ignore[arg-type]
+    return replace(engine, order=options.scheduler or engine.order)
 
 
 def _check_page_size(model: ModelDescription, page_size: int, dcp: int) -> None:

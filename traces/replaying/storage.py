@@ -122,15 +122,10 @@ def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
         address, size = without_size(address, size)
         place = address.text
         store = StoreOptions()
-        if options.storage_bandwidth is not None:
-            reads, writes = options.storage_bandwidth
-            store = replace(store, read_bytes_per_s=reads, write_bytes_per_s=writes)
-        if options.storage_latency is not None:
-            store = replace(store, latency_ns=options.storage_latency)
     store = replace(store, size_bytes=size)
     policy = (options.prefetch or PREFETCH).replace("-", "_")
     workload = "" if is_simulated else _workload(options, trace)
-    limit = _limit(options, policy)
+    limit = PrefetchLimit(*LIMITS_NS[policy]) if policy in LIMITS_NS else None
     return StorageSettings(place, is_simulated, store, policy, limit, workload)
 
 
@@ -150,12 +145,6 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
     ]
     parts += options.log.words
     return sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _limit(options: ReplayOptions, policy: str) -> PrefetchLimit | None:
-    if policy not in LIMITS_NS:
-        return None
-    return PrefetchLimit(*(options.prefetch_limit or LIMITS_NS[policy]))
 
 
 def simulated(text: str, seed: int) -> StoreOptions:

@@ -10,20 +10,17 @@ from collections.abc import Iterator, Sequence
 
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
-from sim.fleet.options import RouterOptions
-from sim.fleet.routers.base import reads_events
 
 from ..terminal.options import UNBOUNDED
 from ..terminal.rows import flag
 from .declared.needs import Need
-from .defaults import COMPONENTS, LIMITS_NS, PREFETCH
+from .defaults import COMPONENTS
 from .load.models import RECORDED
 from .options import OPTIONS, ReplayOptions, that_need
 
 SIMULATED = "sim"
-WEIGHTED = "prefix_aware"
 # what a run must have: a point of a sweep without it is not the same with the option left out
-_HARD = (Need.ALONE, Need.LINK)
+_HARD = (Need.ALONE,)
 
 
 class Unread(CallerError):
@@ -84,34 +81,15 @@ def _missing(
     if options.arrivals is not None and options.arrivals.name != RECORDED:
         model = f"--arrivals {options.arrivals}"
         yield Need.RECORDED, "the times of the trace", model, "name none"
-    if options.eviction != "cost_aware":
-        use = "use that eviction order"
-        yield Need.COST_AWARE, "--eviction cost_aware", options.eviction, use
-    yield from _missing_of_storage(options)
-    yield from _missing_of_fleet(options)
-
-
-def _missing_of_storage(options: ReplayOptions) -> Iterator[tuple[Need, str, str, str]]:
     if options.storage is None:
         yield Need.STORE, "a store", "none", "name one with --storage"
-    elif options.storage.partition(":")[0] == SIMULATED:
-        use = "write it in the address, such as sim:read=6GB/s,write=3GB/s,latency=200us"
-        yield Need.LINK, "a real store", options.storage, use
-    policy = (options.prefetch or PREFETCH).replace("-", "_")
-    if policy not in LIMITS_NS:
-        waits = f"a policy that waits, {' or '.join(LIMITS_NS)}"
-        yield Need.WAITING, waits, policy, "name one with --prefetch"
+    yield from _missing_of_fleet(options)
 
 
 def _missing_of_fleet(options: ReplayOptions) -> Iterator[tuple[Need, str, str, str]]:
     divided = options.prefill_replicas is not None or options.decode_replicas is not None
     if divided or options.replicas is not None:
-        router = options.router or RouterOptions().name.replace("_", "-")
         yield Need.ALONE, "one replica", "several", "leave out the replicas"
-        if router.replace("-", "_") != WEIGHTED:
-            yield Need.WEIGHED, "--router prefix-aware", router, "use it"
-        if not reads_events(router):
-            yield Need.TOLD, "a router that reads KV events", router, "give --router prefix-aware"
     else:
         yield Need.REPLICAS, "replicas to choose from", "one", "give --replicas"
     if not divided:

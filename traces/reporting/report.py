@@ -317,9 +317,7 @@ def size_rows(trace: Trace, settings: Settings, verbose: bool) -> list[tuple[str
     if pools.window and verbose:
         rows.append(("window", f"{pools.window:,} tokens"))
     if pools.interval and verbose:
-        limit = pools.states_per_path
-        most = f", at most {limit} on a path" if limit else ""
-        rows.append(("states", f"every {pools.interval:,} tokens{most}"))
+        rows.append(("states", f"every {pools.interval:,} tokens"))
     if verbose:
         rows.append(("page size", _page_size(trace, settings)))
     if len(core.components) > 1 and trace.block_size is not None:

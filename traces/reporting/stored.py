@@ -37,7 +37,7 @@ _REASONS = {
     caps.STORE_FAILED: "storage did not take it",
     caps.WAITING: "evicted while the request waited",
     "too_short": "too few tokens to fetch (--prefetch-threshold)",
-    "budget": "too many tokens being fetched (--prefetch-budget)",
+    "budget": "too many tokens being fetched",
     "no_host_pages": "no room on host to fetch it",
     "late": "fetched too late",
     "flushed": "the cache was flushed",
@@ -48,7 +48,7 @@ _REASONS = {
     "evicted_from_storage": "evicted from storage (--storage-size)",
     "lost_in_storage": "storage took it and lost it",
     "deleted": "deleted from storage",
-    "not_loaded": "on host, not loaded (--load-threshold, --load-quota)",
+    "not_loaded": "on host, not loaded",
     "together": "no boundary suits all components",
     "complete": "computed for its logits",
 }
@@ -123,11 +123,9 @@ def advice(settings: Settings, reason: str) -> tuple[str, ...]:
     storage = settings.storage
     assert storage is not None
     size = 2 * storage.options.size_bytes
-    longer = "--prefetch wait_complete" if storage.limit is None else "a longer --prefetch-limit"
     tried = {
         "too_short": "--prefetch-threshold 0",
-        "budget": "a larger --prefetch-budget",
-        "late": longer,
+        "late": "" if storage.policy == "wait_complete" else "--prefetch wait_complete",
         "evicted_from_storage": f"--storage-size {gigabytes(size, '')}"
         if size
         else "more room for the store, which has no --storage-size",

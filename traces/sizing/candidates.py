@@ -110,7 +110,7 @@ class Candidate:
         return Point(replace(options, **given | {"pp": self.pp}), varied)
 
 
-_OF_A_FLEET = ("router", "router_overlap_weight", "router_delay", "router_index_pages")
+_OF_A_FLEET = ("router",)
 
 
 @dataclass(frozen=True, slots=True)

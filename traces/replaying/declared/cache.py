@@ -8,7 +8,6 @@ from fractions import Fraction
 
 from hicache import registry
 from hicache.core.types import Tier
-from sim.options import EngineOptions
 
 from ...outside.entries import entry, spelled_out
 from ...terminal import options as read
@@ -27,7 +26,6 @@ from ...terminal.rows import option
 from ..defaults import (
     BACKBONE,
     COMPONENTS,
-    LOAD_THRESHOLD,
     MODEL,
     OWN_STATES,
     PREFIX_TOKENS,
@@ -36,13 +34,6 @@ from ..defaults import (
 )
 from ..wants import Pin, Pins
 from .needs import Need
-
-
-def _costs(text: str) -> tuple[int, int]:
-    token, found, position = text.partition(",")
-    if not found:
-        raise argparse.ArgumentTypeError(f"expected two numbers such as 1000,33, found {text!r}")
-    return at_least(0)(token), at_least(0)(position)
 
 
 def _pins(text: str) -> Pins:
@@ -137,15 +128,6 @@ class CacheOptions(OptionRecord):
         default="lru",
         common=True,
     )
-    recompute_cost: tuple[int, int] | None = option(
-        "under --eviction cost_aware, what one token costs, and what it costs more for each 1,024 "
-        "tokens before it (default: 1000,33, about a dense model of 8B)",
-        _costs,
-        "TOKEN,POSITION",
-        commas=True,
-        needs=(Need.COST_AWARE,),
-        tried="2,3",
-    )
     ttl: int | None = option(
         "copies that were not used for this time go, from device and host, such as 10m",
         *TIME,
@@ -159,25 +141,6 @@ class CacheOptions(OptionRecord):
         commas=True,
         needs=(Need.ALONE,),
         tried="0:512",
-    )
-    load_threshold: int | None = option(
-        f"recompute instead of loading host hits shorter than this (default: {LOAD_THRESHOLD})",
-        at_least(0),
-        "PAGES",
-        needs=(Need.HOST,),
-    )
-    load_quota: int | None = option(
-        "recompute instead of loading host hits longer than this; 0 for no limit (default: 0)",
-        at_least(0),
-        "PAGES",
-        needs=(Need.HOST,),
-    )
-    load_groups: int | None = option(
-        "layer groups of a load; a pass waits for a group just before it needs it (default: "
-        f"{EngineOptions().layer_groups})",
-        *COUNT,
-        needs=(Need.TIMED, Need.HOST),
-        tried="5",
     )
 
 
@@ -211,13 +174,4 @@ class ComponentOptions(OptionRecord):
         f"device pool of mamba in states (default: {OWN_STATES} for each running request and one "
         f"per {PREFIX_TOKENS:,} tokens of full)",
         *COUNT,
-    )
-    mamba_interval: int | None = option(
-        "distance between stored states, a multiple of the page size (default: the model's, "
-        "rounded up to pages; one page without a model)",
-        *TOKENS,
-        keys=True,
-    )
-    mamba_states_per_path: int | None = option(
-        "most states kept on one path of the tree; 0 for no limit (default: 0)", *COUNT_OR_0
     )

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from hicache import registry
 from sim.fleet.options import FleetOptions as Plain
 
 from ...terminal.options import (
-    COUNT,
-    TIME,
     OptionRecord,
     at_least,
     between,
     byte_size,
     entry,
-    ratio,
 )
 from ...terminal.rows import option
 from .needs import Need
@@ -57,32 +53,10 @@ class FleetOptions(OptionRecord):
         "NAME",
         needs=(Need.REPLICAS,),
     )
-    router_overlap_weight: Fraction | None = option(
-        "prefix-aware: how much a token to compute counts against a token that is held (default: "
-        f"{_PLAIN.router.overlap_weight})",
-        ratio,
-        "W",
-        needs=(Need.REPLICAS, Need.WEIGHED),
-    )
-    router_delay: int | None = option(
-        "KV events reach the router this much later (default: 0s)",
-        *TIME,
-        needs=(Need.REPLICAS, Need.TOLD, Need.TIMED),
-    )
-    router_index_pages: int | None = option(
-        f"pages that the router remembers at most (default: {_PLAIN.router.index_pages:,})",
-        *COUNT,
-        needs=(Need.REPLICAS, Need.TOLD),
-    )
     kv_link: int | None = option(
         "bytes per second out of each prefill replica and into each decode replica, of all its "
         f"GPUs (default: {_PLAIN.link.bytes_per_s // 10**9}GB/s)",
         _bandwidth,
         "B",
-        needs=(Need.DECODE,),
-    )
-    kv_link_latency: int | None = option(
-        f"time of a transfer before its first byte (default: {_PLAIN.link.latency_ns // 1000}us)",
-        *TIME,
         needs=(Need.DECODE,),
     )

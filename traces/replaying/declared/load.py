@@ -134,7 +134,6 @@ class LoadOptions(OptionRecord):
         "requests of one instant arrive evenly until the next instant, for traces with a coarse "
         "clock; with a --seed above 0, at random times until then (default: only sessions that all "
         "begin at one instant, over the length of the longest)",
-        no="requests of one instant arrive together, also the first ones of sessions",
         needs=(Need.TIMED, Need.ARRIVALS, Need.RECORDED),
     )
     closed_loop: bool | None = option(

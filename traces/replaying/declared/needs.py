@@ -19,12 +19,7 @@ class Need(Enum):
     ROUNDS = auto()  # rounds that nothing else delays
     RATE = auto()  # no other rate
     RECORDED = auto()  # no model of arrivals
-    COST_AWARE = auto()  # that eviction order
     STORE = auto()  # storage
-    LINK = auto()  # storage whose times are simulated beside it
-    WAITING = auto()  # a policy that waits for storage
     ALONE = auto()  # one replica
     REPLICAS = auto()  # a router
-    WEIGHED = auto()  # a router that weighs tokens
-    TOLD = auto()  # a router that hears of pages
     DECODE = auto()  # replicas that only decode

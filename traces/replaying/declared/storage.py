@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 from hicache import registry
 from sim.storage.options import StoreOptions
 
 from ...terminal.options import (
-    TIME,
-    TOKENS,
     OptionRecord,
     at_least,
     byte_size,
-    duration_ns,
     entry,
     name,
 )
@@ -24,20 +20,6 @@ from .needs import Need
 
 _LINK = StoreOptions()
 _WAITS = [f"{base / 1e9:g}s for {policy}" for policy, (base, _) in LIMITS_NS.items()]
-
-
-def _bandwidths(text: str) -> tuple[int, int]:
-    parts = [at_least(1, byte_size)(part.removesuffix("/s")) for part in text.split(",")]
-    if len(parts) > 2:
-        raise argparse.ArgumentTypeError(f"expected READ or READ,WRITE, found {text!r}")
-    return parts[0], parts[-1]
-
-
-def _limit(text: str) -> tuple[int, int]:
-    parts = [duration_ns(part) for part in text.split(",")]
-    if len(parts) > 2:
-        raise argparse.ArgumentTypeError(f"expected TIME or TIME,TIME, found {text!r}")
-    return parts[0], parts[1] if len(parts) > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -65,20 +47,6 @@ class StorageOptions(OptionRecord):
         "B",
         needs=(Need.STORE,),
     )
-    storage_bandwidth: tuple[int, int] | None = option(
-        "simulated bytes per second of a real store (default: "
-        f"{_LINK.read_bytes_per_s // 10**9}GB,{_LINK.write_bytes_per_s // 10**9}GB)",
-        _bandwidths,
-        "READ[,WRITE]",
-        commas=True,
-        needs=(Need.TIMED, Need.STORE, Need.LINK),
-    )
-    storage_latency: int | None = option(
-        "simulated time of a real store before the first byte of a batch (default: "
-        f"{_LINK.latency_ns // 1000}us)",
-        *TIME,
-        needs=(Need.TIMED, Need.STORE, Need.LINK),
-    )
     prefetch: str | None = option(
         lambda: (
             "whether a request waits for its prefetch: "
@@ -94,19 +62,6 @@ class StorageOptions(OptionRecord):
         at_least(0),
         "TOKENS",
         needs=(Need.STORE,),
-    )
-    prefetch_budget: int | None = option(
-        "tokens that may be looked up and fetched at a time (default: the host pool)",
-        *TOKENS,
-        needs=(Need.STORE,),
-    )
-    prefetch_limit: tuple[int, int] | None = option(
-        "a request waits no longer than this for its prefetch, and this for each token that is "
-        f"missing (default: {', '.join(_WAITS)}; for each token 244us and ten times that)",
-        _limit,
-        "TIME[,TIME]",
-        commas=True,
-        needs=(Need.TIMED, Need.STORE, Need.WAITING),
     )
     flush_host_every_round: bool | None = option(
         "empty the host between the rounds of conversations; a round begins when the one before "

@@ -6,16 +6,12 @@ Does not parse options (see declared/fleet), refuse what is not read (see unread
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 from hicache.core.errors import CallerError
 from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
-from sim.fleet.routers.base import reads_events
 
 from ...terminal.rows import flag
 from ..options import ReplayOptions
-from ..unread import WEIGHTED
 
 
 def resolve(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | None:
@@ -26,19 +22,12 @@ def resolve(options: ReplayOptions, components: Sequence[str]) -> FleetOptions |
     prefills = options.replicas or options.prefill_replicas
     if prefills is None:
         return None
-    router: dict[str, Any] = {
-        "name": options.router.replace("-", "_") if options.router else None,
-        "overlap_weight": options.router_overlap_weight,
-        "delay_ns": options.router_delay,
-        "index_pages": options.router_index_pages,
-    }
-    link: dict[str, Any] = {"bytes_per_s": options.kv_link, "latency_ns": options.kv_link_latency}
-    return FleetOptions(
-        prefills,
-        options.decode_replicas or 0,
-        replace(RouterOptions(), **_given(router)),
-        replace(KvLinkOptions(), **_given(link)),
-    )
+    router, link = RouterOptions(), KvLinkOptions()
+    if options.router:
+        router = RouterOptions(options.router.replace("-", "_"))
+    if options.kv_link:
+        link = KvLinkOptions(options.kv_link)
+    return FleetOptions(prefills, options.decode_replicas or 0, router, link)
 
 
 def as_options(fleet: FleetOptions) -> dict[str, object]:
@@ -50,19 +39,9 @@ def as_options(fleet: FleetOptions) -> dict[str, object]:
             "prefill_replicas": fleet.replicas,
             "decode_replicas": fleet.decode,
             "kv_link_bytes_per_s": link.bytes_per_s,
-            "kv_link_latency_s": link.latency_ns / 1e9,
         }
     found["router"] = router.name.replace("_", "-")
-    if router.name == WEIGHTED:
-        found["router_overlap_weight"] = float(router.overlap_weight)
-    if reads_events(router.name):
-        found["router_delay_s"] = router.delay_ns / 1e9
-        found["router_index_pages"] = router.index_pages
     return found
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _wrong(

@@ -69,9 +69,7 @@ def _are_spaced(options: LoadOptions, jobs: Jobs) -> bool:
     told = options.arrivals, options.request_rate, options.concurrency
     if options.mode != "timed" or any(one is not None for one in told) or jobs.sender is not None:
         return False
-    if options.spread is False or not jobs.begin_together:
-        return False
-    return bool(jobs.arrivals_ns[jobs.afters >= 0].any())
+    return jobs.begin_together and bool(jobs.arrivals_ns[jobs.afters >= 0].any())
 
 
 def _spaced(jobs: Jobs) -> str:
@@ -80,7 +78,7 @@ def _spaced(jobs: Jobs) -> str:
     return (
         f"{len(times):,} sessions of {len(jobs):,} requests begin at one instant of the trace. "
         f"They are played as if they began {apart_s:,.1f} s apart, evenly over the pauses of the "
-        "longest one; --no-spread lets them begin together, --request-rate at a rate of yours."
+        "longest one; --arrivals at-once lets them begin together."
     )
 
 
