@@ -6,8 +6,7 @@ They share no code with traces/curves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
 
 Paths = Sequence[Sequence[int]]
 
@@ -155,26 +154,6 @@ def s3_fifo(paths: Paths, capacity: int) -> list[int]:
         (main if known else small).append(page)
 
     return _replay(paths, resident, use)
-
-
-def most_pages(paths: Paths, capacity: int, first: int = 0) -> int:
-    """The most hit pages of requests from `first` on: every content of the cache is tried."""
-    best = {frozenset[int](): 0}
-    for request, path in enumerate(paths):
-        after: dict[frozenset[int], int] = {}
-        for resident, hits in best.items():
-            found = hits + (_leading(path, list(resident)) if request >= first else 0)
-            for kept in _subsets(resident | set(path), capacity):
-                after[kept] = max(after.get(kept, 0), found)
-        best = after
-    return max(best.values())
-
-
-def _subsets(pages: frozenset[int] | set[int], most: int) -> Iterator[frozenset[int]]:
-    ordered = sorted(pages)
-    for choice in product((False, True), repeat=len(ordered)):
-        if sum(choice) <= most:
-            yield frozenset(page for page, kept in zip(ordered, choice, strict=True) if kept)
 
 
 PLAIN = {"fifo": fifo, "lfu": lfu, "s3_fifo": s3_fifo, "sieve": sieve, "slru": slru}

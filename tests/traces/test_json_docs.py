@@ -141,7 +141,7 @@ def test_inspect(folder: Path) -> None:
 
 
 def test_curve(folder: Path) -> None:
-    turns, tiers = str(folder / "turns.jsonl"), ["--device-pages", "20", "--by", "depth"]
+    turns, tiers = str(folder / "turns.jsonl"), ["--device-pages", "20"]
     documents = [
         written(folder, "curve", turns, *tiers, "--model", "tiny"),
     ]

@@ -5,31 +5,30 @@ A page hits in an LRU cache of C pages if fewer than C other pages were used sin
 page is never colder than a page behind it, and the hits are always the leading pages. A request
 hits what the cache has when it comes: its own pages push none of its own out.
 
-The distances of a run (see runs) follow from one number. With p the request that used the run last,
-r the one that uses it now, d the depth of the run and i the place of a page in it:
+Every request uses a path of the tree from the root on. So the pages of a path that one earlier
+request used last are neighbours, a run, and a trace has few runs for each request, however small
+its pages are:
+
+    path of request 7    page   0  1  2 | 3  4 | 5  6  7
+                         last   6  6  6 | 2  2 | none (new pages)
+    its runs             (last 6, depth 0, 3 pages), (last 2, depth 3, 2 pages)
+
+With p the request that used a run last, r the one that uses it now, d the depth of the run and i
+the place of a page in it:
 
     distance(i) = D + i       D = pages that were last used between p and r
                                 = pages of the paths between p and r
                                   - pages of the runs between p and r whose last use is after p, too
 
-The runs whose last use is after p are inversions of the column `last`, weighted by their pages. The
+The runs whose last use is after p are inversions of the column `last`, weighted by their pages; the
 runs of r before this one are inversions as well, d pages. Inversions are counted by merging sorted
-halves, in n log n for n runs.
-
-Hits of two tiers, a device of fixed size and a host of many sizes, follow from the same curve:
-
-    inclusive    every page is written to the host at once, and a use touches it on both tiers
-                 device + host hit what LRU hits with the larger of both
-    exclusive    a page is on one tier, and leaves the device for the host
-                 device + host hit what LRU hits with both together
-
-The device hits what LRU hits with the device alone, either way (LRU includes all smaller LRUs).
+halves, in n log n for n runs. Requests are numbered by their place in the trace.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -37,9 +36,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..formats.base import Paged
-from .runs import Batch, Column, Reuses, Runs, identified_tokens
 
-_BLOCK = 1 << 11  # requests
+CHUNK = 1 << 18  # pages, or runs, that are looked at together
+
+Column = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs in columns, by request, root first within a request.
+
+    last, request: who used the pages last, and who uses them now. depth: pages of the path before
+    the run. pages: of the run.
+    """
+
+    last: Column
+    request: Column
+    depth: Column
+    pages: Column
+
+    def __len__(self) -> int:
+        return len(self.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +65,8 @@ class Curve:
 
     runs: those that may hit: of counted requests, without pages behind the prompt. distance: D of
     each run. short: tokens that the last page of a run lacks, where the prompt ends in it. unique:
-    different pages of the trace. largest: pages of the largest request. first: requests before it
-    are not counted.
+    different pages of the trace. largest: pages of the largest request, its known output included.
+    first: requests before it are not counted.
     """
 
     page_size: int
@@ -64,6 +81,23 @@ class Curve:
         """Prompt tokens that hit in an LRU cache of `capacity` pages."""
         return int(self.tokens_at(np.array([capacity]))[0])
 
+    def tokens_at(self, capacities: Column) -> Column:
+        """The same for many capacities."""
+        ends = self.distance + self.runs.pages
+        partial = self.short > 0
+        tokens: Column = self.page_size * (
+            _ramps(self.distance, capacities) - _ramps(ends, capacities)
+        ) - _steps(ends[partial], self.short[partial], capacities)
+        return tokens
+
+    def host_tokens(self, device: int, host: Column, exclusive: bool = False) -> Column:
+        """What a host adds to a device, both in pages. Inclusive: every page is written to the host
+        at once, and a use touches it on both tiers, so both hit what the larger one hits.
+        Exclusive: a page is on one tier, and leaves the device for the host, so both hit what their
+        sum hits. The device hits what LRU hits with the device alone, either way."""
+        both = host + device if exclusive else np.maximum(host, device)
+        return self.tokens_at(both) - self.hit_tokens(device)
+
     def pages_for(self, tokens: float | Fraction) -> int:
         """The smallest LRU cache that hits so many prompt tokens; 0 if none does."""
         low, high = 0, self.unique + 1
@@ -75,15 +109,6 @@ class Curve:
                 low = middle + 1
         return low if low <= self.unique else 0
 
-    def tokens_at(self, capacities: Column) -> Column:
-        """The same for many capacities."""
-        ends = self.distance + self.runs.pages
-        partial = self.short > 0
-        tokens: Column = self.page_size * (
-            _ramps(self.distance, capacities) - _ramps(ends, capacities)
-        ) - _steps(ends[partial], self.short[partial], capacities)
-        return tokens
-
     @property
     def working_set(self) -> int:
         """The least capacity in pages with which LRU hits all that any cache can."""
@@ -94,48 +119,13 @@ class Curve:
         """Tokens that a cache without limit hits."""
         return int(self.runs.pages.sum()) * self.page_size - int(self.short.sum())
 
-    def bends(self) -> Column:
-        """The capacities between which the curve is a straight line, ascending."""
-        ends = self.distance + self.runs.pages
-        last = ends[self.short > 0] - 1
-        return np.unique(np.concatenate((self.distance, ends, last)))
-
     def only(self, which: NDArray[np.bool_]) -> Curve:
         """The curve of some runs."""
+        runs = self.runs
+        columns = (column[which] for column in (runs.last, runs.request, runs.depth, runs.pages))
         return replace(
-            self,
-            runs=self.runs.only(which),
-            distance=self.distance[which],
-            short=self.short[which],
+            self, runs=Runs(*columns), distance=self.distance[which], short=self.short[which]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Tiers:
-    """One element for each host size."""
-
-    device_tokens: Column
-    host_tokens: Column
-
-    def document(self, host_pages: Column) -> dict[str, object]:
-        return {
-            "host_pages": host_pages.tolist(),
-            "device_hit_tokens": self.device_tokens.tolist(),
-            "host_hit_tokens": self.host_tokens.tolist(),
-        }
-
-
-def inclusive(curve: Curve, device_pages: int, host_pages: Column) -> Tiers:
-    return _tiers(curve, device_pages, np.maximum(host_pages, device_pages))
-
-
-def exclusive(curve: Curve, device_pages: int, host_pages: Column) -> Tiers:
-    return _tiers(curve, device_pages, host_pages + device_pages)
-
-
-def _tiers(curve: Curve, device_pages: int, together: Column) -> Tiers:
-    device = np.full(len(together), curve.hit_tokens(device_pages), dtype=np.int64)
-    return Tiers(device, curve.tokens_at(together) - device)
 
 
 def lru_curve(
@@ -143,72 +133,101 @@ def lru_curve(
 ) -> Curve:
     """The curve of requests from place `first` on, in a cache that served all earlier ones. shown:
     is called with the number of requests done so far."""
-    reuses = Reuses(trace)
-    tokens = identified_tokens(trace)
-    behind = _Behind(len(tokens))
-    found = [array("q") for _ in range(6)]  # each grows in place
-    for batch in reuses.batches():
-        distance = behind.distances(batch)
-        columns = _counted(batch.runs, distance, tokens, trace.page_size, first)
-        for grown, column in zip(found, columns, strict=True):
-            grown.frombytes(column.tobytes())
-        shown(batch.first + len(batch.lengths))
-    last, request, depth, pages, distance, short = map(np.asarray, found)
-    return Curve(
-        trace.page_size,
-        first,
-        reuses.unique,
-        reuses.largest,
-        Runs(last, request, depth, pages),
-        distance,
-        short,
-    )
+    reuses = _Reuses()
+    for paths in _batches(trace):
+        shown(reuses.add(paths))
+    runs, lengths = Runs(*map(np.asarray, reuses.columns)), np.asarray(reuses.lengths)
+    distance, size = _distances(runs, lengths), trace.page_size
+    worth = identified_tokens(trace)[runs.request] - runs.depth * size
+    pages = np.minimum(runs.pages, -(-worth // size))
+    short = np.maximum(pages * size - worth, 0)
+    runs, largest = replace(runs, pages=pages), int(lengths.max(initial=0))
+    curve = Curve(size, first, reuses.unique, largest, runs, distance, short)
+    return curve.only((pages > 0) & (runs.request >= first))
 
 
-def _counted(
-    runs: Runs, distance: Column, tokens: Column, page_size: int, first: int
-) -> tuple[Column, ...]:
-    """The columns of the runs that are worth tokens; pages behind the prompt are left out."""
-    worth = tokens[runs.request] - runs.depth * page_size
-    pages = np.minimum(runs.pages, -(-worth // page_size))
-    short = np.maximum(pages * page_size - worth, 0)
-    which = (pages > 0) & (runs.request >= first)
-    columns = (runs.last, runs.request, runs.depth, pages, distance, short)
-    return tuple(column[which] for column in columns)
+def identified_tokens(trace: Paged) -> Column:
+    """Prompt tokens of each request in pages that the trace identifies: those that may hit."""
+    pages = trace.prompt_pages[trace.jobs.numbers]
+    return np.minimum(trace.jobs.input_lengths.astype(np.int64), pages * trace.page_size)
 
 
-class _Behind:
-    """How many pages were last used by each request so far, and by each block of requests, so that
-    the work of a batch does not grow with the trace. requests: of the whole trace."""
+def _batches(trace: Paged) -> Iterator[list[Column]]:
+    """The paths of consecutive requests."""
+    paths: list[Column] = []
+    count = 0
+    for job in trace.jobs:
+        paths.append(trace.chain(job))
+        count += len(paths[-1])
+        if count >= CHUNK:
+            yield paths
+            paths, count = [], 0
+    if paths:
+        yield paths
 
-    def __init__(self, requests: int) -> None:
-        blocks = requests // _BLOCK + 1
-        self._pages = np.zeros(blocks * _BLOCK, dtype=np.int32)
-        self._of_blocks = np.zeros(blocks + 1, dtype=np.int64)
 
-    def distances(self, batch: Batch) -> Column:
-        """D of each run of the next batch."""
-        runs, first = batch.runs, batch.first
-        end = first + len(batch.lengths)
-        before = np.concatenate(([0], np.cumsum(batch.lengths)))
-        between = before[runs.request - first]
-        inside = runs.last >= first
-        between[inside] -= before[runs.last[inside] + 1 - first]
-        between[~inside] += self._from(runs.last[~inside] + 1)
-        self._pages[first:end] = batch.lengths
-        np.subtract.at(self._pages, runs.last, runs.pages)
-        np.add.at(self._of_blocks, np.arange(first, end) // _BLOCK, batch.lengths)
-        np.subtract.at(self._of_blocks, runs.last // _BLOCK, runs.pages)
-        distances: Column = between - larger_before(runs.last, runs.pages) + runs.depth
-        return distances
+class _Reuses:
+    """Takes batches of paths. lengths: pages of each path so far. columns: their runs. unique:
+    different pages so far."""
 
-    def _from(self, requests: Column) -> Column:
-        """How many pages were last used by each of these requests or after it."""
-        blocks, which = np.unique(requests // _BLOCK, return_inverse=True)
-        within = self._pages.reshape(-1, _BLOCK)[blocks, ::-1].cumsum(axis=1, dtype=np.int64)
-        behind = self._of_blocks[::-1].cumsum()[::-1]
-        pages: Column = within[which, -1 - requests % _BLOCK] + behind[blocks + 1][which]
-        return pages
+    def __init__(self) -> None:
+        self.unique = 0
+        # by page, the request that used it last, counted from 1; 0 if none did
+        self._last = np.zeros(1 << 12, dtype=np.int32)
+        self.lengths = array("q")
+        self.columns = [array("q") for _ in range(4)]
+
+    def add(self, paths: list[Column]) -> int:
+        """Returns the number of requests so far."""
+        first = len(self.lengths)
+        lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
+        self.lengths.frombytes(lengths.tobytes())
+        flat = np.concatenate(paths)
+        if not len(flat):
+            return len(self.lengths)
+        starts = np.cumsum(lengths) - lengths
+        owner = np.repeat(np.arange(first, first + len(lengths), dtype=np.int32), lengths)
+        last = self._last_users(flat, owner)
+        self.unique += int(np.count_nonzero(last < 0))
+        begins = np.ones(len(flat), dtype=np.bool_)
+        np.not_equal(last[1:], last[:-1], out=begins[1:])
+        begins[starts[lengths > 0]] = True
+        at = np.flatnonzero(begins)
+        pages = np.diff(at, append=len(flat))
+        known = last[at] >= 0
+        at, pages = at[known], pages[known]
+        request = owner[at].astype(np.int64)
+        runs = (last[at].astype(np.int64), request, at - starts[request - first], pages)
+        for kept, column in zip(self.columns, runs, strict=True):
+            kept.frombytes(column.tobytes())
+        return len(self.lengths)
+
+    def _last_users(self, flat: Column, owner: NDArray[np.int32]) -> NDArray[np.int32]:
+        """For each use of a page, the request that used it last; -1 for none."""
+        most, known = int(flat.max()) + 1, len(self._last)
+        if most > known:
+            self._last.resize(max(most, known + known // 8), refcheck=False)  # not copied
+        last = self._last[flat] - 1
+        order = np.argsort(flat, kind="stable")
+        ordered = flat[order]
+        same = ordered[1:] == ordered[:-1]
+        last[order[1:][same]] = owner[order[:-1][same]]
+        self._last[flat] = owner + 1  # of several uses of a page, the last one stays
+        return last
+
+
+def _distances(runs: Runs, lengths: Column) -> Column:
+    """D of each run. lengths: pages of the path of each request."""
+    before = np.concatenate(([0], np.cumsum(lengths)))
+    distance: Column = before[runs.request] - before[runs.last + 1] + runs.depth
+    earlier = np.zeros(len(lengths) + 1, dtype=np.int64)  # pages in chunks before, by `last`
+    for start in range(0, len(runs), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        last, pages = runs.last[chunk], runs.pages[chunk]
+        upwards = earlier[::-1].cumsum()[::-1]
+        distance[chunk] -= upwards[last + 1] + larger_before(last, pages)
+        np.add.at(earlier, last, pages)
+    return distance
 
 
 def larger_before(values: Column, weights: Column) -> Column:
@@ -232,8 +251,7 @@ def larger_before(values: Column, weights: Column) -> Column:
         upto = np.concatenate(([0], np.cumsum(weighed)))
         place = np.searchsorted(left, (rows[:, 1] + offset).ravel(), side="right")
         ends = np.arange(1, len(rows) + 1, dtype=np.int64)[:, None] * width
-        more = upto[ends] - upto[place].reshape(-1, width)
-        larger.reshape(-1, 2, width)[:, 1] += more
+        larger.reshape(-1, 2, width)[:, 1] += upto[ends] - upto[place].reshape(-1, width)
         width *= 2
     return larger[:count]
 
