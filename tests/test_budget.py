@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_101,
+    "lines of hicache": 30_137,
     "lines of sim": 12_501,
     "lines of invariants": 26_378,
     "lines of traces": 29_953,
-    "lines of tests": 50_453,
+    "lines of tests": 50_464,
     "files of source": 666,
     "files of tests": 342,
-    "words of pages": 60_603,
+    "words of pages": 60_619,
 }
 
 

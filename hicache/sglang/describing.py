@@ -8,12 +8,13 @@ with the namespace of the request (LoRA name, salt). Imports nothing of SGLang.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.storage.identity import context_of, digest_of_adapter, digest_of_weights
+from hicache.storage.identity import code_of, context_of, digest_of_adapter, digest_of_weights
 from hicache.storage.keys import Context
 
 _ARGUMENTS = (
@@ -43,8 +44,13 @@ def weights_of(
         )
     revision = getattr(args, "revision", None)
     place = None if not model or Path(model).exists() else folder_of(model, revision)
-    found["config"] = _config(place or model) if model else ""
+    found["config"], described = _config(place or model) if model else ("", {})
+    found["code"] = code_of(described, str(model), revision, folder_of)
     draft = getattr(args, "speculative_draft_model_path", None)
+    draft_revision = getattr(args, "speculative_draft_model_revision", None)
+    if draft:
+        place = draft if Path(draft).exists() else folder_of(draft, draft_revision)
+        found["draft_config"] = _config(place or draft)[0]
     if named:
         found["weights"] = named
     elif getattr(args, "load_format", None) == _DUMMY:
@@ -52,9 +58,8 @@ def weights_of(
     else:
         found["weights"] = digest_of_weights(str(model), revision, folder_of, "weights")
         if draft:
-            revision = getattr(args, "speculative_draft_model_revision", None)
             what = "weights of the draft model"
-            found["draft"] = digest_of_weights(draft, revision, folder_of, what)
+            found["draft"] = digest_of_weights(draft, draft_revision, folder_of, what)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
             place = path if Path(path).exists() else folder_of(path, None)
@@ -69,10 +74,13 @@ def form_of(model: str, weights: Mapping[str, Any], form: Mapping[str, Any], ran
     return context_of(model, document, form["page_size"], {form["pool"]: form["page_bytes"]})
 
 
-def _config(place: str) -> str:
-    """A digest of the model's configuration beside its weights; empty without one."""
+def _config(place: str) -> tuple[str, dict[str, Any]]:
+    """The model's configuration beside its weights, with a digest; empty without one."""
     file = Path(place) / "config.json"
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    if not file.is_file():
+        return "", {}
+    given = file.read_bytes()
+    return hashlib.sha256(given).hexdigest(), json.loads(given)
 
 
 def _adapters(given: Any) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -75,6 +76,30 @@ def digest_of_weights(
             'name with "weights"'
         )
     return digest_of_files(place, what)
+
+
+def code_of(
+    config: Mapping[str, Any],
+    model: str,
+    revision: str | None,
+    folder_of: Callable[[str, str | None], str | None],
+    code_revision: str | None = None,
+) -> list[str]:
+    """Digests of the code that came with a model, if its configuration has transformers import some
+    (`auto_map`, "MODULE.CLASS" or "REPOSITORY--MODULE.CLASS"). code_revision: of another repository
+    than the model's. See `digest_of_weights`."""
+    if not config.get("auto_map"):
+        return []
+    named = sorted(set(re.findall(r'"([^"]+)--', json.dumps(config["auto_map"], default=str))))
+    found = []
+    for one, its in ((model, code_revision or revision), *((one, code_revision) for one in named)):
+        place = one if Path(one).exists() else folder_of(one, its)
+        digest = hashlib.sha256()
+        for file in sorted(Path(place).glob("*.py")) if place else ():
+            code = file.read_bytes()
+            digest.update(f"{file.name}\0{len(code)}\0".encode() + code)
+        found.append(digest.hexdigest())
+    return found
 
 
 def digest_of_adapter(place: str) -> str:

@@ -77,7 +77,10 @@ def _model(
     described = {
         name: value for name, value in model.hf_config.to_dict().items() if name not in _LEFT_OUT
     }
-    found = {"weights": weights, "config": described}
+    code = identity.code_of(
+        described, model.model, model.revision, folder_of, getattr(model, "code_revision", None)
+    )
+    found = {"weights": weights, "config": described, "code": code}
     if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
         found["max_model_len"] = model.max_model_len
     return found | {name: str(getattr(model, name, None)) for name in _MODEL}

@@ -97,8 +97,10 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
     """The context of a pool of a server with a draft model and an adapter."""
     files = {
         "model/model.safetensors": "w",
-        "model/config.json": "{}",
+        "model/config.json": '{"auto_map": {"AutoModel": "modeling.A"}}',
+        "model/modeling.py": "1",
         "draft/model.safetensors": "d",
+        "draft/config.json": "{}",
         "adapter/adapter_model.safetensors": "a",
         "adapter/adapter_config.json": '{"lora_alpha": 16}',
     }
@@ -122,7 +124,9 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
     [
         {"model/model.safetensors": "x"},
         {"model/config.json": '{"rope_theta": 1}'},
+        {"model/modeling.py": "2"},
         {"draft/model.safetensors": "e"},
+        {"draft/config.json": '{"rope_theta": 1}'},
         {"adapter/adapter_model.safetensors": "b"},
         {"adapter/adapter_config.json": '{"lora_alpha": 64}'},
         {"lora_paths": []},

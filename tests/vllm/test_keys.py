@@ -19,6 +19,7 @@ from .engine import cache_config
 def model(place: Path, described: dict[str, Any], content: bytes, fields: dict[str, Any]) -> Any:
     place.mkdir(parents=True, exist_ok=True)
     (place / "model.safetensors").write_bytes(content)
+    (place / "modeling.py").write_text(fields.get("code", ""))
     config = SimpleNamespace(to_dict=lambda: described, architectures=["A"])
     own = {"model": str(place), "revision": None, "seed": 0, "hf_config": config}
     return SimpleNamespace(**fields | own)
@@ -27,7 +28,8 @@ def model(place: Path, described: dict[str, Any], content: bytes, fields: dict[s
 def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> str:
     """The context of an engine with keys and values apart, and a draft model."""
     fields = {"dtype": "bf16", "quantization": None, "max_model_len": 8} | changed
-    config = {"hidden": 8, "rope": "default"} | changed.get("config", {})
+    mapped = {"AutoConfig": "modeling.A", "AutoModel": "owner/name--modeling.A"}
+    config = {"hidden": 8, "rope": "default", "auto_map": mapped} | changed.get("config", {})
     weights = changed.get("weights", b"w")
     draft = model(place / "draft", {"hidden": 4}, changed.get("draft", b"d"), fields)
     vllm_config = SimpleNamespace(
@@ -42,7 +44,10 @@ def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> st
     groups = groups_of(cache_config([(FULL, changed.get("block", 4))], blocks, 0))
     shape = (2, blocks, *changed.get("inner", (4, 8)))
     tensors = {"0.0": torch.zeros(shape, dtype=changed.get("kind", torch.uint8))}
-    belongs = belonging(vllm_config, named, lambda model, revision: None)
+    (place / "owner").mkdir(exist_ok=True)
+    (place / "owner/modeling.py").write_text(changed.get("its_code", ""))
+    folders = {"owner/name": str(place / "owner")}
+    belongs = belonging(vllm_config, named, lambda model, revision: folders.get(model))
     return context_of(vllm_config, groups, tensors, blocks, belongs).digest
 
 
@@ -65,6 +70,8 @@ def test_the_longest_request_matters_where_angles_follow_from_it(tmp_path: Path)
         {"method": "draft_model"},
         {"load_format": "dummy"},
         {"config": {"hidden": 9}},
+        {"code": "x = 1"},
+        {"its_code": "x = 1"},
         {"dtype": "fp16"},
         {"cache_dtype": "fp8_e5m2"},
         {"mamba_cache_dtype": "fp32"},
