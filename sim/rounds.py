@@ -2,7 +2,7 @@
 emptied.
 
 It is for measuring what is left after the memory was lost. What is on its way to host or storage
-gets there first. Does not know which turn a request is (see traces/replaying/turns) or serve it.
+gets there first. Does not know which turn a request is (see traces/replaying/account) or serve it.
 """
 
 from __future__ import annotations

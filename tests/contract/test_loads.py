@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from traces.replaying.load.models import MODELS, NS_PER_S, Arrivals
+from traces.replaying.load import MODELS, NS_PER_S, Arrivals
 
 NAMES = list(MODELS)
 COUNT = 4000

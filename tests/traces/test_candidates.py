@@ -11,7 +11,7 @@ import pytest
 from traces.cli import main, parse
 from traces.commands import size as command
 from traces.deciding.prices import Prices
-from traces.replaying.load.slo import Slo
+from traces.replaying.load import Slo
 from traces.replaying.options import ReplayOptions
 from traces.sizing.candidates import Candidate, Demand, Machines, cost_of
 from traces.sweeping.outcome import outcome_of

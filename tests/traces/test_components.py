@@ -12,10 +12,8 @@ import pytest
 from hicache.core.config import Config
 from tests.configs import configured
 from traces.cli import main
-from traces.replaying.account import Account, ceiling_of
+from traces.replaying.account import Account, Lookups, by_turn, ceiling_of, turns_of
 from traces.replaying.hits import HitsReplay
-from traces.replaying.lookups import Lookups
-from traces.replaying.turns import by_turn, turns_of
 
 from .rig import HEADER, Capsys, native, read, write
 from .states import Chat, simulate_states

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hicache.core.errors import CallerError
 from traces.cli import main, parse
 from traces.formats.base import Paged, Trace
-from traces.replaying.load.trace import loaded
-from traces.replaying.load.turns import MOST_BRANCHES, by_prompt, numbered
+from traces.replaying.load import MOST_BRANCHES, by_prompt, loaded, numbered
 from traces.replaying.options import ReplayOptions
 
 from .rig import HEADER, Capsys, mooncake, native, read, write
@@ -110,7 +109,7 @@ def test_turns_equal_those_of_comparing_every_pair(drawn: list[tuple[list[int], 
         ]
         records.append(mooncake(ids, 512 * (len(ids) - 1) + tokens))
     paged = read(*records).paged(512)
-    with patch("traces.replaying.load.turns._MOST_LOOKS", len(drawn)):
+    with patch("traces.replaying.load._MOST_LOOKS", len(drawn)):
         before = by_prompt(paged)
     assert before.tolist() == brute(paged)
     for index, earlier in enumerate(before.tolist()):

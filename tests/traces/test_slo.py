@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from traces.cli import main
-from traces.replaying.load.slo import Served, Slo, kept
+from traces.replaying.load import Served, Slo, kept
 from traces.replaying.run import spread, spread_of_counted
 
 from .rig import Capsys, mooncake, write

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from traces.cli import main, parse
 from traces.formats._jobs import Jobs
-from traces.replaying.load.trace import loaded
+from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
 from traces.reporting.timestamps import warnings
 

@@ -13,7 +13,6 @@ import pytest
 
 from hicache.storage.base import StorageOptions
 from traces.cli import main
-from traces.replaying.following.caps import lost_by_reason
 from traces.reporting import stored
 
 from .rig import Capsys
@@ -233,11 +232,6 @@ def test_verbose_reports_have_what_storage_did(turns: str, capsys: Capsys) -> No
     assert "host and device emptied between rounds" in out
     assert "brought what it asked for" in out
     assert "waiting for a prefetch" in out
-
-
-def test_a_request_that_lost_nothing_has_no_reason() -> None:
-    found = lost_by_reason([(0, 0), (1, 5), (2, 7)], lambda one: "evicted", {})
-    assert found == {"evicted": (2, 12)}
 
 
 def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed_up(

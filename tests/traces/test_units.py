@@ -25,7 +25,7 @@ from sim.times.roofline import Roofline
 from traces.cli import main, parse
 from traces.deciding.prices import read_prices
 from traces.replaying.builtin import opened
-from traces.replaying.load.models import MODELS, from_gaps
+from traces.replaying.load import MODELS, from_gaps
 from traces.replaying.options import ReplayOptions
 from traces.replaying.storage import resolve as resolve_storage
 from traces.reporting.amounts import digits, gigabytes, span

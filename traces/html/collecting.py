@@ -17,10 +17,9 @@ from hicache.core.types import Pages
 
 from ..formats.base import Paged, Trace
 from ..replaying.account import Account, Row
-from ..replaying.following.caps import lost_to
-from ..replaying.following.copies import WAYS, Copies
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
+from ..replaying.timeline import WAYS, Copies
 from ..results.record import Figures, Result
 from . import document
 
@@ -58,11 +57,7 @@ def _lost(run: Run) -> list[tuple[Row, str]]:
     history = run.history
     if history is None:
         return [(row, NOT_FOLLOWED if row.lost else "") for row in run.account.rows()]
-    misses, capped = history.misses, history.caps
-    return [
-        (row, lost_to(row.request, lambda one: misses[one].ended_by, capped) if row.lost else "")
-        for row in run.account.rows()
-    ]
+    return [(row, history.lost_to(row.request) if row.lost else "") for row in run.account.rows()]
 
 
 def _quantiles(times_ns: Pages) -> list[float] | None:

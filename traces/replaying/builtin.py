@@ -20,7 +20,7 @@ from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
 from ..terminal.progress import progress
-from .load.trace import loaded
+from .load import loaded
 from .options import ReplayOptions
 
 NAME = "built-in multiturn"

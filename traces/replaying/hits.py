@@ -33,8 +33,7 @@ from sim.wants import WantOptions, Wants
 from sim.workload import Job
 
 from ..formats.base import Paged
-from .account import Account
-from .following.prefetches import Prefetches
+from .account import Account, Prefetches
 
 _MOST_ROUNDS = 10_000
 

@@ -15,7 +15,7 @@ from sim.rounds import RoundOptions
 
 from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
-from .account import Account, ceiling_of
+from .account import Account, by_turn, ceiling_of, conversations
 from .fitting import without
 from .observing.ending import Hopeless
 from .observing.team import Team
@@ -23,7 +23,6 @@ from .playing import Moving, Play, play
 from .run import Run
 from .settings import Settings
 from .storage_use import opened
-from .turns import by_turn, conversations
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 

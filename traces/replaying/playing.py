@@ -33,13 +33,13 @@ from ..results.record import Stages, Transfer
 from . import timed as replay_timed
 from .account import Account
 from .fleet.outcome import with_fleet
-from .following.history import TOO_LARGE, Miss
+from .following import TOO_LARGE, Miss
 from .hits import HitsReplay
 from .observing.ending import Served
 from .observing.team import Team
 from .run import NS_PER_S, Run
 from .settings import Settings
-from .storage_use import asked_of, use_of, with_lost
+from .storage_use import listen, use_of, with_lost
 
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]
@@ -93,7 +93,7 @@ def _timed(played: Play, shown: Shown) -> Run:
         team.set_clock(lambda: world.clock.now_ns)
         for member, history in zip(members, team.histories, strict=False):
             if member.store is not None:
-                history.asked = asked_of(member.store)
+                listen(history, member.store)
         played.begun(world)
         try:
             world.run()
@@ -187,7 +187,7 @@ def _hits(played: Play, shown: Shown) -> Run:
             executor = TieredExecutor(ImmediateExecutor(), store)
             stores.append(store)
             if team.histories:
-                team.histories[place].asked = asked_of(store)
+                listen(team.histories[place], store)
         window: list[Observer] = [Window(desk, place)] if routed else []
         held = (
             played.paged,

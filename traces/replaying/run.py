@@ -25,12 +25,10 @@ from ..results.record import (
     Transfer,
     Turn,
 )
-from .account import Account
-from .following.copies import Copies
-from .following.history import History
-from .following.timeline import Timeline
-from .load.slo import Served
-from .lookups import Lookups
+from .account import Account, Lookups
+from .following import History
+from .load import Served
+from .timeline import Copies, Timeline
 
 NS_PER_S = 1_000_000_000
 

@@ -47,9 +47,7 @@ from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
 from .fleet.settings import as_options as fleet_as_options
 from .fleet.settings import resolve as resolve_fleet
-from .load.options import LoadSettings, settings_of
-from .load.slo import Slo
-from .load.trace import LoadedTrace
+from .load import LoadedTrace, LoadSettings, Slo, settings_of
 from .options import ReplayOptions
 from .pools import Pools
 from .storage import StorageSettings

@@ -16,8 +16,8 @@ from sim.storage.contents import Contents
 from sim.storage.executor import StoreExecutor
 
 from ..results.record import Ended, Lost, Moved, PrefetchFigures, Storage
-from .following.caps import Asked, lost_by_reason
-from .following.prefetches import Prefetches
+from .account import Prefetches
+from .following import History
 from .run import NS_PER_S, Run
 from .settings import Settings
 
@@ -38,9 +38,9 @@ def opened(settings: Settings) -> Iterator[Contents | None]:
         yield contents
 
 
-def asked_of(store: StoreExecutor) -> Asked:
-    """What the store can say about pages that it did not deliver."""
-    return Asked(store.moved.short.get, store.contents.fate)
+def listen(history: History, store: StoreExecutor) -> None:
+    """Lets the store say what became of pages that it did not deliver."""
+    history.short, history.fate = store.moved.short.get, store.contents.fate
 
 
 def use_of(
@@ -94,7 +94,11 @@ def with_lost(run: Run) -> Run:
     history = run.history
     if run.storage is None or history is None:
         return run
-    rows = [(row.request, row.lost) for row in run.account.rows()]
-    found = lost_by_reason(rows, lambda one: history.misses[one].ended_by, history.caps)
-    lost = {reason: Lost(*counts) for reason, counts in found.items()}
+    tokens, requests = Counter[str](), Counter[str]()
+    for row in run.account.rows():
+        if row.lost:
+            reason = history.lost_to(row.request)
+            tokens[reason] += row.lost
+            requests[reason] += 1
+    lost = {reason: Lost(requests[reason], lost) for reason, lost in tokens.most_common()}
     return replace(run, storage=replace(run.storage, lost_tokens=lost))

@@ -15,7 +15,7 @@ from ..terminal.options import UNBOUNDED
 from ..terminal.rows import flag
 from .declared.needs import Need
 from .defaults import COMPONENTS
-from .load.models import RECORDED
+from .load import RECORDED
 from .options import OPTIONS, ReplayOptions, that_need
 
 SIMULATED = "sim"

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from rich.table import Table
 
-from ..replaying.lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
+from ..replaying.account import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
 from ..replaying.run import Run
 from ..replaying.settings import Settings, load_components
 from ..results.record import Component, Pair, Result

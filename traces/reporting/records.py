@@ -13,8 +13,8 @@ from sim.engine.sequence import RequestResult
 
 from ..formats.base import Trace
 from ..replaying.account import Row
-from ..replaying.following.history import EVICTED, History, Miss
-from ..replaying.load.slo import Slo
+from ..replaying.following import EVICTED, History, Miss
+from ..replaying.load import Slo
 from ..replaying.run import Run
 from .fleet import record_of
 from .slo import limits_missed

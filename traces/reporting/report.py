@@ -16,7 +16,7 @@ from hicache.core.components.base import residency
 
 from ..expected import words as expected
 from ..formats.base import Trace
-from ..replaying.load.trace import LoadedTrace
+from ..replaying.load import LoadedTrace
 from ..replaying.run import Run
 from ..replaying.settings import Settings
 from ..results.record import Checks, Output, Result, Share, Stages, Times

@@ -1,7 +1,7 @@
 """Limits that requests must keep, and goodput: the figures and the table.
 
 docs/load.md defines everything. Does not decide which request keeps a limit; see
-traces/replaying/load/slo.
+traces/replaying/load.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from rich.table import Table
 
 from ..formats.base import Trace
-from ..replaying.load.slo import NAMES, Kept, Slo, kept, spelled
+from ..replaying.load import NAMES, Kept, Slo, kept, spelled
 from ..replaying.run import NS_PER_S, Latency, Run
 from ..replaying.settings import Settings
 from ..results.record import Class, Goodput

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from hicache.storage.base import Losses
 
-from ..replaying.following import caps
-from ..replaying.following.prefetches import WHOLE
+from ..replaying import following as caps
+from ..replaying.account import WHOLE
 from ..replaying.settings import Settings
 from ..results.record import Storage
 from ..terminal.tables import table

@@ -13,8 +13,7 @@ import numpy as np
 from hicache.core.types import Pages
 
 from ..formats._jobs import Jobs
-from ..replaying.load.models import RECORDED
-from ..replaying.load.options import LoadSettings
+from ..replaying.load import RECORDED, LoadSettings
 
 _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000

@@ -6,7 +6,7 @@ from sim.engine.sequence import RequestResult
 from sim.workload import Job
 
 from ..formats.base import Paged, Trace
-from ..replaying.following.history import COMPLETE, EVICTED, FIRST_SEEN, NOT_READY, Miss
+from ..replaying.following import COMPLETE, EVICTED, FIRST_SEEN, NOT_READY, Miss
 from ..replaying.run import NS_PER_S, Run
 from ..terminal.text import name as shown
 from .fleet import way_rows

@@ -12,7 +12,7 @@ from typing import Any
 from ..curves.distances import Curve
 from ..formats.base import Paged, Trace
 from ..replaying.declared.needs import Need
-from ..replaying.load.slo import Slo
+from ..replaying.load import Slo
 from ..replaying.options import ReplayOptions, that_need
 from ..replaying.settings import Settings, resolve
 from ..sweeping.grid import Point, Value

@@ -28,8 +28,7 @@ from ..outside import entries
 from ..replaying import modes
 from ..replaying.builtin import as_recorded
 from ..replaying.declared.run import ReplayedTrace
-from ..replaying.load.options import LoadOptions
-from ..replaying.load.trace import loaded
+from ..replaying.load import LoadOptions, loaded
 from ..replaying.observing.ending import Hopeless
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve

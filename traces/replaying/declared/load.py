@@ -9,11 +9,9 @@ from fractions import Fraction
 from ...terminal import options as read
 from ...terminal.options import COUNT, OptionRecord, duration_ns, positive_ratio
 from ...terminal.rows import option
-from ..load.models import MODELS, Arrivals
-from ..load.options import ThinkTime
-from ..load.scaled import MOST
-from ..load.slo import NAMES as LIMITS
-from ..load.slo import Slo
+from ..load import MODELS, Arrivals, Slo, ThinkTime
+from ..load import NAMES as LIMITS
+from ..sessions import MOST
 from .needs import Need
 
 

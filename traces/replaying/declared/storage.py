@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hicache import registry
-from sim.storage.options import StoreOptions
 
 from ...terminal.options import (
     OptionRecord,
@@ -18,7 +17,6 @@ from ...terminal.rows import option
 from ..defaults import LIMITS_NS, PREFETCH, PREFETCH_THRESHOLD_TOKENS
 from .needs import Need
 
-_LINK = StoreOptions()
 _WAITS = [f"{base / 1e9:g}s for {policy}" for policy, (base, _) in LIMITS_NS.items()]
 
 

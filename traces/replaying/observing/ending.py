@@ -13,7 +13,7 @@ from sim.engine.sequence import RequestResult
 from sim.fleet.fleet import Fleet
 from sim.world import World
 
-from ..load.slo import Slo
+from ..load import Slo
 
 
 class Served(Exception):

@@ -20,14 +20,11 @@ from sim.fleet.options import FleetOptions
 
 from ...formats.base import Paged
 from ...results.record import Checks, Component, Pair
-from ..account import Tokens
+from ..account import Lookups, Prefetches, Tokens
 from ..defaults import BACKBONE
-from ..following.copies import Copies
-from ..following.history import NOT_READY, OTHER_REPLICA, History
-from ..following.prefetches import Prefetches
-from ..following.timeline import Timeline
-from ..lookups import Lookups
+from ..following import NOT_READY, OTHER_REPLICA, History
 from ..settings import Settings
+from ..timeline import Copies, Timeline
 from .ending import Until
 
 

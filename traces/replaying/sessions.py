@@ -17,13 +17,14 @@ ends within the trace, or, if the session is as long as that, before the second 
 copies come when users come, the load keeps the shape of the day, and it does not trail off after
 the end of the trace. The pauses within a session stay.
 
-Does not find sessions (see sessions) or change times of requests that are not copies.
+Does not change times of requests that are not copies.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +32,17 @@ from numpy.typing import NDArray
 from hicache.core.types import Key, Pages
 from sim.workload import Job
 
-from ...formats._jobs import Jobs
-from ...formats._with_jobs import Chosen, RenumberedPages, RenumberedTrace, TraceWithJobs
-from ...formats.base import MAX_REQUESTS, Paged, Trace
-from .sessions import Numbers, Sessions, sessions_of
+from ..formats._jobs import Jobs
+from ..formats._with_jobs import Chosen, RenumberedPages, RenumberedTrace, TraceWithJobs, by_prefix
+from ..formats.base import MAX_REQUESTS, Paged, Trace
+
+Numbers = NDArray[np.int64]
 
 MOST = 100  # times the sessions of a trace: the number of a copy has 8 bits
 _COPY_BIT = 55  # ids of pages and tokens in a trace are below; see formats/_blocks and _segments
 _NOBODY, _SEVERAL = -1, -2
 _STREAM = 1  # random numbers that nothing else draws
+_FEW = 8  # requests with a common prefix are a session, however short the trace is
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,3 +308,78 @@ class _CopiedPages(RenumberedPages):
         unknown = -1 - (row << 32 | shared + np.arange(len(old)))  # one of a page, where there are
         new = np.where(old < 0, unknown, old + (copy << _COPY_BIT)).astype("<i8")
         return Key(key.raw[: shared * key.stride] + new.tobytes(), key.stride, key.namespace)
+
+
+# -- which requests belong together
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """What the trace names so, together with the requests that wait for one of its requests. Where
+    a trace names no session with two requests, those with a common prefix that few others have are
+    one (see formats/_with_jobs); a request without any is a session of its own.
+
+    of: the session of each request; sessions are numbered in the order of their beginnings.
+
+    times_ns: of each request, when it arrives if no request takes time to serve. starts_ns,
+    ends_ns: of each session, the least and the most of these times. tokens: of each session,
+    prompts and outputs. named: whether the trace says which requests belong together.
+    """
+
+    of: Numbers
+    times_ns: Numbers
+    starts_ns: Numbers
+    ends_ns: Numbers
+    tokens: Numbers
+    named: bool
+
+    def __len__(self) -> int:
+        return len(self.starts_ns)
+
+    @property
+    def requests(self) -> list[Numbers]:
+        """The requests of each session, in order."""
+        order = np.argsort(self.of, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(self.of[order])) + 1)
+
+
+def sessions_of(trace: Trace, jobs: Jobs) -> Sessions:
+    """jobs: the requests of the trace, which may wait for others and arrive at other times."""
+    named = _says(trace.jobs)
+    roots = list(range(len(jobs)))
+    _join(roots, trace.jobs.sessions if named else _firsts(by_prefix(trace, _FEW, alone=True)))
+    _join(roots, trace.jobs.afters)
+    _join(roots, jobs.afters)
+    first, of = np.unique([_root(roots, place) for place in range(len(jobs))], return_inverse=True)
+    times = jobs.times_ns
+    ends = np.zeros(len(first), dtype=np.int64)
+    tokens = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(ends, of, times)
+    np.add.at(tokens, of, jobs.input_lengths.astype(np.int64) + jobs.output_lengths)
+    return Sessions(of, times, times[first], ends, tokens, named)
+
+
+def _says(jobs: Jobs) -> bool:
+    """Whether a request waits for another, or a session has two requests."""
+    sessions = jobs.sessions[jobs.sessions >= 0]
+    return bool((jobs.afters >= 0).any()) or len(np.unique(sessions)) < len(sessions)
+
+
+def _firsts(groups: Numbers) -> Numbers:
+    """The first request of each request's group."""
+    _, first, which = np.unique(groups, return_index=True, return_inverse=True)
+    return first[which]
+
+
+def _join(roots: list[int], others: NDArray[np.integer[Any]]) -> None:
+    """Puts each request together with another one. others: -1 for none."""
+    for place in np.flatnonzero(others >= 0).tolist():
+        one, other = _root(roots, place), _root(roots, int(others[place]))
+        roots[max(one, other)] = min(one, other)
+
+
+def _root(roots: list[int], place: int) -> int:
+    while roots[place] != place:
+        roots[place] = roots[roots[place]]
+        place = roots[place]
+    return place

@@ -1,6 +1,7 @@
-"""`hicache replay --timeline FILE`: the replay as Chrome trace events, which ui.perfetto.dev opens.
+"""When bytes moved between the tiers, and what ran when: the data of charts, and `--timeline FILE`.
 
-A process is a replica. What overlaps is in lanes of its own. Times are virtual.
+The file has Chrome trace events, which ui.perfetto.dev opens. A process is a replica. What overlaps
+is in lanes of its own. Times are virtual.
 
     request        wait (until it was admitted), prefill (until its first token), decode
     pass           the prefill of one request, from the order to its end
@@ -11,18 +12,85 @@ A process is a replica. What overlaps is in lanes of its own. Times are virtual.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from hicache.core.actions import Outcome, Prefill
-from hicache.core.events import Event, PrefillDone
+from hicache.core.actions import Backup, Fetch, Load, Outcome, Prefill, Store
+from hicache.core.events import BackupDone, Event, FetchDone, LoadDone, PrefillDone, StoreDone
 from hicache.core.types import FlightId
 from hicache.core.view import CoreView
 from sim.engine.sequence import RequestResult
 from sim.fleet.handoff import Trip
 
-from .copies import Copies, Flight
+D2H, H2D, STORAGE_READ, STORAGE_WRITTEN = "d2h", "h2d", "storage_read", "storage_written"
+WAYS = (D2H, H2D, STORAGE_READ, STORAGE_WRITTEN)
+
+Flight: TypeAlias = Load | Backup | Fetch | Store
+
+
+class Copies:
+    """The observer of the end of every copy. page_bytes, host_bytes, value_bytes: of one page of
+    each component on device, on host and in storage, on all ranks together. now_ns: the time.
+
+    times_ns, bytes: by way, one entry for each copy that ended, in order.
+    """
+
+    def __init__(
+        self,
+        page_bytes: Mapping[str, int],
+        host_bytes: Mapping[str, int],
+        value_bytes: Mapping[str, int],
+    ) -> None:
+        self.now_ns: Callable[[], int] = lambda: 0
+        self.times_ns = {way: array("q") for way in WAYS}
+        self.bytes = {way: array("q") for way in WAYS}
+        self._copied_bytes = {H2D: page_bytes, D2H: host_bytes}
+        self._value_bytes = value_bytes
+        self._flights: dict[FlightId, Flight] = {}
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        if not isinstance(event, LoadDone | BackupDone | FetchDone | StoreDone):
+            return
+        flight = self._flights.pop(event.flight, None)
+        if isinstance(flight, Load | Backup) and isinstance(event, LoadDone | BackupDone):
+            if event.ok:
+                way = H2D if isinstance(flight, Load) else D2H
+                self._ended(way, self._copied(flight, self._copied_bytes[way]), event.flight)
+        elif isinstance(flight, Fetch) and isinstance(event, FetchDone):
+            self._ended(STORAGE_READ, self._fetched(flight, event.pages), event.flight)
+        elif isinstance(flight, Store) and isinstance(event, StoreDone):
+            self._ended(STORAGE_WRITTEN, self._stored(flight, event.pages), event.flight)
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Load | Backup | Fetch | Store):
+                self._flights[outcome.flight] = outcome
+
+    def _ended(self, way: str, count: int, flight: FlightId) -> None:
+        if count:
+            self.times_ns[way].append(self.now_ns())
+            self.bytes[way].append(count)
+
+    def _copied(self, flight: Load | Backup, sizes: Mapping[str, int]) -> int:
+        return sum(len(copy.target) * sizes[copy.component] for copy in flight.copies)
+
+    def _fetched(self, flight: Fetch, pages: int) -> int:
+        end = flight.first_page + pages
+        return sum(
+            max(0, min(len(piece.digests), end - piece.first_page))
+            * self._value_bytes[piece.component]
+            for piece in flight.pieces
+        )
+
+    def _stored(self, flight: Store, pages: int) -> int:
+        found, left = 0, pages
+        for piece in flight.pieces:
+            durable = min(left, len(piece.digests))
+            found += durable * self._value_bytes[piece.component]
+            left -= durable
+        return found
 
 
 class Slice(NamedTuple):
