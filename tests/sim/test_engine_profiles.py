@@ -1,5 +1,5 @@
-"""Engine profiles: the lookup, and users' own files. What the rules of a profile do is compared
-with the second engine (see test_simulator)."""
+"""Engine profiles: the lookup, and users' own files. What the rules of a profile do is in the times
+of test_simulator."""
 
 from __future__ import annotations
 
