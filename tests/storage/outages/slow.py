@@ -39,7 +39,11 @@ class Link:
 
     def close(self) -> None:
         self.left = 1 << 60
-        for one in (self._server, *self._ends):
+        accepting, *_ = self._threads
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        accepting.join()  # no connection comes any more
+        for one in self._ends:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
