@@ -49,22 +49,36 @@ def load(name: str) -> Command:
     return cast(Command, registry.load(COMMANDS, name))
 
 
-def loaded(*arguments: str) -> set[str]:
-    """Modules in a fresh process after that command line."""
-    program = (
-        "import sys\nfrom traces.cli import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
-        "print(*sys.modules, file=sys.stderr)"
-    )
+_LOADED = """
+import os, sys
+for name in filter(None, sys.argv[1].split(",")):
+    __import__(name)
+from traces.cli import main
+for name in sys.argv[2:]:
+    if not os.fork():
+        try:
+            main([*filter(None, [name]), "--help"])
+        except SystemExit:
+            pass
+        print(name, *sys.modules, file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+def loaded(*names: str, before: str = "") -> dict[str, set[str]]:
+    """Modules of a process after the help of each command. before: what all have loaded anyway."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", _LOADED, before, *names],
         capture_output=True,
         text=True,
         check=True,
         timeout=PATIENCE_S,
     )
-    assert done.stdout.startswith("usage: hicache")
-    return set(done.stderr.split())
+    assert done.stdout.count("usage: hicache") == len(names)
+    found = dict(line.partition(" ")[::2] for line in done.stderr.splitlines())
+    return {name: set(found[name].split()) for name in names}
 
 
 def fits(value: object, hint: Any) -> bool:
@@ -125,7 +139,7 @@ def test_help_of_every_command(arguments: list[str], capsys: pytest.CaptureFixtu
 
 
 def test_help_loads_no_command() -> None:
-    found = loaded("--help")
+    found = loaded("")[""]
     roots = {
         one for one in found if one.split(".")[0] in ("hicache", "sim", "invariants", "traces")
     }
@@ -133,10 +147,9 @@ def test_help_loads_no_command() -> None:
     assert not found & {"numpy", "rich", "simpy"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_command_loads_no_other_and_no_torch(name: str) -> None:
+def test_a_command_loads_no_other_and_no_torch() -> None:
     """Every option is there before any device is."""
-    found = loaded(name, "--help")
-    others = {f"{COMMANDS}.{other.replace('-', '_')}" for other in NAMES if other != name}
-    assert not found & others
-    assert "torch" not in found
+    for name, found in loaded(*NAMES, before="numpy,rich,simpy").items():
+        others = {f"{COMMANDS}.{other.replace('-', '_')}" for other in NAMES if other != name}
+        assert not found & others, name
+        assert "torch" not in found, name

@@ -129,9 +129,9 @@ def test_every_action_of_a_tape_can_fail() -> None:
 @pytest.mark.parametrize(
     ("name", "device", "expected"),
     [
-        ("full", (9, 14, 40), [0, 1, 2]),
+        ("full", (9, 8, 16), [0, 1, 2]),
         ("swa", (20, 8, 40), [0]),
-        ("mamba", (20, 18, 24), [0, 1, 2, 3]),
+        ("mamba", (12, 10, 16), [0, 1, 2, 3]),
     ],
 )
 def test_every_allocation_of_a_tape_can_be_refused(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import pytest
@@ -66,18 +66,6 @@ class Rig:
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def test_a_dead_store_is_one_change_whoever_finds_it_out(rig: Rig) -> None:
-    """Writes fail first: a look-up shows that it does not answer at all."""
-    rig.kill()
-    for _ in range(100):
-        assert rig.write() is Status.FAILED
-        assert rig.store.lookup(["key"]) == [None]
-    assert len(rig.notices) == 1
-    assert "file:x does not answer (" in rig.notices[0]
-    assert rig.store.losses.writes_refused == rig.store.losses.lookups_unanswered == 100
-    assert (rig.store.losses.outages, rig.store.losses.write_outages) == (1, 0)
 
 
 @pytest.mark.parametrize("refusal", [Status.FAILED, Status.FULL])
@@ -200,25 +188,6 @@ def test_closing_is_no_outage(rig: Rig) -> None:
     )
 
 
-def test_nobody_waits_for_a_probe() -> None:
-    rig = Rig()
-    jobs: list[Callable[[], None]] = []
-    store = Breaker(rig.medium, "x", rig.clock, rig.notices.append, OPTIONS, jobs.append)
-    rig.kill()
-    for _ in range(3):
-        store.lookup(["key"])
-    rig.revive()
-    rig.clock.s = 1.0
-    calls = rig.medium.calls
-    for _ in range(20):
-        assert store.lookup(["key"]) == [None]
-    assert rig.medium.calls == calls
-    assert len(jobs) == 1
-    jobs.pop()()
-    assert store.lookup(["key"]) == [False]
-    assert [one.split(" after")[0] for one in rig.notices[1:]] == ["storage: x answers again,"]
-
-
 def test_a_store_that_flaps_is_asked_ever_more_rarely(rig: Rig) -> None:
     waited = []
     for outage in range(1, 6):
@@ -241,63 +210,3 @@ def test_a_store_that_flaps_is_asked_ever_more_rarely(rig: Rig) -> None:
     rig.clock.s += 1.0
     rig.revive()
     assert rig.read() is Status.MISSING, "it had stayed for a while, so the pause is short again"
-
-
-def test_slow_calls_are_failures(rig: Rig) -> None:
-    class Slow(MemoryStore):
-        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-            clock.s += 2.1
-            return [False for _ in keys]
-
-    rig = Rig(Slow())
-    clock = rig.clock
-    for _ in range(10):
-        rig.store.lookup(["key"])
-    assert rig.store.out
-    assert "a call has taken more than 2 s" in rig.notices[0]
-    assert len(rig.notices) == 1
-
-
-@pytest.mark.parametrize("well", [False, True])
-def test_a_store_may_go_out_while_a_write_shows_whether_it_takes_writes_again(well: bool) -> None:
-    """The answer to that write is what the store said, and changes nothing."""
-    rig = Rig(medium := Refusing())
-    medium.refuses = Status.FAILED
-    for _ in range(3):
-        rig.write()
-    rig.clock.s += 4.0
-    real = medium.write
-
-    def write(keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        medium.refuses = None if well else Status.FAILED
-        found = real(keys, values)
-        rig.kill()
-        for _ in range(3):
-            rig.read()
-        return found
-
-    medium.write = write  # type: ignore[method-assign]
-    assert rig.write() is (Status.DONE if well else Status.FAILED)
-    assert rig.store.out
-    assert ["takes no writes" in rig.notices[0], "does not answer" in rig.notices[1]] == [True] * 2
-    medium.write = real  # type: ignore[method-assign]
-    medium.refuses = None
-    rig.revive()
-    rig.clock.s += 4.0
-    assert rig.store.lookup(["key"]) == [well]
-    assert rig.write() is Status.DONE
-    assert len(rig.notices) == 3
-
-
-def test_a_store_that_is_back_may_fail_as_often_as_before(rig: Rig) -> None:
-    rig.write()
-    rig.kill()
-    for _ in range(3):
-        rig.store.lookup(["key"])
-    assert rig.store.out
-    rig.revive()
-    rig.clock.s += 1.1
-    rig.store.poll()
-    rig.kill()
-    rig.store.lookup(["key"])
-    assert not rig.store.out

@@ -149,30 +149,6 @@ def test_a_recording_answers_as_the_peer_did() -> None:
     assert other.code == "CONTRACT"
 
 
-def test_the_laws_judge_a_recording() -> None:
-    one, lines = player(), list[str]()
-    with planted("duplicate-pages-leak"):
-        _, outcome = hunted("duplicate-pages-leak")
-        kind = recording(PEER, lines)
-        failure = Player(kind, "hicache", "here", one.where).replay(outcome.tape).failure
-    again = Player(recorded("\n".join(lines)), "hicache", "here", one.where)
-    found = again.replay(outcome.tape).failure
-    assert failure is not None
-    assert found is not None
-    assert (found.code, found.kind, found.text) == (failure.code, failure.kind, failure.text)
-
-
-def test_a_request_that_never_runs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PEER, "admit", lambda self, job: None)
-    tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
-    failure = player().replay(tape).failure
-    assert failure is not None
-    assert (failure.code, failure.text) == (
-        "PROGRESS",
-        "request 0 of 3 tokens runs alone and is never admitted",
-    )
-
-
 def test_an_error_of_the_engine_is_named_by_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
     with planted("windows-stay-on-device-without-backbone"):
@@ -185,14 +161,6 @@ def test_an_error_of_the_engine_is_named_by_its_own_lines(monkeypatch: pytest.Mo
     failure = player().replay(tape).failure
     assert failure is not None
     assert failure.code == "HARNESS"
-
-
-def test_an_eviction_that_says_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PEER, "evict", lambda self, pool, slots: 7)
-    entry = Entry("evict", {"pool": "device full", "slots": 7})
-    failure = player().replay(PeerTape("hicache", "here", config(), (entry,))).failure
-    assert failure is not None
-    assert failure.code == "EVICT"
 
 
 def config() -> dict[str, object]:
