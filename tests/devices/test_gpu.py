@@ -16,7 +16,7 @@ from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import legal
-from traces.devices.probes import cuda
+from traces.devices import cuda
 
 from .at_once import AtOnce
 from .cases import THREE, grouped, page_size, shallow, tour

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,34 +44,10 @@ def test_a_calibration_is_a_profile(profile: Path) -> None:
         counts = [count for count, _ in document["curves"][way]]
         assert counts == [pages * 64 * 512 * layers for pages in (1, 2, 3, 4, 6, 8)]
         assert document["measured"][way]["points"] == document["curves"][way]
-    assert document["geometry"]["shapes"] == [
-        {"pool": "kv", "layers": 4, "pieces": 2, "piece_bytes": 64 * 256}
-    ]
-    for one in document["measured"]["plain"].values():
-        assert one["bytes"] == 8 * 64 * 2048
-        assert one["plain_ns"] > 0
-        assert one["share_permille"] > 0
     found = hardware.get(str(profile))
     assert found.name == f"cpu@{document['hash'][:12]}"
     assert found.flops_per_s == document["measured"]["rates"]["flops_per_s"] > 0
     assert set(found.curves) == {"d2h", "h2d"}
-
-
-def test_a_replay_accepts_a_measured_profile(profile: Path, tmp_path: Path, capsys: Capsys) -> None:
-    out = tmp_path / "out.json"
-    sizes = ["--device-pages", "64", "--host-ratio", "2", "--json", str(out)]
-    assert main(["replay", str(trace(tmp_path)), "--hardware", str(profile), *sizes]) == 0
-    assert f'"hardware": "{hardware.get(str(profile)).name}"' in out.read_text()
-
-
-def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    given = ["calibrate", "-o", str(tmp_path / "cpu.json"), "--pages", "4", "--repeats", "3"]
-    assert main(given) == 0
-    printed = capsys.readouterr().out
-    assert "copied: tiny, kv with 4 layers of 2 x 16,384 bytes a page" in printed
-    assert len(re.findall(r"(?:d2h|h2d): \d+% of the speed of one plain copy", printed)) == 2
 
 
 def test_host_memory_of_a_calibration_is_bound_to_the_node(
@@ -117,24 +92,17 @@ SHAPE = {"pool": "kv", "layers": 4, "pieces": 2, "piece_bytes": 256}
 FAULTS: list[tuple[str, object, str]] = [
     # the place in the document, what stands there, and what is said
     ("curves", GONE, "curves: expected this key, found nothing"),
-    ("curves.h2d", GONE, "h2d"),
     ("curves.d2h", [[64, 5]], "points"),
-    ("curves.d2h", [[64, 5], [32, 4]], "ascending"),
     ("curves.d2h", [[0.5, 4], [64, 5]], "an integer"),
     ("hardware.flops_per_s", 0, "flops_per_s"),
-    ("hardware.flops_per_s", "1", "flops"),
     ("hardware.vram", 1, "vram"),
     ("hardware.link_shared_permille", 2**61, "link_shared_permille"),
     ("geometry.page_size", GONE, "geometry.page_size"),
-    ("geometry.model", 5, "geometry.model"),
-    ("geometry.shapes", GONE, "geometry.shapes"),
     ("geometry.shapes", [{**SHAPE, "layers": "4"}], "geometry.shapes"),
-    ("geometry.shapes", [7], "fault in it"),
     ("geometry.shapes", [{**SHAPE, "pool": "\x1b[2J"}], '"\\u001b[2J"'),
     ("geometry.layout", "diagonal", "layout: expected one of"),
     ("geometry.model", "m" * 101, "geometry.model: expected a printable name"),
     ("geometry.numa_node", "0", "geometry.numa_node"),
-    ("machine", [], "machine"),
 ]
 
 
@@ -178,14 +146,10 @@ def test_other_files_are_refused_in_one_line(profile: Path, tmp_path: Path, caps
 
 BAD = {
     "--device nothing": "expected one of cpu, cuda",
-    "--model nothing": "expected one of tiny",
     "--pages 3": "expected at least 4",
-    "--repeats 0": "expected at least 3",
-    "--layout nothing": "layout: expected one of",
     "--io-backend direct --layout page_first": "--io-backend: direct cannot copy page_first",
     "--pages 1M": "memory: expected pools of at most",
     "--numa-node 4095": "--numa-node: expected ",
-    "-o /nowhere/cpu.json": "a file that can be written",
 }
 
 

@@ -3,16 +3,11 @@
 The device serves the trace, and a recording keeps the order of all events. The simulator is fed
 that recording, so both must decide the same, and each copy on the device has a counterpart on the
 simulator. A third run lets the simulator choose its own order.
-
-Contains the command and the runs. Does not compare copies (see devices/twin_report), serve a trace
-on a device (see devices/device_run), or run a recording on the simulator (see
-devices/recording_on_sim).
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,13 +29,11 @@ from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.workload import Workload
 from sim.world import World
 
-from ..devices.copy_bench import Bench
-from ..devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
-from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, check_geometry, measurable
-from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
+from ..devices.bench import DEVICES, Bench, Geometry, measurable, probe_of
+from ..devices.device_run import AtOnce, DeviceRun, Service
+from ..devices.recording_on_sim import OnSimulator
 from ..devices.stopwatch import Timing
-from ..devices.twin_report import compare, conclusions, print_twin
+from ..devices.twin_report import compare, print_twin
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
 from ..replaying.declared.engine import TimesOptions
@@ -51,14 +44,11 @@ from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import print_sentences
-from ._options import of_numa_node
-
-_REQUESTS = 200
-_DRIFT_REPEATS = 7
 
 SUMMARY = "run a trace on a device and on the simulator, and compare them"
 GROUP = "devices"
+_REQUESTS = 200
+_DRIFT_REPEATS = 7
 
 
 @dataclass(frozen=True)
@@ -67,9 +57,7 @@ class Options(TimesOptions, FormatOptions):
 
     trace: str = option("a trace; - reads stdin", read.name, "TRACE", positional=True)
     profile: str = option("a profile that hicache calibrate wrote", *read.FILE, required=True)
-    device: str = option(
-        lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
-    )
+    device: str = option(", ".join(DEVICES), read.choice(DEVICES), default="cpu")
     force: bool = option("accept a profile of another device", default=False)
     limit: int = option("only the first N requests; 0 is all", *read.COUNT_OR_0, default=_REQUESTS)
     model: str | None = option(
@@ -84,8 +72,6 @@ class Options(TimesOptions, FormatOptions):
         default="write_through",
     )
     max_running: int = option("requests running at once", *read.COUNT, default=16)
-    numa_node: int | None = of_numa_node("that of the profile")
-    alone: bool = option("wait for each batch of copies before going on", default=False)
     recording: str | None = option(
         "write the recording of the device run to this file", *read.OUTPUT
     )
@@ -96,90 +82,86 @@ class Options(TimesOptions, FormatOptions):
 
 def run(options: Options, command: str) -> int:
     """Returns 0. Raises an error with an exit code if decisions, bytes or order are wrong."""
-    _check_files(options)
-    out = sys.stderr if options.json == "-" else sys.stdout
+    inputs = {"trace": options.trace, "profile": options.profile, **entries.files()}
+    check_outputs(inputs, recording=options.recording, json=options.json)
     calibration = hardware.read(options.profile)
-    probe = probes.load(options.device)
+    probe = probe_of(options.device)
     machine = probe.machine()
-    check_machine(calibration, options.device, machine, options.force)
+    then = f"{calibration.made.get('device')} {calibration.machine.get('accelerator')}"
+    now = f"{options.device} {machine['accelerator']}"
+    if then != now and not options.force:
+        raise CallerError(
+            f"{calibration.path}: expected a profile of this machine ({now}), found one of {then}; "
+            "calibrate here, or compare anyway with --force"
+        )
     trace = options.read_from(options.trace, options.limit)
     workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
     geometry, config = _sizes(options, calibration, workload)
+    model, profile = geometry.model, hardware.of(calibration)
+    engine = EngineOptions(max_running=options.max_running, layer_groups=model.layers)
+    times = options.times or DEFAULT_TIMES
+    service = Service(workload, config, model, profile, engine, times)
+    made_by: dict[str, object] = {"device": options.device, "command": command}
+    made_by["profile"] = calibration.hash
     lines: list[str] = []
-    engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
-    profile = hardware.of(calibration)
-    service = Service(
-        workload, config, geometry.model, profile, engine, options.times or DEFAULT_TIMES
-    )
-    made_by: dict[str, object] = {
-        "device": options.device,
-        "command": command,
-        "profile": calibration.hash,
-    }
     recent = Recent()
     with (
         story_on_error(recent),
-        probe.make(geometry, time.perf_counter_ns) as device,
+        geometry.make(probe) as device,
         progress("device", len(workload.jobs)) as report,
     ):
         bench = Bench(device, geometry, _DRIFT_REPEATS)
         before = bench.drift(calibration.curves)
-        served = DeviceRun(
-            service, device, lines.append, made_by, options.alone, observers=(recent,)
-        )
-        real = served.run(report)
+        real = DeviceRun(service, device, lines.append, made_by, (recent,)).run(report)
         after = bench.drift(calibration.curves)
     if options.recording:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
-    simulated = OnSimulator(recording, geometry.model, profile).run()
-    free = _own_order(service)
+    simulated = OnSimulator(recording, model, profile).run()
+    shapes = calibration.geometry["shapes"]
+    used = all_shapes(model, config.page_size, geometry.layout)
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": calibration.path, "hash": calibration.hash, **calibration.made},
         "machine": machine,
         "geometry": _of_geometry(geometry, config),
-        "device": _of_device(real, recording.events),
-        "simulator": _of_recording(simulated),
-        "simulator_own_order": free,
+        "device": {
+            "digest": real.digest,
+            "events": recording.events,
+            "bytes": _bytes(real.timings),
+            "hit_tokens": _hits(real.requests),
+            "byte_checks": real.checked,
+            "access_checks": real.accesses,
+            "wall_ns": real.wall_ns,
+        },
+        "simulator": {
+            "digest": simulated.digest,
+            "bytes": _bytes(simulated.timings),
+            "byte_checks": simulated.byte_checks,
+            "access_checks": simulated.access_checks,
+        },
+        "simulator_own_order": _own_order(service),
         "drift": {"before": before, "after": after},
         "copies": {
             **compare(real.timings, simulated.timings, calibration),
-            "shapes": _shapes(geometry, calibration),
+            "shapes": {
+                "model": calibration.geometry["model"],
+                "calibrated": shapes,
+                "outside": [shape._asdict() for shape in outside(used, shapes)],
+            },
         },
     }
-    told = conclusions(document)
     with ignore_broken_pipe():
-        print_twin(document, out)
-        print_sentences("In words", told, out)
+        print_twin(document, sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
-        write_json(options.json, document | {"conclusions": told})
+        write_json(options.json, document)
     return 0
-
-
-def _check_files(options: Options) -> None:
-    """Raises CallerError, before any work, if an output cannot be written.
-
-    An output must not replace a file that the command reads.
-    """
-    inputs = {"trace": options.trace, "profile": options.profile, **entries.files()}
-    check_outputs(inputs, recording=options.recording, json=options.json)
-
-
-def check_machine(calibration: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
-    """Raises CallerError for a profile of another kind of device or another accelerator."""
-    then = f"{calibration.made.get('device')} {calibration.machine.get('accelerator')}"
-    now = f"{device} {machine['accelerator']}"
-    if then != now and not force:
-        raise CallerError(
-            f"{calibration.path}: expected a profile of this machine ({now}), found one of {then}; "
-            "calibrate here, or compare anyway with --force"
-        )
 
 
 def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple[Geometry, Config]:
     """Sizes not given: a device for a few requests at once, and a host of twice that."""
-    model = models.get(options.model or calibration.geometry["model"])
+    measured = calibration.geometry
+    model = models.get(options.model or measured["model"])
     size = workload.page_size
     lengths = [-(-final_length(job) // size) for job in workload.jobs]
     largest, total = max(lengths), sum(lengths)
@@ -189,13 +171,10 @@ def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple
         raise CallerError(
             f"--device-pages: expected at least {largest} for the largest request, found {device}"
         )
-    layout, backend = str(calibration.geometry["layout"]), str(calibration.geometry["io_backend"])
     pages = [_pages(model, size, count, options.max_running) for count in (device, host)]
-    node = options.numa_node
-    if node is None:
-        node = calibration.geometry.get("numa_node")
-    geometry = Geometry(model, size, pages[0], pages[1], layout, backend, node)
-    check_geometry(geometry)
+    how = (str(measured["layout"]), str(measured["io_backend"]), measured.get("numa_node"))
+    geometry = Geometry(model, size, pages[0], pages[1], *how)
+    geometry.check()
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)
     window = max(pool.window for pool in own if pool.kind != "state")
@@ -258,17 +237,6 @@ def _hits(requests: Sequence[RequestResult]) -> dict[str, int]:
     }
 
 
-def _shapes(geometry: Geometry, calibration: Measured) -> dict[str, Any]:
-    """The shapes that were calibrated, and those of this run that were not."""
-    used = all_shapes(geometry.model, geometry.page_size, geometry.layout)
-    calibrated = calibration.geometry["shapes"]
-    return {
-        "model": calibration.geometry["model"],
-        "calibrated": calibrated,
-        "outside": [shape._asdict() for shape in outside(used, calibrated)],
-    }
-
-
 def _of_geometry(geometry: Geometry, config: Config) -> dict[str, Any]:
     return {
         "model": geometry.model.name,
@@ -285,28 +253,7 @@ def _of_geometry(geometry: Geometry, config: Config) -> dict[str, Any]:
     }
 
 
-def _of_device(real: DeviceResult, events: int) -> dict[str, Any]:
-    return {
-        "digest": real.digest,
-        "events": events,
-        "bytes": _bytes(real.timings),
-        "hit_tokens": _hits(real.requests),
-        "byte_checks": real.checked,
-        "access_checks": real.accesses,
-        "wall_ns": real.wall_ns,
-    }
-
-
-def _of_recording(simulated: SimulatedRecording) -> dict[str, Any]:
-    return {
-        "digest": simulated.digest,
-        "bytes": _bytes(simulated.timings),
-        "byte_checks": simulated.byte_checks,
-        "access_checks": simulated.access_checks,
-    }
-
-
-def _bytes(timings: list[Timing]) -> dict[str, int]:
+def _bytes(timings: Sequence[Timing]) -> dict[str, int]:
     moved = {"d2h": 0, "h2d": 0}
     for one in timings:
         moved[one.direction.value] += one.bytes

@@ -1,8 +1,7 @@
 """Serves a workload with the engine on a real device: real bytes, real time.
 
 Contains a timer on the wall clock, the stand-in for a model (it writes pages with known content and
-checks all that it reads), and the run. Does not schedule (see sim/engine/engine), define the
-accesses of a pass (see sim/engine/forward), or make decisions.
+checks all that it reads), and the run.
 
 Requests ignore the times of the trace. They arrive as fast as the device serves them, so many are
 in flight and a run is short. The device determines the order in which transfers end.
@@ -25,7 +24,7 @@ from hicache.devices.base import Device, Front, Inspectable, Mark, Stream, Touch
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
-from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
+from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
 from hicache.runtime.driver import Driver, Observer
 from hicache.runtime.recording import Recorder
 from sim.content import Words
@@ -42,10 +41,9 @@ from sim.options import EngineOptions
 from sim.times import base as times
 from sim.workload import Job, Workload
 
-from .recording_on_sim import layer_bytes
-from .stopwatch import Stopwatch, TimedInspectable, Timing
+from .bench import POLL_S
+from .stopwatch import Stopwatch, TimedInspectable, Timing, layer_bytes
 
-POLL_S = 20e-6
 _STUCK_POLLS = 2000
 
 
@@ -85,11 +83,9 @@ class StandIn:
     compared.
     """
 
-    def __init__(
-        self, device: Inspectable, model: ModelDescription, page_size: int, tp: int = 1
-    ) -> None:
+    def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
         self._device = device
-        self._plans = contents_of(model, page_size, tp)
+        self._plans = contents_of(model, page_size)
         self._synced: list[tuple[Mark, Callable[[], None]]] = []
         self._suspects: deque[tuple[str, tuple[Mark, ...]]] = deque()
         self.checked = 0
@@ -157,25 +153,16 @@ class _Untouched(Front[Device]):
 
 
 class _Controller(TransferController):
-    """Tells the recorder when transfers were started.
+    """Tells the recorder when transfers were started."""
 
-    alone: wait for each batch to end, so that nothing else runs at the same time.
-    """
-
-    def __init__(self, device: Device, recorder: Recorder, alone: bool) -> None:
+    def __init__(self, device: Device, recorder: Recorder) -> None:
         # with a limit on batches in flight, batches would not depend on their start times alone
         super().__init__(device, ControllerOptions(backup_batches=ControllerOptions().capacity))
         self._recorder = recorder
-        self._device = device
-        self._lanes = [device.stream(name) for name in (WRITE, LOAD)] if alone else []
 
     def start(self) -> None:
         self._recorder.started()
         super().start()
-        for lane in self._lanes:
-            end = self._device.record(lane)
-            while not self._device.query(end):
-                time.sleep(POLL_S)
 
 
 class AtOnce:
@@ -228,12 +215,10 @@ class DeviceRun:
         device: TimedInspectable,
         record: Callable[[str], object],
         made_by: dict[str, object] | None = None,
-        alone: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
         """record: called with each line of the recording. made_by: what the recording says of its
-        origin. alone: wait for each batch of copies before going on. observers: of the core,
-        beside the recorder."""
+        origin. observers: of the core, beside the recorder."""
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
         self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
@@ -241,7 +226,7 @@ class DeviceRun:
         self._stand_in = StandIn(device, model, config.page_size)
         self.timer = WallTimer()
         self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made_by)
-        self._controller = _Controller(shadow, self.recorder, alone)
+        self._controller = _Controller(shadow, self.recorder)
         costs = times.make(service.times, model, service.profile)
         core = Core(config)
         forward = Forward(

@@ -1,13 +1,12 @@
-"""Replays a recording on a device, and on the simulated one in the recorded order.
+"""Replays a recording on the simulated device, in the recorded order.
 
-Feeds recorded events to a new core while its transfers run. On the simulator everything is issued
-at its recorded time, or later if the simulator has not finished what the next event reports. Bytes
-and hazards are checked all the time. Does not use the predicted times; see twin_report.
+Feeds recorded events to a new core while its transfers run. Everything is issued at its recorded
+time, or later if the simulator has not finished what the next event reports. Bytes and hazards are
+checked all the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from hicache.core.actions import Cached, Granted, Outcome, Prefill, Released, Restarted
@@ -21,19 +20,19 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import FlightId, RequestId
-from hicache.devices.base import Device, Mark
+from hicache.devices.base import Mark
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
 from hicache.runtime.recording import Follower
-from hicache.runtime.recording_format import Recording, Step
+from hicache.runtime.recording_format import Recording
 from sim.device.hazards import HazardDevice
 from sim.engine.accesses import Access, Accesses
 from sim.errors import StuckError
 from sim.hardware.profile import HardwareProfile
-from sim.machine import build, group_bytes
+from sim.machine import build
 from sim.options import WorldOptions
 
-from .stopwatch import Stopwatch, Timing
+from .stopwatch import Stopwatch, Timing, layer_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,6 @@ class SimulatedRecording:
     timings: list[Timing]
     byte_checks: int
     access_checks: int
-
-
-def layer_bytes(model: ModelDescription, page_size: int, tp: int = 1) -> dict[str, tuple[int, ...]]:
-    """Bytes of one page, for each component and each layer of the model."""
-    return {
-        component: group_bytes(model, component, page_size, model.layers, tp)
-        for component in model.components
-    }
 
 
 class Holdings:
@@ -95,14 +86,22 @@ class Holdings:
         return self._accesses.decoded(latest.tables, latest.states, since, computed, why)
 
 
-class Playback:
-    """One recording on one device: its events go to a new core, whose transfers the device runs.
-    turn: lets the device go on while something, named by the text, is awaited."""
+class OnSimulator:
+    """One recording on the simulated device: its events go to a new core, whose transfers the
+    device runs. seed: of the simulator's draws, which change no decision."""
 
-    def __init__(self, recording: Recording, device: Device, turn: Callable[[str], None]) -> None:
+    def __init__(
+        self, recording: Recording, model: ModelDescription, profile: HardwareProfile, seed: int = 0
+    ) -> None:
+        config = recording.config
+        options = WorldOptions(checks="every", seed=seed)
+        self._machine = machine = build(config, model, profile, model.layers, options)
+        assert machine.hazards is not None
+        self._clock = machine.clock
+        self._watch = Stopwatch(machine.sim, layer_bytes(model, config.page_size))
+        self._passes: dict[FlightId, Mark] = {}
         self._recording = recording
-        self._device = device
-        self._turn = turn
+        self._device = device = HazardDevice(self._watch, machine.hazards)
         # as on the device: every start issues all queued transfers as one batch
         limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
         self._controller = TransferController(device, limits)
@@ -110,73 +109,8 @@ class Playback:
         self._stream = device.stream(COMPUTE)
         self._replied: dict[FlightId, None] = {}
         self._waiting: list[Prefill] = []
-        self._accesses = Accesses(recording.config, self._follower.driver.core.view.components)
+        self._accesses = Accesses(config, self._follower.driver.core.view.components)
         self._holdings = Holdings(self._accesses)
-
-    def feed(self, step: Step) -> list[Outcome]:
-        """Feeds the event of a step, after the decode steps that it ends."""
-        assert step.event is not None
-        # all accesses at once, before the core commits the tokens
-        for access in self._holdings.decoded(step.event):
-            self._access(access, (0, self._device.layers), "decode")
-        outcomes = self._follower.feed(step)
-        for outcome in outcomes:
-            self._holdings.note(outcome)
-            if isinstance(outcome, Prefill):
-                self._waiting.append(outcome)
-        return outcomes
-
-    def until_replied(self, flight: FlightId) -> None:
-        while flight not in self._replied:
-            for reply in self._controller.poll():
-                self._replied[reply.flight] = None
-            if flight not in self._replied:
-                self._turn(f"a reply for flight {flight}")
-        del self._replied[flight]
-
-    def until_reached(self, mark: Mark) -> None:
-        while not self._device.query(mark):
-            self._turn("the end of a forward pass")
-
-    def launch(self, marks_of: Callable[[FlightId], tuple[Mark, ...]]) -> list[Prefill]:
-        """One pass over the prefills since the last pass; it reads and writes in no time. marks_of:
-        a load, by layer."""
-        prefills, self._waiting = self._waiting, []
-        loads = {
-            marks: None
-            for prefill in prefills
-            for flight in prefill.after
-            if (marks := marks_of(flight))
-        }
-        for layer in range(self._device.layers) if prefills else ():
-            for marks in loads:
-                self._device.wait(self._stream, marks[layer])
-            for prefill in prefills:
-                why = f"prefill of request {prefill.request}, flight {prefill.flight}"
-                for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
-                    self._access(access, (layer, layer + 1), why)
-        return prefills
-
-    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
-        self._device.touch(self._stream, access.touch(layers, why))
-
-
-class OnSimulator(Playback):
-    """Replays one recording. seed: of the simulator's draws, which change no decision."""
-
-    def __init__(
-        self, recording: Recording, model: ModelDescription, profile: HardwareProfile, seed: int = 0
-    ) -> None:
-        config = recording.config
-        options = WorldOptions(checks="every", seed=seed)
-        machine = build(config, model, profile, model.layers, options)
-        assert machine.memory is not None
-        assert machine.hazards is not None
-        self._memory, self._hazards = machine.memory, machine.hazards
-        self._clock = machine.clock
-        self._watch = Stopwatch(machine.sim, layer_bytes(model, config.page_size))
-        self._passes: dict[FlightId, Mark] = {}
-        super().__init__(recording, HazardDevice(self._watch, machine.hazards), self._step)
 
     def run(self) -> SimulatedRecording:
         """Raises DivergedError at the first event whose decisions differ from the recording."""
@@ -185,19 +119,58 @@ class OnSimulator(Playback):
             event = step.event
             if event is None:
                 self._controller.start()
-                prefills = self.launch(self._controller.load_marks)
-                if prefills:
-                    mark = self._device.record(self._stream)
-                    self._passes |= {prefill.flight: mark for prefill in prefills}
+                self._launch()
                 continue
             if isinstance(event, LoadDone | BackupDone):
-                self.until_replied(event.flight)
+                self._until_replied(event.flight)
             elif isinstance(event, PrefillDone) and event.flight in self._passes:
-                self.until_reached(self._passes.pop(event.flight))
-            self.feed(step)
+                mark = self._passes.pop(event.flight)
+                while not self._device.query(mark):
+                    self._step("the end of a forward pass")
+            # all accesses of decode steps at once, before the core commits the tokens
+            for access in self._holdings.decoded(event):
+                self._access(access, (0, self._device.layers), "decode")
+            for outcome in self._follower.feed(step):
+                self._holdings.note(outcome)
+                if isinstance(outcome, Prefill):
+                    self._waiting.append(outcome)
         digest = self._follower.end()
         timings = self._watch.settle(self._clock.step)
-        return SimulatedRecording(digest, timings, self._memory.checked, self._hazards.checked)
+        memory, hazards = self._machine.memory, self._machine.hazards
+        assert memory is not None
+        assert hazards is not None
+        return SimulatedRecording(digest, timings, memory.checked, hazards.checked)
+
+    def _until_replied(self, flight: FlightId) -> None:
+        while flight not in self._replied:
+            for reply in self._controller.poll():
+                self._replied[reply.flight] = None
+            if flight not in self._replied:
+                self._step(f"a reply for flight {flight}")
+        del self._replied[flight]
+
+    def _launch(self) -> None:
+        """One pass over the prefills since the last pass; it reads and writes in no time."""
+        prefills, self._waiting = self._waiting, []
+        loads = {
+            marks: None
+            for prefill in prefills
+            for flight in prefill.after
+            if (marks := self._controller.load_marks(flight))
+        }
+        for layer in range(self._device.layers) if prefills else ():
+            for marks in loads:
+                self._device.wait(self._stream, marks[layer])
+            for prefill in prefills:
+                why = f"prefill of request {prefill.request}, flight {prefill.flight}"
+                for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
+                    self._access(access, (layer, layer + 1), why)
+        if prefills:
+            mark = self._device.record(self._stream)
+            self._passes |= {prefill.flight: mark for prefill in prefills}
+
+    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        self._device.touch(self._stream, access.touch(layers, why))
 
     def _advance(self, time_ns: int) -> None:
         clock = self._clock

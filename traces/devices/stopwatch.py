@@ -2,18 +2,30 @@
 
 Records a mark before and after each copy and reads their times. Works on any device that knows when
 a mark was reached: the CPU and CUDA devices on the wall clock, the simulated device on virtual
-time. Does not compare the times; see twin_report.
+time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from hicache.devices.base import CopyJob, Device, Direction, Front, Inspectable, Mark, Stream
+from hicache.models import ModelDescription
+from sim.machine import group_bytes
 
+# A model, tokens of a page, and the pages of each component on device and on host.
+Pools: TypeAlias = tuple[ModelDescription, int, dict[str, int], dict[str, int]]
 _COLLECT = 1024  # open copies; a device forgets the times of marks that nobody reads
+
+
+def layer_bytes(model: ModelDescription, page_size: int) -> dict[str, tuple[int, ...]]:
+    """Bytes of one page, for each component and each layer of the model."""
+    return {
+        component: group_bytes(model, component, page_size, model.layers, 1)
+        for component in model.components
+    }
 
 
 class TimedDevice(Device, Protocol):

@@ -1,8 +1,4 @@
-"""Compares measured and predicted times of the same copies, and prints the result.
-
-Contains the pairing, the error percentiles, the worst copies and those outside the calibration.
-Does not run anything; see commands/twin.
-"""
+"""Compares measured and predicted times of the same copies, and prints the result of a twin."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from hicache.devices.base import Direction
 from hicache.memory.pieces import CopyShape
 from sim.hardware.measured import Measured
 
+from ..terminal.tables import console, pairs, table
 from .stopwatch import Timing
 
-WORST = 5
-_MUCH_DRIFT = 0.25  # of the calibrated time of a copy
+_WORST = 5
 _CLASSES = (
     (64 << 10, "below 64 KiB"),
     (1 << 20, "64 KiB to 1 MiB"),
@@ -49,7 +45,7 @@ def compare(measured: list[Timing], predicted: list[Timing], profile: Measured) 
         for _, name in _CLASSES
     }
     outside = [one for one, _ in good if not profile.curves[one.direction.value].covers(one.bytes)]
-    worst = sorted(good, key=lambda pair: (-abs(_error(pair)), pair[0].number))[:WORST]
+    worst = sorted(good, key=lambda pair: (-abs(_error(pair)), pair[0].number))[:_WORST]
     return {
         "count": len(measured),
         "failed": len(measured) - len(good),
@@ -111,128 +107,46 @@ def _errors(pairs: list[tuple[Timing, Timing]]) -> dict[str, Any]:
     }
 
 
-def print_twin(document: dict[str, Any], out: TextIO) -> None:
+def print_twin(document: dict[str, Any], stream: TextIO) -> None:
     """Prints the results of the command."""
-    real, simulated, free = (
-        document[name] for name in ("device", "simulator", "simulator_own_order")
-    )
-    size = document["geometry"]
-    print(
-        f"{document['trace']['path']}: {document['trace']['requests']:,} requests on "
-        f"{document['machine']['accelerator']}, {size['model']}, pages of {size['page_size']} "
-        f"tokens, {size['device_pages']:,} on device and {size['host_pages']:,} on host, "
-        f"{size['layout']}, {size['io_backend']}",
-        file=out,
-    )
-    row = "{:<22}{:>34}{:>34}{:>34}".format
-    print(row("", "device", "simulator, same order", "simulator, its own order"), file=out)
-    print(row("decisions", real["digest"], simulated["digest"], free["digest"]), file=out)
-    for way, words in (("d2h", "bytes to host"), ("h2d", "bytes to device")):
-        counts = (f"{one['bytes'][way]:,}" for one in (real, simulated, free))
-        print(row(words, *counts), file=out)
-    hits = [
-        f"{one['hit_tokens']['device']:,} + {one['hit_tokens']['host']:,}" for one in (real, free)
+    out, size = console(stream), document["geometry"]
+    runs = [document[name] for name in ("device", "simulator", "simulator_own_order")]
+    real, copies = runs[0], document["copies"]
+    unlike = [str(CopyShape(**shape)) for shape in copies["shapes"]["outside"]]
+    known = [str(CopyShape(**shape)) for shape in copies["shapes"]["calibrated"]]
+    outside = copies["outside_calibration"]
+    pages = f"{size['device_pages']:,} pages on device, {size['host_pages']:,} on host"
+    rows = [
+        ("trace", f"{document['trace']['path']}, {document['trace']['requests']:,} requests"),
+        ("device", f"{document['machine']['accelerator']}, {size['layout']}, {size['io_backend']}"),
+        ("model", f"{size['model']}, pages of {size['page_size']} tokens; {pages}"),
+        ("decisions, device", runs[0]["digest"]),
+        ("decisions, simulator", runs[1]["digest"]),
+        ("decisions, own order", runs[2]["digest"]),
+        ("the same decisions over", f"{real['events']:,} events"),
+        ("accesses in order", f"{real['access_checks']:,}"),
+        ("reads compared", f"{real['byte_checks']:,}"),
+        (
+            "copies of other sizes",
+            f"{outside['count']:,} of {copies['count']:,}",
+        ),
     ]
-    print(row("hit tokens, by tier", hits[0], "", hits[1]), file=out)
-    checks = (f"{one['byte_checks']:,}" for one in (real, simulated, free))
-    print(row("bytes compared, times", *checks), file=out)
-    same = "the same" if real["digest"] == simulated["digest"] else "DIFFERENT"
-    print(
-        f"{same} decisions over {real['events']:,} events; {real['wall_ns'] / 1e9:.1f} s on the "
-        f"device, {real['access_checks']:,} accesses there ordered by the hazard detector",
-        file=out,
-    )
-    _print_copies(document["copies"], out)
-    other = " of other pieces" if document["copies"]["shapes"]["outside"] else ""
-    for when, drift in document["drift"].items():
-        if drift:
-            changes = ", ".join(f"{way} {100 * ratio:+.1f}%" for way, ratio in drift.items())
-            print(
-                f"copies alone, {when} the run, against the calibration{other}: {changes}", file=out
-            )
-
-
-def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
-    row = "{:<24}{:>8}{:>14}{:>14}{:>9}{:>9}{:>9}{:>9}".format
-    print(
-        row("copies", "count", "measured ms", "predicted ms", "err p50", "p90", "p99", "bias"),
-        file=out,
-    )
+    if copies["failed"]:
+        rows.append(("copies that failed", f"{copies['failed']:,} (left out)"))
+    if unlike:
+        rows.append(("not calibrated", f"{', '.join(unlike)}; calibrated: {', '.join(known)}"))
+    for when, ways in document["drift"].items():
+        rows += [(f"drift {when}, {way}", f"{ratio:+.0%}") for way, ratio in ways.items()]
+    out.print(pairs("Device and simulator", rows))
+    moved = table("Bytes", "", "device", "simulator", "own order")
+    for way, words in (("d2h", "to host"), ("h2d", "to device")):
+        moved.add_row(words, *(f"{one['bytes'][way]:,}" for one in runs))
+    out.print(moved)
+    heads = ("copies", "count", "measured", "predicted", "p50", "p90", "p99", "bias")
+    errors = table("Times of copies (ms), and errors of those predicted", *heads)
     for name, one in [*copies["overall"].items(), *copies["classes"].items()]:
         if one["count"]:
-            print(
-                row(
-                    name,
-                    f"{one['count']:,}",
-                    f"{one['measured_ns'] / 1e6:.2f}",
-                    f"{one['predicted_ns'] / 1e6:.2f}",
-                    *(f"{100 * one[key]:.1f}%" for key in ("error_p50", "error_p90", "error_p99")),
-                    f"{100 * one['bias']:+.1f}%",
-                ),
-                file=out,
-            )
-    for one in copies["worst"]:
-        print(
-            f"  apart: copy {one['copy']} {one['direction']} of {one['bytes']:,} bytes, measured "
-            f"{one['measured_ns'] / 1e3:.1f} us, predicted {one['predicted_ns'] / 1e3:.1f} us "
-            f"({one['why']})",
-            file=out,
-        )
-    if copies["failed"]:
-        print(f"{copies['failed']} copies failed on the device and are left out", file=out)
-    unlike = [CopyShape(**shape) for shape in copies["shapes"]["outside"]]
-    if unlike:
-        measured = ", ".join(str(CopyShape(**shape)) for shape in copies["shapes"]["calibrated"])
-        print(
-            f"not calibrated: {', '.join(map(str, unlike))}; the profile was measured on "
-            f"{copies['shapes']['model']}, {measured}, and copies of as many bytes in other pieces "
-            f"take other times; measure this model with hicache calibrate --model",
-            file=out,
-        )
-    outside = copies["outside_calibration"]
-    if outside["count"]:
-        low, high = outside["found_bytes"]
-        ranges = ", ".join(
-            f"{way} {first:,} to {last:,}"
-            for way, (first, last) in outside["calibrated_bytes"].items()
-        )
-        print(
-            f"{outside['count']} copies of {low:,} to {high:,} bytes are outside the "
-            f"calibrated range ({ranges}); their predictions are extrapolated",
-            file=out,
-        )
-    else:
-        also = ", but not every copy its shape" if unlike else ""
-        print(f"every copy lies within the calibrated range of bytes{also}", file=out)
-
-
-def conclusions(document: dict[str, Any]) -> list[str]:
-    """What the comparison means, in plain words. document: the results of the command."""
-    copies = document["copies"]
-    told = [
-        f"The device and the simulator took the same decisions over "
-        f"{document['device']['events']:,} events, and every byte compared was right."
-    ]
-    parts = [
-        f"copies {way_in_words} took {one['measured_ns'] / one['predicted_ns']:.1f} times as long "
-        "as predicted"
-        for way, way_in_words in (("d2h", "to host"), ("h2d", "to the device"))
-        if (one := copies["overall"][way])["count"] and one["predicted_ns"]
-    ]
-    if parts:
-        told.append(f"In sum, {' and '.join(parts)}.")
-    drift = [abs(ratio) for one in document["drift"].values() for ratio in one.values()]
-    if max(drift, default=0.0) > _MUCH_DRIFT:
-        told.append(
-            "Single copies took other times than in the calibration, so the machine has changed "
-            "since, or other work runs on it. Measure again with hicache calibrate on an idle "
-            "machine before you trust the times."
-        )
-    if copies["shapes"]["outside"]:
-        told.append("The profile was measured on another model; calibrate with this one.")
-    elif copies["outside_calibration"]["count"] > copies["count"] // 2:
-        told.append(
-            "Most copies have sizes that were not calibrated. Try hicache calibrate with more "
-            "--pages."
-        )
-    return told
+            times = [f"{one[key] / 1e6:.2f}" for key in ("measured_ns", "predicted_ns")]
+            shares = [f"{one[f'error_{key}']:.1%}" for key in ("p50", "p90", "p99")]
+            errors.add_row(name, f"{one['count']:,}", *times, *shares, f"{one['bias']:+.1%}")
+    out.print(errors)

@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from hicache.core.errors import CallerError
-from hicache.devices.base import Direction
+from hicache.devices.base import DeviceOptions, Direction
 from hicache.devices.cuda import CudaDevice
 
-from .base import Geometry, Timer
-
-SUMMARY = "the first CUDA device, through torch"
+from .stopwatch import Pools
 
 _SIDE = 8192
 _COPIED = 1 << 30
@@ -84,14 +82,8 @@ def rates() -> dict[str, int]:
     }
 
 
-def make(geometry: Geometry, timer: Timer) -> CudaDevice:
-    return CudaDevice(
-        geometry.model,
-        geometry.page_size,
-        geometry.device_pages,
-        geometry.host_pages,
-        geometry.options(timer),
-    )
+def make(pools: Pools, options: DeviceOptions) -> CudaDevice:
+    return CudaDevice(*pools, options)
 
 
 def plain_ns(device: CudaDevice, component: str, way: Direction) -> int:

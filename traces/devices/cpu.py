@@ -6,18 +6,16 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from hicache.devices.base import Direction
+from hicache.devices.base import DeviceOptions, Direction
 from hicache.devices.cpu import CpuDevice
 
-from .base import Geometry, Timer
-
-SUMMARY = "real bytes in this process, copied by threads"
+from .stopwatch import Pools
 
 _SIDE = 1024
 _COPIED = 64 << 20
@@ -42,17 +40,17 @@ def rates() -> dict[str, int]:
     left, right = (draw.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
     source = np.ones(_COPIED, dtype=np.uint8)
     target = np.zeros_like(source)
-    products = [_timed(lambda: left @ right) for _ in range(_REPEATS)]
-    copies = [_timed(lambda: np.copyto(target, source)) for _ in range(_REPEATS)]
+    products = sorted(_timed_ns(lambda: left @ right) for _ in range(_REPEATS))
+    copies = sorted(_timed_ns(lambda: np.copyto(target, source)) for _ in range(_REPEATS))
     return {
-        "flops_per_s": 2 * _SIDE**3 * 1_000_000_000 // sorted(products)[_REPEATS // 2],
-        "memory_bytes_per_s": 2 * _COPIED * 1_000_000_000 // sorted(copies)[_REPEATS // 2],
+        "flops_per_s": 2 * _SIDE**3 * 1_000_000_000 // products[_REPEATS // 2],
+        "memory_bytes_per_s": 2 * _COPIED * 1_000_000_000 // copies[_REPEATS // 2],
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
 
 
 @contextmanager
-def make(geometry: Geometry, timer: Timer) -> Iterator[CpuDevice]:
+def make(pools: Pools, options: DeviceOptions) -> Iterator[CpuDevice]:
     """A CPU device, with a short switch interval of the interpreter.
 
     The threads of the device share the interpreter lock with the caller. With the default of 5 ms
@@ -61,13 +59,7 @@ def make(geometry: Geometry, timer: Timer) -> Iterator[CpuDevice]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:
-        with CpuDevice(
-            geometry.model,
-            geometry.page_size,
-            geometry.device_pages,
-            geometry.host_pages,
-            geometry.options(timer),
-        ) as device:
+        with CpuDevice(*pools, options) as device:
             yield device
     finally:
         sys.setswitchinterval(interval)
@@ -81,10 +73,10 @@ def plain_ns(device: CpuDevice, component: str, way: Direction) -> int:
         for source, target in zip(sources, targets, strict=True):
             np.copyto(target.flat, source.flat)
 
-    return _timed(copy)
+    return _timed_ns(copy)
 
 
-def _timed(work: Any) -> int:
+def _timed_ns(work: Callable[[], object]) -> int:
     started = time.perf_counter_ns()
     work()
     return max(1, time.perf_counter_ns() - started)
@@ -93,9 +85,9 @@ def _timed(work: Any) -> int:
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            named = [
-                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-            ]
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
     except OSError:
-        named = []
-    return named[0] if named else platform.processor() or platform.machine()
+        pass
+    return platform.processor() or platform.machine()
