@@ -59,7 +59,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache.core.actions", "hicache.core.config"),
     ),
     "invariants": ("hicache.core",),
-    "traces.terminal": ("hicache.core.errors", "hicache.registry"),
+    "traces.terminal": ("hicache.core.errors", "hicache.files", "hicache.registry"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),

@@ -1,27 +1,26 @@
 """The `hicache` command: finds a command by its name, runs it, and turns errors into exit codes.
 
-Does not define commands or their options; see traces/commands, one file for each. A command is
-imported only when it is asked for, so `hicache --help` imports none.
+A command is a file in traces/commands with `Options` (a frozen record, see terminal/rows) and
+`run(options, command line) -> exit code`; one with several actions has ACTIONS instead, a folder of
+such files. It is imported only when it is asked for, so `hicache --help` imports none.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from textwrap import fill
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from cyclopts import App, Group
 
 from hicache import registry
 from hicache.compiled import finder
 from hicache.core.errors import CallerError, CoreBug
 from hicache.version import VERSION
 
-from .commands.base import COMMANDS, Command
-from .terminal.options import OptionRecord
-from .terminal.rows import Formatter, Parser, add_rows, option_names, rows
+from .terminal.rows import OptionRecord
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
@@ -35,19 +34,35 @@ from .terminal.streams import (
 from .terminal.text import command_line, unforged
 
 BAD_INPUT = 2
-_MANY = 40  # options
 CRASH = 10
 _TOP = ("-h", "--help", "--version")
-_WIDTH = 79
-# The groups of commands, and those that are listed first in their group.
-_GROUPS = {
-    "plan": "how much memory, which options",
-    "look": "look into a trace, a replay, a model",
-    "trust": "trust the cache: look for bugs, and for wrong predictions",
-    "use": "use the cache, and look into its stores",
-    "devices": "real devices",
+# By what people want: each command, and what it does.
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "how much memory, which options": {
+        "size": "from a trace to a decision: which machine to buy, in one HTML report",
+        "compare": "say what changed between replays, and why, from their documents",
+        "curve": "print the hit rate against capacity: exact LRU, other policies and the optimum",
+        "report": "make the HTML report again from its document, or one report of several",
+        "sweep": "replay a trace at every point of a grid of options, resumable, on all cores",
+    },
+    "look into a trace, a replay, a model": {
+        "replay": "replay a trace and report hit rates, latency and what limits them",
+        "convert": "write a trace of any supported format in the native one",
+        "generate": "write a synthetic trace in the native format",
+        "inspect": "print statistics of a trace and its LRU hit-rate curve",
+        "models": "list the described models: pools, bytes per token and page, sources",
+    },
+    "trust the cache: look for bugs": {
+        "fuzz": "random operations, faults and schedules, every check after each event",
+        "peers": "run the caches of SGLang and vLLM under this harness",
+    },
+    "stores and real devices": {
+        "store": "check, list or clean up a store of pages, or start one to try it out",
+        "calibrate": "measure the copies and kernels of a device, and write a hardware profile",
+        "twin": "run a trace on a device and on the simulator, and compare them",
+    },
 }
-_FIRST = ("size", "replay", "fuzz")
+SUMMARIES = {name: about for group in COMMANDS.values() for name, about in group.items()}
 # What does the work of a command that is no more.
 _GONE = {
     "host": "hicache sweep --host-bytes 0,256GB,1TB",
@@ -121,18 +136,28 @@ _CODES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Bad input never causes a traceback."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     harden_std_streams()
     with escaped_std_streams():
-        return _run(given, command_line(["hicache", *given]))
+        return _run(words, command_line(["hicache", *words]))
 
 
-def _run(given: Sequence[str], typed: str) -> int:
+class Command(Protocol):
+    """A module with a command, or with one action of a command."""
+
+    Options: type[OptionRecord]
+
+    def run(self, options: Any, command: str) -> int:
+        """Returns the exit code. command: the command line as the user typed it."""
+
+
+def _run(words: Sequence[str], typed: str) -> int:
     """Runs the command; turns what it raises into a message and an exit code."""
     options: OptionRecord | None = None
+    command: Command | None = None
     try:
         check_current_folder()
-        command, options = parse(given)
+        command, options = parse(words)
         with interruptible():
             code = command.run(options, typed)
             flush()
@@ -144,33 +169,32 @@ def _run(given: Sequence[str], typed: str) -> int:
         silence_std_streams()  # the reader closed the pipe (head)
         return 0
     except CallerError as error:
-        print_error(_with_option(str(error), given))
+        print_error(_with_option(str(error), command))
         return BAD_INPUT
     except MemoryError:
-        print_error(_no_memory(given, options))
+        print_error(_no_memory(words, options))
         return BAD_INPUT
     except Exception as error:
         return _failed(error, typed)
 
 
-def _with_option(message: str, given: Sequence[str]) -> str:
+def _with_option(message: str, command: Command | None) -> str:
     """The message with `page_size: ` at its beginning as `--page-size: `, the name that the user
     knows, where the command has that option."""
     field, colon, _ = message.partition(": ")
-    if not colon or not field.isidentifier() or given[0] not in registry.names(COMMANDS):
+    if not colon or command is None:
         return message
-    option = f"--{field.replace('_', '-')}"
-    known = option in option_names(_loaded(given[0])[1])
-    return f"{option}{message[len(field) :]}" if known else message
+    declared = {one.name: one.flag for one in command.Options.declared()}
+    return f"{declared[field]}{message[len(field) :]}" if field in declared else message
 
 
-def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
+def _no_memory(words: Sequence[str], options: OptionRecord | None) -> str:
     """The error of a command that ran out of memory, with an advice that its options allow."""
     advice = {"device_pages": "give smaller pools", "limit": "read fewer requests (--limit)"}
     advice |= {"jobs": "run fewer at once (--jobs)"}
     ways = [how for field, how in advice.items() if hasattr(options, field)]
     return (
-        f"{given[0]}: expected its input and its bookkeeping to fit in RAM, "
+        f"{words[0]}: expected its input and its bookkeeping to fit in RAM, "
         f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
     )
 
@@ -198,61 +222,65 @@ def _failed(error: Exception, typed: str) -> int:
     return CRASH
 
 
-def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:
-    """The command and the record of its options. Raises CallerError."""
-    names = registry.names(COMMANDS)
-    name = given[0] if given and given[0] in names else _no_command(given, names)
-    command, parser = _loaded(name)
-    return command, command.Options.read(parser.parse_args(given[1:]))
+def parse(words: Sequence[str]) -> tuple[Command, OptionRecord]:
+    """The command and the record of its options. Prints the help and exits if it is asked for.
+    Raises CallerError."""
+    if not words or words[0] not in SUMMARIES:
+        if words and words[0] in _GONE:
+            raise CallerError(f"{words[0]}: no longer a command; use {_GONE[words[0]]}")
+        if [*words] == ["--version"]:
+            print(f"hicache {VERSION} ({finder.which()})")
+            raise SystemExit(0)
+        _list("hicache", "COMMAND", words, COMMANDS, _ABOUT, _EXAMPLES)
+    command, prog, about, rest = _of(words)
+    epilog = getattr(command, "EPILOG", "")
+    return command, command.Options.read(rest, prog, about, epilog)
 
 
-def _loaded(name: str) -> tuple[Command, Parser]:
-    command = cast(Command, registry.load(COMMANDS, name))
-    parser = Parser(prog=f"hicache {name}", description=command.SUMMARY, formatter_class=Formatter)
-    add_rows(parser, rows(command.Options))
-    more: Callable[[argparse.ArgumentParser], None] | None = getattr(command, "add_options", None)
-    if more is not None:
-        more(parser)
-    actions = parser._actions
-    if len(actions) > _MANY:  # the list below has them all
-        given = [f" [{one.metavar}]" for one in actions if not one.option_strings]
-        parser.usage = f"{parser.prog}{''.join(given)} [option ...]"
-    return command, parser
+def _of(words: Sequence[str]) -> tuple[Command, str, str, Sequence[str]]:
+    """The module of the command or of its action, its name, what it does, and its options."""
+    name, *rest = words
+    module: Any = registry.load("traces.commands", name)
+    prog, about = f"hicache {name}", SUMMARIES[name]
+    if not hasattr(module, "actions"):
+        return module, prog, about, rest
+    actions: dict[str, Any] = module.actions()
+    if not rest or rest[0] not in actions:
+        listed = {"actions": {action: found.SUMMARY for action, found in actions.items()}}
+        _list(prog, "ACTION", rest, listed, about)
+    action = actions[rest[0]]
+    return action, f"{prog} {rest[0]}", action.SUMMARY, rest[1:]
 
 
-def _no_command(given: Sequence[str], names: list[str]) -> str:
-    """Prints the help and exits if the help was asked for; raises CallerError otherwise.
-
-    argparse does both, so the return value is for the type checker alone.
-    """
-    if given and given[0] in _GONE:
-        raise CallerError(f"{given[0]}: no longer a command; use {_GONE[given[0]]}")
-    if given and given[0] not in _TOP:
-        kind, known = ("option", _TOP) if given[0].startswith("-") else ("command", names)
-        raise registry.unknown(kind, given[0], known)
-    top = Parser(
-        prog="hicache",
-        usage="hicache COMMAND [option ...]",
-        description=_ABOUT,
-        epilog=f"{_commands(names)}\n{_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _list(
+    prog: str,
+    kind: str,
+    words: Sequence[str],
+    groups: Mapping[str, Mapping[str, str]],
+    about: str,
+    epilog: str = "",
+) -> NoReturn:
+    """Prints the names and what each does, if that is asked for, and exits. Raises CallerError for
+    a name that is none of them."""
+    names = [name for group in groups.values() for name in group]
+    if not words:
+        raise CallerError(f"expected {kind}, one of {', '.join(names)} (see {prog} --help)")
+    if words[0] not in _TOP:
+        if words[0].startswith("-"):
+            raise registry.unknown("option", words[0], _TOP)
+        raise registry.unknown(kind.lower(), words[0], names)
+    app = App(
+        name=prog,
+        usage=f"Usage: {prog} {kind} [option ...]",
+        help=about,
+        help_format="plaintext",
+        help_epilogue=epilog,
+        help_flags=(),
+        version_flags=(),
     )
-    top.add_argument("--version", action="version", version=f"hicache {VERSION} ({finder.which()})")
-    top.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
-    command: str = top.parse_args(given[:1]).command
-    return command
-
-
-def _commands(names: Sequence[str]) -> str:
-    """The commands and what each does, by what people want."""
-    of_group: dict[str, list[str]] = {group: [] for group in _GROUPS}
-    for name in sorted(names, key=lambda name: (name not in _FIRST, name)):
-        of_group[registry.constant(COMMANDS, name, "GROUP")].append(name)
-    lines = []
-    for group, title in _GROUPS.items():
-        lines.append(f"{title}:")
-        for name in of_group[group]:
-            said = registry.summary(COMMANDS, name)
-            lines.append(fill(f"  {name:<14}{said}", _WIDTH, subsequent_indent=" " * 16))
-        lines.append("")
-    return "\n".join(lines)
+    for place, (title, group) in enumerate(groups.items()):
+        listed = Group(title, sort_key=place)
+        for name, does in group.items():
+            app.command("traces.cli:main", name=name, help=does, group=listed)
+    app.help_print([])
+    raise SystemExit(0)

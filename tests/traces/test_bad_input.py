@@ -108,7 +108,7 @@ OPTIONS = {
     "--model llama-3.1-70b --mode hits": "a smaller --weight-dtype, or give --device-tokens\n",
     "--token-budget 3": "at least one page of 64 tokens",
     "--json /nowhere/out.json": "a file that can be written",
-    "--unheard-of": "unrecognized arguments",
+    "--unheard-of": "unknown option: --unheard-of",
     "--eviction nothing": f"expected one of {', '.join(EVICTION)}",
     "--components nothing": "expected full, and each of swa, mamba at most once",
     "--components full,nothing": "found 'full,nothing'",

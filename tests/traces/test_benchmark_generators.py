@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines
 from traces.generators import base
-from traces.terminal.rows import add_rows, rows
 
 from .rig import HEADER, Capsys, Patch, as_lines, native, read
 
@@ -23,9 +21,8 @@ from .rig import HEADER, Capsys, Patch, as_lines, native, read
 def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Header and records. words: a generator and its options."""
     name, *rest = words.split()
-    generator, parser = base.load(name), argparse.ArgumentParser()
-    add_rows(parser, rows(generator.Options))
-    options = generator.Options.read(parser.parse_args(rest))
+    generator = base.load(name)
+    options = generator.Options.read(rest)
     header, *records = map(json.loads, base.text(name, generator, options))
     parse(Lines(name, as_lines([header, *records])))
     return header, records

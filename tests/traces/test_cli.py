@@ -28,9 +28,12 @@ from traces.cli import main
 from traces.commands import inspect
 from traces.formats.base import Lines
 from traces.replaying import modes
+from traces.replaying.options import ReplayOptions
 from traces.terminal.output import write_whole
+from traces.terminal.rows import config_of
+from traces.terminal.text import command_line
 
-from .rig import Capsys, Patch, as_lines, mooncake, write
+from .rig import Capsys, Patch, as_lines, fails, mooncake, write
 
 
 @pytest.fixture
@@ -47,6 +50,31 @@ def replayed(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     found = json.loads(out.read_text())
     assert isinstance(found, dict)
     return found
+
+
+def test_options_of_a_file_are_those_of_the_command_line(
+    turns: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """As TOML, and as the config of a document; what the command line says goes first."""
+    toml, again = tmp_path / "few.toml", tmp_path / "again.json"
+    toml.write_text('limit = 7\nhost-ratio = 1.5\ndevice-tokens = "4Ki"\nverbose = true\n')
+    words = ["--limit", "9", "--host-ratio", "1.5", "--device-tokens", "4Ki"]
+    config = config_of(ReplayOptions.declared(), command_line(["hicache", "replay", turns, *words]))
+    again.write_text(json.dumps({"config": config}))
+    given = replayed(tmp_path, turns, *words)
+    assert (
+        replayed(tmp_path, turns, "--config", str(toml), "--limit", "9")["digest"]
+        == given["digest"]
+    )
+    assert replayed(tmp_path, turns, f"--config={again}")["digest"] == given["digest"]
+    capsys.readouterr()
+    for text, said in (
+        ("limit = ", "few.toml: expected options such as"),
+        ("limit = 'x'", "--limit: expected a number"),
+        ("limits = 7", "unknown option: [limits]; did you mean --limit?"),
+    ):
+        toml.write_text(text)
+        assert said in fails(capsys, "replay", turns, "--config", str(toml))
 
 
 def test_round_trip(turns: str, tmp_path: Path, capsys: Capsys) -> None:
@@ -283,7 +311,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "the following arguments are required: COMMAND"),
+        ([], "expected COMMAND, one of size, compare"),
         (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
         (["host"], "host: no longer a command; use hicache sweep --host-bytes"),
@@ -295,7 +323,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         (["check-device"], "check-device: no longer a command; use pytest tests/devices"),
         (["gpu-check"], "gpu-check: no longer a command; use make gpu-check"),
         (["watch"], "watch: no longer a command; use hicache replay"),
-        (["base"], "expected one of calibrate, compare,"),
+        (["base"], "expected one of size, compare,"),
     ],
 )
 def test_unknown_commands_are_refused_in_one_line(

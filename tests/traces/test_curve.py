@@ -3,7 +3,6 @@ prints, writes and refuses."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import re
@@ -31,7 +30,6 @@ from traces.generators import base
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 from traces.terminal import progress
-from traces.terminal.rows import add_rows, rows
 
 from . import plain_policies
 from .reference import random_traces
@@ -107,9 +105,7 @@ def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, mo
 def generated(name: str, *options: str) -> Trace:
     """The trace that `hicache generate` makes."""
     generator = base.load(name)
-    parser = argparse.ArgumentParser()
-    add_rows(parser, rows(generator.Options))
-    record = generator.Options.read(parser.parse_args(options))
+    record = generator.Options.read(options)
     lines = (line.encode() for line in base.text(name, generator, record))
     return parse(Lines(name, lines))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 
 import pytest
@@ -13,7 +12,6 @@ from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged
 from traces.generators import base
 from traces.terminal.options import OptionRecord
-from traces.terminal.rows import add_rows, rows
 
 from .rig import replay_hits
 
@@ -60,9 +58,7 @@ def test_conversation_curve(paged: Paged) -> None:
 
 
 def defaults(generator: base.Generator) -> OptionRecord:
-    parser = argparse.ArgumentParser()
-    add_rows(parser, rows(generator.Options))
-    return generator.Options.read(parser.parse_args([]))
+    return generator.Options.read([])
 
 
 def multiturn() -> Paged:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import io
 import json
@@ -23,7 +22,6 @@ from traces.cli import main
 from traces.commands import generate
 from traces.formats._blocks import first_repeated
 from traces.generators import base
-from traces.terminal.rows import add_rows, rows
 
 from .rig import Capsys, Patch, fails, input_files
 
@@ -254,9 +252,8 @@ def test_running_out_of_memory_names_what_the_command_can_change(
 )
 def test_the_announced_size_is_about_the_size(words: str) -> None:
     name, *rest = words.split()
-    generator, parser = base.load(name), argparse.ArgumentParser()
-    add_rows(parser, rows(generator.Options))
-    options = generator.Options.read(parser.parse_args(rest))
+    generator = base.load(name)
+    options = generator.Options.read(rest)
     extent = generator.extent(options)
     _, *lines = base.text(name, generator, options)
     assert extent.requests == len(lines)

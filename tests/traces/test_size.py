@@ -99,7 +99,7 @@ def test_no_size_is_tried_that_the_device_alone_has(trace: str, device: int) -> 
         (["--sample", "0.5", "--budget", "9s"], "--budget and --sample do not go together"),
         (["--sample", "1.5"], "--sample: expected at most 1"),
         (["--device-pages", "1"], "trace.jsonl:"),
-        (["--accelerators", "8"], "unrecognized arguments: --accelerators"),
+        (["--accelerators", "8"], "unknown option: --accelerators"),
         (["-o", "a.html", "--points", "a.html"], "--points: expected another file"),
     ],
     ids=str,

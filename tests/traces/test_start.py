@@ -86,7 +86,7 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("replay --modle tiny", "did you mean --model?"),
         ("fuzz --second 5", "did you mean --seconds?"),
         ("replay --host-byte 5GB", "did you mean --host-bytes?"),
-        ("inspect --model tiny", "unrecognized arguments: --model (see hicache inspect"),
+        ("inspect --model tiny", "unknown option: --model (see hicache inspect"),
         ("replay --scheduler lpm", "found 'lpm'; did you mean longest-prefix?"),
         ("replay --kv-dtype fp8_e4m3", "did you mean fp8?"),
         ("replay --model meta-llama/Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),

@@ -7,25 +7,31 @@ the option knows. Does not combine values (see sweeping/grid).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Axis, Grid, Value
 from ..terminal.options import Names
-from ..terminal.rows import Declared, add_rows, flag
+from ..terminal.rows import Declared, flag
 from ._options import of_replay
 
 ALL = "all"
 WITH_COMMAS = tuple(one.name for one in of_replay() if one.row.commas)
 
 
-def add_grid(parser: argparse.ArgumentParser) -> None:
-    """Adds every option of `hicache replay`."""
-    declared = of_replay()
-    add_rows(parser, declared, {one.name: _listed(one) for one in declared if _varies(one)})
+def declared() -> list[Declared]:
+    """Every option of `hicache replay`; those that may vary are lists."""
+    return [_as_list(one) if _varies(one) else one for one in of_replay()]
+
+
+def _as_list(one: Declared) -> Declared:
+    shown = "" if one.default is None else f" (default: {one.default})"
+    about = one.row.help if isinstance(one.row.help, str) else one.row.help()
+    row = replace(one.row, parse=_listed(one), several=True, help=about + shown)
+    return replace(one, default=None, row=row)
 
 
 def grid_of(given: dict[str, Any]) -> Grid:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 from hicache import registry
 
@@ -60,12 +60,6 @@ class OfReplays(OptionRecord):
     """
 
     replay: ReplayOptions
-
-    @classmethod
-    def read(cls, namespace: argparse.Namespace) -> Self:
-        given = dict(vars(namespace))
-        names = [one.name for one in fields(cls) if one.name != "replay"]
-        return cls(**{name: given.pop(name) for name in names}, replay=ReplayOptions(**given))
 
 
 def of_replay(without: Iterable[str] = ()) -> list[Declared]:

@@ -27,8 +27,6 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, print_written
 from ._options import of_numa_node
 
-SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
-GROUP = "devices"
 _PAGES, _FEWEST_PAGES = 512, 4
 
 

@@ -27,8 +27,6 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_sentences
 from ..terminal.text import name as shown
 
-SUMMARY = "say what changed between replays, and why, from their documents"
-GROUP = "plan"
 _MOST_SIDES = 64
 
 
@@ -40,14 +38,14 @@ class Options(OptionRecord):
         read.name,
         "DOCUMENT",
         positional=True,
-        nargs="+",
+        several=True,
     )
     requests: tuple[str, ...] | None = option(
         "the files of `hicache replay --requests` of both replays: also show the requests "
         "that changed most",
         read.name,
-        ("A", "B"),
-        nargs=2,
+        "A B",
+        values=2,
     )
     json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
     html: str | None = option("also write an HTML page; - is stdout", *read.OUTPUT)

@@ -5,16 +5,15 @@ Does not read or write a format; see traces/formats.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from hicache import registry
+from hicache.core.errors import CallerError
 
 from ..formats._converting import native_texts
 from ..formats._open import FORMATS
 from ..formats._rows import About
-from ..replaying.declared.trace import TraceOptions
+from ..replaying.declared.trace import TRACE_HELP, TraceOptions
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.progress import counting
@@ -22,39 +21,25 @@ from ..terminal.rows import option
 from ..terminal.streams import print_error
 from ..terminal.tables import console, table
 
-SUMMARY = "write a trace of any supported format in the native one"
-GROUP = "look"
-
 
 @dataclass(frozen=True)
 class Options(TraceOptions):
-    output: str = option(
+    trace: str | None = option(  # type: ignore[assignment]
+        TRACE_HELP, read.name, "TRACE", positional=True, optional=True
+    )
+    output: str | None = option(
         "write here; a name that ends in .gz or .zst is packed; - is stdout",
         *read.OUTPUT,
         short="-o",
-        required=True,
     )
-
-
-class _List(argparse.Action):
-    """Prints the formats and ends."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        shown = table("Formats (--format; found by the first line)", "format", "what it is")
-        shown.columns[1].justify = "left"
-        for name in registry.names(FORMATS):
-            shown.add_row(name, registry.load(FORMATS, name).SUMMARY)
-        console().print(shown)
-        parser.exit()
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--formats", action=_List, nargs=0, dest=argparse.SUPPRESS, help="list the formats and end"
-    )
+    formats: bool = option("list the formats and end", default=False)
 
 
 def run(options: Options, command: str) -> int:
+    if options.formats:
+        return _list_formats()
+    if options.trace is None or options.output is None:
+        raise CallerError("convert: expected TRACE and --output FILE; name what to read and write")
     inputs = {"trace": options.trace, "tokenizer": options.tokenizer}
     check_outputs(inputs, output=options.output)
     about = About(options.block_size or 0, options.tokenizer, log=options.log)
@@ -67,4 +52,13 @@ def run(options: Options, command: str) -> int:
         write_whole(options.output, texts, pack=True)
     for note in about.sentences():
         print_error(f"note: {note}")
+    return 0
+
+
+def _list_formats() -> int:
+    shown = table("Formats (--format; found by the first line)", "format", "what it is")
+    shown.columns[1].justify = "left"
+    for name in registry.names(FORMATS):
+        shown.add_row(name, registry.load(FORMATS, name).SUMMARY)
+    console().print(shown)
     return 0

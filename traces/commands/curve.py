@@ -30,8 +30,6 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, table
 from ._options import PagedTraceOptions
 
-SUMMARY = "print the hit rate against capacity: exact LRU, other policies and the optimum"
-GROUP = "plan"
 _MOST_CAPACITIES = 1000
 _MANY = 5  # policies side by side with two decimals
 

@@ -41,8 +41,6 @@ from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
-SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
-GROUP = "trust"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 FOLDER = "fuzz-failures"

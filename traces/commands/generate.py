@@ -5,14 +5,12 @@ Does not define any workload; see traces/generators.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Self
 
 from hicache import registry
 from hicache.core.errors import CallerError
@@ -20,16 +18,12 @@ from hicache.core.errors import CallerError
 from ..formats.base import MAX_REQUEST_TOKENS, MAX_REQUESTS
 from ..generators import base
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.progress import progress
-from ..terminal.rows import Formatter, add_rows, rows
+from ..terminal.rows import Declared, OptionRecord, option, read_values, rows
 
 _LARGE_BYTES = 1 << 30  # a trace above is announced
 _REPORT_EVERY = 1000
-
-SUMMARY = "write a synthetic trace in the native format"
-GROUP = "look"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +34,31 @@ class Options(OptionRecord):
     output: str
     own: OptionRecord
 
-    @classmethod
-    def read(cls, namespace: argparse.Namespace) -> Self:
-        """Separates the options of the command from those of its generator."""
-        rest = argparse.Namespace(**vars(namespace))
-        name, output = rest.generator, rest.output
-        del rest.generator, rest.output
-        return cls(name, output, base.load(name).Options.read(rest))
+
+class _Command:
+    """A generator as a command: its options and the file to write."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.generator = name, base.load(name)
+        self.SUMMARY = self.generator.SUMMARY
+        self.Options, self.run = self, run
+
+    def declared(self) -> list[Declared]:
+        return [*self.generator.Options.declared(), *rows(_Output)]
+
+    def read(self, words: Sequence[str], prog: str, about: str, epilog: str) -> Options:
+        values = read_values(self.declared(), words, prog, about, epilog)
+        output = values.pop("output")
+        return Options(self.name, output, self.generator.Options.made(values))
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    names = parser.add_subparsers(dest="generator", metavar="GENERATOR", required=True)
-    for name in registry.names(base.GENERATORS):
-        generator = base.load(name)
-        about = generator.SUMMARY
-        subparser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
-        add_rows(subparser, rows(generator.Options))
-        subparser.add_argument(
-            "-o", "--output", type=read.output, default="-", metavar="FILE", help="- is stdout"
-        )
+@dataclass(frozen=True)
+class _Output(OptionRecord):
+    output: str = option("- is stdout", *read.OUTPUT, short="-o", default="-")
+
+
+def actions() -> dict[str, _Command]:
+    return {name: _Command(name) for name in registry.names(base.GENERATORS)}
 
 
 def run(options: Options, command: str) -> int:

@@ -29,8 +29,6 @@ from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ..terminal.text import command_line, name
 from ._options import PagedTraceOptions
 
-SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
-GROUP = "look"
 _BAR = 30
 _POINTS = 12
 _SIZES = "0,64GB,256GB,1TB"

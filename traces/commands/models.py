@@ -21,9 +21,6 @@ from ..terminal.output import write_json, write_whole
 from ..terminal.rows import option
 from ..terminal.tables import console, table
 
-SUMMARY = "list the described models: pools, bytes per token and page, shares of ranks, sources"
-GROUP = "look"
-
 # every compression ratio in use divides this page size
 _PAGE_SIZE = 256
 _HEADINGS = ("pool", "kind", "dtype", "follows", "layers", "row", "token", "page", "TP")
@@ -63,7 +60,8 @@ class Options(OptionRecord):
         str,
         "NAME",
         positional=True,
-        nargs="*",
+        optional=True,
+        several=True,
         default=(),
     )
     json: bool = option("print one JSON document", excludes="form", default=False)

@@ -31,8 +31,6 @@ from ..reporting.results import result_of
 from ..results.record import document
 from ..terminal.signals import INTERRUPTED
 
-SUMMARY = "replay a trace and report hit rates, latency and what limits them"
-GROUP = "look"
 COMPILED = True
 Options = ReplayOptions
 

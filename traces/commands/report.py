@@ -17,9 +17,6 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.rows import option
 
-SUMMARY = "make the HTML report again from its document, or one report of several"
-GROUP = "plan"
-
 
 @dataclass(frozen=True)
 class Options(OptionRecord):
@@ -28,7 +25,7 @@ class Options(OptionRecord):
         read.name,
         "REPORT",
         positional=True,
-        nargs="+",
+        several=True,
     )
     output: str | None = option("write the HTML file here", *read.OUTPUT, short="-o")
     json: str | None = option("write the document; - is stdout", *read.OUTPUT)

@@ -11,7 +11,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
@@ -27,11 +27,9 @@ from ..sizing.candidates import MOST_GPUS, Candidate
 from ..sizing.decision import ATTAIN
 from ..sweeping.running import How
 from ..terminal import options as read
-from ..terminal.rows import add_rows, option
+from ..terminal.rows import Declared, option, rows
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
 
-SUMMARY = "from a trace to a decision: which machine to buy, in one HTML report"
-GROUP = "plan"
 COMPILED = True
 _DRAWS = 3
 _CHOSEN: tuple[str, ...] = (
@@ -90,7 +88,7 @@ def _part(text: str) -> Fraction:
 
 _HARDWARE = next(one.row.parse for one in OPTIONS if one.name == "hardware")
 _TODAY = "2xh100,tp=2,host=512GB"
-_EXAMPLES = (
+EPILOG = (
     "Example: `hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html` says which machine "
     "to buy. docs/sizing.md has the rules."
 )
@@ -174,23 +172,21 @@ class Options(WorkerOptions, OfReplays):
     )
 
     @classmethod
-    def read(cls, namespace: argparse.Namespace) -> Self:
+    def declared(cls) -> list[Declared]:
+        return [*rows(cls), *of_replay(without=(*HOST_SIZES, *_CHOSEN))]
+
+    @classmethod
+    def made(cls, values: dict[str, Any]) -> Self:
         """The replay has the first value of each list."""
-        given = dict(vars(namespace))
-        own = {one.name: given.pop(one.name) for one in fields(cls) if one.name != "replay"}
+        own = {one.name: values.pop(one.name) for one in rows(cls)}
         for one in OPTIONS:
             if one.name in _CHOSEN:
-                given[one.name] = own[one.name][0] if own[one.name] else one.default
-        return cls(**own, replay=ReplayOptions(**given))
+                values[one.name] = own[one.name][0] if own[one.name] else one.default
+        return cls(**own, replay=ReplayOptions(**values))
 
     @property
     def how(self) -> How:
         return How(self.executor, self.jobs or 0, self.points, "size")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN)))
-    parser.epilog = _EXAMPLES
 
 
 def run(options: Options, command: str) -> int:

@@ -6,12 +6,11 @@ sweeping/grid), replay (see sweeping/work) or keep what is done (see sweeping/ru
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from hicache.core.errors import CallerError
 
@@ -39,14 +38,13 @@ from ..sweeping.picture import check_grid, of_host_memory, picture, print_sizes,
 from ..sweeping.work import PointWork, Task, opened_once
 from ..terminal import options as read
 from ..terminal.output import write_json, write_whole
-from ..terminal.rows import flag, option
+from ..terminal.rows import Declared, flag, option, rows
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences, print_written
-from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
+from ._grid_options import ALL, WITH_COMMAS, grid_of
+from ._grid_options import declared as listed
 from ._options import WorkerOptions
 
-SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
-GROUP = "plan"
 COMPILED = True
 
 
@@ -71,21 +69,21 @@ class Options(WorkerOptions):
     )
 
     @classmethod
-    def read(cls, namespace: argparse.Namespace) -> Self:
-        given = dict(vars(namespace))
-        grid = grid_of(given)
-        return cls(grid=grid, **given)
+    def declared(cls) -> list[Declared]:
+        return [*rows(cls), *listed()]
+
+    @classmethod
+    def made(cls, values: dict[str, Any]) -> Self:
+        grid = grid_of(values)
+        return cls(grid=grid, **values)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    several = ", ".join(map(flag, WITH_COMMAS))
-    parser.epilog = (
-        "Every option of hicache replay with a value takes several here, separated by commas: "
-        f"--host-ratio 0,1,2. {ALL} stands for every name that an option knows: --write-policy "
-        f"{ALL}. Options may be repeated; {several} must be, since one value of theirs may have "
-        "commas."
-    )
-    add_grid(parser)
+_SEVERAL = ", ".join(map(flag, WITH_COMMAS))
+EPILOG = (
+    "Every option of hicache replay with a value takes several here, separated by commas: "
+    f"--host-ratio 0,1,2. {ALL} stands for every name that an option knows: --write-policy {ALL}. "
+    f"Options may be repeated; {_SEVERAL} must be, since one value of theirs may have commas."
+)
 
 
 def run(options: Options, command: str) -> int:

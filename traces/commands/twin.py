@@ -45,8 +45,6 @@ from ..terminal.progress import progress
 from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 
-SUMMARY = "run a trace on a device and on the simulator, and compare them"
-GROUP = "devices"
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
 

@@ -10,10 +10,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Literal
 
 from hicache import registry
 from hicache.core.errors import CallerError
+
+from .rows import WITHOUT_SPACES as WITHOUT_SPACES
+from .rows import OptionRecord as OptionRecord
+from .rows import is_size as is_size
 
 Unbounded = Literal["unbounded"]
 UNBOUNDED: Unbounded = "unbounded"
@@ -23,8 +27,6 @@ _UNITS = {unit: 1000**power for power, unit in enumerate(_PREFIXES)} | {
     f"{unit}i": 1024**power for power, unit in enumerate(_PREFIXES) if unit
 }
 _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
-_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
-WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 _MOST = 1 << 48
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
 _NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000} | {
@@ -33,27 +35,6 @@ _NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000} | {
 }
 _MOST_NS = 10**15
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-@dataclass(frozen=True, slots=True)
-class OptionRecord:
-    """The base of options: a frozen dataclass with one field for each option.
-
-    The argument parser holds the defaults.
-    """
-
-    @classmethod
-    def read(cls, namespace: argparse.Namespace) -> Self:
-        """The record of the parsed arguments. The list of a repeated option becomes a tuple."""
-        values = vars(namespace).items()
-        return cls(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values}
-        )
-
-    @property
-    def files(self) -> dict[str, str]:
-        """The files that a generator reads, by what names them; empty where none is given."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +62,6 @@ def byte_size(text: str) -> int:
 def request_number(text: str) -> int:
     """The number of a request in its trace."""
     return _size(text, text, "the number of a request, such as 4711")
-
-
-def is_size(text: str) -> bool:
-    """Whether a word is a size with its unit, or a unit alone."""
-    return bool(_SIZE_WITH_UNIT.fullmatch(text))
 
 
 def _size(text: str, number: str, expected: str) -> int:

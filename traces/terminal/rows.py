@@ -1,27 +1,40 @@
-"""One row for each option: a field of a record whose metadata says all that the command line knows.
+"""Options: a field of a record, whose metadata says all that the command line knows of it.
 
     page_size: int | None = option("tokens of a page", at_least(1), "TOKENS")
 
-The field gives the name (`--page-size`) and the default, the row the rest. From the rows come the
-parser and its help (`add_rows`), and the record of what was given. A record may be made of several:
-each class then has a HEADING, under which `--help` lists its options. Errors of a parser are one
-line. Does not define options.
+The field gives the name (`--page-size`) and the default, the row the rest. `OptionRecord.read`
+makes a parser of a record's options with the library cyclopts, which prints the help, proposes the
+nearest name, and reads `--config FILE`. A record may be made of several: each class then has a
+HEADING, under which the help lists its options. An error is one line.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, NoReturn
+import inspect
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from itertools import pairwise
+from typing import Annotated, Any, Self
 
-from hicache import registry
-from hicache.core.errors import CallerError
+from cyclopts import App, CycloptsError, Group, Parameter, Token
+from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Dict
+from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError
 
-from .options import WITHOUT_SPACES, is_size
+from hicache.core.errors import CallerError, closest
+from hicache.files import parsed, text_of
 
 _ROW = "row"
-_NO_LISTS: Mapping[str, Callable[[str], Any]] = {}
+_HELP = ("-h", "--help")
+_CONFIG = "--config"
+_MOST_BYTES = 1 << 24  # of a file with options
+_DASH = "\0-"  # stands for -, a value and no option
+_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
+WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +42,11 @@ class Row:
     """What is said of one option.
 
     help        may be made when it is asked for, if that takes time.
-    parse       reads a value; None for a flag.
+    parse       reads a value, raises ValueError; None for a flag.
     short       a letter for it. named: its name, where that is not the field's.
-    positional  a value without a name. nargs: as of argparse. several: it may be repeated.
+    positional  a value without a name. optional: it may be left out.
+    several     it may be given several times; if positional, it is all values without a name.
+    values      how many values it takes.
     no          the help of `--no-NAME`, for a flag that has that, too.
     excludes    options with the same word exclude each other.
     common      one that people use: it is listed first.
@@ -50,11 +65,12 @@ class Row:
 
     help: str | Callable[[], str]
     parse: Callable[[str], Any] | None = None
-    metavar: str | tuple[str, ...] | None = None
+    metavar: str | None = None
     short: str = ""
     named: str = ""
     positional: bool = False
-    nargs: str | int | None = None
+    optional: bool = False
+    values: int = 1
     required: bool = False
     several: bool = False
     no: str = ""
@@ -83,17 +99,22 @@ class Declared:
     def flag(self) -> str:
         return self.row.named or flag(self.name)
 
+    @property
+    def shown(self) -> str:
+        """What a message calls it."""
+        return (self.row.metavar or self.name) if self.row.positional else self.flag
+
 
 def option(
     help: str | Callable[[], str],
     parse: Callable[[str], Any] | None = None,
-    metavar: str | tuple[str, ...] | None = None,
+    metavar: str | None = None,
     *,
     default: Any = None,
-    **told: Any,
+    **more: Any,
 ) -> Any:
-    """A field that is an option. told: what else its Row has."""
-    row = Row(help=help, parse=parse, metavar=metavar, **told)
+    """A field that is an option. more: what else its Row has."""
+    row = Row(help=help, parse=parse, metavar=metavar, **more)
     return field(default=default, metadata={_ROW: row})
 
 
@@ -119,99 +140,224 @@ def _heading(record: type, one: Field[Any]) -> str:
     return str(vars(owners[0]).get("HEADING", ""))
 
 
-def add_rows(
-    parser: argparse.ArgumentParser,
-    declared: Iterable[Declared],
-    lists: Mapping[str, Callable[[str], Any]] = _NO_LISTS,
-) -> None:
-    """Adds options to a parser. lists: by name, the parser of an option that is given several
-    times, and is then a list; None if it is not given."""
-    groups: dict[str, Any] = {}
-    exclusive: dict[str, argparse._MutuallyExclusiveGroup] = {}
+@dataclass(frozen=True, slots=True)
+class OptionRecord:
+    """The base of options: a frozen dataclass with one field for each option."""
+
+    @classmethod
+    def declared(cls) -> list[Declared]:
+        return rows(cls)
+
+    @classmethod
+    def made(cls, values: dict[str, Any]) -> Self:
+        """The record of the values that were read, by name."""
+        return cls(**values)
+
+    @classmethod
+    def read(
+        cls, words: Iterable[str], prog: str = "hicache", about: str = "", epilog: str = ""
+    ) -> Self:
+        """The record of these words. Prints the help and exits if it is asked for. Raises
+        CallerError for what is no option or no value of it."""
+        return cls.made(read_values(cls.declared(), [*words], prog, about, epilog))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a generator reads, by what names them; empty where none is given."""
+        return {}
+
+
+def is_size(text: str) -> bool:
+    """Whether a word is a size with its unit, or a unit alone."""
+    return bool(_SIZE_WITH_UNIT.fullmatch(text))
+
+
+class _RefusedError(Exception):
+    """A value that an option does not take."""
+
+
+def read_values(
+    declared: Sequence[Declared],
+    words: Sequence[str],
+    prog: str,
+    about: str = "",
+    epilog: str = "",
+) -> dict[str, Any]:
+    """The values of all options, by name; see `OptionRecord.read`."""
+    found: dict[str, Any] = {}
+    app = App(
+        name=prog,
+        help=about,
+        help_format="plaintext",
+        help_epilogue=epilog,
+        usage=_usage(prog, declared),
+        help_flags=(),
+        version_flags=(),
+    )
+    app.default(_function(declared, found))
+    if set(_HELP) & {*words}:
+        app.help_print([])
+        raise SystemExit(0)
+    try:
+        app.config = _config(declared, words)
+        app(
+            [_DASH if word == "-" else word for word in words],
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        known = [one.flag for one in declared]
+        raise CallerError(f"{_in_one_line(error, known)} (see {prog} --help)") from None
+    except _RefusedError as error:
+        raise CallerError(f"{error} (see {prog} --help)") from None
+    return {one.name: found.get(one.name, one.default) for one in declared}
+
+
+def config_of(declared: Sequence[Declared], command: str) -> dict[str, Any]:
+    """The options of a command line as `--config` reads them again: the text of each that differs
+    from its default, by its name without hyphens before it."""
+    texts = [
+        replace(one, row=replace(one.row, parse=str)) if one.row.parse else one for one in declared
+    ]
+    _, _, *words = shlex.split(command)
+    values = read_values(texts, words, "")
+    return {
+        one.flag.removeprefix("--"): [*value] if isinstance(value, tuple) else value
+        for one in declared
+        if (value := values[one.name]) != one.default
+        and one.flag != _CONFIG
+        and not one.row.positional
+    }
+
+
+def _in_one_line(error: CycloptsError, known: Sequence[str]) -> str:
+    if isinstance(error, UnknownOptionError) and error.token:
+        name = str(error.token.keyword or error.token.value)
+        return f"unknown option: {name}{closest(name, known)}"
+    if isinstance(error, UnusedCliTokensError):
+        found = error.unused_tokens or []
+        hint = f"; {WITHOUT_SPACES}" if any(map(is_size, found)) else ""
+        return f"expected no further value, found {' '.join(found)}{hint}"
+    text = " ".join(str(error).split()).removesuffix(".").replace(". Did you", "; did you")
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
+    """The options in the file after `--config`: of a TOML file, or of what a command wrote as JSON,
+    whose `config` repeats it."""
+    paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
+    paths += [path for word, path in pairwise(words) if word == _CONFIG]
+    if not paths or _CONFIG not in {one.flag for one in declared}:
+        return []
+    text = text_of(paths[0], "file with options", _MOST_BYTES)
+    try:
+        found = parsed(text)["config"] if paths[0].endswith(".json") else tomllib.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("no options by name")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CallerError(
+            f"{paths[0]}: expected options such as `page-size = 64` (TOML), or a document of "
+            f"`--json` (its name ends in .json) with the key config; found {error}"
+        ) from None
+    return [Dict(found, source=paths[0], use_commands_as_keys=False)]
+
+
+def _usage(prog: str, declared: Sequence[Declared]) -> str:
+    words = ["Usage:", prog]
     for one in declared:
-        row, heading = one.row, "" if one.row.common else one.heading
-        if heading not in groups:
-            groups[heading] = parser.add_argument_group(heading) if heading else parser
-        action = None
-        for names, given in _arguments(one):
-            if one.name in lists:
-                shown = "" if one.default is None else f" (default: {one.default})"
-                changed = {"type": lists[one.name], "action": "append", "default": None}
-                given |= {**changed, "help": f"{given['help']}{shown}"}
-            action = groups[heading].add_argument(*names, **given)
-        if row.excludes and action is not None:
-            if row.excludes not in exclusive:
-                exclusive[row.excludes] = parser.add_mutually_exclusive_group()
-            exclusive[row.excludes]._group_actions.append(action)
+        if one.row.positional:
+            place = one.shown + ("..." if one.row.several else "")
+            words.append(f"[{place}]" if one.row.optional else place)
+    return " ".join([*words, "[option ...]"])
 
 
-def _arguments(one: Declared) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """What `add_argument` is called with."""
+def _function(declared: Sequence[Declared], found: dict[str, Any]) -> Callable[..., None]:
+    """A function with these options as parameters, which puts into `found` what it is given."""
+    headings = dict.fromkeys("" if one.row.common else one.heading for one in declared)
+    groups = {
+        heading: Group(heading or "options", sort_key=place)
+        for place, heading in enumerate(headings)
+    }
+    exclusive = {
+        one.row.excludes: Group(one.row.excludes, show=False, validator=_one_of)
+        for one in declared
+        if one.row.excludes
+    }
+    parameters = []
+    for one in declared:
+        row = one.row
+        listed = [groups["" if row.common else one.heading]]
+        listed += [exclusive[row.excludes]] if row.excludes else []
+        hint: Any = Annotated[_type(row), _parameter(one, tuple(listed))]
+        needed = row.required or (row.positional and (row.several or not row.optional))
+        default = inspect.Parameter.empty if needed else one.default
+        parameters.append(inspect.Parameter(one.name, _kind(row), default=default, annotation=hint))
+    parameters.sort(key=lambda one: one.kind)
+    places = [one for one in declared if one.row.positional]
+
+    def keep(*values: Any, **named: Any) -> None:
+        found.update(named)
+        if places and places[0].row.several:
+            found[places[0].name] = values
+        else:
+            found.update(zip((one.name for one in places), values, strict=False))
+
+    keep.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    keep.__annotations__ = {one.name: one.annotation for one in parameters}
+    return keep
+
+
+def _kind(row: Row) -> Any:
+    if not row.positional:
+        return inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter.VAR_POSITIONAL if row.several else inspect.Parameter.POSITIONAL_ONLY
+
+
+def _type(row: Row) -> Any:
+    if row.parse is None:
+        return bool
+    return list[Any] if row.several and not row.positional else Any
+
+
+def _parameter(one: Declared, groups: tuple[Group, ...]) -> Parameter:
+    """What cyclopts knows of the option."""
     row, parse = one.row, one.row.parse
-    given: dict[str, Any]
-    names = [row.short, one.flag] if row.short else [one.flag]
-    said = row.help if isinstance(row.help, str) else row.help()
-    if row.positional:
-        given = {"type": parse, "metavar": row.metavar, "help": said}
-        yield [one.name], {**given, **({"nargs": row.nargs} if row.nargs else {})}
-    elif parse is None:
-        given = {"action": "store_true", "dest": one.name, "default": one.default}
-        yield names, {**given, "help": said}
-        if row.no:
-            yield [flag(f"no_{one.name}")], {**given, "action": "store_false", "help": row.no}
-    else:
-        given = {"type": parse, "metavar": row.metavar, "help": said, "default": one.default}
-        given |= {"dest": one.name}
-        if row.several:
-            given |= {"action": "append", "default": list(one.default)}
-        given |= {"nargs": row.nargs} if row.nargs else {}
-        yield names, {**given, **({"required": True} if row.required else {})}
+    about = row.help if isinstance(row.help, str) else row.help()
+    if one.default not in (None, False, ()) and "(default: " not in about:
+        about += f" (default: {one.default})"
+
+    def convert(kind: type, tokens: Sequence[Token]) -> Any:
+        values = [_read(one, token.value) for token in tokens]
+        if row.several and not row.positional:
+            return tuple(values)
+        return values[0] if row.values == 1 else tuple(values)
+
+    names = [one.flag, *([row.short] if row.short else [])]
+    return Parameter(
+        name=None if row.positional else names,
+        converter=convert if parse else None,
+        negative=flag(f"no_{one.name}") if row.no else "",
+        group=groups,
+        help=f"{about}; --no-{one.name}: {row.no}" if row.no else about,
+        show_default=False,
+        metavar=row.metavar or ("" if parse is None else one.name.upper()),
+        required=row.required or (row.positional and not row.optional),
+        n_tokens=row.values if row.values > 1 else None,
+        allow_repeating=True if row.several else None,
+    )
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises CallerError instead of printing its usage, and takes options
-    by their whole names alone."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(allow_abbrev=False, **given)
-
-    def error(self, message: str) -> NoReturn:
-        raise CallerError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
-
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> argparse.Namespace:
-        """Reads all arguments. The error for an unknown option suggests the closest one."""
-        found: argparse.Namespace
-        found, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            given = next((word.partition("=")[0] for word in unknown if word[:1] == "-"), "")
-            hint = registry.closest(given, [*option_names(self)])
-            if not given and any(is_size(word) for word in unknown):
-                hint = f"; {WITHOUT_SPACES}"
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-        return found
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Suggests the closest name where a parser below this one was misspelt."""
-        if action.choices is not None and value not in action.choices:
-            known = [str(one) for one in action.choices]
-            found = f"found {value!r}{registry.closest(value, known)}"
-            raise argparse.ArgumentError(action, f"expected one of {', '.join(known)}, {found}")
+def _read(one: Declared, text: str) -> Any:
+    assert one.row.parse is not None
+    try:
+        return one.row.parse("-" if text == _DASH else text)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise _RefusedError(f"{one.shown}: {error}") from None
 
 
-def option_names(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """The options of the parser and of the parsers below it."""
-    for action in parser._actions:
-        yield from action.option_strings
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from option_names(below)
-
-
-class Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Adds the default of an option to its help, unless the help names a default already."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        silent = action.default in (None, False, (), []) or "(default: " in (action.help or "")
-        return action.help if silent else super()._get_help_string(action)
+def _one_of(arguments: ArgumentCollection) -> None:
+    """Refuses options that exclude each other."""
+    found = [one.names[0] for one in arguments if one.tokens]
+    if len(found) > 1:
+        raise _RefusedError(f"{found[1]}: not allowed with {found[0]}; give one of them")

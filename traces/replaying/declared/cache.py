@@ -97,7 +97,7 @@ class CacheOptions(OptionRecord):
         "tokens per page (default: the model's own, 64 for most)", *TOKENS, common=True, keys=True
     )
     device_tokens: int | None = option(
-        "device pool in tokens (default: 90%% of the hardware's memory less the weights)",
+        "device pool in tokens (default: 90% of the hardware's memory less the weights)",
         *COUNT,
         common=True,
         excludes="device",

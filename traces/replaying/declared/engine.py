@@ -163,7 +163,7 @@ class EngineOptions(TimesOptions):
     )
     host_bandwidth: Bandwidth | None = option(
         "host link of each rank, in each direction: bytes per second that copies reach (50GB), or "
-        "a multiple of what the profile reaches of its peak, 87%% for most (0.5x) (default: 1x)",
+        "a multiple of what the profile reaches of its peak, 87% for most (0.5x) (default: 1x)",
         bandwidth,
         "B",
         needs=(Need.TIMED, Need.HOST),

@@ -30,7 +30,7 @@ class ReplayedTrace(LimitOptions):
     HEADING = LimitOptions.HEADING
 
     trace: str | None = option(
-        TRACE_HELP, name, "TRACE", positional=True, nargs="?", common=True, file=str
+        TRACE_HELP, name, "TRACE", positional=True, optional=True, common=True, file=str
     )
     sample: Fraction | None = option(
         "only this part of the trace, such as 0.25: whole sessions and groups with a common "
@@ -85,6 +85,14 @@ class OutputOptions(OptionRecord):
         common=True,
         output=True,
         short="-v",
+    )
+    config: str | None = option(
+        "read the options that are not given here from this file: TOML, such as "
+        "`page-size = 64`, or the JSON of a replay, whose options it repeats",
+        name,
+        "FILE",
+        output=True,
+        file=str,
     )
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout",
