@@ -14,9 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # noticed while they run.
 HANGING = """
 import threading, time
-from multiprocessing import get_context
+from traces import executors
 from traces.terminal.signals import alarm
-from traces.terminal.processes import results
 
 def test_before():
     pass
@@ -24,7 +23,8 @@ def test_before():
 def test_hangs():
     with alarm(60, TimeoutError()):
         pass
-    list(results(get_context("fork"), time.sleep, [1000, 1000], 2))
+    options = executors.JobOptions(str, forked=True)
+    list(executors.run("local", 2, time.sleep, [1000, 1000], options))
 
 def test_after():
     pass

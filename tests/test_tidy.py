@@ -76,7 +76,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.sweeping": (
-        *("hicache", "invariants.watch", "traces.executors"),
+        *("hicache", "invariants.watch", "traces.curves", "traces.executors"),
         *("traces.expected", "traces.formats", "traces.html", "traces.outside"),
         *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
     ),
@@ -95,7 +95,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
-    "traces.executors": ("hicache.core.errors", "hicache.registry", "traces.terminal"),
+    "traces.executors": ("hicache.core.errors", "traces.terminal"),
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
@@ -130,7 +130,6 @@ REGISTRIES = {
     "invariants.peers.engines",
     "traces.commands",
     "traces.formats",
-    "traces.executors",
     "traces.generators",
     "traces.servers",
     "traces.storing",

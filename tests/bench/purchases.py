@@ -26,7 +26,7 @@ from traces.replaying.options import ReplayOptions
 from traces.sizing.decision import Asked, Decision, decision
 from traces.sizing.replays import Replays
 from traces.sizing.trials import Trials, as_it_is
-from traces.sweeping.running import How
+from traces.sweeping.work import How
 
 HARDWARE = ("a100", "h100", "h200", "l40s")
 GB = 10**9

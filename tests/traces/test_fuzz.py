@@ -19,13 +19,12 @@ from invariants.fuzz.ops import base as operations
 from invariants.fuzz.ops import cache
 from invariants.fuzz.tapes import tape as tapes
 from tests.planted import planted
+from traces import executors
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
-from traces.executors import local
-from traces.executors.base import JobOptions
+from traces.executors import JobOptions, WorkerLost
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
-from traces.terminal.processes import WorkerLost
 
 from .rig import BUG, Capsys, Patch, Ray
 
@@ -140,12 +139,12 @@ def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
         raise KeyboardInterrupt
 
     leak(monkeypatch)
-    monkeypatch.setattr(local, "run", stopped)
+    monkeypatch.setitem(executors.EXECUTORS, "local", stopped)
     assert fuzz("--seed", "7", "--json", "out.json") == 11
     assert json.loads(Path("out.json").read_text())["complete"] is False
     assert len(list(Path("fuzz-failures").glob("*.jsonl"))) == 1
     monkeypatch.undo()
-    monkeypatch.setattr(local, "run", stopped)
+    monkeypatch.setitem(executors.EXECUTORS, "local", stopped)
     assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
 
 
@@ -167,7 +166,7 @@ def test_a_lost_worker_is_reported_after_the_findings(monkeypatch: Patch, capsys
         yield work(next(seeds))
         raise WorkerLost("a worker died")
 
-    monkeypatch.setattr(local, "run", dying)
+    monkeypatch.setitem(executors.EXECUTORS, "local", dying)
     assert fuzz("--seed", "7", "--json", "out.json") == 17
     assert json.loads(Path("out.json").read_text())["sequences"] == 1
     assert "a worker died" in capsys.readouterr().err
@@ -202,7 +201,6 @@ def test_every_failure_ends_with_its_replay_command() -> None:
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert fuzz("--executor", "ray", "--sequences", "1") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -216,9 +214,7 @@ def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
 
     one = counted()
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert counted("--executor", "ray") == one
-    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert not Ray.up
 
 
@@ -251,7 +247,7 @@ def test_closing_ends_workers_within_a_sequence() -> None:
     def seeds() -> Iterator[int]:
         yield from range(4)
 
-    results: Any = local.run(endless, seeds(), 2, JobOptions(str))
+    results: Any = executors.run("local", 2, endless, seeds(), JobOptions(str))
     assert next(results).seed == 0
     assert active_children()
     results.close()

@@ -15,13 +15,13 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import tape as tapes
 from tests.patience import PATIENCE_S
 from tests.planted import planted
+from traces import executors
 from traces.cli import main
-from traces.executors import local
+from traces.executors import WorkerLost
 from traces.fuzzing import files as fuzz_files
 from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result
-from traces.terminal.processes import WorkerLost
 
 from .rig import BUG, Capsys, Patch, failing_tape, mooncake, write
 
@@ -183,12 +183,12 @@ def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> No
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(local, "run", interrupted)
+    monkeypatch.setitem(executors.EXECUTORS, "local", interrupted)
     assert code_of(*HUNT) == 130
 
     def lost(*_: object) -> Iterator[Result]:
         raise WorkerLost("gone")
         yield
 
-    monkeypatch.setattr(local, "run", lost)
+    monkeypatch.setitem(executors.EXECUTORS, "local", lost)
     assert code_of(*HUNT) == 17

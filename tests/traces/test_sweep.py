@@ -1,4 +1,5 @@
-"""`hicache sweep`: a point is a replay; the file is resumed, mended or refused."""
+"""`hicache sweep`: a point is a replay; the file is resumed, mended or refused; the table, and what
+host memory buys as a picture."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +21,11 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from traces.cli import main, parse
-from traces.sweeping import identity, work
+from traces.sweeping import work
 from traces.sweeping.outcome import Outcome, best, front, ordered
+from traces.sweeping.picture import Line, Panel, svg
 
-from .rig import Capsys, Patch
+from .rig import Capsys, Patch, mooncake, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -108,28 +111,7 @@ def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: Patch) -> None:
 
     one = answer(sweep(turns, *GRID))
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert answer(sweep(turns, *GRID, "--executor", "ray")) == one
-    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
-
-
-def test_a_point_is_the_same_on_a_real_cluster_of_ray(turns: str) -> None:
-    pytest.importorskip("ray", reason="ray is not installed", exc_type=ImportError)
-    # Ray listens on every address of the machine, so it gets a network of its own
-    alone = ["unshare", "-rn", "bash", "-c", 'ip link set lo up && exec "$@"', "-"]
-    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no network namespace can be made here")
-    words = [turns, *GRID, "--executor", "ray", "--jobs", "2", "--json", "ray.json"]
-    done = subprocess.run(
-        [*alone, sys.executable, "-m", "traces", "sweep", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-        env=os.environ | {"PYTHONPATH": ROOT},
-    )
-    assert done.returncode == 0, done.stderr
-    assert answer(json.loads(Path("ray.json").read_text())) == answer(sweep(turns, *GRID))
 
 
 def test_a_second_run_does_only_what_is_missing(
@@ -192,8 +174,8 @@ def test_another_trace_another_version_and_another_file_are_refused(
 
     assert "s.jsonl: expected a sweep of the trace (" in refused("other.jsonl")
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "decisions", lambda: "0" * 16)
         patch.setattr("traces.sweeping.grid.decisions", lambda: "0" * 16)
+        patch.setattr(work, "decisions", lambda: "0" * 16)
         assert "s.jsonl: expected a sweep of this version (" in refused(turns)
     with Path("s.jsonl").open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -213,6 +195,8 @@ def test_another_trace_another_version_and_another_file_are_refused(
         (["--host-ratio", "all"], "--host-ratio: expected a number such as 2 or 0.5, found 'all'"),
         (["--page-size", "16,7,0"], "--page-size: expected at least 1, found '0'"),
         (["--device-pages", "1,60"], "(point device-pages=1)"),
+        (["--picture", "a.png", "--host-bytes", "0,1GB"], "--picture: expected a name that ends"),
+        (["--picture", "a.svg"], "--picture: expected several --host-bytes"),
         (["--mode", "hits", "--scheduler", "fcfs,priority"], "--scheduler: expected --mode timed"),
         (["--executor", "rey"], "--executor: expected one of local, ray, found 'rey'"),
         (["--host-ratio", "1", "--storage", "file:there"], "--storage: expected sim:"),
@@ -239,7 +223,9 @@ def test_all_mistakes_of_a_grid_are_told_with_their_points(turns: str, capsys: C
     assert "--tp: expected" in "".join(found)
 
 
-def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) -> None:
+def test_an_option_that_some_points_do_not_read_is_left_out_there(
+    turns: str, capsys: Capsys
+) -> None:
     given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
     found = sweep(*given, "--exclusive", "--host-bandwidth", "1x,2x", "-o", "s.jsonl")
     assert [point["point"] for point in found["points"]] == [
@@ -247,7 +233,7 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) ->
         {"host_ratio": 2, "host_bandwidth": "1x"},
         {"host_ratio": 2, "host_bandwidth": "2x"},
     ]
-    assert found["conclusions"][0].startswith("4 combinations are 3 different points")
+    assert "4 combinations are 3 different points" in capsys.readouterr().err
     commands = [line["command"] for line in lines() if line["kind"] == "point"]
     assert "--exclusive" not in commands[0]
     assert "--exclusive" in commands[1]
@@ -296,13 +282,12 @@ def test_a_lost_worker_is_named_with_its_point(turns: str) -> None:
         f"""
 import os, sys
 from traces.cli import main
-from traces.commands import sweep
-from traces.sweeping.work import PointWork
-class Dying(PointWork):
+from traces.sweeping import work
+class Dying(work.PointWork):
     def __call__(self, task):
         return os._exit(7) if task.number else super().__call__(task)
 if __name__ == "__main__":
-    sweep.PointWork = Dying
+    work.PointWork = Dying
     sys.exit(main({["sweep", turns, *SMALL, "--jobs", "2"]!r}))
 """
     )
@@ -323,23 +308,22 @@ def test_a_key_changes_with_the_trace_the_code_and_every_option(monkeypatch: Pat
     def options(*words: str) -> Any:
         return parse(["replay", "t", *words])[1]
 
-    plain = identity.key_of(options("--host-ratio", "2"), "a")
-    assert identity.key_of(options("--host-ratio", "2.0", "--json", "x"), "a") == plain
-    assert identity.key_of(options("--host-ratio", "2"), "b") != plain
-    assert identity.key_of(options("--host-ratio", "2", "--seed", "0"), "a") != plain
-    assert identity.key_of(options("--host-ratio", "2"), "a", follow=True) != plain
+    plain = work.key_of(options("--host-ratio", "2"), "a")
+    assert work.key_of(options("--host-ratio", "2.0", "--json", "x"), "a") == plain
+    assert work.key_of(options("--host-ratio", "2"), "b") != plain
+    assert work.key_of(options("--host-ratio", "2", "--seed", "0"), "a") != plain
     Path("tokens.json").write_text("1")
-    before = identity.key_of(options("--tokenizer", "tokens.json"), "a")
+    before = work.key_of(options("--tokenizer", "tokens.json"), "a")
     Path("tokens.json").write_text("2")
-    assert identity.key_of(options("--tokenizer", "tokens.json"), "a") != before
-    monkeypatch.setattr(identity, "decisions", lambda: "other")
-    assert identity.key_of(options("--host-ratio", "2"), "a") != plain
+    assert work.key_of(options("--tokenizer", "tokens.json"), "a") != before
+    monkeypatch.setattr(work, "decisions", lambda: "other")
+    assert work.key_of(options("--host-ratio", "2"), "a") != plain
 
 
 def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     """What shows a result, or names one, does not change it."""
     shown = {"traces.html", "traces.outside", "traces.terminal"}
-    covered = set(identity._DECIDING)
+    covered = set(work._DECIDING)
     found = set()
     for package in covered:
         for path in (Path(ROOT) / package.replace(".", "/")).rglob("*.py"):
@@ -355,14 +339,14 @@ def test_the_version_covers_the_code_that_a_replay_imports() -> None:
 def test_a_folder_is_the_files_that_are_read_of_it() -> None:
     Path("some").mkdir()
     Path("some/a.json").write_text("{}")
-    before = identity.trace_digest("some")
+    before = work.trace_digest("some")
     Path("some/notes.txt").write_text("not read")
     Path("some/.b.json").write_text("not read")
     Path("some/inner").mkdir()
     Path("some/inner/c.json").write_text("not read")
-    assert identity.trace_digest("some") == before
+    assert work.trace_digest("some") == before
     Path("some/d.json").write_text("{}")
-    assert identity.trace_digest("some") != before
+    assert work.trace_digest("some") != before
 
 
 def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:
@@ -376,6 +360,7 @@ def outcome(label: str, **figures: Any) -> Outcome:
     given: dict[str, Any] = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
     given |= {"ttft_p50_s": 0.5, "output_tokens_per_s": 1.0, "goodput_requests_per_s": None}
     given |= {"overloaded": False, "wall_s": 1.0, "tier_rates": ()}
+    given |= {"ceiling_rate": 0.9, "offered": None}
     return Outcome(label=label, point={}, key=label, digest=label, **given | figures)
 
 
@@ -390,3 +375,117 @@ def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None
         "ttft_p90_s": "fast",
     }
     assert [one.label for one in ordered(points)] == ["fast", "large", "waste", "small"]
+
+
+# -- what host memory buys
+
+SVG = "{http://www.w3.org/2000/svg}"
+SIZES = ["--device-pages", "100", "--jobs", "1"]
+
+
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("rounds") / "turns.jsonl")
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "5", "-o", path]) == 0
+    return path
+
+
+def texts(picture: str, kind: str) -> list[str | None]:
+    found = ElementTree.fromstring(picture).iter(f"{SVG}text")
+    return [text.text for text in found if text.get("class") == kind]
+
+
+def test_sizes_of_host_memory_are_shown_in_order_with_bars_and_drawn(
+    rounds: str, capsys: Capsys
+) -> None:
+    given = [*SIZES, "--host-bytes", "3.2GB,0,0.8GB", "--slo", "ttft=30ms", "--picture", "a.svg"]
+    points = sweep(rounds, *given)["points"]
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert printed.rstrip().endswith("wrote out.json, a.svg")
+    found = {one["point"]["host_bytes"]: one for one in points}
+    shown = [row.split() for row in printed.splitlines() if row[:1].isdigit() and "." in row]
+    assert [row[0] for row in shown] == ["0", "0.8GB", "3.2GB"]
+    for row, size in zip(shown, sorted(found), strict=True):
+        figures = [float(cell) for cell in row if re.fullmatch(r"[\d.]+", cell)][-6:]
+        one = found[size]
+        rates = [*one["tier_rates"][:2], one["hit_rate"]]
+        assert figures[:3] == [round(rate * 100, 1) for rate in rates]
+        assert figures[4] == round(one["ttft_p90_s"], 2)
+    assert "+" not in shown[0][-1]
+    assert len(shown[2][-1]) > len(shown[0][-1])
+    assert re.search(r"^model +llama-3.1-8b on 1 x h100 *$", printed, re.MULTILINE)
+    assert re.search(r"^load +the arrivals of the trace *$", printed, re.MULTILINE)
+    picture = Path("a.svg").read_text()
+    assert texts(picture, "head") == ["prompt tokens that hit (%)", "time to first token (s)"]
+    assert str(texts(picture, "note")).startswith("['20 requests of turns.jsonl, llama-3.1-8b on 1")
+
+
+@pytest.mark.parametrize("device", [40, 200])
+def test_enough_host_memory_is_exact_to_a_page(device: int, rounds: str, capsys: Capsys) -> None:
+    """With it every hit is there, and with a page less one is not; none if the device has all."""
+    given = [rounds, "--device-pages", str(device), "--mode", "hits", "--host-bytes"]
+    enough = sweep(*given, "1GB,2GB")["enough_host_bytes"]
+    said = "none: the device has all" if device == 200 else f"{enough / 1e9:.4g} GB"
+    assert f"enough host memory  {said} (LRU" in capsys.readouterr().out
+    if device == 200:
+        assert enough == 0
+        return
+    less, whole = sweep(*given, f"{enough - (1 << 23)},{enough}")["points"]
+    assert less["hit_rate"] < whole["hit_rate"] == whole["ceiling_rate"]
+
+
+def test_an_overloaded_point_is_marked(capsys: Capsys) -> None:
+    lines = (mooncake([*range(20 * n, 20 * n + 20)], timestamp=10_000 * n) for n in range(200))
+    path = str(write(Path("busy.jsonl"), *lines))
+    points = sweep(path, "--jobs", "1", "--host-bytes", "0,9GB", "--speed", "100")["points"]
+    assert all(one["overloaded"] for one in points)
+    printed = capsys.readouterr().out
+    assert printed.count("!") == 1 + len(points)
+    assert "arrivals 100 x as fast" in printed
+
+
+def test_a_picture_of_hits_has_one_panel_and_the_place_of_stdout(
+    rounds: str, capsys: Capsys
+) -> None:
+    given = ["sweep", rounds, *SIZES, "--host-bytes", "0,3.2GB", "--mode", "hits"]
+    assert main([*given, "--picture", "-", "--json", "b.json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.endswith("\nwrote b.json\n")
+    assert texts(printed.out, "head") == ["prompt tokens that hit (%)"]
+    assert "one request at a time" in str(texts(printed.out, "note"))
+
+
+def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:
+    panel = Panel("rate (%)", "GB", [0, 1, 2], [Line("a < b & c", [0, 50, 99], "a")])
+    text = svg("<script>\x1b[2J", ['"note" & \u202e more ' * 12], [panel, panel])
+    root = ElementTree.fromstring(text)
+    assert root.tag == f"{SVG}svg"
+    assert not list(root.iter(f"{SVG}script"))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    names = [one.text for one in root.iter(f"{SVG}text")]
+    assert names.count("a < b & c") == 2
+    assert "prefers-color-scheme:dark" in text
+    places = [line.get("points") for line in root.iter(f"{SVG}polyline")]
+    assert all(place and len(place.split()) == 3 for place in places)
+
+
+def test_the_picture_of_the_docs_shows_the_table_of_the_docs() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "figures.md").read_text().split("## What host memory buys")[1]
+    rows = re.findall(
+        r"^\| ([\d.]+) ([GT])B \| (.*) \|$", text.split("llama-3.1-70b")[0], re.MULTILINE
+    )
+    cells = [[float(cell.split()[0]) for cell in row[2].split(" | ")] for row in rows]
+    root = ElementTree.parse(docs / "pictures" / "host-memory.svg").getroot()
+    lines = [line.get("points", "").split() for line in root.iter(f"{SVG}polyline")]
+    assert len(lines) == 6
+    # ceiling, device + host, device; then p90, mean, p50
+    for line, column in zip((lines[1], lines[2], *lines[3:]), (2, 0, 5, 3, 4), strict=True):
+        values = [row[column] for row in cells]
+        places = [float(place.split(",")[1]) for place in line]
+        low, high = values.index(min(values)), values.index(max(values))
+        scale = (places[high] - places[low]) / ((values[high] - values[low]) or 1)
+        for place, value in zip(places, values, strict=True):
+            assert place == pytest.approx(places[low] + scale * (value - values[low]), abs=0.5)

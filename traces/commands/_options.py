@@ -8,13 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hicache import registry
-
-from ..executors import base as executors
+from .. import executors
 from ..formats.base import Trace
 from ..replaying.declared.trace import TraceOptions
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions
-from ..terminal.options import COUNT_OR_0, TOKENS, OptionRecord, between, byte_size, entry
+from ..terminal.options import COUNT_OR_0, TOKENS, OptionRecord, between, byte_size, choice
 from ..terminal.rows import Declared, option
 
 _MOST_SIZES = 64
@@ -46,8 +44,8 @@ class WorkerOptions(OptionRecord):
         "N",
     )
     executor: str = option(
-        lambda: ", ".join(registry.names(executors.EXECUTORS)),
-        entry(executors.EXECUTORS),
+        ", ".join(executors.EXECUTORS),
+        choice([*executors.EXECUTORS]),
         default=executors.LOCAL,
     )
 

@@ -22,7 +22,7 @@ from hicache.core.errors import CallerError
 from ..curves.curves import NAMES, NINE_TENTHS, CurveOptions, Curves, curves_of
 from ..reporting.amounts import gigabytes
 from ..reporting.head import head
-from ..sweeping.svg import Line, Panel, check_picture, svg
+from ..sweeping.picture import Line, Panel, check_picture, svg
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.rows import option

@@ -25,7 +25,7 @@ from invariants.fuzz.swarm import MOST_PASSES
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
-from ..executors import base as executors
+from .. import executors
 from ..fuzzing import option_values
 from ..fuzzing.files import Files, hunt, shrink
 from ..fuzzing.replaying import replay
@@ -94,8 +94,8 @@ class Options(OptionRecord):
     check: Level = option(", ".join(CHECKS), read.choice(CHECKS), default="every")
     jobs: int | None = option("worker processes (default: one for each core)", *read.COUNT)
     executor: str = option(
-        ", ".join(registry.names(executors.EXECUTORS)),
-        read.entry(executors.EXECUTORS),
+        ", ".join(executors.EXECUTORS),
+        read.choice([*executors.EXECUTORS]),
         default=executors.LOCAL,
     )
     against: str = option(
@@ -152,7 +152,7 @@ def run(options: Options, command: str) -> int:
         return replay(options.replay, *judged, options.json, command)
     if options.device:
         real.check(options.device)
-    executor = executors.load(options.executor)
+    executors.check(options.executor)
     check_folder(options.output, f"--output {options.output}")
     if options.device and options.ranks > 1:
         raise CallerError(
@@ -167,8 +167,9 @@ def run(options: Options, command: str) -> int:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
-    first = options.jobs or 0, executors.JobOptions(_lost, hash_seed=int(hash_seed() or seed))
-    with closing(executor.run(work, _seeds(seed, options), *first)) as results:
+    how = executors.JobOptions(_lost, hash_seed=int(hash_seed() or seed))
+    seeds = _seeds(seed, options)
+    with closing(executors.run(options.executor, options.jobs or 0, work, seeds, how)) as results:
         complete, lost = hunt(results, tally, files, options.first)
         if complete:
             complete = shrink(tally, files, work)

@@ -18,14 +18,14 @@ from typing import Any, Self
 from hicache.core.errors import CallerError
 from sim.hardware import profile
 
+from .. import executors
 from ..deciding.prices import Prices, read_prices
-from ..executors import base as executors
 from ..replaying.options import HOST_SIZES, OPTIONS, ReplayOptions
 from ..reporting.outputs import check_files
 from ..sizing import buying, decision
 from ..sizing.candidates import MOST_GPUS, Candidate
 from ..sizing.decision import ATTAIN
-from ..sweeping.running import How
+from ..sweeping.work import How
 from ..terminal import options as read
 from ..terminal.rows import Declared, option, rows
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
@@ -208,7 +208,7 @@ def run(options: Options, command: str) -> int:
         )
     if given.sample is not None and options.budget is not None:
         raise CallerError("--budget and --sample do not go together; leave one out")
-    executors.load(options.executor)
+    executors.check(options.executor)
     wanted = decision.Asked(
         *(options.hardware, options.tp, options.pp, options.replicas, options.sizes),
         options.most_gpus or MOST_GPUS,

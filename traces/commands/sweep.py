@@ -1,46 +1,42 @@
 """`hicache sweep`: replays a trace at every point of a grid, and shows which points are best.
 
-Takes the options of `hicache replay`, each with several values. Does not combine them (see
-sweeping/grid), replay (see sweeping/work) or keep what is done (see sweeping/running).
+Takes the options of `hicache replay`, each with several values.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 from hicache.core.errors import CallerError
 
-from ..executors import base as executors
-from ..outside import entries
+from .. import executors
+from ..curves.distances import lru_curve
 from ..replaying.builtin import with_defaults
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting.head import head
 from ..reporting.outputs import check_files, repeat_warnings, warn
-from ..sweeping import grid as grids
-from ..sweeping import running
-from ..sweeping.grid import Grid, header_of
-from ..sweeping.identity import decisions, trace_digest
+from ..results.reading import record_of
+from ..results.record import Result
+from ..sweeping.grid import Faults, Grid, Point, header_of, resolved, tasks_of
 from ..sweeping.outcome import (
-    Outcome,
-    best_document,
-    conclusions,
+    best,
+    enough_bytes,
     front,
+    of_host_memory,
     outcome_of,
+    print_best,
     print_outcomes,
-    tell_lines,
 )
-from ..sweeping.picture import check_grid, of_host_memory, picture, print_sizes, sizes_of
-from ..sweeping.work import PointWork, Task, opened_once
+from ..sweeping.picture import check_picture, of_sizes
+from ..sweeping.work import How, measured, opened_once
 from ..terminal import options as read
 from ..terminal.output import write_json, write_whole
 from ..terminal.rows import Declared, flag, option, rows
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import print_sentences, print_written
+from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.tables import print_written
 from ._grid_options import ALL, WITH_COMMAS, grid_of
 from ._grid_options import declared as listed
 from ._options import WorkerOptions
@@ -61,11 +57,6 @@ class Options(WorkerOptions):
         "draw what host memory buys, where --host-bytes alone has several values (SVG; - is "
         "stdout)",
         *read.OUTPUT,
-    )
-    follow: bool = option(
-        "also find out why tokens were lost and when bytes moved, for reports (a quarter "
-        "more time)",
-        default=False,
     )
 
     @classmethod
@@ -89,36 +80,58 @@ EPILOG = (
 def run(options: Options, command: str) -> int:
     grid = options.grid
     check_files(grid.base, output=options.output, json=options.json, picture=options.picture)
-    check_grid(options.picture, grid)
+    check_picture(options.picture, "--picture")
+    if options.picture is not None and not of_host_memory(grid):
+        raise CallerError(
+            "--picture: expected several --host-bytes of one server without storage, and one value "
+            "of every other option; give such as --host-bytes 0,256GB,1TB"
+        )
     if grid.base.trace == "-":
         raise CallerError(
             "-: expected a file, which every worker reads, found standard input; write it to a file"
         )
-    executors.load(options.executor)
+    executors.check(options.executor)
     out = sys.stderr if "-" in (options.json, options.picture) else sys.stdout
     grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
-    tasks, merged, warnings = _tasks(grid, options.follow)
-    work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
-    how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
-    requests = len(opened_once(tasks[0].options).jobs)
-    done = running.measured(work, tasks, how, header_of(grid, command), requests)
+    points = _points(grid)
+    trace = opened_once(points[0].options)
+    settings, paged = resolve(points[0].options, trace)
+    warnings, header = warn(trace, settings), header_of(grid, command)
+    tasks = tasks_of(points, grid.fixed, header["trace"]["sha256"])
+    how = How(options.executor, options.jobs or 0, options.output, "sweep")
+    done = measured(tasks, how, header, len(trace.jobs))
     outcomes = [outcome_of(point) for point in done.points]
-    sizes = sizes_of(done.points) if of_host_memory(grid) else []
-    told = [*merged, *conclusions(outcomes)]
+    enough = None
+    if of_host_memory(grid) and trace.identity and not grid.base.exclusive:
+        enough = enough_bytes(lru_curve(paged), settings)
     with ignore_broken_pipe():
-        title = f"{len(done.points)} of {len(tasks)} points, best first"
-        if sizes:
-            print_sizes(sizes, out)
-        else:
-            print_outcomes(title, outcomes, out, grid.axes)
+        print_outcomes(outcomes, grid.axes, len(tasks), out)
         repeat_warnings(warnings, out)
-        print_sentences("In words", told, out)
+        if done.points:
+            print_best(done.points, outcomes, enough, out)
     if options.json:
-        write_json(options.json, _document(command, done.code, grid, outcomes, warnings, told))
-    if options.picture and sizes:
-        write_whole(options.picture, [picture(sizes)])
-    print_written((options.output, options.json, options.picture if sizes else None), out)
+        found = {
+            **head(command, not done.code),
+            **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
+            "points": [one.document() for one in outcomes],
+            "best": {name: one.label for name, one in best(outcomes).items()},
+            "front": [one.label for one in front(outcomes)],
+            "enough_host_bytes": enough,
+            "warnings": warnings,
+        }
+        write_json(options.json, found)
+    drawn = options.picture and _picture(done.points)
+    if options.picture and drawn:
+        write_whole(options.picture, [drawn])
+    print_written((options.output, options.json, options.picture if drawn else None), out)
     return done.ended()
+
+
+def _picture(points: Any) -> str:
+    """Of sizes of host memory; empty without any of a trace that says which prompts begin alike."""
+    found = [(point["point"]["host_bytes"], record_of(Result, point)) for point in points]
+    known = [(size, one) for size, one in found if one.trace.identity]
+    return of_sizes(sorted(known, key=lambda one: one[0])) if known else ""
 
 
 def _with_sizes(grid: Grid) -> ReplayOptions:
@@ -130,41 +143,17 @@ def _with_sizes(grid: Grid) -> ReplayOptions:
     return replace(sized, **{name: getattr(grid.base, name) for name in varied})
 
 
-def _tasks(grid: Grid, follow: bool) -> tuple[list[Task], list[str], list[str]]:
-    """The points to run; what became of the others in words; warnings about the trace."""
+def _points(grid: Grid) -> list[Point]:
+    """The points to run. All that is wrong is told, a line each."""
     try:
-        points = grids.resolved(grid, opened_once)
-    except grids.Faults as faults:
-        tell_lines(faults.lines)
+        points = resolved(grid, opened_once)
+    except Faults as faults:
+        for line in faults.lines[:-1]:
+            print_error(line)
         raise CallerError(faults.lines[-1]) from None
-    digest = trace_digest(grid.base.trace)
-    followed = range(len(points)) if follow else ()
-    tasks = grids.tasks_of(points, grid.fixed, digest, followed)
-    merged = []
     if len(points) < len(grid):
-        merged.append(
+        print_error(
             f"{len(grid)} combinations are {len(points)} different points: an option that a point "
-            "does not read is left out there."
+            "does not read is left out there"
         )
-    trace = opened_once(points[0].options)
-    return tasks, merged, warn(trace, resolve(points[0].options, trace)[0])
-
-
-def _document(
-    command: str,
-    code: int,
-    grid: Grid,
-    outcomes: Sequence[Outcome],
-    warnings: list[str],
-    told: list[str],
-) -> dict[str, object]:
-    header = header_of(grid, command)
-    return {
-        **head(command, not code),
-        **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
-        "points": [one.document() for one in outcomes],
-        "best": best_document(outcomes),
-        "front": [one.label for one in front(outcomes)],
-        "warnings": warnings,
-        "conclusions": told,
-    }
+    return points

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hicache.core.errors import CallerError
 
-from ..executors.base import Results
+from ..executors import WorkerLost
 from ..terminal.output import unwritable, write_whole
-from ..terminal.processes import WorkerLost
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.text import name as shown
 from ..terminal.text import one_line
@@ -84,7 +84,7 @@ class Files:
 _BAD_INPUT = 2
 
 
-def hunt(results: Results[Result], tally: Tally, files: Files, first: bool) -> tuple[bool, int]:
+def hunt(results: Generator[Result], tally: Tally, files: Files, first: bool) -> tuple[bool, int]:
     """Adds all results to the tally; with `first`, only up to the first failure.
 
     Returns whether it was not interrupted, and the exit code of what ended it, or 0.

@@ -24,8 +24,7 @@ from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings
 from ..reporting import timestamps
 from ..sweeping.grid import check_simulated
-from ..sweeping.running import How, Measured
-from ..sweeping.work import Traces, opened_once
+from ..sweeping.work import How, Measured, Traces, opened_once
 from ..terminal.streams import print_error
 from ..terminal.workers import cores
 from . import plan, sampling

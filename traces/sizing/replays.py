@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
-from ..outside import entries
 from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Grid, header_of, tasks_of
-from ..sweeping.identity import decisions
-from ..sweeping.running import How, Measured, labelled, measured
-from ..sweeping.work import PointWork, opened_once
+from ..sweeping.work import How, Measured, labelled, measured, opened_once
 from .plan import Named
 
 Document = dict[str, Any]
@@ -51,7 +47,7 @@ class Replays:
         base: ReplayOptions,
         attain: Fraction | None = None,
     ) -> None:
-        self.ended = Measured(0, None, ())
+        self.ended = Measured()
         self._how, self._command = how, command
         self._attain = attain
         self._header = header_of(Grid(base), command)
@@ -81,13 +77,12 @@ class Replays:
         ]
         missing = {task.key: task for task in tasks if task.key not in self._done}
         if missing and not (self.ended.code or self.ended.error):
-            work = partial(PointWork, self._digest, decisions(), entries.given())
             each = len(opened_once(tasks[0].options).jobs)
             # those without host memory take the least time: last, they leave no core idle for long
             first = sorted(missing.values(), key=lambda task: not task.point["host_bytes"])
             last = self.count + len(first)
             label = f"{self._how.label}, replays {self.count + 1} to {last}"
-            found = measured(work, first, replace(self._how, label=label), self._header, each)
+            found = measured(first, replace(self._how, label=label), self._header, each)
             self.ended = found
             self._done |= {document["key"]: document for document in found.points}
         known = [(task.label, self._done.get(task.key)) for task in tasks]

@@ -8,7 +8,7 @@ at once. Does not read the command line (see commands/_grid_options) or run a po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -24,8 +24,7 @@ from ..replaying.storage import simulated
 from ..replaying.unread import SIMULATED, Unread
 from ..terminal.rows import flag
 from ..terminal.text import command_line
-from .identity import canonical, decisions, key_of, trace_digest
-from .work import Task
+from .work import Task, canonical, decisions, key_of, trace_digest
 
 MOST_POINTS = 10_000
 _SHOWN = 20  # faults, and points of a fault
@@ -57,7 +56,9 @@ class Point:
 
     @property
     def label(self) -> str:
-        return label_of({name: value.text for name, value in self.varied.items()})
+        """The name of the point for people, from the texts of its options."""
+        varied = (f"{name.replace('_', '-')}={value.text}" for name, value in self.varied.items())
+        return " ".join(varied) or "base"
 
     def command(self, fixed: Mapping[str, tuple[str, ...]]) -> str:
         """The `hicache replay` that does the same. fixed: of the grid."""
@@ -98,11 +99,6 @@ class Faults(CallerError):
         self.lines = tuple(lines)
 
 
-def label_of(varied: dict[str, str]) -> str:
-    """The name of a point for people, from the texts of its options."""
-    return " ".join(f"{name.replace('_', '-')}={text}" for name, text in varied.items()) or "base"
-
-
 def resolved(grid: Grid, opened: Callable[[ReplayOptions], Trace]) -> list[Point]:
     """The different points of the grid, each with the options that it reads.
 
@@ -113,19 +109,12 @@ def resolved(grid: Grid, opened: Callable[[ReplayOptions], Trace]) -> list[Point
             f"the grid: expected at most {MOST_POINTS:,} points, found {len(grid):,}; give fewer "
             "values"
         )
-    return checked(list(grid.points()), [*grid.fixed, *(axis.name for axis in grid.axes)], opened)
-
-
-def checked(
-    points: Sequence[Point], names: Sequence[str], opened: Callable[[ReplayOptions], Trace]
-) -> list[Point]:
-    """As `resolved`, for points that were chosen one by one. names: of the options that were given;
-    only these may be left out where they are not read."""
+    names = [*grid.fixed, *(axis.name for axis in grid.axes)]
     found: dict[str, Point] = {}
     faults: dict[str, list[str]] = {}
     unread: dict[str, str] = {}
     read: set[str] = set()
-    for point in points:
+    for point in grid.points():
         try:
             point, left_out = _read(point, names, opened)
         except CallerError as error:
@@ -136,7 +125,7 @@ def checked(
         found.setdefault(repr(canonical(point.options)), point)
     faults |= {fault: [] for name, fault in unread.items() if name not in read}
     if faults:
-        raise Faults(_told(faults, len(points)))
+        raise Faults(_told(faults, len(grid)))
     return list(found.values())
 
 
@@ -205,22 +194,17 @@ def header_of(grid: Grid, command: str) -> dict[str, Any]:
 
 
 def tasks_of(
-    points: Sequence[Point],
-    fixed: Mapping[str, tuple[str, ...]],
-    trace: str,
-    followed: Collection[int] = (),
+    points: Sequence[Point], fixed: Mapping[str, tuple[str, ...]], trace: str
 ) -> list[Task]:
-    """The points as tasks of workers. fixed: see Grid. trace: its digest. followed: places of the
-    points to follow, see Task."""
+    """The points as tasks of workers. fixed: see Grid. trace: its digest."""
     return [
         Task(
             number,
-            key_of(point.options, trace, number in followed),
+            key_of(point.options, trace),
             point.label,
             {name: plain(one.value) for name, one in point.varied.items()},
             point.options,
             point.command(fixed),
-            number in followed,
         )
         for number, point in enumerate(points)
     ]
