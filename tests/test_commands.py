@@ -32,7 +32,7 @@ from tests.shown import Shown, commands, pages, spans
 from traces.cli import main, parse
 from traces.outside import entries
 from traces.replaying.builtin import opened
-from traces.replaying.settings import resolve
+from traces.replaying.config import resolve
 
 PAGES = pages()
 WITH_REAL = ("readme", "storage")

@@ -103,7 +103,7 @@ OPTIONS = {
     "--host-ratio two": "a number such as 2 or 0.5",
     "--host-bandwidth 0x": "a multiple above 0",
     "--host-bandwidth 50": "a multiple above 0",
-    "--model deepseek-v3": "expected weights below 72 GB",
+    "--model deepseek-v3": "expected weights and a page of each pool within 72 GB",
     "--model llama-3.1-70b": "other --hardware or a smaller --weight-dtype\n",
     "--model llama-3.1-70b --mode hits": "a smaller --weight-dtype, or give --device-tokens\n",
     "--token-budget 3": "at least one page of 64 tokens",

@@ -172,10 +172,9 @@ def test_a_trace_of_which_nothing_fits_is_an_error(tmp_path: Path, capsys: Capsy
 
 
 LARGE = {
-    "": "h100 holds 6,668 pages of full beside the weights; give --kv-dtype fp8, or --tp 2, or "
-    "--hardware h200, or --skip-too-large",
-    "--device-tokens 1K": "give --kv-dtype fp8 and --device-tokens 600064, or --tp 2 and ",
-    "--model gpt-oss-120b": "give --tp 2, or --hardware h200, or --skip-too-large",
+    "": "h100 holds 6,668 pages of full beside the weights, 9,376 are needed; use a larger --tp, "
+    "--kv-dtype fp8 or other --hardware, or --skip-too-large",
+    "--device-tokens 1K": "h100 holds 6,668 pages of full beside the weights, 9,376 are needed",
     "--kv-dtype fp8 --device-pages 9": "fit; give --device-pages 9376, or --skip-too-large",
 }
 
@@ -190,8 +189,8 @@ def test_the_hint_names_only_what_the_hardware_holds(
     assert main(given) == 2
     told = capsys.readouterr().err
     assert LARGE[more] in told
-    for way in told.partition("; give ")[2].removesuffix(", or --skip-too-large\n").split(", or "):
-        assert main(hint_of(f"; give {way}", given)) == 0, way
+    if "; give " in told:
+        assert main(hint_of(told, given)) == 0
         assert " holds only" not in capsys.readouterr().out
 
 

@@ -16,8 +16,8 @@ from sim.fleet.ledger import Ledger
 from traces.cli import main, parse
 from traces.replaying import modes
 from traces.replaying.builtin import opened
+from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
-from traces.replaying.settings import resolve
 
 from .rig import Capsys, Patch
 

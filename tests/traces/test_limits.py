@@ -16,8 +16,8 @@ from traces.cli import main, parse
 from traces.formats._jobs import Jobs
 from traces.replaying import modes
 from traces.replaying.builtin import opened
+from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
-from traces.replaying.settings import resolve
 from traces.reporting.limits import Load, limit_of, load_of, slower
 from traces.reporting.results import result_of
 from traces.reporting.timestamps import warnings

@@ -11,8 +11,8 @@ from hicache.core.errors import CallerError
 from tests.configs import said
 from traces.cli import parse
 from traces.formats._open import open_trace
+from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.options import ReplayOptions
-from traces.replaying.settings import Settings, resolve
 
 from .rig import mooncake, write
 
@@ -22,7 +22,7 @@ def trace(tmp_path: Path) -> str:
     return str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600)))
 
 
-def settled(trace: str, arguments: str) -> Settings:
+def settled(trace: str, arguments: str) -> ReplayConfig:
     _, options = parse(["replay", trace, "--check", "off", *arguments.split()])
     assert isinstance(options, ReplayOptions)
     return resolve(options, open_trace(trace))[0]

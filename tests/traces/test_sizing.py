@@ -14,7 +14,8 @@ import pytest
 from hicache import models
 from traces.cli import main, parse
 from traces.replaying.builtin import opened
-from traces.replaying.settings import Settings, resolve
+from traces.replaying.config import ReplayConfig as Settings
+from traces.replaying.config import resolve
 from traces.terminal import options as read
 
 from .rig import HEADER, Capsys, mooncake, native, write
@@ -234,7 +235,7 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
         ),
         (
             "--components full,swa --swa-window 1M --device-tokens 48K",
-            "give --tp 4 and --device-tokens 100006",
+            "15,626 are needed; use a larger --tp",
         ),
         (
             "--model qwen3.5-397b-a17b --tp 8 --device-tokens 30K",

@@ -11,9 +11,9 @@ import pytest
 from hicache.core.errors import CallerError
 from traces.cli import parse
 from traces.formats._open import open_trace
+from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.declared.needs import Need
 from traces.replaying.options import OPTIONS, ReplayOptions
-from traces.replaying.settings import Settings, resolve
 from traces.terminal.rows import Declared
 
 from .rig import mooncake, tried, write
@@ -89,13 +89,13 @@ def needs_of(option: Declared) -> set[Any]:
     return told or set(option.row.needs)
 
 
-def settled(trace: str, arguments: list[str]) -> tuple[Settings, ReplayOptions]:
+def settled(trace: str, arguments: list[str]) -> tuple[ReplayConfig, ReplayOptions]:
     _, options = parse(["replay", trace, *arguments])
     assert isinstance(options, ReplayOptions)
     return resolve(options, open_trace(trace, options.format or "auto", options.limit))[0], options
 
 
-def what_runs(settings: Settings) -> list[Any]:
+def what_runs(settings: ReplayConfig) -> list[Any]:
     """Everything of the settings that the run or its report reads, but how it was asked for."""
     named = [
         one.name

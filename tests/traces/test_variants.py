@@ -12,8 +12,8 @@ from traces.html.collecting import collect, hot_prefixes
 from traces.html.document import FIRST_SEEN, LOST, MOST_BUCKETS, Variant
 from traces.replaying import modes
 from traces.replaying.builtin import opened
+from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.run import Run
-from traces.replaying.settings import Settings, resolve
 from traces.reporting.results import result_of
 from traces.results.record import document
 
@@ -27,7 +27,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-def variant(*arguments: str) -> tuple[Variant, Settings, Run, Paged]:
+def variant(*arguments: str) -> tuple[Variant, ReplayConfig, Run, Paged]:
     _, options = parse(["replay", *arguments])
     replay, trace = opened(options)  # type: ignore[arg-type]
     settings, paged = resolve(replay, trace)

@@ -20,8 +20,8 @@ from sim.storage.stored import context_of
 from traces.cli import main, parse
 from traces.formats._open import open_trace
 from traces.replaying.builtin import opened
+from traces.replaying.config import resolve
 from traces.replaying.options import OPTIONS, ReplayOptions
-from traces.replaying.settings import resolve
 
 from .rig import Capsys, Patch, mooncake, tried, write
 

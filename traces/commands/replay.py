@@ -1,8 +1,8 @@
 """`hicache replay`: replays a trace in either mode and prints the report.
 
 Connects trace, settings and checks. Does not declare options (see replaying/declared), run a mode
-(see replaying/modes), choose sizes that were not given (see replaying/settings and
-replaying/pools), or define the report (see reporting/report).
+(see replaying/modes), choose sizes that were not given (see replaying/config and
+replaying/sizes), or define the report (see reporting/report).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..html.document import report
 from ..html.page import render
 from ..replaying import modes
 from ..replaying.builtin import opened, story
+from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
 from ..reporting.outputs import File, check_files, check_served, explain_request, finish, warn
 from ..reporting.report import print_story

@@ -14,8 +14,8 @@ from hicache.core.errors import CallerError
 from .. import executors
 from ..curves.distances import lru_curve
 from ..replaying.builtin import with_defaults
+from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
-from ..replaying.settings import resolve
 from ..reporting.head import head
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..results.reading import record_of

@@ -17,8 +17,8 @@ from hicache.core.types import Pages
 
 from ..formats.base import Paged, Trace
 from ..replaying.account import Account, Row
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.run import NS_PER_S, Run
-from ..replaying.settings import Settings
 from ..replaying.timeline import WAYS, Copies
 from ..results.record import Figures, Result
 from . import document

@@ -16,12 +16,12 @@ from sim.rounds import RoundOptions
 from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from .account import Account, by_turn, ceiling_of, conversations
-from .fitting import without
+from .config import ReplayConfig
 from .observing.ending import Hopeless
 from .observing.team import Team
 from .playing import Moving, Play, play
 from .run import Run
-from .settings import Settings
+from .sizes import Kept
 from .storage_use import opened
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -30,7 +30,7 @@ Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int]
 def run(
     trace: Trace,
     paged: Paged,
-    settings: Settings,
+    settings: ReplayConfig,
     watch: Watch | None,
     start: float,
     follow: bool = False,
@@ -47,7 +47,8 @@ def run(
     hopeless: stop when too many requests have missed their limits. moving: moves real bytes.
     timeline: with a clock, keep what `--timeline` draws.
     """
-    whole, paged = paged, without(paged, settings.skipped)
+    whole, skipped = paged, settings.skipped
+    paged = Kept(paged, skipped) if skipped.requests else paged
     ceiling = ceiling_of(paged, whole_prompts=settings.whole_prompts)
     account = Account(trace.jobs, paged.page_size, ceiling)
     turns, told_by = conversations(trace, whole)

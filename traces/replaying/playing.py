@@ -32,13 +32,13 @@ from ..formats.base import Paged
 from ..results.record import Stages, Transfer
 from . import timed as replay_timed
 from .account import Account
+from .config import ReplayConfig
 from .fleet.outcome import with_fleet
 from .following import TOO_LARGE, Miss
 from .hits import HitsReplay
 from .observing.ending import Served
 from .observing.team import Team
 from .run import NS_PER_S, Run
-from .settings import Settings
 from .storage_use import listen, use_of, with_lost
 
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
@@ -64,7 +64,7 @@ class Play:
 
     whole: Paged
     paged: Paged
-    settings: Settings
+    settings: ReplayConfig
     account: Account
     team: Team
     contents: Contents | None = None
@@ -130,7 +130,7 @@ def _timed(played: Play, shown: Shown) -> Run:
     return with_fleet(run, whole, paged, played.fleet, team, choices, digests, result)
 
 
-def _moved(settings: Settings, links: Sequence[LinkUse]) -> Transfer:
+def _moved(settings: ReplayConfig, links: Sequence[LinkUse]) -> Transfer:
     moved, busy_ns = sum(one.bytes for one in links), sum(one.busy_ns for one in links)
     return _transfer(settings, moved, busy_ns / NS_PER_S)
 
@@ -145,7 +145,7 @@ def _stages(used: Sequence[StageUse]) -> Stages | None:
     return Stages([each / NS_PER_S for each in computing], whole / NS_PER_S, idle)
 
 
-def _transfer(settings: Settings, moved: int, busy_s: float | None = None) -> Transfer:
+def _transfer(settings: ReplayConfig, moved: int, busy_s: float | None = None) -> Transfer:
     """moved: bytes of one rank of each stage and group that attends."""
     ranks = settings.parallelism
     each, total = moved // (ranks.attention_dp * ranks.pp), moved * settings.page_ranks

@@ -31,7 +31,8 @@ from ..terminal.streams import print_error
 from .builtin import builtin_digest
 from .defaults import LIMITS_NS, PREFETCH
 from .options import ReplayOptions
-from .unread import SIMULATED
+
+SIMULATED = "sim"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from sim.storage.executor import StoreExecutor
 
 from ..results.record import Ended, Lost, Moved, PrefetchFigures, Storage
 from .account import Prefetches
+from .config import ReplayConfig
 from .following import History
 from .run import NS_PER_S, Run
-from .settings import Settings
 
 Ends = Mapping[str, Counter[Status]]
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[Contents | None]:
+def opened(settings: ReplayConfig) -> Iterator[Contents | None]:
     """What the store has, open for the time of a `with`; None without storage."""
     storage, core = settings.storage, settings.core
     if storage is None:
@@ -44,7 +44,7 @@ def listen(history: History, store: StoreExecutor) -> None:
 
 
 def use_of(
-    settings: Settings,
+    settings: ReplayConfig,
     prefetches: Prefetches,
     stores: Sequence[StoreExecutor],
     parts: Sequence[TimedResult] = (),
@@ -79,7 +79,9 @@ def use_of(
     )
 
 
-def _moved(settings: Settings, stores: Sequence[Ends], links: Sequence[LinkUse | None]) -> Moved:
+def _moved(
+    settings: ReplayConfig, stores: Sequence[Ends], links: Sequence[LinkUse | None]
+) -> Moved:
     sizes, values, moved = settings.value_bytes, Counter[str](), 0
     for found in stores:
         moved += sum(ends[Status.DONE] * sizes[name] for name, ends in found.items())

@@ -20,13 +20,13 @@ from sim.world import World
 
 from ..formats.base import Paged
 from .account import Account
+from .config import ReplayConfig
 from .run import Latency
-from .settings import Settings
 
 
 def build(
     trace: Paged,
-    settings: Settings,
+    settings: ReplayConfig,
     observers: Sequence[Observer],
     progress: Callable[[int], None],
     contents: Contents | None = None,
@@ -51,7 +51,7 @@ def build(
 
 def build_fleet(
     trace: Paged,
-    settings: Settings,
+    settings: ReplayConfig,
     fleet: FleetOptions,
     observers: Sequence[Sequence[Observer]],
     progress: Callable[[int], None],
@@ -74,7 +74,7 @@ def build_fleet(
     )
 
 
-def _options(settings: Settings) -> WorldOptions:
+def _options(settings: ReplayConfig) -> WorldOptions:
     return WorldOptions(
         checks=settings.check,
         seed=settings.seed,
@@ -85,7 +85,7 @@ def _options(settings: Settings) -> WorldOptions:
     )
 
 
-def _storage(settings: Settings, contents: Contents | None) -> WorldStorage | None:
+def _storage(settings: ReplayConfig, contents: Contents | None) -> WorldStorage | None:
     storage = settings.storage
     if storage is None or contents is None:
         return None

@@ -12,8 +12,9 @@ from operator import attrgetter
 from rich.table import Table
 
 from ..replaying.account import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
+from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import components_of
 from ..replaying.run import Run
-from ..replaying.settings import Settings, load_components
 from ..results.record import Component, Pair, Result
 from ..terminal.tables import pairs, percent, table
 
@@ -109,7 +110,7 @@ def _reason(settings: Settings, component: str) -> str:
 def _positional(settings: Settings, name: str) -> bool:
     """Whether a hit can end because a window of this component is missing; else a state."""
     place = settings.core.components.index(name)
-    return load_components(settings.core)[place].positional
+    return components_of(settings.core)[place].positional
 
 
 def describe(settings: Settings, row: Lookup) -> str:

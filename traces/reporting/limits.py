@@ -26,10 +26,10 @@ from sim.times.base import Parallelism
 
 from ..expected.table import MOST_QUEUEING
 from ..formats._jobs import Jobs
-from ..replaying.device_sizes import memory_of
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
-from ..replaying.settings import Settings
+from ..replaying.sizes import memory_of
 from ..results.record import LoadFigures, Result
 from ..terminal.tables import percent
 from . import stored

@@ -12,9 +12,9 @@ from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..replaying.settings import Settings
 from ..replaying.timeline import timeline
 from ..results.record import document
 from ..terminal.output import as_json, check_outputs, write_all

@@ -16,9 +16,9 @@ from hicache.core.components.base import residency
 
 from ..expected import words as expected
 from ..formats.base import Trace
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.load import LoadedTrace
 from ..replaying.run import Run
-from ..replaying.settings import Settings
 from ..results.record import Checks, Output, Result, Share, Stages, Times
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown

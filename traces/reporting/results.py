@@ -15,9 +15,9 @@ from ..expected.table import Asked, expected_error
 from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..outside import entries
-from ..replaying.fitting import Skipped
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.run import Latency, Run
-from ..replaying.settings import Settings
+from ..replaying.sizes import Skipped
 from ..results.record import LookupFigures, Output, Requests, Result, TraceFigures
 from .components import describe
 from .limits import load_of_run

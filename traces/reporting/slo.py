@@ -13,9 +13,9 @@ import numpy as np
 from rich.table import Table
 
 from ..formats.base import Trace
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.load import NAMES, Kept, Slo, kept, spelled
 from ..replaying.run import NS_PER_S, Latency, Run
-from ..replaying.settings import Settings
 from ..results.record import Class, Goodput
 from ..terminal.tables import percent, table
 

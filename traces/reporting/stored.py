@@ -11,7 +11,7 @@ from hicache.storage.base import Losses
 
 from ..replaying import following as caps
 from ..replaying.account import WHOLE
-from ..replaying.settings import Settings
+from ..replaying.config import ReplayConfig as Settings
 from ..results.record import Storage
 from ..terminal.tables import table
 from ..terminal.text import name as shown

@@ -25,8 +25,8 @@ from sim.times.base import Chunks, TimeModel, stages_ns
 from ..curves.distances import Curve
 from ..deciding.prices import Prices
 from ..formats.base import Trace
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import ReplayOptions
-from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
 from ..sweeping.grid import Point, Value
 from .plan import OF_HOST, bare, resolved

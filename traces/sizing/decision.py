@@ -20,8 +20,8 @@ from ..curves.curves import CurveOptions, Curves, curves_of
 from ..curves.distances import Curve
 from ..deciding.prices import LIST_PRICES, Prices
 from ..formats.base import Paged, Trace
+from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import ReplayOptions
-from ..replaying.settings import Settings
 from ..reporting import timestamps
 from ..sweeping.grid import check_simulated
 from ..sweeping.work import How, Measured, Traces, opened_once

@@ -11,10 +11,11 @@ from typing import Any
 
 from ..curves.distances import Curve
 from ..formats.base import Paged, Trace
+from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import resolve
 from ..replaying.declared.needs import Need
 from ..replaying.load import Slo
 from ..replaying.options import ReplayOptions, that_need
-from ..replaying.settings import Settings, resolve
 from ..sweeping.grid import Point, Value
 
 MOST_SIZES = 4

@@ -18,10 +18,9 @@ from hicache.core.errors import CallerError
 from hicache.version import VERSION
 
 from ..formats.base import Trace
-from ..replaying.options import ReplayOptions, plain
-from ..replaying.settings import resolve
-from ..replaying.storage import simulated
-from ..replaying.unread import SIMULATED, Unread
+from ..replaying.config import resolve
+from ..replaying.options import ReplayOptions, Unread, plain
+from ..replaying.storage import SIMULATED, simulated
 from ..terminal.rows import flag
 from ..terminal.text import command_line
 from .work import Task, canonical, decisions, key_of, trace_digest

@@ -53,7 +53,7 @@ class Row:
 
     Of a replay:
 
-    needs       what reads it, see replaying/unread.
+    needs       what reads it, see replaying/options.
     output      it decides what a command prints or writes, not what a replay does.
     one_value   a sweep may not vary it. commas: one value may have commas.
     file        the file that a value names.

@@ -16,8 +16,8 @@ from sim.engine.sequence import RequestResult
 from traces.formats._jobs import Jobs
 from traces.replaying import modes
 from traces.replaying.account import Account, Row, ceiling_of
+from traces.replaying.config import resolve
 from traces.replaying.run import Run
-from traces.replaying.settings import resolve
 from traces.reporting.limits import Load, load_of, slower
 from traces.results.record import NO_SHARE, Transfer
 

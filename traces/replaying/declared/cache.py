@@ -31,8 +31,9 @@ from ..defaults import (
     PREFIX_TOKENS,
     STAND_IN_WINDOW,
     WRITE_POLICY,
+    Pin,
+    Pins,
 )
-from ..wants import Pin, Pins
 from .needs import Need
 
 

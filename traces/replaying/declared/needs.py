@@ -1,6 +1,6 @@
 """What reads an option: an option that needs what a run does not have is refused.
 
-Only names; replaying/unread says when each is there, and what to do where it is not.
+Only names; replaying/options says when each is there, and what to do where it is not.
 """
 
 from __future__ import annotations

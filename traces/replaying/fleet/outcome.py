@@ -16,9 +16,9 @@ from sim.workload import Job
 from ...formats.base import Paged
 from ...results.record import Fleet, Imbalance, KvLink, Replica
 from ..account import Tokens, ceiling_of
-from ..fitting import Kept, Skipped
 from ..observing.team import Team
 from ..run import NS_PER_S, FleetUse, Run, spread
+from ..sizes import Kept, Skipped
 
 MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
 

@@ -21,9 +21,9 @@ from sim.fleet.options import FleetOptions
 from ...formats.base import Paged
 from ...results.record import Checks, Component, Pair
 from ..account import Lookups, Prefetches, Tokens
+from ..config import ReplayConfig
 from ..defaults import BACKBONE
 from ..following import NOT_READY, OTHER_REPLICA, History
-from ..settings import Settings
 from ..timeline import Copies, Timeline
 from .ending import Until
 
@@ -64,7 +64,7 @@ def _count(pages: Counter[str], action: Load | Backup) -> None:
 class Observers:
     """The observers that count for all replicas together, and the figures of each pool."""
 
-    def __init__(self, settings: Settings, ceiling: Tokens) -> None:
+    def __init__(self, settings: ReplayConfig, ceiling: Tokens) -> None:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
         self.prefetches = Prefetches()
@@ -75,7 +75,7 @@ class Observers:
             self.all.append(self.lookups)
 
     def components(
-        self, settings: Settings, replicas: int, views: Sequence[CoreView] | None
+        self, settings: ReplayConfig, replicas: int, views: Sequence[CoreView] | None
     ) -> dict[str, Component]:
         """The use of each component's pools in all replicas. views: of the cores at the end, None
         after an interrupt."""
@@ -132,7 +132,7 @@ class Team:
     def __init__(
         self,
         whole: Paged,
-        settings: Settings,
+        settings: ReplayConfig,
         ceiling: Tokens,
         watch: Watch | None,
         follow: bool = False,
@@ -202,7 +202,9 @@ class Team:
         for watch, view in zip(self.watches, views, strict=False):
             watch.finish(view)
 
-    def checks(self, settings: Settings, byte_checks: int = 0, access_checks: int = 0) -> Checks:
+    def checks(
+        self, settings: ReplayConfig, byte_checks: int = 0, access_checks: int = 0
+    ) -> Checks:
         """Those of all replicas together."""
         watches = self.watches
         return Checks(
@@ -218,7 +220,7 @@ class Team:
         )
 
     def components(
-        self, settings: Settings, views: Sequence[CoreView] | None
+        self, settings: ReplayConfig, views: Sequence[CoreView] | None
     ) -> dict[str, Component]:
         """See `Observers`."""
         return self.counting.components(settings, len(self.all), views)

@@ -1,15 +1,13 @@
-"""The settings of a replay: all options with their defaults resolved.
+"""What a replay is: its options, resolved once into pages, bytes, profiles and a core's `Config`.
 
-Turns what the user asked for (tokens, ratios, nothing at all) into page counts and profiles, and
-raises CallerError where that is impossible. Does not parse the command line; see
-traces/commands/replay.
+Everything after it (the run, the report) reads `ReplayConfig` and asks no option again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -24,41 +22,29 @@ from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim import engine_profiles
+from sim.engine.sequence import final_length
 from sim.fitted import factors as fitted
-from sim.fleet.options import FleetOptions
+from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions, engine_options
 from sim.times import base as times
 from sim.times.base import Parallelism, TimeModel
-from sim.wants import NO_WANTS, WantOptions
+from sim.wants import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
 
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
-from . import pools
-from .defaults import (
-    HARDWARE,
-    HOST_COPIES,
-    PREFETCH_THRESHOLD_TOKENS,
-    WRITE_POLICY,
-    Mode,
-)
-from .device_sizes import memory_of
-from .fitting import Skipped, check_fit
-from .fleet.settings import as_options as fleet_as_options
-from .fleet.settings import resolve as resolve_fleet
+from ..terminal.rows import flag
+from .defaults import HARDWARE, HOST_COPIES, PREFETCH_THRESHOLD_TOKENS, WRITE_POLICY, Mode
 from .load import LoadedTrace, LoadSettings, Slo, settings_of
-from .options import ReplayOptions
-from .pools import Pools
+from .options import ReplayOptions, check_read
+from .sizes import Pools, Skipped, check_fit, memory_of, model_of, pools_of
 from .storage import StorageSettings
 from .storage import resolve as resolve_storage
-from .unread import check_read
-from .wants import check_room, core_options, wants_of
-from .ways import Holding
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReplayConfig:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
     skipped: the requests that were left out. uncached: those that are computed without the cache,
@@ -195,7 +181,7 @@ class Settings:
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""
         core, engine = self.core, self.engine
-        return {
+        found: dict[str, object] = {
             **self.given,
             "model": self.model.name,
             "weight_dtype": self.model.weight_dtype,
@@ -232,13 +218,15 @@ class Settings:
             "limit": self.limit or None,
             "seed": self.seed,
             **self.load.as_options(),
-            **self._of_storage(),
-            **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
-            **self._of_wants(),
         }
-
-    def _of_wants(self) -> dict[str, object]:
-        found = dict[str, object]()
+        if self.storage is not None:
+            found |= self.storage.as_options()
+            found["prefetch_threshold"] = core.prefetch_threshold_tokens
+        if self.storage is not None or self.flushed:
+            for tier in (Tier.HOST, Tier.DEVICE):
+                found[f"flush_{tier.name.lower()}_every_round"] = tier in self.flushed
+        if self.fleet is not None:
+            found |= _fleet_as_options(self.fleet)
         if self.wants.ttl_ns:
             found["ttl_s"] = self.wants.ttl_ns / 1e9
         if self.wants.pins:
@@ -248,82 +236,58 @@ class Settings:
             ]
         return found
 
-    def _of_storage(self) -> dict[str, object]:
-        flushed: dict[str, object] = {
-            f"flush_{tier.name.lower()}_every_round": tier in self.flushed
-            for tier in (Tier.HOST, Tier.DEVICE)
-        }
-        if self.storage is None:
-            return flushed if self.flushed else {}
-        return {
-            **self.storage.as_options(),
-            "prefetch_threshold": self.core.prefetch_threshold_tokens,
-            **flushed,
-        }
-
     def _of_components(self) -> dict[str, object]:
-        core = self.core
-        result: dict[str, object] = {}
-        for place, name in enumerate(core.components):
-            device, host = core.device_pages[place], core.host_pages[place]
-            config = document(core)
-            result |= {key: config[key] for key in settings_names(name)}
+        core, found = self.core, dict[str, object]()
+        written = document(core)
+        for name, device, host in zip(
+            core.components, core.device_pages, core.host_pages, strict=True
+        ):
+            found |= {key: written[key] for key in settings_names(name)}
             if residency(name) == "window":
-                result[f"{name}_tokens"] = device * core.page_size
-                result[f"{name}_host_tokens"] = host * core.page_size
+                found[f"{name}_tokens"] = device * core.page_size
+                found[f"{name}_host_tokens"] = host * core.page_size
             elif residency(name) == "state":
-                result[f"{name}_states"] = device
-                result[f"{name}_host_states"] = host
-        return result
+                found[f"{name}_states"] = device
+                found[f"{name}_host_states"] = host
+        return found
 
 
-def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
-    """The settings for this trace, and its pages. Raises CallerError where sizes do not fit, and
-    for an option that the run would not read."""
-    model = pools.model_of(options)
-    times.check_ranks(model, options.parallelism)
+def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
+    """The configuration for this trace, and its pages. Raises CallerError where sizes do not fit,
+    and for an option that the run would not read."""
+    model, ranks = model_of(options), options.parallelism
+    times.check_ranks(model, ranks)
     page_size = options.page_size or model.page_size
     if options.mode == "hits":
         need_identity(trace, "--mode hits")
-    _check_page_size(model, page_size, options.parallelism.dcp)
+    _check_page_size(model, page_size, ranks.dcp)
     paged = trace.paged(page_size)
-    profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
+    profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
     engine = _engine(options, model)
-    sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
-    if options.mode == "timed":
-        # raises if the ranks cannot hold the weights
-        times.make(
-            options.times or times.DEFAULT, model, profile, options.parallelism, engine.profile
-        )
-    check_read(options, sizes.components, bool(sizes.host[0]))
+    pools = pools_of(options, model, memory_of(profile), page_size, engine, trace)
+    named = options.times or times.DEFAULT
+    if options.mode == "timed":  # raises if the ranks cannot hold the weights
+        times.make(named, model, profile, ranks, engine.profile)
+    check_read(options, pools.components, bool(pools.host[0]))
     storage = resolve_storage(options, trace)
-    wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
-    check_room(wants, paged, sizes.device[0], sizes.host[0])
-    core = _core(options, page_size, sizes, storage)
-    core = replace(core, **core_options(wants, load_components(core)))
-    for place, component in enumerate(load_components(core)):
-        pages = core.device_pages[place]
-        if pages < component.least_pages and not sizes.shorts:
-            raise CallerError(
-                f"device pool of {component.name}: expected at least {component.least_pages} pages "
-                f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"
-            )
-    skipped, uncached = check_fit(trace, paged, Holding(options, page_size, sizes, engine))
-    settings = Settings(
+    wants = _wants(options, trace, paged, pools)
+    core = _core(options, page_size, pools, storage, wants)
+    skipped, uncached = check_fit(trace, paged, options, pools)
+    config = ReplayConfig(
         mode=options.mode,
         check=options.check or "sampled",
         seed=options.seed or 0,
         limit=options.limit,
         model=model,
         hardware=profile,
-        parallelism=options.parallelism,
-        times=options.times or times.DEFAULT,
+        parallelism=ranks,
+        times=named,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
         spread=bool(options.spread or (isinstance(trace, LoadedTrace) and trace.spaced)),
         core=core,
         engine=engine,
-        pools=sizes,
+        pools=pools,
         page_size_given=options.page_size is not None,
         skipped=skipped,
         uncached=uncached,
@@ -335,49 +299,68 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         ),
         slo=options.slo,
         load=settings_of(options),
-        fleet=resolve_fleet(options, sizes.components),
+        fleet=_fleet(options, pools.components),
         wants=wants,
         given=options.head,
     )
-    return settings, paged
+    return config, paged
+
+
+def components_of(core: Config) -> list[Component]:
+    """The components of a core, in order."""
+    return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
 
 
 def _core(
-    options: ReplayOptions, page_size: int, sizes: Pools, storage: StorageSettings | None
+    options: ReplayOptions,
+    page_size: int,
+    pools: Pools,
+    storage: StorageSettings | None,
+    wants: WantOptions,
 ) -> Config:
-    fetched = options.prefetch_threshold
-    stored: dict[str, Any] = {}
+    more: dict[str, Any] = {"ttl_periods": PERIODS} if wants.ttl_ns else {}
     if storage is not None:
-        stored = {
-            "storage": True,
-            "prefetch_policy": storage.policy,
-            "prefetch_threshold_tokens": PREFETCH_THRESHOLD_TOKENS if fetched is None else fetched,
-        }
-    return Config(
+        least = options.prefetch_threshold
+        more["storage"], more["prefetch_policy"] = True, storage.policy
+        more["prefetch_threshold_tokens"] = PREFETCH_THRESHOLD_TOKENS if least is None else least
+    core = Config(
         page_size=page_size,
-        device_pages=sizes.device,
-        host_pages=sizes.host,
-        components=sizes.components,
+        device_pages=pools.device,
+        host_pages=pools.host,
+        components=pools.components,
         write_policy=options.write_policy or WRITE_POLICY,
         eviction_policy=options.eviction,
-        exchange_pages=sizes.exchange,
+        exchange_pages=pools.exchange,
         passes=options.pp if options.mode == "timed" else 1,
-        settings=settings_for(
-            sizes.components,
-            Shape(sizes.window, sizes.interval),
-        ),
-        **stored,
+        settings=settings_for(pools.components, Shape(pools.window, pools.interval)),
+        **more,
     )
+    components = components_of(core)
+    for component, pages in zip(components, core.device_pages, strict=True):
+        if pages < component.least_pages and not pools.shorts:
+            raise CallerError(
+                f"device pool of {component.name}: expected at least {component.least_pages} pages "
+                f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"
+            )
+    bounds: dict[str, Any] = {}  # what the pins need
+    for tier, name in ((Tier.DEVICE, "pin_pages"), (Tier.HOST, "pin_host_pages")):
+        pins = [pin for pin in wants.pins if pin.tier == tier]
+        if pins:
+            bounds[name] = tuple(
+                sum(min(pin.pages, one.window_pages) if one.positional else 1 for pin in pins)
+                for one in components
+            )
+    return replace(core, **bounds)
 
 
 def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     """The settings of the engine: what was given, and the engine's own defaults."""
-    ranks = options.parallelism
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
     if not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE, model.name)
-    engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
+    groups = options.parallelism.attention_dp
+    engine = engine_options(profile, groups, options.token_budget, options.max_running)
     return replace(engine, order=options.scheduler or engine.order)
 
 
@@ -396,12 +379,7 @@ def _check_page_size(model: ModelDescription, page_size: int, dcp: int) -> None:
         )
 
 
-def load_components(core: Config) -> list[Component]:
-    """The components of a core, in order."""
-    return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
-
-
-def with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> HardwareProfile:
+def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> HardwareProfile:
     """The profile with this host link; itself if none was asked for."""
     if wanted is None:
         return profile
@@ -409,3 +387,98 @@ def with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> Hardwa
         # the user states the bandwidth that copies reach, not a peak
         return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})
     return hardware.scaled_host_bandwidth(profile, *wanted.factor.as_integer_ratio())
+
+
+def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> WantOptions:
+    """Pinned prefixes and the time to live. Raises CallerError for a pin of a prefix that the trace
+    does not have or that leaves too little room, and for a time to live without times."""
+    if options.ttl and options.mode == "hits" and (followers := trace.jobs.afters >= 0).any():
+        raise CallerError(
+            f"--ttl: expected a time of arrival for every request in hits mode, found "
+            f"{int(followers.sum())} that follow others; use --mode timed"
+        )
+    found, pinned = [], Counter[Tier]()
+    for pin in options.pin or ():
+        if pin.request >= len(trace.jobs):
+            raise CallerError(
+                f"--pin: expected a request from 0 to {len(trace.jobs) - 1}, found {pin.request}"
+            )
+        most = paged.prompt_key(trace.jobs[pin.request]).pages
+        pages = pin.tokens // paged.page_size
+        if not 0 < pages <= most:
+            raise CallerError(
+                f"--pin {pin}: expected {paged.page_size} to {most * paged.page_size} tokens (the "
+                f"whole pages of that prompt), found {pin.tokens}"
+            )
+        found.append(PinnedPrefix(pin.request, pages, pin.tier))
+        pinned[pin.tier] += pages
+    if pinned[Tier.HOST] > pools.host[0]:
+        raise CallerError(
+            f"--pin: expected at most the {pools.host[0]} pages of host, found "
+            f"{pinned[Tier.HOST]}; enlarge the host pool"
+        )
+    if pinned[Tier.DEVICE]:
+        largest = max(-(-final_length(job) // paged.page_size) for job in paged.jobs)
+        if pinned[Tier.DEVICE] + largest > pools.device[0]:
+            raise CallerError(
+                f"--pin: expected at most {max(0, pools.device[0] - largest)} pages beside the "
+                f"largest request's {largest}, found {pinned[Tier.DEVICE]}; pin less, or on host"
+            )
+    return WantOptions(options.ttl or 0, tuple(found))
+
+
+# -- several replicas
+
+
+def _fleet(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | None:
+    """None for one replica without a router. Raises CallerError for options that do not belong
+    together."""
+    for name, expected, found, do in _contradictions(options, components):
+        raise CallerError(f"{flag(name)}: expected {expected}, found {found}; {do}")
+    prefills = options.replicas or options.prefill_replicas
+    if prefills is None:
+        return None
+    router, link = RouterOptions(), KvLinkOptions()
+    if options.router:
+        router = RouterOptions(options.router.replace("-", "_"))
+    if options.kv_link:
+        link = KvLinkOptions(options.kv_link)
+    return FleetOptions(prefills, options.decode_replicas or 0, router, link)
+
+
+def _fleet_as_options(fleet: FleetOptions) -> dict[str, object]:
+    found: dict[str, object] = {"replicas": fleet.replicas}
+    if fleet.decode:
+        found = {
+            "prefill_replicas": fleet.replicas,
+            "decode_replicas": fleet.decode,
+            "kv_link_bytes_per_s": fleet.link.bytes_per_s,
+        }
+    return {**found, "router": fleet.router.name.replace("_", "-")}
+
+
+def _contradictions(
+    options: ReplayOptions, components: Sequence[str]
+) -> Iterator[tuple[str, str, str, str]]:
+    """(option, what was expected, what was found, what to do)."""
+    others = {"prefill_replicas": "decode", "decode_replicas": "prefill"}
+    divided = [name for name in others if getattr(options, name) is not None]
+    if not divided:
+        return
+    if options.replicas is not None:
+        kinds = "replicas that serve whole requests, or prefill and decode replicas"
+        yield divided[0], kinds, f"--replicas and {flag(divided[0])}", "give one kind"
+    if len(divided) == 1:
+        yield divided[0], f"--{others[divided[0]]}-replicas beside it", "none", "give both"
+    if options.mode == "hits":
+        do = "use --mode timed, or give --replicas"
+        yield "decode_replicas", "--mode timed", "hits mode, which has no clock", do
+    if options.pp > 1:
+        yield "decode_replicas", "--pp 1", str(options.pp), "leave out --pp, or give --replicas"
+    if len(components) > 1:
+        do = "give --components full, or --replicas"
+        found = ",".join(components)
+        yield "decode_replicas", "full attention alone, whose pages can be moved", found, do
+    if options.storage is not None:
+        do = "leave it out, or give --replicas"
+        yield "storage", "replicas that serve whole requests", "decode replicas", do
