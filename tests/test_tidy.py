@@ -92,8 +92,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
     "traces.deciding": ("traces.reporting.amounts",),
     "traces.devices": ("hicache", "sim", "traces.terminal"),
-    "traces.servers": ("hicache.core.errors",),
-    "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "traces.terminal"),
     "traces.fuzzing": (
@@ -131,8 +129,6 @@ REGISTRIES = {
     "traces.commands",
     "traces.formats",
     "traces.generators",
-    "traces.servers",
-    "traces.storing",
     "traces.peers",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.

@@ -1,8 +1,8 @@
 """The `hicache` command: finds a command by its name, runs it, and turns errors into exit codes.
 
 A command is a file in traces/commands with `Options` (a frozen record, see terminal/rows) and
-`run(options, command line) -> exit code`; one with several actions has ACTIONS instead, a folder of
-such files. It is imported only when it is asked for, so `hicache --help` imports none.
+`run(options, command line) -> exit code`; one with several has `actions()` instead, which are such
+files or like them. It is imported only when it is asked for, so `hicache --help` imports none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "peers": "run the caches of SGLang and vLLM under this harness",
     },
     "stores and real devices": {
-        "store": "check, list or clean up a store of pages, or start one to try it out",
+        "store": "check, list or clean up a store of pages",
         "calibrate": "measure the copies and kernels of a device, and write a hardware profile",
         "twin": "run a trace on a device and on the simulator, and compare them",
     },

@@ -220,7 +220,7 @@ def probe(where: Location, timeout_s: float) -> None:
         reason = error.strerror or str(error) or f"no answer in {timeout_s:g} s"
         raise CallerError(
             f"storage: expected a server at {where.scheme}://{where.server}, found: {reason}; "
-            f"start it, or one to try out: hicache store start {where.scheme}"
+            "start it, or one to try out (docs/storage_backends.md)"
         ) from error
 
 

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.storage.address import backend, open_storage, parse
 from hicache.storage.base import Storage, StorageOptions, Value
 from tests.needs import missing
-from traces.servers.base import SERVERS, Server
+from tests.servers import SERVERS, Server, free_ports
 
 PATIENT_S = 10.0  # where an answer is expected
 HASTY_S = 1.0  # where none is
@@ -55,7 +54,7 @@ def started(scheme: str, folder: Path, size_bytes: int = ROOM) -> Iterator[Rig]:
         yield Rig(scheme, f"{scheme}:{folder / 'store'}", None, size_bytes)
         return
     try:
-        server: Server = registry.load(SERVERS, scheme).launch(0, folder, size_bytes)
+        server = SERVERS[scheme](free_ports(1)[0], folder, size_bytes)
     except CallerError as error:
         missing(str(error))
     try:

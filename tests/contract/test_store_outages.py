@@ -15,14 +15,12 @@ from typing import Any
 
 import pytest
 
-from hicache import registry
 from hicache.storage.address import backend, open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value
 from hicache.storage.breaker import BreakerOptions
 from tests.patience import PATIENCE_S
+from tests.servers import SERVERS, end, mooncake_client
 from tests.storage.outages.slow import slowed
-from traces.servers import mooncake
-from traces.servers.base import SERVERS, end, free_ports
 
 from .rigs_stores import (
     HASTY_S,
@@ -38,7 +36,7 @@ from .rigs_stores import (
     value_of,
 )
 
-KINDS = registry.names(SERVERS)
+KINDS = list(SERVERS)
 
 
 @contextmanager
@@ -163,16 +161,14 @@ def test_the_client_that_holds_the_values_dies(tmp_path: Path) -> None:
         assert rig.server is not None
         write_until_it_fails(store, keys, values, rig.server.processes[1:])
         assert set(check(store, keys, values)) <= {Status.FAILED, Status.MISSING}
-        _, program = mooncake.programs()
-        new = mooncake.launch_client(program, port_of(rig), free_ports(1)[0], tmp_path, ROOM)
-        rig.server.processes.append(new)
+        rig.server.processes.append(mooncake_client(port_of(rig), tmp_path, ROOM))
         eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
         eventually(lambda: check(store, keys, values) == [Status.DONE] * 16)
 
 
 def again(rig: Rig, scheme: str, folder: Path) -> Any:
     """The server of the rig once more, on its port."""
-    return registry.load(SERVERS, scheme).launch(port_of(rig), folder, ROOM)
+    return SERVERS[scheme](port_of(rig), folder, ROOM)
 
 
 def port_of(rig: Rig) -> int:

@@ -54,7 +54,7 @@ def refusal(address: str, options: StorageOptions | None = None) -> str:
 def test_nobody_listens(scheme: str, nobody: str) -> None:
     assert refusal(f"{scheme}://{nobody}") == (
         f"storage: expected a server at {scheme}://{nobody}, found: Connection refused; "
-        f"start it, or one to try out: hicache store start {scheme}"
+        "start it, or one to try out (docs/storage_backends.md)"
     )
 
 

@@ -131,7 +131,7 @@ def test_a_full_disk_without_any_reserve_is_read(disk: Path) -> None:
 
 UNPRIVILEGED = """
 import os, sys
-import traces.storing.check, traces.storing.list, traces.storing.stats
+import traces.commands.store
 from tests.storage.test_full_disk import *
 if os.geteuid() == 0:
     os.setgid(65534)

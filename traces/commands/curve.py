@@ -6,7 +6,6 @@ traces/curves for the methods.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,9 +45,7 @@ def _policies(text: str) -> tuple[str, ...]:
 def _capacities(text: str) -> tuple[Capacity, ...]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > _MOST_CAPACITIES:
-        raise argparse.ArgumentTypeError(
-            f"expected at most {_MOST_CAPACITIES} capacities, found {len(parts)}"
-        )
+        raise ValueError(f"expected at most {_MOST_CAPACITIES} capacities, found {len(parts)}")
     kinds = [(part, read.is_size(part)) for part in parts]
     return tuple((read.byte_size(one) if sized else read.size(one), sized) for one, sized in kinds)
 

@@ -263,20 +263,6 @@ def temporary_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def folders() -> Iterator[tuple[int, Path]]:
-    """The folders that processes of this user have now, and whose each is."""
-    with suppress(OSError):
-        for one in list(os.scandir(tempfile.gettempdir())):
-            made = _MADE.fullmatch(one.name)
-            if (
-                made
-                and one.is_dir(follow_symlinks=False)
-                and one.stat(follow_symlinks=False).st_uid == os.getuid()
-                and _runs(int(made[1]))
-            ):
-                yield int(made[1]), Path(one.path)
-
-
 def remove_leftovers(folder: Path) -> None:
     """Removes from the folder what dead processes of this user and machine left there."""
     with suppress(OSError):

@@ -112,7 +112,7 @@ def _refusal(where: Location, found: str) -> CallerError:
     endpoint = where.query.get("endpoint", "AWS")
     return CallerError(
         f"storage: expected the bucket {where.host} at {endpoint}, found {found}; check endpoint, "
-        "region and keys, or try one out: hicache store start s3"
+        "region and keys, or start one to try out (docs/storage_backends.md)"
     )
 
 

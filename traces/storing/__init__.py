@@ -1,1 +1,0 @@
-"""What `hicache store` can do: one action per file, found by its name."""
