@@ -380,7 +380,7 @@ def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None
 # -- what host memory buys
 
 SVG = "{http://www.w3.org/2000/svg}"
-SIZES = ["--device-pages", "100", "--jobs", "1"]
+SIZES = ["--device-pages", "100"]
 
 
 @pytest.fixture(scope="module")
@@ -438,7 +438,7 @@ def test_enough_host_memory_is_exact_to_a_page(device: int, rounds: str, capsys:
 def test_an_overloaded_point_is_marked(capsys: Capsys) -> None:
     lines = (mooncake([*range(20 * n, 20 * n + 20)], timestamp=10_000 * n) for n in range(200))
     path = str(write(Path("busy.jsonl"), *lines))
-    points = sweep(path, "--jobs", "1", "--host-bytes", "0,9GB", "--speed", "100")["points"]
+    points = sweep(path, "--host-bytes", "0,9GB", "--speed", "100")["points"]
     assert all(one["overloaded"] for one in points)
     printed = capsys.readouterr().out
     assert printed.count("!") == 1 + len(points)
@@ -448,7 +448,7 @@ def test_an_overloaded_point_is_marked(capsys: Capsys) -> None:
 def test_a_picture_of_hits_has_one_panel_and_the_place_of_stdout(
     rounds: str, capsys: Capsys
 ) -> None:
-    given = ["sweep", rounds, *SIZES, "--host-bytes", "0,3.2GB", "--mode", "hits"]
+    given = ["sweep", rounds, *SIZES, "--jobs", "1", "--host-bytes", "0,3.2GB", "--mode", "hits"]
     assert main([*given, "--picture", "-", "--json", "b.json"]) == 0
     printed = capsys.readouterr()
     assert printed.err.endswith("\nwrote b.json\n")
