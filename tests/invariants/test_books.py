@@ -9,31 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core.actions import Backup, Copy, Fetch, Lookup, Prefill, Store
+from hicache.core.actions import Backup, Copy, Lookup, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
     Aborted,
     AdmitWanted,
     Arrived,
-    BackupDone,
     ContinueWanted,
-    EvictWanted,
-    FetchDone,
     Finished,
-    LookupDone,
     PrefillDone,
-    StorageAttached,
-    StoreDone,
 )
-from hicache.core.types import Key, Tier
+from hicache.core.types import Key
 from invariants import watch as watch_module
 from invariants.base import HARNESS, Broken, Violation
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
 from invariants.books.nodes import NodeBook
 from invariants.books.pages import FLIGHT, NODE, REQUEST, PageBook, code_of
-from invariants.books.pins import known_path, pin
+from invariants.books.pins import pin
 from invariants.books.tags import digests_of, tags_of
 from invariants.books.tickets import Move
 from invariants.checks.ends import LockBalance
@@ -183,64 +177,7 @@ def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) 
     assert not book.device.locks.any()
 
 
-PROMPT, OTHER = [1, 2, 3, 4], [1, 2, 3, 9]
-
-
-def arrive(watched: Watched, request: int, tokens: list[int]) -> list[Any]:
-    return watched(Arrived(request, Key.from_tokens(tokens, 1), len(tokens) + 1, len(tokens)))
-
-
-def cached_on_host(watched: Watched, tokens: list[int]) -> list[Any]:
-    """A request computes the tokens, ends, and is on host. Returns the outcomes of the backup."""
-    outcomes = arrive(watched, 90, tokens)
-    for item in outcomes:
-        if type(item) is Lookup:
-            watched(LookupDone(item.flight, 0))
-    outcomes = watched(AdmitWanted(90, 100))
-    outcomes = watched(PrefillDone(flight_of(outcomes, Prefill)))
-    outcomes += watched(Finished(90, Key.from_tokens(tokens, 1), len(tokens)))
-    return watched(BackupDone(flight_of(outcomes, Backup)))
-
-
-def test_a_lookup_and_the_fetch_that_follows_it_count_once() -> None:
-    watched = Watched(storage=True)
-    first = flight_of(arrive(watched, 1, PROMPT), Lookup)
-    arrive(watched, 2, OTHER)
-    storage = watched.book.storage
-    assert storage.tokens(1) == len(PROMPT)
-    fetch = flight_of(watched(LookupDone(first, 3)), Fetch)
-    assert storage.tokens(1) == 3
-    watched(Aborted(1))
-    assert storage.tokens(1) == 3
-    outcomes = watched(FetchDone(fetch, 3))
-    assert [type(item).__name__ for item in outcomes] == ["Prefetched"]
-    assert storage.tokens(1) == 0
-    watched.watch.audit(watched.core.view)
-
-
-def test_what_was_acknowledged_is_forgotten_when_storage_is_attached_again() -> None:
-    watched = Watched(storage=True)
-    watched(StoreDone(flight_of(cached_on_host(watched, PROMPT), Store), 4))
-    digests = digests_of(Key.from_tokens(PROMPT, 1))
-    assert watched.book.storage.acknowledged == {(0, digest) for digest in digests}
-    watched(StorageAttached())
-    assert not watched.book.storage.acknowledged
-    watched.watch.finish(watched.core.view)
-
-
-def test_a_fetch_pins_the_host_copies_that_it_continues() -> None:
-    watched = Watched(storage=True)
-    watched(StoreDone(flight_of(cached_on_host(watched, [1, 2]), Store), 2))
-    watched(EvictWanted(Tier.DEVICE, "full", 8))
-    lookup = flight_of(arrive(watched, 1, PROMPT), Lookup)
-    fetch = flight_of(watched(LookupDone(lookup, 2)), Fetch)
-    book = watched.book
-    assert int((book.host.locks > 0).sum()) == 2
-    path = known_path(book.nodes, book.tickets.open[fetch].prompt)
-    assert [(known.mirror.end_page, known.depth) for known in path] == [(2, 2)]
-    watched(FetchDone(fetch, 2))
-    assert not book.host.locks.any()
-    watched.watch.audit(watched.core.view)
+PROMPT = [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("passes", [1, 2])

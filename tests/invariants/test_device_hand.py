@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,8 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.errors import About, CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Area
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import copy_kernel
-from hicache.runtime.controller import COMPUTE
 from hicache.runtime.lanes import Lane
 from invariants.fuzz import simpler
 from invariants.fuzz.device import real
@@ -33,7 +30,7 @@ from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
-from sim.errors import HazardError, WrongBytesError
+from sim.errors import WrongBytesError
 from tests.configs import configured
 from tests.planted import planted
 
@@ -91,14 +88,6 @@ def test_a_pass_behind_one_that_fails_reads_and_writes_rubbish(batched: str) -> 
     assert outcome.failure is None, outcome.failure.text
     for how in ("fails", "works"):
         assert outcome.hand.probes.seen[f"a pass is launched behind one that {how} on the device"]
-
-
-def test_a_pass_that_fails_is_launched_alone_and_one_that_follows_it_later() -> None:
-    """A launch has rubbish or content."""
-    hand: Any = SimpleNamespace(_batched=True, _lost={2, 5}, follows={4: 3, 5: 2})
-    passes: Any = [(SimpleNamespace(flight=flight), None, None) for flight in range(6)]
-    batches = DeviceHand._batches(hand, passes)
-    assert [[one[0].flight for one in each] for each in batches] == [[0, 1], [2], [3], [4], [5]]
 
 
 def test_a_pass_launched_after_its_load_has_failed_reads_nothing_that_is_compared() -> None:
@@ -209,12 +198,6 @@ def test_at_rest_free_pages_are_unchanged(tier: Tier) -> None:
     assert failure_of(found.value, 3) == Failure(12, "POISON", str(found.value), 3, about)
 
 
-def test_a_failure_names_its_rule() -> None:
-    for rule in ("RAW", "WAR", "WAW"):
-        assert failure_of(HazardError("x", rule), 0).kind == f"HAZARD {rule}"
-    assert failure_of(WrongBytesError("x"), 0) == Failure(12, "BYTES on device", "x", 0)
-
-
 def test_a_controller_that_never_answers_is_a_failure_of_liveness(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -224,28 +207,7 @@ def test_a_controller_that_never_answers_is_a_failure_of_liveness(
     assert "nothing is going to happen" in failure.text
 
 
-def test_peeks_at_the_simulated_device_follow_the_stream_order() -> None:
-    rig = rested().rig
-    stream, found = rig.device.stream(COMPUTE), []
-    area = Area(Tier.DEVICE, "full", np.array([1, 2]), (0, 2))
-    for seed in (3, 4):
-        seeds = np.array([seed, seed + 10], dtype=np.uint64)
-        rig.device.scribble(stream, area, seeds)
-        rig.device.peek(stream, area, found.append)
-    rig.run_dry()
-    (one,), (two,) = found
-    assert one.shape[:2] == (2, 2)
-    assert (one != two).any(axis=2).all()
-
-
 # -- tapes, shrinking, export
-
-
-def test_a_tape_without_executor_uses_replies_only() -> None:
-    text = tapes.dumps(Tape(CONFIG, ()))
-    assert "executor" not in text
-    assert tapes.loads(text).executor == REPLIES
-    assert type(hand_of(tapes.loads(text))) is Hand
 
 
 @pytest.mark.parametrize(

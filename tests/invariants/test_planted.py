@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +13,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.types import Tier
 from invariants.base import (
-    HARNESS,
     Broken,
-    HarnessFault,
     check_names,
     load_check,
 )
@@ -26,11 +23,7 @@ from invariants.checks.transfers import HappensBeforeWrite
 from invariants.watch import Watch
 from tests.configs import changed, configured
 
-from .life import CLEARING, Life, corner
-
-
-def tiny(page_size: int = 4, policy: str = "write_through") -> Config:
-    return Config(page_size, (24,), (60,), write_policy=policy, kv_events=True)
+from .life import Life, corner
 
 
 def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
@@ -45,25 +38,6 @@ def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
         swa_window=6,
         mamba_interval=4,
     )
-
-
-def spoil(life: Life, fault: Callable[[Any, Any, list[Any]], bool], after: int = 30) -> list[bool]:
-    """Plants the fault behind the life's core, at the first operation past `after` that fits."""
-    handle, done = life.core.handle, []
-    state = life.core._state
-
-    class Spoiled:
-        view = life.core.view
-
-        @staticmethod
-        def handle(event: Any) -> list[Any]:
-            outcomes = handle(event)
-            if not done and life.hand.events > after and fault(state, event, outcomes):
-                done.append(True)
-            return outcomes
-
-    life.hand._driver.core = Spoiled()  # type: ignore[assignment]
-    return done
 
 
 def test_a_second_writer_of_a_host_page_is_found() -> None:
@@ -84,22 +58,6 @@ def test_checks_have_names_and_sentences() -> None:
     for name in check_names():
         assert load_check(name).name.lower() == name
         assert load_check(name).sentence.endswith((".", ")."))
-
-
-def test_a_change_that_the_core_does_not_mark_is_a_harness_fault() -> None:
-    def forget(state: Any, event: Any, outcomes: list[Any]) -> bool:
-        fresh = [node for node in state.touched.values() if node.id == state.next_node - 1]
-        for node in fresh:
-            del state.touched[node.id]
-        return bool(fresh)
-
-    life = Life(corner(tiny(), without=CLEARING), 4, Watch("every", "seed 4", []))
-    done = spoil(life, forget)
-    while not done:
-        life.run(1)
-    with pytest.raises(HarnessFault) as found:
-        life.watch.audit(life.core.view)
-    assert found.value.exit_code == HARNESS
 
 
 def test_the_books_derive_each_component_as_the_core_does() -> None:

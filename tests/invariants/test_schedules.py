@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hicache.core.actions import Admitted, Backup, Load, Outcome, Prefill
-from hicache.core.components import swa
+from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished
+from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
-from hicache.core.view import CoreView
 from invariants.fuzz import play, twins, variants
-from invariants.fuzz.ballast import leave
 from invariants.fuzz.drain import drain
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.ops.requests import pack
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
-from invariants.fuzz.spell import TOKEN, spelled
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
 from tests.configs import configured
@@ -189,56 +182,6 @@ def test_twin_sequences_that_answer_differently_are_reported() -> None:
     assert not twins.difference(one, other)
 
 
-class Hits:
-    """An observer: the pages that each admitted request hit."""
-
-    def __init__(self) -> None:
-        self.pages: list[int] = []
-
-    def on_event(self, event: Event, view: CoreView) -> None:
-        """Does nothing: hits are outcomes."""
-
-    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        self.pages += [one.device_pages for one in outcomes if isinstance(one, Admitted)]
-
-
-def served(prompts: list[list[int]], chunk: int, page: int) -> tuple[list[int], set[bytes]]:
-    """Serves prompts one after another. Returns the hits, and the rows up to each cached page."""
-    room = 2 + sum(-(-len(prompt) // page) for prompt in prompts)
-    hand = Hand(configured(page, (room,), (0,)))
-    hits = Hits()
-    hand.observe(hits)
-    for number, prompt in enumerate(prompts):
-        args = {"request": number, "tokens": pack(prompt), "space": "", "whole": False}
-        OPS["arrive"].play(hand, args)
-        job = hand.jobs[number]
-        hand.feed(AdmitWanted(number, chunk))
-        hand.settle()
-        while job.stage == "idle":
-            hand.feed(ContinueWanted(number, chunk))
-            hand.settle()
-        hand.feed(Finished(number, hand.key(job, len(prompt)), len(prompt)))
-        del hand.jobs[number]
-    hand.at_rest()
-    stride = page * TOKEN
-    paths = [path for _, _, path in spelled(hand.core.view, stride)]
-    return hits.pages, {path[:at] for path in paths for at in range(stride, len(path) + 1, stride)}
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=14), min_size=1, max_size=6),
-    st.integers(1, 9),
-    st.sampled_from([1, 2, 4]),
-)
-def test_chunks_of_prefill_change_neither_hits_nor_the_tree(
-    prompts: list[list[int]], chunk: int, page: int
-) -> None:
-    """With full attention alone, room for everything, and one request at a time."""
-    at_once = served(prompts, 1 << 20, page)
-    assert served(prompts, chunk, page) == at_once
-
-
 def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes() -> None:
     room = 240
     hand = Hand(configured(1, (room,), (room,), write_policy="write_back"))
@@ -253,23 +196,3 @@ def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes()
     assert len(list(hand.core.view.nodes())) >= room
     drain(hand)
     assert hand.core.view.pool(Tier.HOST, 0).free == room
-
-
-@pytest.mark.parametrize(
-    ("pool", "requests"),
-    [pytest.param(40, 38, id="page-by-page"), pytest.param(640, 190, id="more")],
-)
-def test_a_hoard_of_a_large_pool_takes_several_pages_at_a_time(pool: int, requests: int) -> None:
-    """A twin with smaller pages has many of them, and the rules are slow for many requests."""
-    sizes = Config(
-        1,
-        (2 * pool, pool),
-        (0, 0),
-        components=("full", "swa"),
-        settings=(swa.Settings(window_tokens=16),),
-    )
-    hand = Hand(sizes)
-    leave(hand, "swa", 2)
-    device = hand.core.view.pool(Tier.DEVICE, 1)
-    assert device.free + device.evictable == 2
-    assert len(hand.jobs) <= requests

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core.actions import Delete, Fetch, Lookup, Outcome, Piece, Prefetched, Store
+from hicache.core.actions import Delete, Lookup, Outcome, Piece, Prefetched, Store
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.events import DeleteDone, Event, FetchDone, LookupDone, StorageReply, StoreDone
+from hicache.core.events import DeleteDone, Event, LookupDone, StorageReply, StoreDone
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.fuzz.content import Content, Held, WrongContent
@@ -60,31 +60,6 @@ class Played:
         for index, host in enumerate(self.content.pages[Tier.HOST]):
             host[:] = [Held([index], depth) for depth in range(8)]
         return self(Store(2, pieces(*runs)), kind)
-
-
-def test_a_lookup_finds_the_deepest_boundary_of_all_components() -> None:
-    played = Played()
-    played.put(("full", 0, 5), ("swa", 1, 4), ("mamba", 1, 2), ("mamba", 2, 3))
-    assert played(LOOKUP) == LookupDone(1, 3)
-    played.shelf.forget([(1, DIGESTS[1])])
-    assert played(LOOKUP) == LookupDone(1, 0)
-    played.put(("swa", 0, 2))
-    assert played(LOOKUP) == LookupDone(1, 3)
-    played.shelf.forget([(0, DIGESTS[1])])
-    assert played(LOOKUP) == LookupDone(1, 0)
-    assert played(LOOKUP._replace(known_pages=2)) == LookupDone(1, 3)
-
-
-def test_a_fetch_brings_what_was_stored_and_says_how_far() -> None:
-    played = Played()
-    played.put(("full", 0, 4), ("swa", 2, 4))
-    stored = played.content.pages[Tier.HOST][0][3]
-    fetch = Fetch(3, 1, 0, pieces(("full", 0, 4), ("swa", 2, 4)), 4)
-    assert played(fetch) == FetchDone(3, 4)
-    assert played.content.pages[Tier.HOST][0][3] is stored
-    played.shelf.forget([(1, DIGESTS[2])])
-    assert played(fetch) == FetchDone(3, 2)
-    assert played.content.pages[Tier.HOST][1][2] is None
 
 
 def test_a_page_that_changes_while_it_is_stored_is_found() -> None:

@@ -10,45 +10,18 @@ import pytest
 
 from hicache.core.config import Config
 from invariants.fuzz import simpler
-from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
-from invariants.fuzz.play import Failure, Outcome, generate, replay
+from invariants.fuzz.play import Failure, Outcome, replay
 from invariants.fuzz.shrink import Shrunk, shrink
-from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps
+from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from tests.configs import configured, said
-from tests.planted import planted
 
 OPS = base.load()
 
 
-def find(least: int = 20) -> tuple[Tape, Failure]:
-    """The first drawn tape of some length that fails."""
-    weights = weights_of(OPS)
-    for seed in range(2, 122):
-        found = generate(draw_swarm(seed, weights), OPS, seed, 120)
-        if found.failure is not None and len(found.tape.entries) >= least:
-            return found.tape, found.failure
-    raise AssertionError("planted, not found")
-
-
 def play(tape: Tape) -> Outcome:
     return replay(tape, OPS)
-
-
-def test_a_planted_bug_shrinks_to_a_few_entries_and_always_the_same() -> None:
-    with planted("windows-left-behind-stay-locked"):
-        tape, failure = find()
-        small, again = shrink(tape, failure, play), shrink(tape, failure, play)
-        assert (dumps(small.tape), small.plays) == (dumps(again.tape), again.plays)
-        assert small.plays > 20
-        assert len(small.tape.entries) <= 4
-        assert small.whole
-        assert (small.failure.code, small.failure.kind) == (failure.code, failure.kind)
-        assert play(small.tape).failure == small.failure
-        assert small.tape.config.page_size <= 2
-    assert play(small.tape).failure is None
 
 
 # -- against verdicts that are made up, so that the least tape is known

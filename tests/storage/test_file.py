@@ -18,7 +18,6 @@ from hicache.storage.backends import _file_room
 from hicache.storage.backends._file_index import Slot
 from hicache.storage.backends.file import FileStore
 from hicache.storage.base import Status, StorageOptions
-from hicache.storage.verified import Verified
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,18 +118,6 @@ def test_the_text_of_a_context_stays_while_its_pages_are_written(folder: Path) -
     for name in "abcdefgh":
         put(store, name)
     assert store.lookup(["c/context"]) == [True]
-
-
-def test_room_moves_between_sizes_of_values(folder: Path) -> None:
-    """The coldest segment is given up when values of another size need room."""
-    store = opened(folder, 32)
-    put(store, *(f"s{number}" for number in range(32)))
-    large = [f"l{number}" for number in range(4)]
-    assert put(store, *large, size=4 * 4096) == [Status.DONE] * 4
-    assert sum(store.lookup([f"c/kv/0of1/s{number}" for number in range(32)])) == 16
-    assert int(store.stats()["disk_bytes"]) <= 32 * 4096
-    files = sum(path.stat().st_size for path in (folder / "segments").iterdir())
-    assert files == store.stats()["disk_bytes"]
 
 
 def test_a_smaller_size_is_kept_to_when_the_store_is_opened(folder: Path) -> None:
@@ -281,35 +268,6 @@ def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> No
     two.close()
     put(one, "d")
     assert there(one, "abcd") == "bd"
-
-
-def test_many_threads(folder: Path) -> None:
-    """Verified values, threads that write, read and delete the same keys in too little room."""
-    store = Verified(opened(folder, 12))
-    wrong: list[object] = []
-
-    def work(number: int) -> None:
-        for step in range(60):
-            names = [f"{(number * 7 + step * 3 + at) % 20}" for at in range(4)]
-            keys = [f"c/kv/0of1/{name}" for name in names]
-            written = store.write(keys, [(memoryview(page(name)),) for name in names])
-            wrong.extend(one for one in written if one not in (Status.DONE, Status.FULL))
-            into = [memoryview(bytearray(3000)) for _ in names]
-            for name, status, got in zip(
-                names, store.read(keys, [(one,) for one in into]), into, strict=True
-            ):
-                if status not in (Status.DONE, Status.MISSING):
-                    wrong.append((name, status))
-                if status is Status.DONE and bytes(got) != page(name):
-                    wrong.append((name, "wrong bytes"))
-            store.delete(keys[:1])
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_open_files_are_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,9 +60,9 @@ def served(store: Verified) -> dict[str, bytes]:
 
 
 def flipped(text: bytes) -> Iterator[tuple[str, bytes, int]]:
-    """One bit of each byte of the heads, and of some of the other bytes."""
+    """One bit of every third byte of the heads, and of some of the other bytes."""
     head, drawn = len(text.splitlines(keepends=True)[0]), random.Random(7)
-    for at in [*range(2 * head), *range(2 * head, len(text), 29)]:
+    for at in [*range(0, 2 * head, 3), *range(2 * head, len(text), 29)]:
         bit = 1 << drawn.randrange(8)
         spoilt = bytes([text[at] ^ bit])
         damaged = 2 if spoilt == b"\n" else 1

@@ -32,7 +32,7 @@ KEYS = "abcdef"
 MOST = 8  # subsets of sectors that are all tried
 # What is written and deleted, one batch after the other: new pages, two at a time, a page again,
 # and more than there is room for.
-STORY = ("+a", "+bc", "+b", "-c", "+de", "+a", "+fa", "-a", "+c")
+STORY = ("+a", "+bc", "+b", "-c", "+de", "+fa")
 Files = dict[int, bytes]  # by segment
 
 

@@ -126,7 +126,7 @@ def converse(
 
 @pytest.mark.parametrize("name", base.names())
 def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str, tmp_path: Path) -> None:
-    before = ["", "device", "memory", "restart", "abort"] * 2
+    before = ["", "device", "memory", "restart", "abort", ""]
     Random(1).shuffle(before)
     converse(base.build_all(name), tmp_path, before)
 

@@ -208,7 +208,7 @@ def spoil(folder: Path, draws: Random) -> None:
 
 
 def test_drawn_calls_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
-    for seed in range(3):
+    for seed in range(2):
         play = Play(seed, tmp_path / "kv")
         for _ in range(CALLS):
             play.call()
@@ -219,7 +219,7 @@ def test_drawn_calls_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
 def test_processes_that_are_killed_leave_no_wrong_page_and_the_next_is_warm(tmp_path: Path) -> None:
     """Each in the middle of a call."""
     from_disk = 0
-    for seed in range(3):
+    for seed in range(2):
         child = os.fork()
         if not child:
             try:

@@ -43,17 +43,6 @@ def hit(playing: Playing, prompt: list[int]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kinds", KINDS)
-def test_what_vllm_has_lost_comes_from_host(opened: Opened, kinds: str) -> None:
-    playing = opened(Setting(kinds))
-    assert hit(playing, PROMPT) == (0, 0)
-    playing.engine.pool.forget()
-    local, loaded = hit(playing, PROMPT)
-    assert local == 0
-    assert loaded >= 48
-    assert playing.decider.counts.host_tokens == loaded
-
-
-@pytest.mark.parametrize("kinds", KINDS)
 def test_after_a_restart_it_comes_from_storage(opened: Opened, kinds: str, tmp_path: Path) -> None:
     first = opened(Setting(kinds, store=tmp_path))
     hit(first, PROMPT)
@@ -189,10 +178,10 @@ DRAWN: tuple[tuple[Callable[[Playing], bool], dict[str, Any], float, float, str]
     (loaded, {"form": "plain"}, 0.0, 0.0, "window state"),
     (loaded, {"form": "split"}, 0.0, 0.0, "full all"),
     (loaded, {"form": "planes"}, 0.0, 0.0, "uneven small_state"),
-    (reused, {"blocks": 45, "chunk": 40}, 0.0, 0.0, "full small_window all"),  # preempted
-    (renewed, {"blocks": 45}, 0.1, 0.0, "state all"),
-    (failed, {"ranks": 2, "faults": 0.1, "store": "kv"}, 0.0, 0.0, "window small_state all"),
-    (stored, {"ranks": 2, "store": "kv", "host_pages": 20}, 0.0, 0.0, "full uneven state"),
+    (reused, {"blocks": 45, "chunk": 40}, 0.0, 0.0, "small_window all"),  # preempted
+    (renewed, {"blocks": 45}, 0.1, 0.0, "all"),
+    (failed, {"ranks": 2, "faults": 0.1, "store": "kv"}, 0.0, 0.0, "window all"),
+    (stored, {"ranks": 2, "store": "kv", "host_pages": 20}, 0.0, 0.0, "uneven state"),
     (changed, {"ranks": 2, "store": "kv", "adapters": "a"}, 0.0, 0.15, "uneven small_state"),
 )
 
@@ -218,7 +207,7 @@ def test_drawn_sequences(
     }
     for seed in range(8):
         playing = opened(Setting(kinds, **given))
-        drawn(seed, playing, 40, resets, changes)
+        drawn(seed, playing, 30, resets, changes)
         if what(playing):
             return
     pytest.fail("not reached in 8 sequences")

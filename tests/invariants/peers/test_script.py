@@ -75,25 +75,6 @@ def test_a_script_has_the_calls_and_the_used_doubles_alone(tmp_path: Path) -> No
     assert run(tmp_path / "script.py") == "AssertionError: 3 things"
 
 
-def test_a_script_of_calls_that_hold_ends_well(tmp_path: Path) -> None:
-    space = doubles(tmp_path / "doubles.py")
-    recorder = Recorder(on=True)
-    box = recorder.make("box", space["Box"], 3)  # type: ignore[arg-type]
-    box.put(5)
-    recorder.check(space["few"], box)  # type: ignore[arg-type]
-    (tmp_path / "script.py").write_text(recorder.script("", [tmp_path / "doubles.py"]))
-    assert run(tmp_path / "script.py") == ""
-
-
-def test_without_a_script_nothing_is_wrapped() -> None:
-    recorder = Recorder()
-    kept: list[int] = []
-    assert recorder.wrap("kept", kept) is kept
-    assert recorder.make("more", list, (1, 2)) == [1, 2]
-    recorder.note("nothing")
-    assert recorder.lines == []
-
-
 def test_results_are_named_and_given_back() -> None:
     recorder = Recorder(on=True)
     found = recorder.make("found", OrderedDict)

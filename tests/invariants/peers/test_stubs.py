@@ -65,13 +65,6 @@ def test_everything_below_a_stub_is_a_stub(stubs: Stubs) -> None:
     assert not hasattr(deep, "__wrapped__")
 
 
-def test_what_is_no_stub_is_missing_if_it_is_missing(stubs: Stubs) -> None:
-    with pytest.raises(ModuleNotFoundError):
-        import_module("kernels_of_another_name")
-    with pytest.raises(ModuleNotFoundError):
-        import_module("engine.cache.missing")
-
-
 def test_a_stub_decorates_and_annotates(stubs: Stubs) -> None:
     kernels: Any = import_module("kernels")
 
@@ -85,20 +78,6 @@ def test_a_stub_decorates_and_annotates(stubs: Stubs) -> None:
     assert kernels.Tensor | None
     assert "kernels.Tensor" | kernels.Tensor
     assert {"kernels.autotune", "kernels.register"} == stubs.called
-
-
-def test_a_stub_says_no_and_is_empty(stubs: Stubs) -> None:
-    kernels: Any = import_module("kernels")
-    assert not kernels.is_available()
-    assert not kernels.device.properties().cores
-    assert list(kernels.devices()) == []
-    assert len(kernels.devices()) == 0
-    with kernels.stream(3) as entered:
-        assert not entered
-    assert not isinstance(3, kernels.Tensor)
-    for stub in (kernels.level, kernels.level()):
-        assert not any((stub > 3, stub < 3, stub >= 3, stub <= 3, stub >= 3, stub <= 3))
-    assert {"kernels.is_available", "kernels.device.properties", "kernels.devices"} <= stubs.called
 
 
 def test_a_class_of_the_engine_has_what_it_defines_and_no_more(stubs: Stubs) -> None:
@@ -125,10 +104,3 @@ def test_a_class_of_the_engine_has_what_it_defines_and_no_more(stubs: Stubs) -> 
     with pytest.raises(AttributeError, match="'Cpu' has no attribute 'rows'"):
         _ = Cpu.rows
     assert not hasattr(Cpu, "page_size")
-
-
-def test_pydantic_takes_a_stub_as_a_type(stubs: Stubs) -> None:
-    pydantic = pytest.importorskip("pydantic", exc_type=ImportError)
-    kernels: Any = import_module("kernels")
-    model = pydantic.create_model("Model", tensor=(kernels.Tensor, ...))
-    assert model(tensor=3).tensor == 3
