@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -180,7 +179,7 @@ def tried(one: Declared) -> list[str]:
     if isinstance(row.parse, Names):
         return [one.flag, row.parse.known()[-1]]
     for value in ("128", "0.5", "2s", "0.5x"):
-        with suppress(ArgumentTypeError):
+        with suppress(ValueError):
             row.parse(value)
             return [one.flag, value]
     pytest.fail(f"{one.flag}: give its row tried=VALUE, a value that changes a run")

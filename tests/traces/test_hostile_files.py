@@ -230,7 +230,7 @@ def test_running_out_of_memory_names_what_the_command_can_change(
     def no_memory(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("traces.replaying.declared.trace.open_trace", no_memory)
+    monkeypatch.setattr("traces.replaying.options.open_trace", no_memory)
     monkeypatch.setattr("invariants.fuzz.tapes.tape.read", no_memory)
     said = fails(capsys, "inspect", "trace.jsonl")
     assert "read fewer requests (--limit)" in said

@@ -12,8 +12,7 @@ from hicache.core.errors import CallerError
 from traces.cli import parse
 from traces.formats._open import open_trace
 from traces.replaying.config import ReplayConfig, resolve
-from traces.replaying.declared.needs import Need
-from traces.replaying.options import OPTIONS, ReplayOptions
+from traces.replaying.options import OPTIONS, Need, ReplayOptions
 from traces.terminal.rows import Declared
 
 from .rig import mooncake, tried, write

@@ -10,8 +10,7 @@ from typing import Any
 
 from .. import executors
 from ..formats.base import Trace
-from ..replaying.declared.trace import TraceOptions
-from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions
+from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, TraceOptions
 from ..terminal.options import COUNT_OR_0, TOKENS, OptionRecord, between, byte_size, choice
 from ..terminal.rows import Declared, option
 

@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from ..formats._converting import native_texts
 from ..formats._open import FORMATS
 from ..formats._rows import About
-from ..replaying.declared.trace import TRACE_HELP, TraceOptions
+from ..replaying.options import TRACE_HELP, TraceOptions
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.progress import counting

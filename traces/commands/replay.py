@@ -1,6 +1,6 @@
 """`hicache replay`: replays a trace in either mode and prints the report.
 
-Connects trace, settings and checks. Does not declare options (see replaying/declared), run a mode
+Connects trace, settings and checks. Does not declare options (see replaying/options), run a mode
 (see replaying/modes), choose sizes that were not given (see replaying/config and
 replaying/sizes), or define the report (see reporting/report).
 """

@@ -36,8 +36,7 @@ from ..devices.stopwatch import Timing
 from ..devices.twin_report import compare, print_twin
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
-from ..replaying.declared.engine import TimesOptions
-from ..replaying.declared.trace import FormatOptions
+from ..replaying.options import FormatOptions, TimesOptions
 from ..replaying.story import story_on_error
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_json, write_whole

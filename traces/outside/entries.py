@@ -9,7 +9,6 @@ names are loaded; a trace or tape cannot name code.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import sys
@@ -65,7 +64,7 @@ def entry(package: str) -> Names:
             return find(package, text)
         except CallerError as error:
             said = str(error).removeprefix(f"{registry.kind(package)}: ")
-            raise argparse.ArgumentTypeError(said) from None
+            raise ValueError(said) from None
 
     return Names(parse, lambda: registry.spellings(package), package)
 

@@ -7,7 +7,6 @@ command line or run anything.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -164,7 +163,7 @@ def simulated(text: str, seed: int) -> StoreOptions:
             raise CallerError(f"--storage sim: expected {name} once, found it twice; leave one out")
         try:
             found[field] = parse_value(value)
-        except argparse.ArgumentTypeError as error:
+        except ValueError as error:
             raise CallerError(f"--storage sim:{name}: {error}") from None
     return StoreOptions(seed=seed, **found)
 
@@ -176,7 +175,7 @@ def _bytes_per_s(text: str) -> int:
 def _share(text: str) -> int:
     share = read.ratio(text)
     if share > 1:
-        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, found {text!r}")
+        raise ValueError(f"expected a share from 0 to 1, found {text!r}")
     return int(share * MILLION)
 
 

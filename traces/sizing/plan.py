@@ -13,9 +13,8 @@ from ..curves.distances import Curve
 from ..formats.base import Paged, Trace
 from ..replaying.config import ReplayConfig as Settings
 from ..replaying.config import resolve
-from ..replaying.declared.needs import Need
 from ..replaying.load import Slo
-from ..replaying.options import ReplayOptions, that_need
+from ..replaying.options import Need, ReplayOptions, that_need
 from ..sweeping.grid import Point, Value
 
 MOST_SIZES = 4

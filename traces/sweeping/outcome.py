@@ -16,9 +16,7 @@ from rich.table import Table
 from ..curves.distances import Curve
 from ..expected.words import together
 from ..replaying.config import ReplayConfig as Settings
-from ..replaying.declared.fleet import FleetOptions
-from ..replaying.declared.storage import StorageOptions
-from ..replaying.options import plain
+from ..replaying.options import FleetOptions, StorageOptions, plain
 from ..reporting.amounts import digits, gigabytes
 from ..results.reading import record_of
 from ..results.record import Result

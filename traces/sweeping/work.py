@@ -38,10 +38,9 @@ from ..replaying import modes
 from ..replaying.builtin import NAME as BUILTIN
 from ..replaying.builtin import as_recorded
 from ..replaying.config import resolve
-from ..replaying.declared.run import ReplayedTrace
 from ..replaying.load import LoadOptions, loaded
 from ..replaying.observing.ending import Hopeless
-from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, plain
+from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, plain
 from ..replaying.story import story_on_error
 from ..reporting.head import head
 from ..reporting.results import result_of

@@ -5,7 +5,6 @@ Does not define options; each command and each generator defines its own.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,13 +66,13 @@ def request_number(text: str) -> int:
 def _size(text: str, number: str, expected: str) -> int:
     match = _SIZE.fullmatch(number)
     if not match:
-        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
+        raise ValueError(f"expected {expected}, found {text!r}")
     whole, fraction, unit = match.groups()
     value = Fraction(f"{whole}.{fraction or 0}") * _UNITS[unit[:1].upper() + unit[1:]]
     if value.denominator != 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
+        raise ValueError(f"expected a whole number, found {text!r}")
     if value > _MOST:
-        raise argparse.ArgumentTypeError(f"expected at most {_MOST}, found {text!r}")
+        raise ValueError(f"expected at most {_MOST}, found {text!r}")
     return int(value)
 
 
@@ -83,7 +82,7 @@ def at_least(least: int, parse: Callable[[str], int] = size) -> Callable[[str], 
     def read(text: str) -> int:
         value = parse(text)
         if value < least:
-            raise argparse.ArgumentTypeError(f"expected at least {least}, found {text!r}")
+            raise ValueError(f"expected at least {least}, found {text!r}")
         return value
 
     return read
@@ -95,7 +94,7 @@ def between(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = size(text)
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"expected {least} to {most}, found {text!r}")
+            raise ValueError(f"expected {least} to {most}, found {text!r}")
         return value
 
     return parse
@@ -107,9 +106,7 @@ def name(text: str) -> str:
     `--replay "$TAPE"` passes an empty name if TAPE is not set; that must not count as no option.
     """
     if not text or "\0" in text:
-        raise argparse.ArgumentTypeError(
-            f"expected a name, found {ascii(text) if text else 'none'}"
-        )
+        raise ValueError(f"expected a name, found {ascii(text) if text else 'none'}")
     return text
 
 
@@ -126,7 +123,7 @@ def device_pages(text: str) -> int | Unbounded:
 def ratio(text: str) -> Fraction:
     """An exact number of 0 or more."""
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"expected a number such as 2 or 0.5, found {text!r}")
+        raise ValueError(f"expected a number such as 2 or 0.5, found {text!r}")
     return Fraction(text)
 
 
@@ -134,7 +131,7 @@ def positive_ratio(text: str) -> Fraction:
     """An exact number above 0."""
     value = ratio(text)
     if not value:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+        raise ValueError(f"expected a number above 0, found {text!r}")
     return value
 
 
@@ -142,7 +139,7 @@ def part(text: str) -> Fraction:
     """A part of a whole: above 0, at most 1."""
     value = positive_ratio(text)
     if value > 1:
-        raise argparse.ArgumentTypeError(f"expected at most 1, found {text!r}")
+        raise ValueError(f"expected at most 1, found {text!r}")
     return value
 
 
@@ -159,7 +156,7 @@ def bandwidth(text: str) -> Bandwidth:
         bytes_per_s = byte_size(text.removesuffix("/s"))
         if bytes_per_s:
             return Bandwidth(Fraction(1), bytes_per_s)
-    raise argparse.ArgumentTypeError(
+    raise ValueError(
         f"expected a multiple above 0 such as 0.5x or bytes per second such as 50GB, found {text!r}"
     )
 
@@ -168,14 +165,12 @@ def duration_ns(text: str) -> int:
     """A time with its unit: ns, us, ms, s, m or h. Returns nanoseconds."""
     match = _DURATION.fullmatch(text)
     if not match:
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"expected a time with its unit such as 200us, 1.5ms or 2s, found {text!r}"
         )
     value = Fraction(match[1]) * _NANOSECONDS[match[2]]
     if value.denominator != 1 or value > _MOST_NS:
-        raise argparse.ArgumentTypeError(
-            f"expected whole nanoseconds, at most 1,000,000 s, found {text!r}"
-        )
+        raise ValueError(f"expected whole nanoseconds, at most 1,000,000 s, found {text!r}")
     return int(value)
 
 
@@ -218,9 +213,7 @@ def choice(known: Sequence[str]) -> Names:
         name = spelled.get(text.replace("_", "-"))
         if name is None:
             hint = registry.closest(text, known)
-            raise argparse.ArgumentTypeError(
-                f"expected one of {', '.join(known)}, found {text!r}{hint}"
-            )
+            raise ValueError(f"expected one of {', '.join(known)}, found {text!r}{hint}")
         return name
 
     return Names(parse, lambda: known)
