@@ -3,23 +3,19 @@ file says so."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hicache import registry
-from traces import cli
 from traces.outside import entries
 
-from .rig import HEADER, Capsys, Patch, native, write
+from .rig import HEADER, Capsys, fails, native, replayed, write
 
 MINE = '''
 from hicache.core.eviction_policies.base import Term, before
+from sim.schedulers.base import Scheduler
 
 class Mine:
     """What few requests used goes first, the oldest of it before all."""
@@ -41,26 +37,11 @@ class Lru(Mine):
 class Third:
     name, threshold, on_evict, contiguous = "third", 3, False, True
 
-class Shortest:
+class Shortest(Scheduler):
     """The shortest prompt first."""
 
-    def __init__(self, window):
-        self.line = []
-
-    def __len__(self):
-        return len(self.line)
-
-    def push(self, request):
-        self.line.append(request)
-
-    def push_front(self, request):
-        self.line.insert(0, request)
-
     def best(self, reusable):
-        return min(self.line, key=lambda one: one.length)
-
-    def remove(self, request):
-        self.line.remove(request)
+        return min(self.queue, key=lambda one: one.length)
 
 class Late(Mine):
     name, calls = "late", 0
@@ -81,50 +62,40 @@ SMALL = ["--page-size", "16", "--device-tokens", "1600", "--host-ratio", "1", "-
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: Patch) -> Iterator[str]:
+def mine(here: None) -> str:
     """A file of a user's own, in the folder where the command runs; forgotten afterwards."""
-    (tmp_path / "mine.py").write_text(MINE)
-    write(tmp_path / "trace.jsonl", HEADER, *REQUESTS)
-    monkeypatch.chdir(tmp_path)
-    yield "./mine.py"
-    entries.forget()
+    Path("mine.py").write_text(MINE)
+    write(Path("trace.jsonl"), HEADER, *REQUESTS)
+    return "./mine.py"
 
 
-def replayed(*options: str) -> dict[str, Any]:
-    assert cli.main(["replay", "trace.jsonl", *SMALL, "--json", "out.json", *options]) == 0
-    found: dict[str, Any] = json.loads(Path("out.json").read_text())
-    return found
-
-
-def fails(capsys: Capsys, *arguments: str) -> str:
-    capsys.readouterr()
-    try:
-        code: object = cli.main(list(arguments))
-    except SystemExit as error:
-        code = error.code
-    assert code == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1, said
-    return said
+def results(*options: str) -> dict[str, Any]:
+    return replayed(Path(), "trace.jsonl", *SMALL, *options)
 
 
 def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
-    found = replayed("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
+    found = results("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
     assert found["config"]["eviction_policy"] == "mine"
     assert found["config"]["write_policy"] == "third"
     assert found["checks"]["violations"] == 0
     assert found["checks"]["not_judged"] == ""
     assert found["checks"]["specified"] == found["checks"]["operations"] > 0
-    assert found["digest"] != replayed()["digest"]
+    assert found["digest"] != results()["digest"]
+    texts = {"--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third"}
+    assert {*entries.options()} == texts, "what another process loads"
+    source = entries.source_of(registry.EVICTION_POLICIES, "mine")  # is in the key of a point
+    assert source is not None
+    assert Path(source).samefile("mine.py")
+    assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None
 
 
 def test_a_scheduler_from_a_file_admits_in_its_own_order(mine: str) -> None:
-    found = replayed("--scheduler", f"{mine}:Shortest", "--max-running", "1")
+    found = results("--scheduler", f"{mine}:Shortest", "--max-running", "1")
     assert found["config"]["scheduler"] == "shortest"
 
 
 def test_an_undeclared_order_is_reported_as_unchecked(mine: str, capsys: Capsys) -> None:
-    found = replayed("--eviction", f"{mine}:Silent")
+    found = results("--eviction", f"{mine}:Silent")
     assert "silent declares no order" in found["checks"]["not_judged"]
     assert found["checks"]["specified"] == 0
     assert "not judged" in capsys.readouterr().out
@@ -159,19 +130,3 @@ def test_a_file_that_does_not_load_is_refused_in_one_line(mine: str, capsys: Cap
     for text, words in (("import nothing_of_that_name", "ModuleNotFoundError"), ("1 +", "Syntax")):
         Path("bad.py").write_text(text)
         assert words in fails(capsys, "replay", "trace.jsonl", "--eviction", "bad.py:Mine")
-
-
-def test_an_entry_point_is_loaded_when_it_is_named(mine: str, monkeypatch: Patch) -> None:
-    monkeypatch.syspath_prepend(".")
-    point = EntryPoint("installed", "mine:Mine", "hicache.eviction_policies")
-    monkeypatch.setattr(
-        "importlib.metadata.entry_points",
-        lambda group: EntryPoints([point] if group == point.group else []),
-    )
-    sys.modules.pop("mine", None)
-    assert entries.find(registry.EVICTION_POLICIES, "installed") == "mine"
-    assert entries.options() == ["--eviction", "installed"]
-    source = entries.source_of(registry.EVICTION_POLICIES, "mine")  # is in the key of a point
-    assert source is not None
-    assert Path(source).samefile("mine.py")
-    assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None

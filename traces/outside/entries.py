@@ -1,7 +1,6 @@
 """Policies, schedulers and time models that the user names on the command line.
 
     --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
-    --eviction mine               an entry point of the group `hicache.eviction_policies`
 
 Finds and loads such an entry, and passes it to other processes. Only entries that the command line
 names are loaded; a trace or tape cannot name code.
@@ -14,7 +13,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,31 +24,20 @@ from ..terminal.options import Names
 
 
 class _Kind(NamedTuple):
-    """One kind of entry.
+    """maker: the name that a module of the registry folder defines. parts: what an entry must have.
+    takes: arguments of the constructor, None to make none here."""
 
-    group: the group of entry points. maker: the name that a module of the registry folder defines.
-    parts: what an entry must have. takes: arguments of the constructor, None to make none here.
-    """
-
-    group: str
     maker: str
     parts: tuple[str, ...]
     takes: tuple[Any, ...] | None = ()
 
 
 _KINDS = {
-    registry.EVICTION_POLICIES: _Kind(
-        "hicache.eviction_policies", "policy", ("name", "whole_path", "rank")
-    ),
-    registry.WRITE_POLICIES: _Kind(
-        "hicache.write_policies", "policy", ("name", "threshold", "on_evict", "contiguous")
-    ),
-    registry.SCHEDULERS: _Kind(
-        "hicache.schedulers", "scheduler", ("push", "push_front", "best", "remove"), (1,)
-    ),
-    registry.TIMES: _Kind("hicache.times", "times", (), None),
+    registry.EVICTION_POLICIES: _Kind("policy", ("name", "whole_path", "rank")),
+    registry.WRITE_POLICIES: _Kind("policy", ("name", "threshold", "on_evict", "contiguous")),
+    registry.SCHEDULERS: _Kind("scheduler", ("push", "push_front", "best", "remove"), (1,)),
+    registry.TIMES: _Kind("times", (), None),
 }
-_SEE = "docs/policies.md says what is asked"
 _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
 
 Outside = tuple[tuple[str, str], ...]  # package and text of the option
@@ -63,8 +50,7 @@ def entry(package: str) -> Names:
         try:
             return find(package, text)
         except CallerError as error:
-            said = str(error).removeprefix(f"{registry.kind(package)}: ")
-            raise ValueError(said) from None
+            raise ValueError(str(error).removeprefix(f"{registry.kind(package)}: ")) from None
 
     return Names(parse, lambda: registry.spellings(package), package)
 
@@ -79,11 +65,16 @@ def find(package: str, text: str) -> str:
     stem = text.replace("-", "_")
     for name in registry.spellings(package):
         if name.replace("-", "_") == stem:
-            _load_own(package, name)
+            try:
+                registry.load(package, name)
+            except ImportError as error:
+                raise registry.uninstalled(package, name, error) from error
             return name
     if text.endswith(".py"):
         raise CallerError(f"expected path.py:Name, found {text!r} without a name")
-    maker = _from_file(text) if ".py:" in text else _from_entry_point(package, text)
+    if ".py:" not in text:
+        raise registry.missing(package, text)
+    maker = _from_file(text)
     name = _name_of(package, text, maker)
     registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: maker}))
     _texts[package, name] = text
@@ -98,12 +89,7 @@ def spelled(package: str, name: str) -> str:
 def source_of(package: str, name: str) -> str | None:
     """The file with the code of a user's entry; None for a built-in one."""
     text = _texts.get((package, name))
-    if text is None:
-        return None
-    if ".py:" in text:
-        return text.rpartition(":")[0]
-    maker = getattr(registry.load(package, name), _KINDS[package].maker)
-    return getattr(sys.modules.get(maker.__module__), "__file__", None)
+    return text and text.rpartition(":")[0]
 
 
 def given() -> Outside:
@@ -113,21 +99,13 @@ def given() -> Outside:
 
 def options() -> list[str]:
     """The command-line options that load the same entries again."""
-    flags = ((package, how.split()[0]) for package, how in registry.OPEN.items())
-    return [
-        word
-        for package, flag in flags
-        for (kind, _), text in _texts.items()
-        if kind == package
-        for word in (flag, text)
-    ]
+    flags = {package: how.split()[0] for package, how in registry.OPEN.items()}
+    return [word for package, text in given() for word in (flags[package], text)]
 
 
 def files() -> dict[str, str]:
     """The files that were loaded, by a name for messages: inputs, which no output may replace."""
-    return {
-        f"file of {text}": text.rpartition(":")[0] for text in _texts.values() if ".py:" in text
-    }
+    return {f"file of {text}": text.rpartition(":")[0] for text in _texts.values()}
 
 
 def forget() -> None:
@@ -163,51 +141,25 @@ def _from_file(text: str) -> Any:
     return getattr(module, attribute)
 
 
-def _from_entry_point(package: str, text: str) -> Any:
-    group = _KINDS[package].group
-    points = import_module("importlib.metadata").entry_points(group=group)
-    if text not in points.names:
-        raise registry.missing(package, text)
-    try:
-        return points[text].load()
-    except Exception as error:
-        raise CallerError(
-            f"{group}, {text}: expected to load it, found {_summary(error)}"
-        ) from None
-
-
-def _load_own(package: str, name: str) -> None:
-    """Raises CallerError if the built-in entry needs a library that is not installed."""
-    try:
-        registry.load(package, name)
-    except ImportError as error:
-        raise registry.uninstalled(package, name, error) from error
-
-
 def _name_of(package: str, text: str, maker: Any) -> str:
     """The entry's name. Raises CallerError if the entry cannot be made or lacks a part."""
     kind = _KINDS[package]
     try:
         instance = maker if kind.takes is None else maker(*kind.takes)
     except Exception as error:
-        said = f"expected no exception, found {_summary(error)}{_where(error)}"
-        raise CallerError(f"{text}: {said}; {_SEE}") from None
+        raise CallerError(f"{text}: expected no exception, found {_summary(error)}") from None
     for part in kind.parts:
         if not hasattr(instance, part):
-            raise CallerError(f"{text}: expected {part}, found none; {_SEE}")
+            raise CallerError(f"{text}: expected {part}, found none (docs/policies.md)")
     return str(getattr(instance, "name", None) or maker.__name__).lower()
 
 
-def _where(error: Exception) -> str:
-    """The last line of a user's file on the way to the error; empty if there is none."""
+def _summary(error: BaseException) -> str:
+    """The error in one line, and the last line of a user's file on the way to it."""
+    text = " ".join(str(error).split())[:200]
     lines = [
         f" ({frame.f_code.co_qualname}, line {line})"
         for frame, line in traceback.walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__", "").startswith(registry.OUTSIDE)
     ]
-    return lines[-1] if lines else ""
-
-
-def _summary(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{type(error).__name__}{text and f': {text}'}{''.join(lines[-1:])}"

@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import stat
 import sys
 import tempfile
@@ -34,7 +33,7 @@ _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write 
 # Names of open streams. A file behind one is added to and never replaced.
 _OPEN_STREAM = re.compile(r"/dev/(std(in|out|err)$|fd/)|/proc/")
 _HOST = re.sub(r"[^A-Za-z0-9]", "", platform.node())[:40] or "here"
-_MADE = re.compile(rf"\.?hicache-{_HOST}-(\d{{1,9}})(-\d{{1,4}}\.tmp|-[a-z0-9_]{{8}})", re.ASCII)
+_MADE = re.compile(rf"\.hicache-{_HOST}-(\d{{1,9}})-\d{{1,4}}\.tmp", re.ASCII)
 
 
 class _Target(NamedTuple):
@@ -255,14 +254,6 @@ def draft_name(number: int = 0) -> str:
     return f".hicache-{_HOST}-{os.getpid()}-{number}.tmp"
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """A folder that is removed after the block, or by a later command if this one is killed."""
-    remove_leftovers(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=f"hicache-{_HOST}-{os.getpid()}-") as folder:
-        yield Path(folder)
-
-
 def remove_leftovers(folder: Path) -> None:
     """Removes from the folder what dead processes of this user and machine left there."""
     with suppress(OSError):
@@ -273,15 +264,7 @@ def remove_leftovers(folder: Path) -> None:
                 and not _runs(int(made[1]))
                 and one.stat(follow_symlinks=False).st_uid == os.getuid()
             ):
-                _remove(one)
-
-
-def _remove(one: os.DirEntry[str]) -> None:
-    with suppress(OSError):
-        if one.is_dir(follow_symlinks=False):
-            shutil.rmtree(one.path, ignore_errors=True)
-        else:
-            os.unlink(one.path)
+                os.unlink(one.path)
 
 
 def _runs(process: int) -> bool:
