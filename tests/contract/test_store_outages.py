@@ -18,6 +18,7 @@ import pytest
 from hicache.storage.address import backend, open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value
 from hicache.storage.breaker import BreakerOptions
+from tests import servers
 from tests.patience import PATIENCE_S
 from tests.servers import SERVERS, end, mooncake_client
 from tests.storage.outages.slow import slowed
@@ -153,8 +154,11 @@ def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path
         eventually(lambda: check(store, keys, values) == [Status.DONE] * 64)
 
 
-def test_the_client_that_holds_the_values_dies(tmp_path: Path) -> None:
+def test_the_client_that_holds_the_values_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Mooncake's master goes on to promise its values for some seconds."""
+    monkeypatch.setattr(servers, "_CLIENT_S", 8)
     keys = keys_of("owner", 16)
     values = [value_of(drawn(number, 100_000), 64) for number in range(16)]
     with started("mooncake", tmp_path) as rig, closing(rig.open(HASTY_S)) as store:

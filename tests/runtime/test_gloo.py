@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -23,30 +24,44 @@ dist = pytest.importorskip("torch.distributed", exc_type=ImportError)
 gloo_group = pytest.importorskip("hicache.runtime.gloo_group", exc_type=ImportError)
 
 
+# The ranks are forks of one process, so that torch is loaded once.
+_RANKS = """
+import os, sys, traceback
+program, folder, count = sys.argv[1:]
+main = __import__(f"tests.runtime.{program}", fromlist=["main"]).main
+started = []
+for rank in range(int(count)):
+    started.append(os.fork())
+    if not started[-1]:
+        sys.stdout = open(f"{folder}/said {rank}", "w", buffering=1)
+        try:
+            main(f"file://{folder}/meet", rank)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+print(*(os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in started))
+"""
+
+
 def said_by(program: str, folder: Path, count: int, ends: dict[int, int]) -> list[dict[str, Any]]:
     """What each of so many ranks printed last. ends: exit codes other than 0."""
-    address = f"file://{folder / 'meet'}"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", f"tests.runtime.{program}", address, str(rank)],
-            cwd=Path(__file__).resolve().parents[2],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    found = []
-    try:
-        for rank, one in enumerate(started):
-            out, errors = one.communicate(timeout=PATIENCE_S)
-            assert one.returncode == ends.get(rank, 0), errors
-            found.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for one in started:
-            one.kill()
-            one.communicate()
-    return found
+    with subprocess.Popen(
+        [sys.executable, "-c", _RANKS, program, str(folder), str(count)],
+        cwd=Path(__file__).resolve().parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as started:
+        try:
+            codes, errors = started.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
+    assert codes.split() == [str(ends.get(rank, 0)) for rank in range(count)], errors
+    said = [(folder / f"said {rank}").read_text().splitlines() for rank in range(count)]
+    return [json.loads(lines[-1]) for lines in said]
 
 
 @pytest.fixture(scope="module")
