@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.commands import inspect
 from traces.formats.base import Lines
-from traces.replaying import modes
+from traces.replaying import playing
 from traces.replaying.options import ReplayOptions
 from traces.terminal.output import write_whole
 from traces.terminal.rows import config_of
@@ -122,7 +122,7 @@ def test_interrupt_prints_partial_results(
 
         yield step
 
-    monkeypatch.setattr(modes, "progress", interrupting)
+    monkeypatch.setattr(playing, "progress", interrupting)
     out, records = tmp_path / "out.json", tmp_path / "out.jsonl"
     written = ["--json", str(out), "--requests", str(records)]
     assert main(["replay", turns, "--mode", mode, *written]) == 130

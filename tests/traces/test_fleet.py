@@ -14,7 +14,7 @@ import pytest
 from sim.fleet.fleet import Fleet
 from sim.fleet.ledger import Ledger
 from traces.cli import main, parse
-from traces.replaying import modes
+from traces.replaying import playing
 from traces.replaying.builtin import opened
 from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
@@ -214,7 +214,7 @@ def test_what_capped_a_hit_is_known_of_the_requests_of_every_replica(turns: str)
     assert isinstance(given, ReplayOptions)
     options, trace = opened(given)
     settings, paged = resolve(options, trace)
-    run = modes.run(trace, paged, settings, None, time.perf_counter())
+    run = playing.run(trace, paged, settings, None, time.perf_counter())
     assert run.history is not None
     assert run.fleet is not None
     assert set(run.fleet.choices.values()) == {0, 1}

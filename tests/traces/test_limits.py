@@ -14,7 +14,7 @@ import pytest
 from sim.engine.sequence import RequestResult
 from traces.cli import main, parse
 from traces.formats._jobs import Jobs
-from traces.replaying import modes
+from traces.replaying import playing
 from traces.replaying.builtin import opened
 from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
@@ -105,7 +105,7 @@ def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
     assert isinstance(options, ReplayOptions)
     trace = opened(options)[1]
     settings, paged = resolve(options, trace)
-    run = modes.run(trace, paged, settings, None, 0.0)
+    run = playing.run(trace, paged, settings, None, 0.0)
     refused = {"no_pages": 1, "writing_back of full": 1, "fetching": 9}
     found = replace(result_of(trace, settings, run), refused=refused)
     told = limit_of(options, settings, run, found, Load(offered, 0.95, 21.3))

@@ -23,7 +23,7 @@ RATES = [
     0.903846, 0.916667, 0.926471, 0.934211, 0.940476, 0.945652,
 ]  # fmt: skip
 STATES = ["--components", "full,mamba", "--mamba-states", "50", "--host-ratio", "2"]
-PLAIN = ["--mode", "hits", "--check", "off", "--prefetch-threshold", "0"]
+PLAIN = ["--check", "off", "--prefetch-threshold", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_after_a_kill_the_next_replay_hits_what_was_stored_page_for_page(tmp_pat
     trace, store, rows = (str(tmp_path / name) for name in ("t.jsonl", "store", "rows.jsonl"))
     shape = ["--clients", "40", "--rounds", "8"]
     assert main(["generate", "multiturn", *shape, "-o", trace]) == 0
-    options = [*PLAIN, "--device-pages", "99999", "--storage", f"file:{store}"]
+    options = [*PLAIN, "--mode", "hits", "--device-pages", "99999", "--storage", f"file:{store}"]
     command = [sys.executable, "-m", "hicache", "replay", trace, *options]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **quiet) as child:  # type: ignore[call-overload]

@@ -183,8 +183,9 @@ def test_lost_tokens_have_their_reason(
 ) -> None:
     """Memory is emptied between rounds, so storage is the only tier that can have the history."""
     emptied = ["--flush-host-every-round", "--flush-device-every-round"]
-    sizes = ["--device-pages", "400", "--host-pages", "400", "--prefetch-threshold", "0"]
-    given = [*sizes, *emptied, *options, "--check", "off"]
+    given = ["--device-pages", "400", "--host-pages", "400", *emptied, *options, "--check", "off"]
+    if "--prefetch-threshold" not in options:
+        given += ["--prefetch-threshold", "0"]
     found, rows = replayed(tmp_path, turns, *given)
     lost = found["storage"]["lost_tokens"]
     assert max(lost, key=lambda one: lost[one]["tokens"]) == reason
@@ -213,13 +214,13 @@ def test_why_says_what_each_tier_had_and_why_storage_did_not_bring_it(
     turns: str, capsys: Capsys
 ) -> None:
     emptied = ["--flush-host-every-round", "--flush-device-every-round"]
-    options = ["--storage", "sim:loss=1", *emptied, "--device-pages", "400", "--check", "off"]
-    assert main(["replay", turns, *options, "--prefetch-threshold", "0", "--why", "9"]) == 0
+    options = [*emptied, "--device-pages", "400", "--check", "off", "--why", "9", "--storage"]
+    assert main(["replay", turns, "--prefetch-threshold", "0", *options, "sim:loss=1"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert " for Flushed " in told
     assert "next page, storage there (full)" in told, "as far as the cache could know"
     assert "lost to storage took it and lost it" in told
-    assert main(["replay", turns, *options, "--storage", "sim:", "--why", "9"]) == 0
+    assert main(["replay", turns, *options, "sim:"]) == 0
     assert re.search(r"^hit +[\d,]+ on storage *$", capsys.readouterr().out, re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ from traces.cli import main, parse
 from traces.formats.base import Paged
 from traces.html.collecting import collect, hot_prefixes
 from traces.html.document import FIRST_SEEN, LOST, MOST_BUCKETS, Variant
-from traces.replaying import modes
+from traces.replaying import playing
 from traces.replaying.builtin import opened
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.run import Run
@@ -31,7 +31,7 @@ def variant(*arguments: str) -> tuple[Variant, ReplayConfig, Run, Paged]:
     _, options = parse(["replay", *arguments])
     replay, trace = opened(options)  # type: ignore[arg-type]
     settings, paged = resolve(replay, trace)
-    run = modes.run(trace, paged, settings, None, 0.0, follow=True)
+    run = playing.run(trace, paged, settings, None, 0.0, follow=True)
     found = collect(trace, settings, run, result_of(trace, settings, run))
     return found, settings, run, paged
 

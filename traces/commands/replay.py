@@ -1,7 +1,7 @@
 """`hicache replay`: replays a trace in either mode and prints the report.
 
 Connects trace, settings and checks. Does not declare options (see replaying/options), run a mode
-(see replaying/modes), choose sizes that were not given (see replaying/config and
+(see replaying/playing), choose sizes that were not given (see replaying/config and
 replaying/sizes), or define the report (see reporting/report).
 """
 
@@ -19,12 +19,12 @@ from ..formats.base import Paged, Trace
 from ..html.collecting import collect, hot_prefixes
 from ..html.document import report
 from ..html.page import render
-from ..replaying import modes
+from ..replaying import playing
 from ..replaying.builtin import opened, story
 from ..replaying.config import resolve
+from ..replaying.observing import story_on_error
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..replaying.story import story_on_error
 from ..reporting.outputs import File, check_files, check_served, explain_request, finish, warn
 from ..reporting.report import print_story
 from ..reporting.results import result_of
@@ -55,7 +55,7 @@ def run(options: ReplayOptions, command: str) -> int:
         watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
     follow = bool(options.requests) or bool(options.html) or options.why is not None
     with story_on_error(watch):
-        result = modes.run(
+        result = playing.run(
             *(trace, paged, settings, watch, started, follow, options.why),
             timeline=options.timeline is not None,
         )

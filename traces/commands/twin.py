@@ -36,8 +36,8 @@ from ..devices.stopwatch import Timing
 from ..devices.twin_report import compare, print_twin
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
+from ..replaying.observing import story_on_error
 from ..replaying.options import FormatOptions, TimesOptions
-from ..replaying.story import story_on_error
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress

@@ -10,7 +10,9 @@ import numpy as np
 from hicache.core.types import NO_PAGES, Pages
 from sim.engine.sequence import RequestResult
 from sim.engine.token_gaps import TokenGaps
+from sim.fleet.fleet import FleetResult
 from sim.fleet.handoff import Trip
+from sim.replica import TimedResult
 
 from ..results.record import (
     PERCENTS,
@@ -103,6 +105,42 @@ class Latency:
     def tokens_per_s(self) -> float:
         """Output tokens per second of the whole run."""
         return self.generated_tokens * NS_PER_S / self.makespan_ns if self.makespan_ns else 0.0
+
+
+def record_result(result: TimedResult | FleetResult, account: Account) -> Latency:
+    """Adds the hits of the requests to the account; returns the latencies of finished requests."""
+    for request in result.requests:
+        account.admit(
+            request.request, request.device_tokens, request.host_tokens, request.storage_tokens
+        )
+    table = np.array(
+        [
+            (
+                request.arrival_ns,
+                request.first_token_ns,
+                request.finish_ns,
+                request.output_length,
+                request.queue_ns,
+                request.load_ns,
+                request.compute_ns,
+            )
+            for request in result.requests
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 7)
+    arrival, first, finish, tokens, queue, load, compute = table.T
+    several = tokens > 1
+    return Latency(
+        ttft_ns=first - arrival,
+        queue_ns=queue,
+        load_ns=load,
+        compute_ns=compute,
+        tpot_ns=(finish - first)[several] // (tokens[several] - 1),
+        makespan_ns=result.makespan_ns,
+        generated_tokens=int(tokens.sum()),
+        requests=result.requests,
+        gaps=result.gaps,
+    )
 
 
 @dataclass(frozen=True, slots=True)

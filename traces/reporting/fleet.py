@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from ..replaying.fleet.outcome import trip_times
+from ..replaying.fleet import trip_times
 from ..replaying.run import NS_PER_S, FleetUse
 from ..results.record import Fleet, Replica
 from ..terminal.tables import percent, table

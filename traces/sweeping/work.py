@@ -34,14 +34,13 @@ from ..formats._open import files_of
 from ..formats.base import Trace
 from ..html.collecting import collect
 from ..outside import entries
-from ..replaying import modes
+from ..replaying import playing
 from ..replaying.builtin import NAME as BUILTIN
 from ..replaying.builtin import as_recorded
 from ..replaying.config import resolve
 from ..replaying.load import LoadOptions, loaded
-from ..replaying.observing.ending import Hopeless
+from ..replaying.observing import Hopeless, story_on_error
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, plain
-from ..replaying.story import story_on_error
 from ..reporting.head import head
 from ..reporting.results import result_of
 from ..results.record import document
@@ -201,7 +200,7 @@ class PointWork:
         if task.attain is not None and settings.slo is not None:
             hopeless = Hopeless(settings.slo, int((1 - task.attain) * len(paged.jobs)))
         with story_on_error(watch), _rare_collections():
-            run = modes.run(
+            run = playing.run(
                 *(trace, paged, settings, watch, started),
                 shown=lambda *_: nullcontext(self._far(task.number)),
                 hopeless=hopeless,

@@ -14,7 +14,7 @@ import numpy as np
 from invariants.watch import Watch
 from sim.engine.sequence import RequestResult
 from traces.formats._jobs import Jobs
-from traces.replaying import modes
+from traces.replaying import playing
 from traces.replaying.account import Account, Row, ceiling_of
 from traces.replaying.config import resolve
 from traces.replaying.run import Run
@@ -161,7 +161,7 @@ def _run(mode: str, count: int, shown: _Shown, until: int | None = None, **given
     trace = talks(5, count, 40)
     settings, paged = resolve(options(mode=mode, device_pages=300, **given), trace)
     watch = Watch("every") if settings.check == "every" else None
-    found = modes.run(trace, paged, settings, watch, time.perf_counter(), False, until, shown)
+    found = playing.run(trace, paged, settings, watch, time.perf_counter(), False, until, shown)
     assert gc.isenabled()
     return found
 

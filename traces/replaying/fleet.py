@@ -13,12 +13,12 @@ from sim.fleet.handoff import Trip
 from sim.fleet.options import FleetOptions
 from sim.workload import Job
 
-from ...formats.base import Paged
-from ...results.record import Fleet, Imbalance, KvLink, Replica
-from ..account import Tokens, ceiling_of
-from ..observing.team import Team
-from ..run import NS_PER_S, FleetUse, Run, spread
-from ..sizes import Kept, Skipped
+from ..formats.base import Paged
+from ..results.record import Fleet, Imbalance, KvLink, Replica
+from .account import Tokens, ceiling_of
+from .observing import Team
+from .run import NS_PER_S, FleetUse, Run, spread
+from .sizes import Kept, Skipped
 
 MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
 
