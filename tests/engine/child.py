@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class Served:
             }
             ended.failed = set(ended.failed) | {loads[flight] for flight in fail}
             done = tuple((at, 0 if at in fail else offer) for at, offer in ended.answer.done)
-            ended.answer = moving.Answer(done, ended.answer.outages)
+            ended.answer = replace(ended.answer, done=done)
             self.landed -= sum(self._taken[name] for name in ended.failed)
             return ended
 
