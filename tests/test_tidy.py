@@ -91,7 +91,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
     "traces.deciding": ("traces.reporting.amounts",),
-    "traces.devices": ("hicache", "sim", "traces.terminal"),
+    "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "traces.terminal"),
     "traces.fuzzing": (

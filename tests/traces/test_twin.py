@@ -1,11 +1,10 @@
-"""The twin: real bytes on threads and the simulator decide the same, and differ where they should.
-An overlap that the simulator shows as a failure happens on a device where a stream is held.
-
-No test here looks at how long anything took. A hold is long against the few copies it lets by.
+"""Calibration and the twin: a profile is whole and sealed; real bytes on threads and the simulator
+decide the same. No test here looks at how long anything took.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,14 +16,16 @@ import numpy as np
 import pytest
 
 from hicache import models
-from hicache.core.errors import CoreBug
+from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Inspectable, Stream
 from hicache.devices.cpu import CpuDevice
+from hicache.memory import host
 from hicache.models import ModelDescription
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse, read_recording
 from sim.engine.accesses import Accesses
 from sim.errors import WrongBytesError
+from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from sim.workload import Job
@@ -33,15 +34,74 @@ from tests.devices.shadow_run import Sizes, drop_each_wait
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
-from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
-from traces.devices.recording_on_sim import OnSimulator
-from traces.devices.twin_report import compare
+from traces.commands.twin import compare
+from traces.devices.runs import AtOnce, DeviceResult, DeviceRun, OnSimulator, Service
 
-from .rig import Capsys, Patch, document, fails
-from .test_calibrate import resealed
+from .rig import Capsys, Patch, document, fails, mooncake, write
 
 MODEL = models.TINY
 PROFILES = ("a100", "h200")
+
+
+def test_a_calibration_is_a_profile(profile: Path) -> None:
+    document = json.loads(profile.read_text())
+    assert document["made"]["date"] == "2024-02-29"
+    assert document["machine"]["accelerator"]
+    assert document["geometry"]["page_bytes"] == 64 * 2048
+    for way, layers in (("d2h", 4), ("h2d", 1)):
+        counts = [count for count, _ in document["curves"][way]]
+        assert counts == [pages * 64 * 512 * layers for pages in (1, 2, 3, 4, 6, 8)]
+        assert document["measured"][way]["points"] == document["curves"][way]
+    found = hardware.get(str(profile))
+    assert found.name == f"cpu@{document['hash'][:12]}"
+    assert found.flops_per_s == document["measured"]["rates"]["flops_per_s"] > 0
+    assert set(found.curves) == {"d2h", "h2d"}
+
+
+def test_host_memory_of_a_calibration_is_bound_to_the_node(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    bound: list[int] = []
+    monkeypatch.setattr(host, "numa_nodes", lambda: (0, 5))
+    monkeypatch.setattr(host, "_bind", lambda name, buffer, node: bound.append(node))
+    path = tmp_path / "cpu.json"
+    given = ["calibrate", "-o", str(path), "--pages", "4", "--repeats", "3", "--numa-node", "5"]
+    assert main(given) == 0
+    assert bound == [5], "host memory alone"
+    assert json.loads(path.read_text())["geometry"]["numa_node"] == 5
+
+
+def test_a_replay_says_what_its_profile_did_not_measure(
+    profile: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    given = [
+        "replay",
+        str(write(tmp_path / "trace.jsonl", mooncake([1, 2]))),
+        "--device-tokens",
+        "8K",
+        "--hardware",
+        str(profile),
+    ]
+    assert main(given) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "kv with 32 layers of 2 x 131,072 bytes a page: the profile copied" in printed
+    assert main([*given[:-1], "h100"]) == 0
+    assert "the profile copied" not in capsys.readouterr().out
+
+
+def test_any_changed_byte_of_a_profile_is_found(profile: Path, tmp_path: Path) -> None:
+    text = profile.read_text()
+    path = tmp_path / "changed.json"
+    for at in range(0, len(text), 37):
+        if text[at].isspace():
+            continue
+        other = "1" if text[at] != "1" else "2"
+        path.write_text(text[:at] + other + text[at + 1 :])
+        with pytest.raises(CallerError) as caught:
+            hardware.get(str(path))
+        assert "\n" not in str(caught.value)
+
+
 WINDOW = 6
 HYBRIDS = CONFIGURATIONS[1:]
 DEVICE = {"full": 22, "swa": 9, "mamba": 8}
@@ -161,7 +221,11 @@ def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys
 def test_a_profile_of_another_machine_needs_force(
     profile: Path, served: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
-    other = resealed(profile, tmp_path, lambda made: made["machine"].update(accelerator="H900"))
+    made = json.loads(profile.read_text())
+    del made["hash"], made["hicache_profile"]
+    made["machine"]["accelerator"] = "H900"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(measured.seal(made)))
     capsys.readouterr()
     message = fails(capsys, "twin", str(served), "--profile", str(other))
     assert "expected a profile of this machine" in message
@@ -171,18 +235,23 @@ def test_a_profile_of_another_machine_needs_force(
 
 
 BAD = {
-    "--profile h100": "No such file",
-    "--device nothing": "expected one of cpu, cuda",
-    "--device-pages 3": "--device-pages: expected at least",
-    "--recording /nowhere/t.recording": "a file that can be written",
+    "calibrate --device nothing": "expected one of cpu, cuda",
+    "calibrate --pages 3": "expected at least 4",
+    "calibrate --io-backend direct --layout page_first": "--io-backend: direct cannot copy page_",
+    "calibrate --pages 1M": "memory: expected pools of at most",
+    "calibrate --numa-node 4095": "--numa-node: expected ",
+    "twin {trace} --profile h100": "No such file",
+    "twin {trace} --profile {folder}": "found: a directory",
+    "twin {trace} --profile {profile} --device-pages 3": "--device-pages: expected at least",
+    "twin {trace} --profile {profile} --recording /nowhere/t": "a file that can be written",
 }
 
 
-@pytest.mark.parametrize("given", BAD)
-def test_options(given: str, profile: Path, served: Path, capsys: Capsys) -> None:
+@pytest.mark.parametrize("command", BAD)
+def test_options(command: str, profile: Path, served: Path, tmp_path: Path, capsys: Capsys) -> None:
     capsys.readouterr()
-    arguments = ["twin", str(served), "--profile", str(profile), *given.split()]
-    assert BAD[given] in fails(capsys, *arguments)
+    places = {"trace": served, "profile": profile, "folder": tmp_path}
+    assert BAD[command] in fails(capsys, *command.format(**places).split())
 
 
 def test_missing_cuda_is_reported_in_one_line(profile: Path, served: Path, capsys: Capsys) -> None:
@@ -217,7 +286,7 @@ def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: Patch) -
     monkeypatch.setitem(DEVICE, "full", 40)
     _, real = serve(workload, components)
     assert [one.device_tokens > 0 for one in real.requests] == [False] + [True] * 5
-    monkeypatch.setattr("traces.devices.device_run.Accesses", _WrongHalf)
+    monkeypatch.setattr("traces.devices.runs.Accesses", _WrongHalf)
     with pytest.raises(WrongBytesError, match="prefill of request"):
         serve(workload, components)
 
