@@ -10,7 +10,7 @@ import pytest
 from traces.cli import main
 from traces.outside import entries
 
-from .rig import Patch
+from .rig import Patch, turns_of
 
 
 @pytest.fixture
@@ -19,6 +19,18 @@ def here(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
     entries.forget()
+
+
+@pytest.fixture(scope="session")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Conversations: 5 clients, 6 rounds, 256 tokens asked and answered."""
+    return turns_of(tmp_path_factory.mktemp("turns"), "--clients", "5", "--rounds", "6")
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """SPEC's workload: 10 clients, 12 rounds, 256 new input and 256 output tokens a round."""
+    return turns_of(tmp_path_factory.mktemp("published"))
 
 
 @pytest.fixture(scope="session")

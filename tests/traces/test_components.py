@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,65 +14,23 @@ from traces.cli import main
 from traces.replaying.account import Account, Lookups, by_turn, ceiling_of, turns_of
 from traces.replaying.hits import HitsReplay
 
-from .rig import HEADER, Capsys, native, read, write
+from .rig import HEADER, native, read, replayed
 from .states import Chat, simulate_states
-from .test_figures import RATES
 
 COMPONENTS = ["full,swa", "full,mamba", "full,swa,mamba"]
 STATES = ["--components", "full,mamba", "--mamba-states"]
 
 
-def replayed(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    """The results of a replay that must succeed."""
-    out = tmp_path / "out.json"
-    assert main(["replay", *arguments, "--json", str(out)]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
-
-
-@pytest.fixture
-def turns(tmp_path: Path) -> str:
-    path = str(tmp_path / "turns.jsonl")
-    assert main(["generate", "multiturn", "-o", path]) == 0
-    return path
-
-
-def options_for(components: str, sizes: list[str]) -> list[str]:
-    """The options that the components have."""
-    pairs = zip(sizes[::2], sizes[1::2], strict=True)
-    known = {"--swa-tokens": "swa", "--mamba-states": "mamba"}
-    return [
-        word for name, value in pairs for word in (name, value) if known.get(name, "") in components
-    ]
-
-
-@pytest.mark.parametrize("mode", ["hits", "timed"])
-def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path: Path) -> None:
-    """Published: 0.897569 and twelve rates, with 50 states on the device and twice as many on host.
-
-    A round's committed history is one token short of a page, hence (8r - 1) / (8r + 4). What is
-    left without a host depends on the order of the clients: tests/traces/test_benchmarks.py.
-    """
-    options = ["--mode", mode, *STATES, "50", "--device-tokens", "48K"]
-    found = replayed(tmp_path, turns, *options, "--host-ratio", "2", "--check", "sampled")
-    assert round(found["whole"]["hit_rate"], 6) == 0.897569
-    assert [round(turn["hit_rate"], 6) for turn in found["turns"]] == RATES
-    assert found["whole"]["hit_tokens"]["host"] > 0
-    assert found["checks"]["violations"] == 0
-
-
 @pytest.mark.parametrize("components", COMPONENTS)
 @pytest.mark.parametrize("policy", ["write_through", "write_back", "write_through_selective"])
 def test_every_configuration_serves_every_request(
-    components: str, policy: str, turns: str, tmp_path: Path
+    components: str, policy: str, published: str, tmp_path: Path
 ) -> None:
-    sizes = ["--device-tokens", "16K", "--swa-tokens", "4K", "--mamba-states", "20"]
-    options = ["--components", components, *options_for(components, sizes)]
-    found = replayed(
-        tmp_path,
-        *(turns, "--mode", "hits", "--check", "sampled", "--write-policy", policy),
-        *("--host-ratio", "2", "--limit", "80", *options),
-    )
+    options = ["--components", components, "--device-tokens", "16K", "--write-policy", policy]
+    options += ["--swa-tokens", "4K"] if "swa" in components else []
+    options += ["--mamba-states", "20"] if "mamba" in components else []
+    limited = ["--mode", "hits", "--host-ratio", "2", "--limit", "80"]
+    found = replayed(tmp_path, published, *limited, *options)
     assert found["whole"]["requests"] == 80
     assert found["checks"]["violations"] == 0
     assert len(found["lookups"]) == 80
@@ -166,19 +123,6 @@ def test_a_used_state_is_worth_more_than_its_path(tmp_path: Path) -> None:
     assert better > worse + 0.1
 
 
-def test_hashed_ids_have_no_reference_for_windows_and_states(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    record = {"timestamp": 0, "input_length": 1024, "output_length": 9, "hash_ids": [1, 2]}
-    path = write(tmp_path / "trace.jsonl", record, {**record, "hash_ids": [1, 3]}, record)
-    for mode in ("hits", "timed"):
-        capsys.readouterr()
-        arguments = ["--mode", mode, "--components", "full,swa,mamba", "--device-tokens", "64K"]
-        assert main(["replay", str(path), *arguments]) == 0
-        report = " ".join(capsys.readouterr().out.split())
-        assert "no reference for hits of swa and mamba: the trace has blocks, not tokens" in report
-
-
 def test_turns_continue_their_conversation() -> None:
     first = native(("q", 128), output=("a", 64))
     second = native(("q", 128), ("a", 64), ("r", 64), output=("b", 64), after=0)
@@ -195,10 +139,3 @@ def test_turns_continue_their_conversation() -> None:
         (2, 1, 128),
     ]
     assert by_turn(account, np.zeros(4, dtype=np.int32)) == []
-
-
-def test_a_pool_that_is_too_small_is_named(tmp_path: Path, capsys: Any) -> None:
-    path = write(tmp_path / "trace.jsonl", HEADER, native(("a", 900), output=("b", 3)))
-    options = ["--components", "full,mamba", "--device-pages", "14", "--mode", "hits"]
-    assert main(["replay", str(path), *options]) == 2
-    assert "device pool of full" in capsys.readouterr().err

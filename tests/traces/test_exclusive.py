@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hicache.core.config import Config
-from hicache.core.core import Core
-from hicache.core.errors import CallerError
 from traces.cli import main
 
 from .rig import Capsys
@@ -48,13 +45,6 @@ def test_both_tiers_hit_what_one_lru_of_their_summed_size_hits(
     capsys.readouterr()
 
 
-def test_the_report_shows_pages_kept_for_exchanges(trace: Path, capsys: Capsys) -> None:
-    hit_tokens(trace, 400, 800, *EXCLUSIVE)
-    line = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("host  "))
-    assert line.split()[1] != "800"
-    assert "as given, and" in line
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -69,14 +59,3 @@ def test_exclusive_without_write_back_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert said.startswith("hicache: --exclusive: expected a host pool and a write policy")
     assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("write_policy", "exchange"),
-    [("write_through", (1,)), ("write_back", (4,)), ("write_back", (0, 0))],
-)
-def test_the_core_refuses_an_impossible_exchange(
-    write_policy: str, exchange: tuple[int, ...]
-) -> None:
-    with pytest.raises(CallerError, match="exchange_pages: expected"):
-        Core(Config(4, (8,), (4,), write_policy=write_policy, exchange_pages=exchange))

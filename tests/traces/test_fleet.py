@@ -19,25 +19,10 @@ from traces.replaying.builtin import opened
 from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
 
-from .rig import Capsys, Patch
+from .rig import Capsys, Patch, records
 
 DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
 SMALL = ["--device-pages", "60", "--host-pages", "60"]
-
-
-@pytest.fixture(scope="module")
-def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
-    made = ["generate", "multiturn", "--clients", "5", "--rounds", "6"]
-    assert main([*made, "--input-tokens", "256", "-o", path]) == 0
-    return path
-
-
-def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any], list[Any]]:
-    out, rows = tmp_path / "out.json", tmp_path / "rows.jsonl"
-    files = ["--json", str(out), "--requests", str(rows)]
-    assert main(["replay", trace, *options, *files]) == 0
-    return json.loads(out.read_text()), [json.loads(one) for one in rows.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -82,10 +67,10 @@ def test_options_that_do_not_belong_together_are_one_line(
 def test_one_replica_behind_a_router_is_the_plain_replay(
     turns: str, tmp_path: Path, mode: str
 ) -> None:
-    plain, rows = replayed(tmp_path, turns, *SMALL, "--mode", mode)
+    plain, rows = records(tmp_path, turns, *SMALL, "--mode", mode)
     for router in ("round-robin", "prefix-aware"):
         fleet = ["--replicas", "1", "--router", router]
-        found, routed = replayed(tmp_path, turns, *SMALL, *fleet, "--mode", mode)
+        found, routed = records(tmp_path, turns, *SMALL, *fleet, "--mode", mode)
         differing = {name for name in plain if found[name] != plain[name]}
         assert differing <= {"config", "command", "wall_s"}
         assert [{**row, "replica": 0} for row in rows] == routed
@@ -100,7 +85,7 @@ def test_the_parts_are_the_whole(
 ) -> None:
     pools = [] if components == "full" else ["--components", components, "--mamba-states", "60"]
     fleet = ["--replicas", "3", "--router", router, "--check", "every"]
-    found, rows = replayed(tmp_path, turns, *SMALL, *pools, *fleet, "--mode", mode)
+    found, rows = records(tmp_path, turns, *SMALL, *pools, *fleet, "--mode", mode)
     replicas, whole = found["fleet"]["replicas"], found["whole"]
     assert sum(one["requests"] for one in replicas) == whole["requests"] == len(rows)
     assert sum(one["input_tokens"] for one in replicas) == whole["input_tokens"]
@@ -119,7 +104,7 @@ def test_the_parts_are_the_whole(
 
 def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
     slow = ["--kv-link", "2GB/s", "--check", "every"]
-    found, rows = replayed(tmp_path, turns, *SMALL, *DIVIDED, *slow)
+    found, rows = records(tmp_path, turns, *SMALL, *DIVIDED, *slow)
     replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
     assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
     assert sum(one["requests"] for one in replicas[2:]) == len(rows) == link["requests"] == 30
@@ -142,14 +127,14 @@ def test_what_only_other_replicas_have_is_told_apart(
     turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     roomy = ["--device-pages", "900", "--host-ratio", "0", "--mode", "hits"]
-    found, rows = replayed(tmp_path, turns, *roomy, "--replicas", "4")
+    found, rows = records(tmp_path, turns, *roomy, "--replicas", "4")
     elsewhere = found["fleet"]["elsewhere_tokens"]
     assert elsewhere == found["whole"]["lost_tokens"] > 0
     assert elsewhere == sum(row["lost_tokens"] for row in rows)
     ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
     assert ended == {"other_replica"}
     assert f"on other replicas {elsewhere:,}" in " ".join(capsys.readouterr().out.split())
-    found, _ = replayed(tmp_path, turns, *roomy, "--replicas", "4", "--router", "session-sticky")
+    found, _ = records(tmp_path, turns, *roomy, "--replicas", "4", "--router", "session-sticky")
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
 
 
@@ -166,11 +151,11 @@ def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> Non
 def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) -> None:
     """What one replica stored, another one fetches."""
     store = ["--storage", "sim:", "--prefetch-threshold", "0", "--check", "every", "--mode", mode]
-    found, rows = replayed(tmp_path, turns, *SMALL, "--replicas", "4", *store)
+    found, rows = records(tmp_path, turns, *SMALL, "--replicas", "4", *store)
     assert found["whole"]["hit_tokens"]["storage"] > 0
     ended = found["storage"]["prefetches"]["ended"].values()
     assert sum(one["fetched_tokens"] for one in ended) > 0
-    alone, _ = replayed(tmp_path, turns, *SMALL, "--replicas", "4", "--mode", mode)
+    alone, _ = records(tmp_path, turns, *SMALL, "--replicas", "4", "--mode", mode)
     assert found["whole"]["hit_rate"] > alone["whole"]["hit_rate"]
     assert found["whole"]["hit_tokens"]["storage"] == sum(
         row["hit_tokens"]["storage"] for row in rows

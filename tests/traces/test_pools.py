@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import hicache.models as models
-from hicache.core.errors import CallerError
 from tests.configs import said
 from traces.cli import parse
 from traces.formats._open import open_trace
@@ -123,20 +121,3 @@ def test_host_bytes_are_the_total_of_all_pools(trace: str) -> None:
         pages * size for pages, size in zip(found.core.host_pages, found.page_bytes, strict=True)
     )
     assert 0.99 * 80e9 < 2 * taken <= 80e9
-
-
-def test_making_a_full_model_hybrid_keeps_its_layers() -> None:
-    plain = models.get("llama-3.1-8b")
-    made = models.as_hybrid(plain, ("full", "swa", "mamba"), 1024, 64)
-    assert [pool.component for pool in made.pools] == ["full", "swa", "mamba"]
-    assert sorted(layer for pool in made.pools for layer in pool.layers) == list(range(32))
-    assert made.parameters == plain.parameters
-    assert made.window("swa") == 1024
-    assert made.interval("mamba") == 64
-    full, swa, mamba = made.pools
-    assert full.row_bytes() == swa.row_bytes() == plain.pools[0].row_bytes()
-    assert mamba.page_bytes(64) == len(mamba.layers) * 32 * 128 * 128 * 4
-    with pytest.raises(CallerError, match="one pool to make a hybrid of"):
-        models.as_hybrid(made, ("full", "swa"), 1024, 64)
-    with pytest.raises(CallerError, match="found 'rnn'"):
-        models.as_hybrid(plain, ("full", "rnn"), 0, 0)

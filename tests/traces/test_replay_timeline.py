@@ -18,13 +18,6 @@ SMALL = ["--device-pages", "60", "--host-pages", "200"]
 DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
 
 
-@pytest.fixture(scope="module")
-def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
-    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", path]) == 0
-    return path
-
-
 def replayed(folder: Path, *words: str) -> tuple[Events, dict[str, Any], list[dict[str, Any]]]:
     """The events of the timeline, the document and the records."""
     names = ("timeline", "json", "requests")

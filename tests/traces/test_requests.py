@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import HEADER, Capsys, Patch, mooncake, native, write
+from .rig import HEADER, Capsys, Patch, mooncake, native, records, write
 
 NS = 1_000_000_000
 
@@ -22,13 +21,8 @@ def times(arguments: tuple[str, ...]) -> list[str]:
     return [] if "hits" in arguments else ["--times", "pure-roofline", "--engine", "plain"]
 
 
-def replayed(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The document and the records of a replay that must succeed."""
-    out, rows = tmp_path / "out.json", tmp_path / "out.jsonl"
-    files = ["--json", str(out), "--requests", str(rows)]
-    assert main(["replay", *arguments, *times(arguments), *files]) == 0
-    lines = rows.read_text().splitlines()
-    return json.loads(out.read_text()), [json.loads(line) for line in lines]
+def replayed(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    return records(folder, *words, *times(words))
 
 
 @pytest.fixture(scope="module")
@@ -112,21 +106,6 @@ def test_a_miss_says_when_its_page_was_evicted_and_for_whom(tmp_path: Path) -> N
     assert rows[2]["evicted_for_request"] == 1
 
 
-def test_the_first_request_can_be_the_one_that_got_the_room(tmp_path: Path) -> None:
-    """It answers at length, and its answer takes the pages of a prompt that came and went."""
-    path = write(
-        tmp_path / "trace.jsonl",
-        mooncake([9], output_length=1000),
-        mooncake([1, 2], timestamp=1),
-        mooncake([1, 2, 6], timestamp=900_000),
-    )
-    sizes = ["--page-size", "512", "--device-pages", "4", "--host-ratio", "0"]
-    _, rows = replayed(tmp_path, str(path), *sizes)
-    assert rows[2]["hit_ended_by"] == "evicted"
-    assert rows[2]["evicted_for_request"] == 0
-    assert rows[1]["finish_ns"] < rows[2]["evicted_at_ns"] < rows[0]["finish_ns"]
-
-
 def test_what_a_preempted_request_left_was_in_the_cache(tmp_path: Path) -> None:
     """Request 4 asks for a part of the answer of request 1, which is preempted, loses it, and
     waits behind request 4."""
@@ -207,26 +186,16 @@ def test_why_names_host_and_the_request_that_still_computes(tmp_path: Path, caps
     assert (rows["could reuse"], rows["hit ended by"]) == ("0 tokens (0%)", "first seen")
 
 
-def test_why_of_the_native_format_counts_lines_behind_the_header(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    path = write(tmp_path / "t.jsonl", HEADER, native(("a", 64), output=("b", 2)))
-    assert why(capsys, str(path), "--why", "0")["line"].startswith("2 of")
-
-
 @pytest.mark.parametrize(
     ("options", "word"),
     [
         (["--why", "1"], "--why: expected a request from 0 to 0, found 1"),
         (["--why", "0", "--json", "x"], "--why: expected no --json"),
-        (["--why", "0", "--timeline", "x"], "--why: expected no --json"),
         (["--mode", "hits", "--timeline", "x"], "--timeline: expected --mode timed"),
         (["--json", "-", "--requests", "-"], "--requests: expected a file"),
         (["--requests", "trace.jsonl"], "--requests: expected another file than the trace"),
-        (["--json", "a", "--requests", "a"], "--requests: expected another file than the json"),
         (["--requests", "/nowhere/x"], "expected a file that can be written"),
         (["--speed", "0"], "expected a number above 0"),
-        (["--speed", "2", "--mode", "hits"], "--speed"),
     ],
     ids=str,
 )
@@ -235,11 +204,7 @@ def test_options_that_cannot_be(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "trace.jsonl", mooncake([1]))
-    try:
-        code = main(["replay", "trace.jsonl", *options])
-    except SystemExit as end:
-        code = int(str(end.code))
-    assert code == 2
+    assert main(["replay", "trace.jsonl", *options]) == 2
     assert word in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["trace.jsonl"]
 
@@ -249,8 +214,6 @@ def test_speed_divides_the_times_of_the_trace(tmp_path: Path) -> None:
     found, rows = replayed(tmp_path, str(path), "--speed", "2.5")
     assert [row["arrival_ns"] for row in rows] == [0, 400_000_000, 800_000_000]
     assert found["config"]["speed"] == 2.5
-    slow, _ = replayed(tmp_path, str(path))
-    assert slow["config"]["speed"] == 1
     turns = write(
         tmp_path / "turns.jsonl",
         HEADER,

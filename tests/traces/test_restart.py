@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,8 @@ from traces.cli import main
 from traces.formats._open import open_trace
 from traces.formats.base import Paged
 
+from .rig import replayed
+
 RATES = [
     0.0, 0.583333, 0.75, 0.821429, 0.861111, 0.886364,
     0.903846, 0.916667, 0.926471, 0.934211, 0.940476, 0.945652,
@@ -26,31 +27,16 @@ STATES = ["--components", "full,mamba", "--mamba-states", "50", "--host-ratio", 
 PLAIN = ["--check", "off", "--prefetch-threshold", "0"]
 
 
-@pytest.fixture(scope="module")
-def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """SPEC's workload: 10 clients, 12 rounds, 256 new input and 256 output tokens a round."""
-    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
-    assert main(["generate", "multiturn", "-o", path]) == 0
-    return path
-
-
-def replayed(folder: Path, trace: str, *options: str) -> dict[str, Any]:
-    out = folder / "out.json"
-    assert main(["replay", trace, *options, "--json", str(out)]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
-
-
 @pytest.mark.parametrize(
     ("mode", "flushed"),
     [("hits", ["host", "device"]), ("timed", ["host", "device"]), ("timed", ["host"])],
 )
 def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(
-    turns: str, tmp_path: Path, mode: str, flushed: list[str]
+    published: str, tmp_path: Path, mode: str, flushed: list[str]
 ) -> None:
     store = ["--storage", f"file:{tmp_path / 'store'}", *PLAIN, "--mode", mode]
     emptied = [f"--flush-{tier}-every-round" for tier in flushed]
-    found = replayed(tmp_path, turns, *STATES, *store, "--device-pages", "3000", *emptied)
+    found = replayed(tmp_path, published, *STATES, *store, "--device-pages", "3000", *emptied)
     assert round(found["whole"]["hit_rate"], 6) == 0.897569
     assert [round(turn["hit_rate"], 6) for turn in found["turns"]] == RATES
     hits = found["whole"]["hit_tokens"]

@@ -4,20 +4,19 @@ that begin together are spaced, unless the user says when they begin."""
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces.cli import main, parse
+from traces.cli import parse
 from traces.formats._jobs import Jobs
 from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
 from traces.reporting.timestamps import warnings
 
-from .rig import HEADER, Capsys, native, read, write
+from .rig import HEADER, native, read
 
 S = 1_000_000_000
 
@@ -129,19 +128,3 @@ def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, ap
     assert bool(found.notes) is (given in ("", "--spread"))
     assert not trace.notes
     assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"
-
-
-@pytest.mark.parametrize("command", ["replay", "sweep", "size"])
-def test_the_terminal_says_how_sessions_begin(command: str, tmp_path: Path, capsys: Capsys) -> None:
-    trace = write(tmp_path / "trace.jsonl", HEADER, *TALKS)
-    more = {
-        "replay": [],
-        "sweep": ["--jobs", "1", "--host-ratio", "1"],
-        "size": [
-            *("--slo", "ttft=1m", "--hardware", "h100", "--host-bytes", "0"),
-            *("--most-gpus", "1", "--jobs", "1"),
-        ],
-    }
-    assert main([command, str(trace), *more[command]]) == 0
-    told = " ".join("".join(capsys.readouterr()).split())
-    assert "12 sessions of 24 requests begin at" in told

@@ -15,7 +15,7 @@ from hicache.storage.base import StorageOptions
 from traces.cli import main
 from traces.reporting import stored
 
-from .rig import Capsys
+from .rig import Capsys, records
 
 ADVICE = {
     "too_short": "--prefetch-threshold 0",
@@ -24,13 +24,6 @@ ADVICE = {
     "never_backed_up": "--write-policy write_through",
 }
 SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
-
-
-@pytest.fixture(scope="module")
-def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
-    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", path]) == 0
-    return path
 
 
 def refused(trace: str, capsys: Capsys, *options: str) -> str:
@@ -86,7 +79,7 @@ def test_a_size_in_the_address_is_the_size_of_storage(
     monkeypatch.chdir(tmp_path)
     sized, told = f"file:{place}{'&' if '?' in place else '?'}size=", []
     for options in ([sized + "50MB"], [f"file:{place}", "--storage-size", "50MB"]):
-        found, _ = replayed(tmp_path, turns, "--storage", *options, "--mode", "hits")
+        found, _ = records(tmp_path, turns, "--storage", *options, "--mode", "hits")
         assert found["config"]["storage_size"] == 50_000_000
         shown = capsys.readouterr().out
         told += [line for line in shown.splitlines() if line.startswith("storage ")][:1]
@@ -133,13 +126,6 @@ def test_a_store_with_pages_under_another_key_names_the_fields(
     assert main(["replay", turns, *store]) == 0
 
 
-def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any], list[Any]]:
-    out, rows = tmp_path / "out.json", tmp_path / "rows.jsonl"
-    files = ["--json", str(out), "--requests", str(rows)]
-    assert main(["replay", trace, *options, *files]) == 0
-    return json.loads(out.read_text()), [json.loads(one) for one in rows.read_text().splitlines()]
-
-
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
 @pytest.mark.parametrize(
@@ -150,7 +136,7 @@ def test_hits_of_the_tiers_are_disjoint_and_the_accounts_agree(
 ) -> None:
     pools = [] if components == "full" else ["--components", components, "--mamba-states", "60"]
     options = ["--storage", "sim:loss=0.05,corrupt=0.05", *SMALL, *pools, *emptied]
-    found, rows = replayed(tmp_path, turns, *options, "--mode", mode, "--check", "every")
+    found, rows = records(tmp_path, turns, *options, "--mode", mode, "--check", "every")
     for tier, tokens in found["whole"]["hit_tokens"].items():
         assert tokens == sum(row["hit_tokens"][tier] for row in rows)
     if emptied or mode == "hits":  # otherwise requests wait for pages, and lose what they had
@@ -186,7 +172,7 @@ def test_lost_tokens_have_their_reason(
     given = ["--device-pages", "400", "--host-pages", "400", *emptied, *options, "--check", "off"]
     if "--prefetch-threshold" not in options:
         given += ["--prefetch-threshold", "0"]
-    found, rows = replayed(tmp_path, turns, *given)
+    found, rows = records(tmp_path, turns, *given)
     lost = found["storage"]["lost_tokens"]
     assert max(lost, key=lambda one: lost[one]["tokens"]) == reason
     if reason in ADVICE:
@@ -240,7 +226,7 @@ def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed
 ) -> None:
     """A fetch needs the host copies above it, whose backup may end during the same pass."""
     options = ["--storage", f"file:{tmp_path / 'kv'}", "--prefetch-threshold", "0"]
-    replayed(tmp_path, turns, *options)
-    warm, _ = replayed(tmp_path, turns, *options)
+    records(tmp_path, turns, *options)
+    warm, _ = records(tmp_path, turns, *options)
     complete = warm["storage"]["prefetches"]["ended"]["complete"]
     assert complete["fetched_tokens"] == complete["found_tokens"] > 0
