@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_137,
-    "lines of sim": 12_501,
-    "lines of invariants": 26_378,
-    "lines of traces": 27_793,
-    "lines of tests": 46_858,
+    "lines of hicache": 30_142,
+    "lines of sim": 12_512,
+    "lines of invariants": 26_379,
+    "lines of traces": 27_822,
+    "lines of tests": 46_889,
     "files of source": 607,
     "files of tests": 324,
-    "words of pages": 60_434,
+    "words of pages": 60_542,
 }
 
 

@@ -61,6 +61,8 @@ class Config:
     pin_host_pages        the same of host pages.
     passes                passes of one request that may be in flight at a time, at least 1: as many
                           as the pipeline has stages.
+    branch_states         whether a request also keeps a state where its prompt left what the tree
+                          knew, since others are likely to branch off there.
     settings              `Settings` of components, from their files; settings that equal their
                           defaults may be left out.
     """
@@ -89,6 +91,7 @@ class Config:
     pin_pages: tuple[int, ...] = ()
     pin_host_pages: tuple[int, ...] = ()
     passes: int = 1
+    branch_states: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()

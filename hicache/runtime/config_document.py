@@ -25,7 +25,7 @@ _ADDED = (
     *("exchange_pages", "storage", "prefetch_policy", "prefetch_threshold_tokens"),
     *("prefetch_budget_tokens", "max_stores", "store_tries"),
     *("recompute_token_cost", "recompute_position_cost", "ttl_periods"),
-    *("pin_pages", "pin_host_pages", "passes"),
+    *("pin_pages", "pin_host_pages", "passes", "branch_states"),
 )
 MAY_LACK: dict[str, Any] = {one.name: one.default for one in _OWN if one.name in _ADDED}
 

@@ -162,11 +162,12 @@ def _last_multiple(cache: Cache, tokens: int) -> int:
 def where_others_start(cache: Cache, request: Request, start: int, end: int) -> list[int]:
     """The page depths up to which other requests can reuse what a pass computes: the deepest that
     every kind allows, and where their prompts are likely to branch off, because the tree knows this
-    one so far, unless the request may reuse nothing. (With full attention alone they start
-    anywhere.)"""
+    one so far, unless the request may reuse nothing, or states are kept at ends of passes alone.
+    (With full attention alone they start anywhere.)"""
     size = cache.config.page_size
     deepest = branch = _last_multiple(cache, min(end, request.key.pages * size))
-    if request.match_pages and (cache.windows or cache.stateful):
+    branches = cache.config.branch_states if cache.stateful else bool(cache.windows)
+    if branches and request.match_pages:
         branch = _last_multiple(cache, request.branch * size)
     return sorted({depth for depth in (branch, deepest) if start < depth * size <= deepest * size})
 

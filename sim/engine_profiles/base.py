@@ -17,6 +17,7 @@ from hicache.core.errors import CallerError, unknown
 ALL_REDUCES = ("custom", "nccl", "fused")
 BATCHINGS = ("mixed", "separate")  # see sim/engine/batching
 RESERVES = ("estimated", "none", "whole")  # see sim/engine/reserves
+STATES = ("interval", "page")
 _MOST = 1 << 40
 _PERMILLE = 1000
 _PARTS = ("memory_permille", "reserve_permille")  # of something, so at most all of it
@@ -45,6 +46,10 @@ class EngineProfile:
                       during a pass joins the one after the next.
     memory_permille   part of the device memory that the engine uses.
     stream_interval   the client gets the first token, and then so many at a time.
+    states            where states of linear layers are kept for later prompts, at the end of a
+                      pass: "interval" (at multiples of the model's interval, and where a prompt
+                      leaves what is known), or "page" (at multiples of a page of attention that
+                      has as many bytes as a state, and nowhere else).
 
     Time of the host, added by the simulated engine:
 
@@ -87,6 +92,7 @@ class EngineProfile:
     lookahead: bool = False
     memory_permille: int = 900
     stream_interval: int = 1
+    states: str = "interval"
     step_gap_ns: int = 0
     step_host_ns: int = 0
     per_sequence_host_ns: int = 0
@@ -114,6 +120,7 @@ class EngineProfile:
                     f"engine {self.name}: {one.name}: expected {least} to {most}, found {value}"
                 )
         named = {"all_reduce": ALL_REDUCES, "batching": BATCHINGS, "reserve": RESERVES}
+        named |= {"states": STATES}
         for name, known in named.items():
             if (found := getattr(self, name)) not in known:
                 raise CallerError(f"engine {self.name}: {unknown(name, found, known)}")

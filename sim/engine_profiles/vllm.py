@@ -6,9 +6,12 @@ vllm/core/scheduler.py: prompts before decoding, not both, without chunked prefi
 256 sequences. [v1] vllm/v1/core/sched/scheduler.py: running requests first, one token budget for
 all, no reserve, preemption by computing again. [args] vllm/engine/arg_utils.py: 8,192 tokens and
 1,024 sequences for a server on H100 and later. [graphs] vllm/config/compilation.py: graphs up to
-512 tokens, whole for decoding, in pieces for others. [async] pull request 19970: scheduling a step
-ahead, an option at first, the default from 0.14 on. [optimization] docs.vllm.ai, Optimization and
-Tuning: gpu_memory_utilization 0.9.
+512 tokens, whole for decoding, in pieces for others. [states] 0.32.0, vllm/platforms/interface.py:
+an attention block of at least as many bytes as a state, a multiple of 16 tokens; [v1],
+mamba_cache_mode align, the default: states at ends of blocks, none where prompts branch off.
+Assumed of earlier releases, and not measured. [async] pull request 19970: scheduling a step ahead,
+an option at first, the default from 0.14 on. [optimization] docs.vllm.ai, Optimization and Tuning:
+gpu_memory_utilization 0.9.
 
 Times of the host are estimates of this project where they are not fitted.
 """
@@ -53,6 +56,7 @@ VERSIONS = history(
                 "request_host_ns": 6_000_000,
                 "graph_batch": 512,  # [graphs]
                 "graph_tokens": 512,  # [graphs]
+                "states": "page",  # [states]
             },
         ),
         ("0.10.2", {}),

@@ -55,12 +55,12 @@ def replayed(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 def test_options_of_a_file_are_those_of_the_command_line(
     turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """As TOML, and as the config of a document; what the command line says goes first."""
+    """As TOML, and as the options of a document; what the command line says goes first."""
     toml, again = tmp_path / "few.toml", tmp_path / "again.json"
     toml.write_text('limit = 7\nhost-ratio = 1.5\ndevice-tokens = "4Ki"\nverbose = true\n')
     words = ["--limit", "9", "--host-ratio", "1.5", "--device-tokens", "4Ki"]
     config = config_of(ReplayOptions.declared(), command_line(["hicache", "replay", turns, *words]))
-    again.write_text(json.dumps({"config": config}))
+    again.write_text(json.dumps({"options": config}))
     given = replayed(tmp_path, turns, *words)
     assert (
         replayed(tmp_path, turns, "--config", str(toml), "--limit", "9")["digest"]

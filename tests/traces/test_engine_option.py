@@ -10,7 +10,7 @@ import pytest
 from sim import engine_profiles
 from traces.cli import main
 
-from .rig import Capsys
+from .rig import Capsys, mooncake, write
 
 # What `hicache replay --limit 100` printed before there were engines and time models; for ever.
 _PLAIN_DIGEST = "32069fd50bba3bd24456a4592e8f9724"
@@ -40,6 +40,37 @@ def test_limits_are_the_engines_unless_they_are_given(tmp_path: Path) -> None:
     assert isinstance(config, dict)
     assert config["engine"] == engine_profiles.get(engine_profiles.DEFAULT).label
     assert (config["token_budget"], config["max_running"]) == (4096, 7)
+
+
+def test_an_engine_keeps_states_in_its_own_places(tmp_path: Path, capsys: Capsys) -> None:
+    """64 prompts with one long head in common: SGLang keeps a state where they part, vLLM none. A
+    state of qwen3-next has 32 value heads of 128 x 128 in fp32 and 3 x 8,192 convolved in bf16, for
+    a layer, a token 2,048 bytes of attention: 1,048 and so 1,056 tokens of whole 16, 1,088 of whole
+    pages."""
+    trace = write(
+        tmp_path / "t.jsonl", *(mooncake([0, *range(n, n + 3)], 1700) for n in range(9, 201, 3))
+    )
+    words = [
+        str(trace),
+        "--model",
+        "qwen3-next",
+        "--hardware",
+        "gb300",
+        "--mode",
+        "hits",
+        "--check",
+        "every",
+    ]
+    hits = {}
+    for engine in ("sglang", "vllm"):
+        found = _document(tmp_path, *words, "--engine", engine)
+        assert isinstance(found["whole"], dict)
+        assert isinstance(found["config"], dict)
+        hits[engine] = found["whole"]["hit_tokens"]["device"], found["config"]["mamba_interval"]
+    assert hits == {"sglang": (62 * 512, 256), "vllm": (0, 1088)}
+    said = " ".join(capsys.readouterr().out.split())
+    assert "every 256 tokens, at ends of passes, and where a prompt leaves what is known" in said
+    assert "every 1,088 tokens, at ends of passes alone" in said
 
 
 def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) -> None:

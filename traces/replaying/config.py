@@ -333,6 +333,7 @@ def _core(
         exchange_pages=pools.exchange,
         passes=options.pp if options.mode == "timed" else 1,
         settings=settings_for(pools.components, Shape(pools.window, pools.interval)),
+        branch_states=pools.branch_states,
         **more,
     )
     components = components_of(core)

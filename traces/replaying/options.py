@@ -60,6 +60,7 @@ from .sessions import MOST
 class Need(Enum):
     TRACE = auto()  # a trace that was named
     TIMED = auto()  # a clock
+    ENGINE = auto()  # a clock, or states, which an engine keeps in its own places
     CHANCE = auto()  # a clock, or sessions that are drawn
     PASSES = auto()  # a clock, or a window pool that is as large as a pass
     SIZED = auto()  # a clock, or a device of the hardware's size
@@ -428,13 +429,14 @@ class EngineOptions(TimesOptions):
     engine: str | None = option(
         lambda: (
             f"{', '.join(engine_profiles.names())}, such as vllm@0.12.0, or a JSON file with "
-            "an engine of your own: how passes are composed, and the time of the host (default: "
+            "an engine of your own: how passes are composed, where states of linear layers are "
+            "kept, and the time of the host (default: "
             f"{engine_profiles.DEFAULT})"
         ),
         Names(_engine, engine_profiles.names),
         "NAME[@VERSION]",
         common=True,
-        needs=(Need.TIMED,),
+        needs=(Need.ENGINE,),
         file=lambda text: text if engine_profiles.is_path(text) else None,
         tried="sglang",
     )
@@ -959,6 +961,8 @@ def _missing(
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
         yield Need.TIMED, "--mode timed", no_clock, "use --mode timed"
+        if all(residency(name) != "state" for name in components):
+            yield Need.ENGINE, "--mode timed", no_clock, "use --mode timed"
         if options.scale_sessions in (None, 1):
             yield Need.CHANCE, "--mode timed", no_clock, "use --mode timed"
         if not _sizes_window(options, components):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from hicache.models import ModelDescription
 from sim.engine.sequence import final_length
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
-from sim.times.base import stage_weight_bytes
+from sim.times.base import Parallelism, stage_weight_bytes
 from sim.workload import Job
 
 from ..formats._jobs import Jobs
@@ -48,6 +49,7 @@ from .options import ReplayOptions, Unread, check_components
 
 # the share of memory that engines give to weights and cache; activations and graphs take the rest
 HBM_SHARE = Fraction(9, 10)
+_BLOCK = 16  # tokens, of which a page of vLLM's has a multiple
 # The books of a page take about 30 bytes of this machine's memory, and more with checks.
 MOST_PAGES = 1 << 26
 _BARE_NUMBER = 100_000  # fewer bytes than any page: gigabytes without their unit
@@ -66,7 +68,8 @@ class Pools:
     """Per component, in order: the name, pages on each tier, and the rule behind each number.
 
     exchange: host pages kept for exchanges, a part of `host`; () without --exclusive. window,
-    interval: in tokens. held: the most pages of full that the hardware holds. shorts: see Short.
+    interval: in tokens. branch_states: see Config. held: the most pages of full that the hardware
+    holds. shorts: see Short.
     """
 
     components: tuple[str, ...]
@@ -77,6 +80,7 @@ class Pools:
     exchange: tuple[int, ...]
     window: int
     interval: int
+    branch_states: bool
     held: int
     shorts: tuple[Short, ...]
 
@@ -138,6 +142,7 @@ def pools_of(
     """
     components = tuple(name for name in COMPONENTS if name in model.components)
     window = interval = 0
+    by_page = engine.profile.states == "page" and (options.mode == "timed" or bool(options.engine))
     for name in components:
         if residency(name) == "window":
             window = _option(options, name, "window") or model.window(name)
@@ -147,7 +152,10 @@ def pools_of(
                     f"{model.name}; give one"
                 )
         elif residency(name) == "state":
-            interval = max(1, -(-model.interval(name) // page_size)) * page_size
+            tokens = model.interval(name)
+            if by_page:
+                tokens = _state_page(model, name, options.parallelism)
+            interval = max(1, -(-tokens // page_size)) * page_size
     sizes = _Device(options, model, memory, page_size, window, interval, engine)
     device = {BACKBONE: sizes.full(trace.jobs)}
     full = device[BACKBONE][0]
@@ -169,6 +177,7 @@ def pools_of(
         exchange,
         window,
         interval,
+        not (by_page and interval),
         sizes.held,
         tuple(sizes.shorts),
     )
@@ -179,6 +188,18 @@ def pools_of(
                 "fewer, or a larger --page-size"
             )
     return found
+
+
+def _state_page(model: ModelDescription, name: str, ranks: Parallelism) -> int:
+    """Tokens of a page of attention that has at least as many bytes as a state, layer for layer."""
+    state, token = (
+        Fraction(
+            model.bytes_per_page(one, 1, ranks.attention_tp, ranks.dcp),
+            len({layer for pool in model.pools_of(one) for layer in pool.layers}),
+        )
+        for one in (name, BACKBONE)
+    )
+    return ceil(state / (token * _BLOCK)) * _BLOCK
 
 
 def _option(options: ReplayOptions, component: str, setting: str) -> int | None:

@@ -316,8 +316,11 @@ def size_rows(trace: Trace, settings: Settings, verbose: bool) -> list[tuple[str
             rows.append((name, _pool(place, pages, settings, rules[place], tier == "host")))
     if pools.window and verbose:
         rows.append(("window", f"{pools.window:,} tokens"))
-    if pools.interval and verbose:
-        rows.append(("states", f"every {pools.interval:,} tokens"))
+    if pools.interval:
+        where = "at ends of passes, and where a prompt leaves what is known"
+        if not pools.branch_states:
+            where = "at ends of passes alone: a page as large as a state, as vLLM's source says"
+        rows.append(("states", f"every {pools.interval:,} tokens, {where}"))
     if verbose:
         rows.append(("page size", _page_size(trace, settings)))
     if len(core.components) > 1 and trace.block_size is not None:

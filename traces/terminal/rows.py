@@ -245,20 +245,20 @@ def _in_one_line(error: CycloptsError, known: Sequence[str]) -> str:
 
 def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
     """The options in the file after `--config`: of a TOML file, or of what a command wrote as JSON,
-    whose `config` repeats it."""
+    whose `options` repeat it."""
     paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
     paths += [path for word, path in pairwise(words) if word == _CONFIG]
     if not paths or _CONFIG not in {one.flag for one in declared}:
         return []
     text = text_of(paths[0], "file with options", _MOST_BYTES)
     try:
-        found = parsed(text)["config"] if paths[0].endswith(".json") else tomllib.loads(text)
+        found = parsed(text)["options"] if paths[0].endswith(".json") else tomllib.loads(text)
         if not isinstance(found, dict):
             raise ValueError("no options by name")
     except (ValueError, KeyError, TypeError) as error:
         raise CallerError(
             f"{paths[0]}: expected options such as `page-size = 64` (TOML), or a document of "
-            f"`--json` (its name ends in .json) with the key config; found {error}"
+            f"`--json` (its name ends in .json) with the key options; found {error}"
         ) from None
     return [Dict(found, source=paths[0], use_commands_as_keys=False)]
 

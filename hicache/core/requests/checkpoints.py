@@ -4,7 +4,8 @@ boundary   a page-aligned depth, a multiple of every component's interval, at wh
            live end is put into the tree. A request makes one at the end of each pass. If the
            prompt was known deeper than it could be reused, the request makes one at that depth
            too, because other prompts are likely to branch off there; but not a request that may
-           reuse nothing (`Arrived.match_pages`), which has states at the ends of its passes alone.
+           reuse nothing (`Arrived.match_pages`), which has states at the ends of its passes alone,
+           and no request without `Config.branch_states`.
 
 slots      [working, checkpoint, checkpoint]. A pass or decode step overwrites the working state.
            In decode, the state at depth d is stored in checkpoint slot (d // interval) % 2, so the
@@ -33,7 +34,8 @@ def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> 
     interval, size = state.interval, state.config.page_size
     deepest = min(end, request.key.pages * size) // interval * interval
     depths = [deepest]
-    if request.match_pages and not state.every_end_is_live:
+    branches = state.config.branch_states or not state.stateful
+    if branches and request.match_pages and not state.every_end_is_live:
         depths.append(request.branch_pages * size // interval * interval)
     return sorted({depth // size for depth in depths if start < depth <= deepest})
 
