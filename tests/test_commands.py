@@ -143,6 +143,10 @@ def runnable(words: tuple[str, ...], page: str = "") -> list[str]:
     if real_trace() is None and "--context" in named[:-1]:
         named[named.index("--context") + 1] = "79bb0a"  # that of the small trace
     bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
+    for option in bound[::2]:
+        if option in named:  # an option is given once
+            place = named.index(option)
+            del named[place : place + 2]
     return [*named, *bound]
 
 

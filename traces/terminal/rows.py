@@ -248,7 +248,7 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
     whose `options` repeat it."""
     paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
     paths += [path for word, path in pairwise(words) if word == _CONFIG]
-    if not paths or _CONFIG not in {one.flag for one in declared}:
+    if not paths or _CONFIG not in {one.flag for one in declared if not one.row.several}:
         return []
     text = text_of(paths[0], "file with options", _MOST_BYTES)
     try:
