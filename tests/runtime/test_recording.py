@@ -239,8 +239,8 @@ def test_later_settings_are_written_where_they_are_not_the_usual_ones() -> None:
     assert config_of(written(CONFIG)) == CONFIG
     assert not written(CONFIG).keys() & MAY_LACK.keys()
     for name, usual in MAY_LACK.items():
-        value = {str: "timeout", tuple: (6,), bool: True}.get(type(usual), 7)
-        config = replace(CONFIG, write_policy="write_back", **{"storage": True, name: value})
+        value = {str: "timeout", tuple: (6,), bool: not usual}.get(type(usual), 7)
+        config = replace(CONFIG, write_policy="write_back", **({"storage": True} | {name: value}))
         assert name in written(config)
         assert config_of(written(config)) == config
 
