@@ -1,7 +1,11 @@
-"""A model that is quick to move: every test that needs bytes, and not whose, takes this one."""
+"""A model that is quick to move: every test that needs bytes, and not whose, takes this one; and
+numbers of pages."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from hicache.core.types import Pages
 from hicache.models import ModelDescription, mha
 
 
@@ -18,3 +22,7 @@ def tiny(layers: int, head_elements: int = 6, kv_heads: int = 2) -> ModelDescrip
         head_elements=head_elements,
         parameters=1000,
     )
+
+
+def pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.types import NO_PAGES, Pages, Tier
+from hicache.core.types import NO_PAGES, Tier
 from hicache.devices.base import CopyJob, Device, DeviceOptions, Direction, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from sim.clock import Clock
@@ -21,7 +20,7 @@ from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from tests.sim.clocks import run
-from tests.tiny import tiny
+from tests.tiny import pages, tiny
 
 from .rigs_cuda import GPU, rigs
 
@@ -101,10 +100,6 @@ RIGS: dict[str, Callable[[], Rig]] = {
     **rigs(TINY, (DEVICE_PAGES, HOST_PAGES)),
 }
 NAMES = [pytest.param(name, marks=[pytest.mark.gpu] * (name in GPU)) for name in RIGS]
-
-
-def pages(*numbers: int) -> Pages:
-    return np.array(numbers, dtype=np.int64)
 
 
 @pytest.fixture(params=NAMES)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal, page_runs, stamp
 from hicache.memory.pools import HostPool, Pool
 from hicache.models import ModelDescription, mla
-from tests.tiny import tiny
+from tests.tiny import pages, tiny
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 
@@ -78,10 +78,6 @@ def make(model: ModelDescription, layout: str, backend: str, tp: int = 1) -> Are
         for pool in arena.pools(tier, "full"):
             pool.flat[:] = draw.integers(0, 256, size=pool.flat.shape, dtype=np.uint8)
     return arena
-
-
-def pages(*numbers: int) -> Pages:
-    return np.array(numbers, dtype=np.int64)
 
 
 def content(pool: Pool, layout: str) -> dict[tuple[int, int], bytes]:

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, Direction, Inspectable, Touch
 from hicache.memory.layouts import Bytes
 from hicache.models import ModelDescription, mla
-from tests.tiny import tiny
+from tests.tiny import pages, tiny
 
 LAYERS = 4
 THREE = 3
@@ -44,10 +44,6 @@ def latent() -> ModelDescription:
         experts=0,
         experts_per_token=0,
     )
-
-
-def pages(*numbers: int) -> Pages:
-    return np.array(numbers, dtype=np.int64)
 
 
 def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:

@@ -15,8 +15,9 @@ from hicache.core.types import Pages, Tier
 from hicache.devices.base import Area, CopyJob, DeviceOptions, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Bytes
-from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, H2D, HOST_PAGES, LAYERS, TINY, pages
+from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, H2D, HOST_PAGES, LAYERS, TINY
 from tests.patience import PATIENCE_S
+from tests.tiny import pages
 
 
 class Gate:

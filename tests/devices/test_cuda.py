@@ -28,6 +28,7 @@ from hicache.memory.layouts import Sizes, legal
 from hicache.memory.pools import PoolPlan
 from hicache.memory.torch_arena import Place, TorchArena, as_seeds, stamp_tensor
 from hicache.models import ModelDescription
+from tests.tiny import pages
 
 from .at_once import AtOnce
 from .cases import (
@@ -41,7 +42,6 @@ from .cases import (
     grouped,
     latent,
     page_size,
-    pages,
     program,
     shallow,
     tour,

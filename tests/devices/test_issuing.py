@@ -18,9 +18,10 @@ from hicache.core.types import Tier
 from hicache.devices import _issuing
 from hicache.devices.base import Area, CopyJob, Mark, Touch
 from hicache.devices.cuda import CudaDevice
+from tests.tiny import pages
 
 from .at_once import AtOnce
-from .cases import H2D, LAYERS, pages
+from .cases import H2D, LAYERS
 from .test_cuda import make
 
 ALL = (0, LAYERS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 
 from hicache.core.types import Pages, Tier
@@ -15,15 +14,11 @@ from hicache.memory import arena
 from hicache.memory.layouts import Bytes, copy_direct
 from sim.device.hazards import Hazards
 from sim.errors import SimError, WrongBytesError
-from tests.tiny import tiny
+from tests.tiny import pages, tiny
 
 from .shadow_run import ShadowRun, Sizes, drop_each_wait
 
 SIZES = Sizes(tiny(3), 2)
-
-
-def pages(*numbers: int) -> Pages:
-    return np.array(numbers, dtype=np.int64)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hicache.core.actions import Backup, Copy, Load, Store
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone, Reply
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.devices.base import CopyJob, Device, Mark, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
 from hicache.runtime.executors import ImmediateExecutor
@@ -22,14 +22,11 @@ from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError
 from tests.sim.clocks import run
+from tests.tiny import pages
 
 LAYERS = 3
 SIZE = 64
 PLACES = {(tier, name): SIZE for tier in (Tier.DEVICE, Tier.HOST) for name in ("full", "swa")}
-
-
-def pages(*numbers: int) -> Pages:
-    return np.array(numbers, dtype=np.int64)
 
 
 class Spy(HazardDevice):

@@ -17,6 +17,7 @@ from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions, no_faults
 from sim.errors import HazardError, WrongBytesError
 from sim.keyed_draw import draw
+from tests.tiny import pages
 
 from .clocks import run
 from .found_out import found_out, raised
@@ -26,10 +27,6 @@ ALL = (0, LAYERS)
 DEVICE, HOST = (Tier.DEVICE, "full"), (Tier.HOST, "full")
 CAPACITIES = {DEVICE: 8, HOST: 8}
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
-
-
-def pages(*numbers: int) -> Pages:
-    return np.array(numbers, dtype=np.int64)
 
 
 def test_conflicts_are_found() -> None:

@@ -14,10 +14,11 @@ from sim.device.memory import Memory
 from sim.device.shadow import Shadow, ShadowOptions
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError, WrongBytesError
+from tests.tiny import pages
 
 from .clocks import run
 from .found_out import found_out
-from .test_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, LAYERS, pages
+from .test_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, LAYERS
 
 
 class Poisoned:
