@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from hicache.core.actions import NO_REQUEST, Backup, Load, Prefill
+from hicache.core.actions import NO_REQUEST, Admitted, Backup, Load, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
@@ -20,9 +18,9 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.radix.node import Flight
-from hicache.core.types import Key, PageState, Tier
+from hicache.core.types import Key, Tier
 
-from .rig import Rig, hybrid
+from .rig import Rig
 
 
 def flight(rig: Rig, number: int) -> Flight:
@@ -43,35 +41,6 @@ def test_a_backup_that_an_eviction_waits_for_frees_the_pages_that_were_asked_for
     assert len(rig.evict("full", 4)) == 1
 
 
-@pytest.mark.parametrize("ok", [True, False])
-def test_a_pass_whose_request_is_gone_frees_the_pages_that_retire(ok: bool) -> None:
-    rig = Rig(device=8)
-    rig.run(0, "ab")
-    _, prefill = rig.begin(1, "abcde")
-    assert flight(rig, prefill.flight).request == 1
-    rig.feed(Aborted(1))
-    assert flight(rig, prefill.flight).request == NO_REQUEST
-    assert rig.device.counts[PageState.RETIRING] == 3
-    before = rig.device.free
-    rig.feed(PrefillDone(prefill.flight, ok))
-    assert rig.device.free - before == 3
-
-
-@pytest.mark.parametrize("ok", [True, False])
-def test_a_load_whose_request_is_gone_frees_what_it_fills(ok: bool) -> None:
-    rig = Rig(device=8, host=16)
-    rig.run(0, "abcd")
-    rig.demote()
-    load, prefill = rig.load(1, "abcdx")
-    assert flight(rig, load.flight).request == 1
-    rig.feed(Aborted(1))
-    rig.feed(PrefillDone(prefill.flight, ok=False))
-    assert flight(rig, load.flight).request == NO_REQUEST
-    before = rig.device.available
-    rig.feed(LoadDone(load.flight, ok))
-    assert rig.device.available - before == 4
-
-
 def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -> None:
     rig = Rig(device=8, host=16, write_policy="write_back")
     rig.run(0, "abcdef")
@@ -83,17 +52,6 @@ def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -
     before = rig.device.free
     rig.feed(BackupDone(backup.flight))
     assert rig.device.free - before == 4
-    rig.empty()
-
-
-def test_an_orphaned_pass_keeps_the_pages_of_every_component_until_it_ends() -> None:
-    rig = hybrid("full,swa,mamba", device=(16, 16, 9), host=(16, 16, 9))
-    _, prefill = rig.begin(0, "abcdefgh")
-    tables = rig.view.requests[0].tables
-    owned = [int((table >= 0).sum()) for table in tables]
-    rig.feed(Aborted(0))
-    assert [pool.counts[PageState.RETIRING] for pool in rig.view.pools(Tier.DEVICE)] == owned
-    rig.feed(PrefillDone(prefill.flight))
     rig.empty()
 
 
@@ -120,3 +78,14 @@ def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
     core.handle(Flushed())
     core.handle(LoadDone(load))
     assert core.view.giving_up() == 0
+
+
+def test_abort_during_a_prefill_keeps_its_prefix_locked_until_the_pass_ends() -> None:
+    rig = Rig(device=4)
+    rig.run(0, "ab")
+    _, prefill = rig.begin(1, "abcd")
+    rig.feed(Aborted(1))
+    assert rig.refusal(2, "wxyz").reason == "writing_back"
+    assert rig.residency() == {"ab": "D"}
+    rig.feed(PrefillDone(prefill.flight))
+    assert rig.one(Admitted, rig.admit(2))
