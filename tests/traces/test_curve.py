@@ -231,7 +231,7 @@ def test_many_tokens_leave_the_heads_whole(tmp_path: Path, capsys: Capsys) -> No
     sizes = ["--policies", "all", "--capacities", "9999999999"]
     assert main(["curve", str(path), *sizes]) == 0
     printed = capsys.readouterr().out
-    assert all(name in printed.split() for name in NAMES)
+    assert {"9,999,999,999", *NAMES} <= {*printed.split()}
     assert max(map(len, printed.splitlines())) <= 80
 
 
