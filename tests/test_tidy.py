@@ -68,8 +68,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.curves", "traces.formats", "traces.generators"),
         *("traces.outside", "traces.results", "traces.terminal"),
     ),
-    "traces.results": ("hicache.files", "hicache.storage"),
-    "traces.expected": ("hicache", "sim"),
+    "traces.results": ("hicache.core.errors", "hicache.storage"),
+    "traces.expected": ("sim", "traces.results"),
     "traces.reporting": (
         *("hicache", "sim", "traces.expected"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.results"),
@@ -89,7 +89,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "traces.expected", "traces.formats", "traces.replaying"),
         *("traces.reporting", "traces.results", "traces.terminal"),
     ),
-    "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
+    "traces.comparing": (
+        *("hicache", "traces.html", "traces.replaying.options"),
+        *("traces.results", "traces.terminal"),
+    ),
+    "traces.pages": ("traces.comparing", "traces.html", "traces.results"),
     "traces.deciding": ("traces.reporting.amounts",),
     "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),

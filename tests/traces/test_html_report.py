@@ -17,6 +17,7 @@ import pytest
 from traces.cli import main
 from traces.html.document import checked
 from traces.html.page import chart_text, render
+from traces.results.record import Goodput, document
 
 from .rig import Capsys, Patch, mooncake, write
 
@@ -59,10 +60,10 @@ def whole(folder: Path) -> dict[str, Any]:
     out = folder / "whole.json"
     files = [str(folder / f"{name}.html") for name in ("one", "two")]
     assert main(["report", *files, "--json", str(out), "--title", "Everything"]) == 0
-    document: dict[str, Any] = json.loads(out.read_text())
+    report: dict[str, Any] = json.loads(out.read_text())
     capacities = [512 << place for place in range(12)]
     rates = [place / 30 for place in range(12)]
-    document["curve"] = {
+    report["curve"] = {
         "capacities_tokens": capacities,
         "capacities_bytes": [size * 1000 for size in capacities],
         "working_set_tokens": 300_000,
@@ -71,15 +72,17 @@ def whole(folder: Path) -> dict[str, Any]:
             for name, factor in (("lru", 1.0), ("fifo", 0.9), ("optimum", 1.2), ("bound", 1.3))
         },
     }
-    document["slo"] = {"ttft_s": 0.02, "tpot_s": None}
-    for variant in document["variants"]:
-        variant["slo"] = {"attained_rate": 0.75, "goodput_requests_per_s": 3.5}
-    document["verdict"] = {
+    report["slo"] = {"ttft_s": 0.02, "tpot_s": None}
+    for variant in report["variants"]:
+        variant["slo"] = document(
+            Goodput(0.02, None, None, None, 60, 0.75, None, 3.5, 99.0, {"ttft": 20}, [])
+        )
+    report["verdict"] = {
         "sentences": ["Host memory of 1 GB is enough.", "What binds: More hits more."],
-        "best": document["variants"][1]["label"],
+        "best": report["variants"][1]["label"],
     }
-    document["warnings"], document["estimates"] = ["The clock is coarse."], ["A tenth was sampled."]
-    return checked("whole", document)
+    report["warnings"], report["estimates"] = ["The clock is coarse."], ["A tenth was sampled."]
+    return checked("whole", report)
 
 
 def test_a_report_is_rendered_again_to_the_same_bytes(folder: Path) -> None:
@@ -199,22 +202,22 @@ def test_names_from_a_file_are_text_in_a_report(tmp_path: Path, monkeypatch: Pat
     ("change", "said"),
     [
         (lambda d: d.update(kind="curve"), 'found a document of kind "curve"'),
-        (lambda d: d.update(schema=9), "expected schema 1 of a report, found 9"),
-        (lambda d: d.pop("variants"), "variants: expected this key, found nothing"),
-        (lambda d: d["variants"][0].update(label=3), "variants[0].label: expected a text, found 3"),
-        (lambda d: d["variants"][0]["timeline"].update(bucket=0), "buckets of at least 1e-09"),
-        (lambda d: d["variants"][0]["timeline"].update(bucket=1e-320), "buckets of at least 1e-09"),
-        (lambda d: d["variants"][0].pop("latency_s"), "latency_s beside ttft_quantiles_s"),
+        (lambda d: d.update(schema=9), "schema: invalid enum value 9"),
+        (lambda d: d.pop("variants"), "object missing required field `variants`"),
+        (lambda d: d["variants"][0].update(label=3), "variants[0].label: expected `str`, got `int"),
+        (lambda d: d["variants"][0]["timeline"].update(bucket=1e-320), "expected `float` >= 1e-09"),
+        (lambda d: d["variants"][0].update(latency_s=None), "variants[0]: latency_s: expected"),
         (
             lambda d: d["curve"]["policies"]["lru"]["hit_rates"].__setitem__(0, -1e17),
-            "hit rates from 0 to 1",
+            "hit_rates[0]: expected `float` >= 0.0",
         ),
-        (lambda d: d["variants"][0].update(ttft_quantiles_s=[1]), "101 quantiles, found 1"),
-        (lambda d: d["variants"][0]["whole"].update(hit_rate=1e19), "a finite number"),
+        (lambda d: d["variants"][0].update(ttft_quantiles_s=[1]), "of length >= 101"),
+        (lambda d: d["variants"][0]["whole"].update(hit_rate=1e19), "expected `float` <= "),
+        (lambda d: d["variants"][0]["whole"].update(requests=10**400), "expected `int` <= "),
         (lambda d: d["variants"][0]["whole"].update(hit_rate=1e400), "the number Infinity"),
         (lambda d: d["curve"]["policies"]["lru"].update(hit_rates=[1]), "12 values in each list"),
         (lambda d: d["prefixes"]["edges"][0].update(parent=5), "an edge behind its parent"),
-        (lambda d: d["verdict"].update(sentences={}), "sentences: expected a list, found {}"),
+        (lambda d: d["verdict"].update(sentences={}), "sentences: expected `array`, got `object`"),
     ],
 )
 def test_a_document_that_is_wrong_is_one_line(

@@ -14,12 +14,24 @@ import pytest
 from hicache.storage import keys
 from tests.planted import planted
 from traces.cli import main
-from traces.html.document import checked
+from traces.comparing import Comparison
+from traces.html.document import Report
+from traces.pages import PAGE, whole
+from traces.results.record import (
+    ErrorOf,
+    ExpectedError,
+    Judged,
+    Request,
+    Result,
+    document,
+    record_of,
+)
 
 from . import test_store as test_store_command
 from .rig import BUG, Capsys, Patch, mooncake, write
 
-PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+_OF = ErrorOf(models=["m"], differs=["load"])
+ERROR = document(ExpectedError(True, True, None, Judged(*"abcd", 1, *"ef"), _OF, _OF, _OF))
 Key = tuple[str, ...]
 
 
@@ -32,15 +44,20 @@ def spelled(text: str) -> Iterator[str]:
 
 
 def keys_of(title: str) -> list[Key]:
-    """The keys of the list under this heading; a word in capitals is the list of that name."""
+    """The keys of the list under this heading. A word in capitals is the list of that name, that of
+    a record is its keys."""
     found: list[Key] = []
     [_, text] = re.split(rf"\n##+ {re.escape(title)}\n", PAGE.read_text())
-    own = re.split(r"\n##+ ", text)[0]
+    own = re.split(r"\n##+ |<!--", text)[0]
     for row in re.findall(r"^- ((?:`[^`]+`(?:, )?)+)(?::|$)", own, re.MULTILINE):
         for one in [one for key in re.findall(r"`([^`]+)`", row) for one in spelled(key)]:
             *above, last = one.replace("[]", ".[]").split(".")
-            shared = last.isupper() and last != "NAME"
-            found += [(*above, *key) for key in (keys_of(last) if shared else [(last,)])]
+            inside: list[Key] = [(last,)]
+            if last == ExpectedError.__name__:
+                inside = [key for key, _ in leaves(ERROR)]
+            elif last.isupper() and last != "NAME":
+                inside = keys_of(last)
+            found += [(*above, *key) for key in inside]
     assert found, title
     return found
 
@@ -73,8 +90,8 @@ def fits(key: Key, pattern: Key) -> bool:
 def compare(section: str, documents: list[dict[str, Any]]) -> None:
     patterns = described(section)
     used: set[Key] = set()
-    for document in documents:
-        for key, empty in set(leaves(document)):
+    for one in documents:
+        for key, empty in set(leaves(one)):
             found = [pattern for pattern in patterns if fits(key, pattern)]
             # a key that is spelled out is meant rather than NAME
             found.sort(key=lambda pattern: pattern.count("NAME"))
@@ -108,29 +125,44 @@ def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def test_replay(folder: Path, monkeypatch: Patch) -> None:
-    turns, rows, more = (str(folder / "turns.jsonl"), folder / "rows.jsonl", folder / "more.jsonl")
+def same(kind: type, found: Any) -> None:
+    """A record has all that is in the document, and the document all that the record has."""
+    again = json.loads(json.dumps(document(record_of(kind, found))))
+    head = ("schema", "kind", "hicache_version", "command", "complete", "warnings")
+    assert again == {name: one for name, one in found.items() if name in again or name not in head}
+
+
+def test_the_page_has_what_the_types_say() -> None:
+    assert whole() == PAGE.read_text(), "run python -m traces.pages"
+    assert "### Share\n\nSums over some requests that were served" in PAGE.read_text()
+
+
+def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
+    turns, rows = (str(folder / "turns.jsonl"), folder / "rows.jsonl")
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
-    stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
     limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
-    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
-    exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
-    wants = ["--eviction", "cost_aware", "--ttl", "1h", "--pin", "0:64"]
-    moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
-    documents = [
-        written(folder, "replay", *blocks, "--check", "every"),
-        written(folder, "replay", turns, *hybrid, "--pp", "2"),
-        written(folder, "replay", turns, "--mode", "hits", *exclusive),
-        written(folder, "replay", turns, *stored),
-        written(folder, "replay", turns, *wants),
-        written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
-        written(folder, "replay", turns, *moved, "--requests", str(trips)),
-    ]
-    compare("hicache replay", documents)
-    assert documents[0]["warnings"]
-    lines = [line for path in (rows, more, trips) for line in path.read_text().splitlines()]
-    compare("hicache replay --requests", [json.loads(line) for line in lines])
+    moved = ["--prefill-replicas", "1", "--decode-replicas", "1"]
+    found: dict[str, set[str]] = {"documents": set(), "rows": set()}
+    for words in (
+        [str(folder / "blocks.jsonl"), "--speed", "9000", *limits],
+        [turns, *hybrid, "--pp", "2"],
+        [turns, "--mode", "hits", "--host-pages", "99", "--check", "off"],
+        [turns, "--storage", "sim:loss=0.3", *small, "--check", "off"],
+        [turns, *moved],
+    ):
+        one = written(folder, "replay", *words, "--requests", str(rows))
+        same(Result, one)
+        found["documents"] |= one.keys()
+        for line in map(json.loads, rows.read_text().splitlines()):
+            same(Request, line)
+            found["rows"] |= line.keys()
+    never = {*Result.__struct_fields__} - found["documents"], {*fields_of(Request)} - found["rows"]
+    assert never == ({"measured"}, set())
+
+
+def fields_of(kind: Any) -> list[str]:
+    return list(kind.__struct_fields__)
 
 
 def test_inspect(folder: Path) -> None:
@@ -148,33 +180,19 @@ def test_curve(folder: Path) -> None:
     compare("hicache curve", documents)
 
 
-def test_reports_and_comparisons(folder: Path) -> None:
-    turns, hits = str(folder / "turns.jsonl"), str(folder / "hits.html")
+def test_reports_and_comparisons_are_their_records(folder: Path) -> None:
+    turns = str(folder / "turns.jsonl")
     small = ["--device-pages", "34", "--check", "off"]
     sides = []
-    for name, options in (("a", []), ("b", ["--storage", "sim:"])):
-        sides.append([str(folder / f"{name}.{kind}") for kind in ("html", "jsonl")])
-        page, rows = sides[-1]
-        command = ["replay", turns, *small, "--host-pages", "40", *options]
-        assert main([*command, "--html", page, "--requests", rows]) == 0
-    assert main(["replay", turns, *small, "--mode", "hits", "--html", hits]) == 0
-    reports = [written(folder, "report", page) for page in (sides[0][0], sides[1][0], hits)]
-    reports[0]["slo"] = {"ttft_s": 1.0, "tpot_s": None}
-    met = {"attained_rate": 0.5, "goodput_requests_per_s": 2.0}
-    more = {"missed": {"ttft": 1}, "classes": [{"name": "a", "requests": 1}]}
-    reports[0]["variants"][0]["slo"] = met | more
-    reports[0]["curve"] = {
-        "capacities_tokens": [1],
-        "capacities_bytes": [1],
-        "working_set_tokens": 1,
-        "policies": {"lru": {"hit_rates": [0.5]}},
-    }
-    compare("hicache report", [checked("", one) for one in reports])
-    (page, rows), (other, others) = sides
-    compared = written(folder, "compare", page, other, "--requests", rows, others)
-    weaker = written(folder, "compare", page, hits)
-    assert weaker["warnings"]
-    compare("hicache compare", [compared, weaker])
+    for name, options in (("a", []), ("b", ["--storage", "sim:"]), ("c", ["--mode", "hits"])):
+        page, rows = (str(folder / f"{name}.{kind}") for kind in ("html", "jsonl"))
+        files = ["--html", page, "--requests", rows]
+        assert main(["replay", turns, *small, *options, *files]) == 0
+        sides.append((page, rows))
+        same(Report, written(folder, "report", page))
+    (page, rows), (other, others), (hits, _) = sides
+    for words in ((page, other, "--requests", rows, others), (page, hits)):
+        same(Comparison, written(folder, "compare", *words))
 
 
 def test_sweep(folder: Path) -> None:

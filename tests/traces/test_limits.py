@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sim.engine.sequence import RequestResult
 from traces.cli import main, parse
@@ -48,15 +48,28 @@ AGAIN = visits([1, 2], [3, 4], [1, 2, 5])
 NEW = [[100 + 2 * n, 101 + 2 * n] for n in range(8)]  # so that little of the trace is lost
 
 
-def test_host_memory_is_offered_where_a_few_pages_were_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "by", "tries"),
+    [
+        ("3 --host-ratio 0", "cache_memory", ["--host-ratio 7  # holds every page of the trace"]),
+        ("3 --host-pages 2", "cache_memory", ["--host-pages 21  # holds every page of the trace"]),
+        ("3 --host-pages 30", "new_tokens", []),
+        ("30 --host-pages 30", "new_tokens", ["--host-pages 0  # the same hits"]),
+        ("30 --host-bytes 1GB", "new_tokens", ["--host-bytes 0GB  # the same hits"]),
+    ],
+)
+def test_what_is_offered_runs_and_does_what_it_says(
+    options: str, by: str, tries: list[str], tmp_path: Path
+) -> None:
+    """A host that holds every page loses nothing; one behind a device that never evicts is idle."""
     records = visits([1, 2], [3, 4], [1, 2, 5], *NEW)
-    found = limit(tmp_path, records, *TWO_PAGES, "3", "--host-ratio", "0")
-    assert found == ("cache_memory", ["--host-ratio 2"])
-
-
-def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
-    found = limit(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
-    assert found == ("new_tokens", ["--host-ratio 0 (the same hits)"])
+    words = [*TWO_PAGES, *options.split()]
+    found = replayed(tmp_path, records, *words)
+    assert (found["limit"]["by"], found["limit"]["try"]) == (by, tries)
+    for one in tries:
+        again = replayed(tmp_path, records, *words[:-2], *one.partition("#")[0].split())
+        assert again["whole"]["lost_tokens"] == 0
+        assert again["evicted_pages"]["host"] == 0
 
 
 def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -> None:
@@ -76,18 +89,18 @@ def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path, capsys: Ca
 
 
 @pytest.mark.parametrize(
-    ("given", "offered", "tries"),
+    ("given", "tries"),
     [
-        ("", 1.0, ["--kv-dtype fp8 or --tp 2 or a lower --speed"]),
-        ("--kv-dtype fp8 --tp 32", 1.0, ["a lower --speed"]),
-        ("--model llama-3.1-70b --tp 4 --kv-dtype fp8", 0.0, ["--tp 8"]),
-        ("--device-pages 100", 0.0, ["--device-pages 200"]),
-        ("--device-tokens 6400", 1.0, ["--device-tokens 12800 or a lower --speed"]),
-        ("--device-tokens 400K", 0.0, []),  # twice would not fit the hardware
+        ("", ["--kv-dtype fp8", "--tp 2"]),
+        ("--kv-dtype fp8 --tp 32", []),
+        ("--model llama-3.1-70b --tp 4 --kv-dtype fp8", ["--tp 8"]),
+        ("--device-pages 100", ["--device-pages 200"]),
+        ("--device-tokens 6400", ["--device-tokens 12800"]),
+        ("--device-tokens 400K", []),  # twice would not fit the hardware
     ],
 )
 def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
-    given: str, offered: float, tries: list[str], tmp_path: Path
+    given: str, tries: list[str], tmp_path: Path
 ) -> None:
     path = write(tmp_path / "trace.jsonl", *AGAIN)
     _, options = parse(["replay", str(path), "--check", "off", *given.split()])
@@ -97,12 +110,12 @@ def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
     run = playing.run(trace, paged, settings, None, 0.0)
     refused = {"no_pages": 1, "writing_back of full": 1, "fetching": 9}
     found = replace(result_of(trace, settings, run), refused=refused)
-    told = limit_of(options, settings, run, found, Load(offered, 0.95, 21.3))
+    told = limit_of(options, settings, paged, run, found, Load(1.0, 0.95, 21.3))
     assert told.by == "device_memory"
     assert told.why == "queue 21 x the time of computing, 2 x no pages"
-    assert list(told.tries) == [*tries, "--host-ratio 0 (the same hits)"]
-    few = limit_of(options, settings, run, replace(found, refused={}), Load(offered, 0.95, 21.3))
-    assert few.by != "device_memory"
+    assert list(told.tries) == [*tries, "--host-ratio 0  # the same hits"]
+    few = replace(found, refused={})
+    assert limit_of(options, settings, paged, run, few, Load(1.0, 0.95, 21.3)).by != "device_memory"
 
 
 @pytest.mark.parametrize(("gap_ms", "overloaded"), [(20, True), (2000, False)])

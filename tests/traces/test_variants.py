@@ -9,13 +9,13 @@ import pytest
 from traces.cli import main, parse
 from traces.formats.base import Paged
 from traces.html.collecting import collect, hot_prefixes
-from traces.html.document import FIRST_SEEN, LOST, MOST_BUCKETS, Variant
+from traces.html.document import FIRST_SEEN, LOST
 from traces.replaying import playing
 from traces.replaying.builtin import opened
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.run import Run
 from traces.reporting.results import result_of
-from traces.results.record import document
+from traces.results.record import Variant, document
 
 SMALL = ["--device-pages", "90", "--host-pages", "120", "--check", "off"]
 
@@ -50,7 +50,7 @@ def variant(*arguments: str) -> tuple[Variant, ReplayConfig, Run, Paged]:
 def test_the_series_add_up_to_the_figures(tree: str, options: list[str]) -> None:
     found, settings, run, _ = variant(tree, *SMALL, *options)
     series, whole = found.timeline.series, found.whole
-    assert all(len(one) <= MOST_BUCKETS for one in series.values())
+    assert all(len(one) <= 200 for one in series.values())
     for tier in ("device", "host", "storage"):
         assert sum(series[tier]) == getattr(whole.hit_tokens, tier)
     lost = {name.removeprefix(LOST): sum(one) for name, one in series.items() if LOST in name}

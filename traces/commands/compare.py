@@ -1,30 +1,30 @@
 """`hicache compare`: what changed between replays, and why, from their documents.
 
 Takes documents of `replay`, `size` and `sweep`, and reports. The first replay is what the
-others are compared with. Does not replay, or find what changed (see traces/comparing).
+others are compared with. What changed is found in traces/comparing.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from hicache.core.errors import CallerError
 
-from ..comparing import requests as by_request
-from ..comparing.changes import sentences, warnings
-from ..comparing.sides import Side, read_sides
-from ..comparing.tables import all_tables, changed_requests, document, print_tables, runs_table
-from ..expected.words import together
+from ..comparing import Side, compared, comparison, read_sides, tables, warnings
+from ..expected.table import together
 from ..html.page import render_comparison
 from ..reporting.head import head
+from ..results.record import document
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ..terminal.tables import print_sentences
+from ..terminal.tables import console, table
 from ..terminal.text import name as shown
 
 _MOST_SIDES = 64
@@ -62,39 +62,36 @@ def run(options: Options, command: str) -> int:
     changed = None
     if options.requests:
         paths = options.requests[0], options.requests[1]
-        changed = by_request.compared(paths, sides[0], sides[1])
-    told = {side.label: sentences(sides[0], side) for side in sides[1:]}
-    if changed is not None:
-        told[sides[1].label].append(changed_requests(changed))
-    errors = together(side.expected_error for side in sides)
-    weak = warnings(sides)
+        changed = compared(paths, sides[0], sides[1])
+    weak, found = warnings(sides), comparison(sides, changed)
+    shown_tables, lines = tables(found, sides), []
+    for label, text in found.causes.items():
+        lines.append(f"Cause{f' ({label})' if len(sides) > 2 else ''}: {text}")
+    lines += together(side.error for side in sides)
     for warning in weak:
         print_error(f"warning: {warning}")
     out = sys.stderr if "-" in (options.json, options.html) else sys.stdout
     with ignore_broken_pipe():
-        print_tables(sides, changed, out)
-        for label, found in told.items():
-            of = f": {shown(label)}" if len(told) > 1 else ""
-            print_sentences(f"In words{of}", found, out)
-        if errors:
-            print_sentences("How far times may be off", errors, out)
-    whole = {
-        **head(command, True),
-        "kind": "compare",
-        **document(sides, changed),
-        "warnings": weak,
-        "conclusions": [{"label": label, "sentences": found} for label, found in told.items()],
-    }
+        for title, columns, rows in shown_tables:
+            made = table(title, *map(shown, columns))
+            for row in rows:
+                made.add_row(*map(shown, row))
+            console(out).print(made)
+        for line in lines:
+            console(out).print(line)
+    whole = head(command, True) | {"kind": "compare", **document(found), "warnings": weak}
     files = []
     if options.json:
         files.append((options.json, as_json(whole)))
     if options.html:
         title = f"{sides[0].label} and {sides[1].label}" if len(sides) == 2 else "Replays compared"
         trace = sides[0].trace
-        line = f"{trace['requests']:,} requests of {trace['path']}; {command}"
-        tables = [*all_tables(sides, changed), runs_table(sides)]
-        about = {"title": title, "line": line, "conclusions": told, "errors": errors}
-        files.append((options.html, [render_comparison(whole, tables=tables, **about)]))
+        line = f"{trace.requests:,} requests of {trace.path}; {command}"
+        rows = [[side.label, side.path, side.version, side.found.digest] for side in sides]
+        columns = ["replay", "document", "version", "digest"]
+        shown_tables = [*shown_tables, ("What was compared", columns, rows)]
+        about = {"title": title, "line": line, "lines": lines, "warnings": weak}
+        files.append((options.html, [render_comparison(whole, tables=shown_tables, **about)]))
     write_all(files)
     return 0
 
@@ -127,8 +124,8 @@ def _check(sides: Sequence[Side], options: Options) -> None:
     first = sides[0]
     for side in sides[1:]:
         for key in ("requests", "input_tokens"):
-            pair = first.trace.get(key), side.trace.get(key)
-            if None not in pair and pair[0] != pair[1]:
+            pair = getattr(first.trace, key), getattr(side.trace, key)
+            if pair[0] != pair[1]:
                 raise CallerError(
                     f"{side.path}: expected a replay of the trace of {first.path} ({pair[0]:,} "
                     f"{key.replace('_', ' ')}), found {pair[1]:,}; compare replays of one trace"

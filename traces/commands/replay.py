@@ -25,11 +25,12 @@ from ..replaying.config import resolve
 from ..replaying.observing import story_on_error
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..reporting.outputs import File, check_files, check_served, explain_request, finish, warn
-from ..reporting.report import print_story
+from ..reporting.outputs import File, check_files, check_served, finish, warn
+from ..reporting.report import why_rows
 from ..reporting.results import result_of
 from ..results.record import document
 from ..terminal.signals import INTERRUPTED
+from ..terminal.tables import console, pairs
 
 COMPILED = True
 Options = ReplayOptions
@@ -47,7 +48,7 @@ def run(options: ReplayOptions, command: str) -> int:
     options, trace = opened(options)
     settings, paged = resolve(options, trace)
     if is_builtin:
-        print_story(story(trace, paged), out)
+        console(out).print(story(trace, paged))
     check_served(options, trace, settings)
     warnings = warn(trace, settings)
     watch = None
@@ -62,7 +63,8 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.why is not None:
         if not result.account.served(options.why):
             return INTERRUPTED
-        explain_request(trace, paged, result, options.why, out)
+        rows = why_rows(trace, paged, result, options.why)
+        console(out).print(pairs(f"Request {options.why}", rows))
         return 0
     made = None
     if options.html:

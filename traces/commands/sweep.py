@@ -18,8 +18,7 @@ from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
 from ..reporting.head import head
 from ..reporting.outputs import check_files, repeat_warnings, warn
-from ..results.reading import record_of
-from ..results.record import Result
+from ..results.record import Result, record_of
 from ..sweeping.grid import Faults, Grid, Point, header_of, resolved, tasks_of
 from ..sweeping.outcome import (
     best,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 
 import numpy as np
+from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from hicache.core.types import Pages
@@ -20,15 +20,24 @@ from ..replaying.account import Account, Row
 from ..replaying.config import ReplayConfig as Settings
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.timeline import WAYS, Copies
-from ..results.record import Figures, Result
-from . import document
+from ..results.record import (
+    QUANTILES,
+    Figures,
+    MovedOverTime,
+    Prefix,
+    Prefixes,
+    Result,
+    Timeline,
+    Variant,
+)
+from .document import FIRST_SEEN, LOST, REQUESTS, TIERS, TIME
 
+_MOST_BUCKETS = 200
+_MOST_PREFIXES = 300
 NOT_FOLLOWED = "evicted_or_not_ready"  # where nobody followed what became of pages
 
 
-def collect(
-    trace: Trace, settings: Settings, run: Run, found: Result, label: str = ""
-) -> document.Variant:
+def collect(trace: Trace, settings: Settings, run: Run, found: Result, label: str = "") -> Variant:
     """The variant of a finished replay. found: its figures. label: its name in the report;
     empty for its sizes."""
     latency, lost = run.latency, _lost(run)
@@ -40,7 +49,7 @@ def collect(
     core = settings.core
     host = core.host_pages[0] * settings.host_page_bytes[0] * settings.page_ranks
     sizes = f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
-    return document.Variant(
+    return Variant(
         **{one.name: getattr(found, one.name) for one in fields(Figures)},
         label=label or sizes,
         complete=not run.interrupted,
@@ -64,32 +73,30 @@ def _quantiles(times_ns: Pages) -> list[float] | None:
     """Observed values, nearest rank; None without observations."""
     if not len(times_ns):
         return None
-    points = np.percentile(times_ns, np.linspace(0, 100, document.QUANTILES), method="inverted_cdf")
+    points = np.percentile(times_ns, np.linspace(0, 100, QUANTILES), method="inverted_cdf")
     return [float(f"{point / NS_PER_S:.6g}") for point in points]
 
 
 def _timeline(
     requests: int, run: Run, lost: Sequence[tuple[Row, str]], reasons: Sequence[str]
-) -> document.Timeline:
+) -> Timeline:
     if run.latency is None:
-        axis, places, bucket = document.REQUESTS, [row.request for row, _ in lost], _nice(requests)
+        axis, places, bucket = REQUESTS, [row.request for row, _ in lost], _nice(requests)
     else:
         admitted = {one.request: one.admit_ns for one in run.latency.requests}
-        axis, places = document.TIME, [admitted[row.request] for row, _ in lost]
+        axis, places = TIME, [admitted[row.request] for row, _ in lost]
         bucket = _nice(run.latency.makespan_ns)
     which = np.array(places, dtype=np.int64) // bucket
-    names = [*document.TIERS, document.FIRST_SEEN, *(document.LOST + reason for reason in reasons)]
+    names = [*TIERS, FIRST_SEEN, *(LOST + reason for reason in reasons)]
     tokens = {name: np.zeros(len(lost), dtype=np.int64) for name in names}
     for place, (row, reason) in enumerate(lost):
-        for name, count in zip(document.TIERS, (row.device, row.host, row.storage), strict=True):
+        for name, count in zip(TIERS, (row.device, row.host, row.storage), strict=True):
             tokens[name][place] = count
-        tokens[document.FIRST_SEEN][place] = row.input_tokens - row.hit_tokens - row.lost
+        tokens[FIRST_SEEN][place] = row.input_tokens - row.hit_tokens - row.lost
         if reason:
-            tokens[document.LOST + reason][place] = row.lost
+            tokens[LOST + reason][place] = row.lost
     series = {name: _sums(which, counts) for name, counts in tokens.items()}
-    return document.Timeline(
-        axis, bucket if axis == document.REQUESTS else bucket / NS_PER_S, series
-    )
+    return Timeline(axis, bucket if axis == REQUESTS else bucket / NS_PER_S, series)
 
 
 def _sums(which: NDArray[np.int64], counts: NDArray[np.int64]) -> list[int]:
@@ -99,7 +106,7 @@ def _sums(which: NDArray[np.int64], counts: NDArray[np.int64]) -> list[int]:
     return [int(one) for one in sums]
 
 
-def _moved(copies: Copies) -> document.Moved:
+def _moved(copies: Copies) -> MovedOverTime:
     last = max((times[-1] for times in copies.times_ns.values() if times), default=0)
     bucket, sums = _nice(last + 1), {}
     for way in WAYS:
@@ -107,20 +114,20 @@ def _moved(copies: Copies) -> document.Moved:
         sums[way] = _sums(np.asarray(copies.times_ns[way], dtype=np.int64) // bucket, counts)
     longest = max(map(len, sums.values()))
     padded = {f"{way}_bytes": one + [0] * (longest - len(one)) for way, one in sums.items()}
-    return document.Moved(bucket / NS_PER_S, **padded)
+    return MovedOverTime(bucket / NS_PER_S, **padded)
 
 
 def _nice(span: int) -> int:
     """The least width that is 1, 2 or 5 times a power of ten and divides the span into few."""
     widths = (step * 10**power for power in range(30) for step in (1, 2, 5))
-    least: int = next(one for one in widths if -(-(span + 1) // one) <= document.MOST_BUCKETS)
+    least: int = next(one for one in widths if -(-(span + 1) // one) <= _MOST_BUCKETS)
     return least
 
 
 # -- hot prefixes
 
 
-def hot_prefixes(paged: Paged, account: Account | None = None) -> document.Prefixes:
+def hot_prefixes(paged: Paged, account: Account | None = None) -> Prefixes:
     """The edges of the tree of all prompts that save most, and all above them. Pages that the same
     requests share are one edge: whole pages of prompts, with those of answers that a later prompt
     repeats. account: of a replay, which says what was hit."""
@@ -158,7 +165,7 @@ def hot_prefixes(paged: Paged, account: Account | None = None) -> document.Prefi
     chosen = _chosen(heads[np.lexsort((heads, -saved))].tolist(), value, parent_of)
     number = {page: at for at, page in enumerate(chosen)}
     edges = [
-        document.Prefix(
+        Prefix(
             id=number[page],
             parent=number.get(parent_of[page], -1),
             end_tokens=int(place[page] + pages[page]) * size,
@@ -171,7 +178,7 @@ def hot_prefixes(paged: Paged, account: Account | None = None) -> document.Prefi
         for page in chosen
     ]
     left = int(saved.sum()) * size - sum(edge.reusable_tokens for edge in edges)
-    return document.Prefixes(size, edges, len(heads) - len(edges), left)
+    return Prefixes(size, edges, len(heads) - len(edges), left)
 
 
 def _heads(
@@ -195,12 +202,12 @@ def _chosen(heads: Sequence[int], value: dict[int, int], parent_of: dict[int, in
     """The edges that save most, with those above them: parents first, the largest first. heads:
     the largest first."""
     kept: set[int] = set()
-    for page in heads[: 4 * document.MOST_PREFIXES]:
+    for page in heads[: 4 * _MOST_PREFIXES]:
         path = []
         while page >= 0 and page not in kept:
             path.append(page)
             page = parent_of[page]
-        if len(kept) + len(path) <= document.MOST_PREFIXES:
+        if len(kept) + len(path) <= _MOST_PREFIXES:
             kept.update(path)
     below: dict[int, list[int]] = {}
     for page in sorted(kept, key=lambda one: (value[one], -one)):  # the largest last

@@ -407,5 +407,5 @@ def by_turn(account: Account, turns: NDArray[np.int32]) -> list[Turn]:
     for turn in np.unique(found).tolist():
         indices = served[found == turn]
         hit, total = account.hit_tokens(indices)
-        result.append(Turn(turn + 1, len(indices), total, hit))
+        result.append(Turn(turn + 1, len(indices), total, hit, hit / (total or 1)))
     return result

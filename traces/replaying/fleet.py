@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from hicache.core.types import Pages
 from sim.fleet.fleet import FleetResult
@@ -71,7 +72,7 @@ def with_fleet(
     if options.decode and timed is not None:
         trips = timed.trips
         moved = [one for one in trips.values() if one.arrived_ns >= 0]
-        found = replace(
+        found = structs.replace(
             found,
             kv_link=KvLink(
                 bytes_total=timed.link.bytes,

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from hicache.core.actions import Backup, Evicted, Load, Outcome, Refused
 from hicache.core.errors import About, CallerError

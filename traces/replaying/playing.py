@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import structs
 
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Executor, Observer
@@ -412,4 +413,4 @@ def _with_lost(run: Run) -> Run:
             tokens[reason] += row.lost
             requests[reason] += 1
     lost = {reason: Lost(requests[reason], lost) for reason, lost in tokens.most_common()}
-    return replace(run, storage=replace(run.storage, lost_tokens=lost))
+    return replace(run, storage=structs.replace(run.storage, lost_tokens=lost))

@@ -8,14 +8,16 @@ closed loop) slows down with the machine. A machine that keeps up has an offered
 the latency of the last request. It is overloaded if requests spent most of the time to their first
 token in the queue, and if it took a tenth longer than the arrivals or its queue was long nearly all
 the time: nine tenths of the requests waited ten times as long as their passes took.
+
+An option is offered only where a replay with it runs, and its effect is known without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from math import floor, log10
+from math import ceil, floor, log10
 
 from hicache import models
 from hicache.core.components.base import residency
@@ -26,13 +28,14 @@ from sim.times.base import Parallelism
 
 from ..expected.table import MOST_QUEUEING
 from ..formats._jobs import Jobs
+from ..formats.base import Paged
+from ..replaying import following as caps
 from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import ReplayOptions
-from ..replaying.run import NS_PER_S, Run
+from ..replaying.run import Run
 from ..replaying.sizes import memory_of
-from ..results.record import LoadFigures, Result
+from ..results.record import Limit, Pair, Result
 from ..terminal.tables import percent
-from . import stored
 from .amounts import gigabytes
 
 MOST_LOAD = 1.1
@@ -42,9 +45,8 @@ _ROOM = 0.9  # of what the machine can do, for the advice
 _MANY = 0.5  # refusals for each request
 _NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
 _NEGLIGIBLE = 0.01  # of the prompt tokens
-_MUCH = 0.1  # of the prompt tokens: one step of twice the memory hardly ever brings it back
-_COPIES = 2  # half of a host of this ratio has room for copies of the device and nothing else
-_MOST_TRIES = 2
+_MOST_RATIO = 16
+_MOST_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +68,9 @@ class Load:
         return too_much and self.queueing > MOST_QUEUEING
 
     @property
-    def figures(self) -> LoadFigures:
-        return LoadFigures(self.offered or None, self.queueing, self.overloaded)
-
-    @property
     def queued(self) -> bool:
         """Whether requests mostly wait although the machine is not overloaded."""
         return not self.overloaded and self.queueing > MOST_QUEUEING
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """by: docs/json.md has the values. why: its figures, for a row. tries: options, the best one
-    first."""
-
-    by: str
-    why: str
-    tries: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        return f"{self.by.replace('_', ' ')}: {self.why}"
 
 
 def load_of_run(jobs: Jobs, settings: Settings, run: Run) -> Load | None:
@@ -123,30 +107,31 @@ def slower(load: Load, speed: Fraction) -> str:
 
 
 def limit_of(
-    options: ReplayOptions, settings: Settings, run: Run, found: Result, load: Load | None
+    options: ReplayOptions,
+    settings: Settings,
+    paged: Paged,
+    run: Run,
+    found: Result,
+    load: Load | None,
 ) -> Limit:
     """found: the figures of the run. load: None in `hits` mode, which has no clock."""
-    share, load = found.whole, load or Load(0.0, 0.0)
-    if not share.requests:
+    whole, load = found.whole, load or Load(0.0, 0.0)
+    if not whole.requests:
         return Limit("nothing_served", "no request was served")
+    queueing = f"{percent(load.queueing, 1)} of TTFT is queueing"
+    if load.overloaded and load.offered <= MOST_LOAD:
+        return Limit("load", f"queue long all the time, {queueing}")
     if load.overloaded:
-        long = load.offered <= MOST_LOAD
-        offered = f"offered {load.offered:.1f} x what the machine can do"
-        why = f"{'queue long all the time' if long else offered}, {_queueing(load)}"
+        why = f"offered {load.offered:.1f} x what the machine can do, {queueing}"
         return Limit("load", why, (_eased(load, settings),))
-    cached = _of_cache(options, settings, run, found)
+    cached = _of_cache(options, settings, paged, run, found)
     refused = sum(n for why, n in found.refused.items() if not why.startswith(_NO_LACK))
-    if load.queued and refused >= _MANY * share.requests:
-        waits = f"{load.waits:,.0f} x the time of computing" if load.waits else _queueing(load)
-        room = " or ".join(_device_pool(options, settings, load))
-        tries = tuple(one for one in (room, *cached.tries) if one)
+    if load.queued and refused >= _MANY * whole.requests:
+        waits = f"{load.waits:,.0f} x the time of computing" if load.waits else queueing
+        tries = (*_device_pool(options, settings), *cached.tries)
         why = f"queue {waits}, {refused:,} x no pages"
         return Limit("device_memory", why, tries[:_MOST_TRIES])
     return cached
-
-
-def _queueing(load: Load) -> str:
-    return f"{percent(load.queueing, 1)} of TTFT is queueing"
 
 
 def _eased(load: Load, settings: Settings) -> str:
@@ -157,23 +142,26 @@ def _eased(load: Load, settings: Settings) -> str:
     return f"--speed {slower(load, settings.speed)}"
 
 
-def _of_cache(options: ReplayOptions, settings: Settings, run: Run, found: Result) -> Limit:
+def _of_cache(
+    options: ReplayOptions, settings: Settings, paged: Paged, run: Run, found: Result
+) -> Limit:
     """What limits the hits."""
-    share = found.whole
-    if not share.ceiling_tokens:
+    whole = found.whole
+    if not whole.ceiling_tokens:
         return Limit("no_repeats", "no prompt shares a whole page with an earlier one")
-    host = _host_memory(options, settings, found)
-    if share.lost_rate < _NEGLIGIBLE:
-        return Limit("new_tokens", "what did not hit was new, more memory cannot help", host)
-    lost = f"{share.lost_tokens:,} lost tokens"
+    if whole.lost_rate < _NEGLIGIBLE:
+        tries = _less_host(options, settings, found)
+        return Limit("new_tokens", "what did not hit was new, more memory cannot help", tries)
+    lost = f"{whole.lost_tokens:,} lost tokens"
     if (short := _short_of(settings, run, found)) is not None:
         name, tokens, tries = short
         missing = "state" if residency(name) == "state" else "window"
         return Limit(name, f"no {missing} of {name} for {tokens:,} of {lost}", tries)
-    if (reason := stored.most_lost(found.storage)) is not None:
-        why = f"{lost}, mostly {stored.reason_in_words(reason)}"
-        return Limit(reason, why, stored.advice(settings, reason) or host)
-    if not any(astuple(found.evicted_pages)):
+    host = _more_host(options, settings, paged, found)
+    if (reason := _most_lost(found)) is not None:
+        tries = _of_storage(settings, reason) or host
+        return Limit(reason, f"{lost}, mostly {reason.replace('_', ' ')}", tries)
+    if found.evicted_pages == Pair(0, 0):
         return Limit("not_ready", f"{lost} were still being computed, nothing was evicted")
     return Limit("cache_memory", f"{lost} were evicted or not ready", host)
 
@@ -194,49 +182,75 @@ def _short_of(
     state = residency(name) == "state"
     wanted = 2 * use.capacity.device * (1 if state else size)
     option = f"--{name}-{'states' if state else 'tokens'} {wanted}"
-    return name, tokens, (option,) if any(astuple(use.evicted)) else ()
+    return name, tokens, (option,) if use.evicted != Pair(0, 0) else ()
 
 
-def saved_s(settings: Settings, run: Run) -> float:
-    """Seconds of forward passes that the host hits saved, each request computed on its own."""
-    costs = settings.time_model
-    saved_ns = 0
-    for row in run.account.rows():
-        if row.host:
-            with_host = [(row.device + row.host, row.input_tokens)]
-            without = costs.layer_ns([(row.device, row.input_tokens)], 0, 0)
-            saved_ns += without - costs.layer_ns(with_host, 0, 0)
-    return saved_ns * costs.layers / NS_PER_S
+def _most_lost(found: Result) -> str | None:
+    """The reason of at least half of the tokens that were lost; None without one."""
+    if found.storage is None or not found.storage.lost_tokens:
+        return None
+    lost = found.storage.lost_tokens
+    reason, most = next(iter(lost.items()))
+    return reason if 2 * most.tokens >= sum(one.tokens for one in lost.values()) else None
 
 
-def _host_memory(options: ReplayOptions, settings: Settings, found: Result) -> tuple[str, ...]:
-    """More or less host memory, in the unit that was given; empty where nothing suggests itself."""
-    core, evicted, lost = settings.core, found.evicted_pages, found.whole.lost_rate
+def _of_storage(settings: Settings, reason: str) -> tuple[str, ...]:
+    """The option against a reason of storage; empty without one."""
+    storage = settings.storage
+    assert storage is not None
+    size = storage.options.size_bytes
+    tried = {"too_short": "--prefetch-threshold 0", caps.NEVER_BACKED_UP: _WRITE_THROUGH}
+    if storage.policy != "wait_complete":
+        tried["late"] = "--prefetch wait_complete"
+    if size:
+        tried["evicted_from_storage"] = f"--storage-size {gigabytes(2 * size, '')}"
+    return (tried[reason],) if reason in tried else ()
+
+
+_WRITE_THROUGH = "--write-policy write_through"
+
+
+def _ratio(settings: Settings) -> Fraction:
+    """Host pages, without room for exchanges, for each device page."""
+    core = settings.core
     exchange = core.exchange_pages[0] if core.exchange_pages else 0
-    ratio = Fraction(core.host_pages[0] - exchange, core.device_pages[0])
-    if lost >= _NEGLIGIBLE:
-        if not (evicted.host if ratio else evicted.device):
-            return ()
-        if lost >= _MUCH:
-            return ("more host memory (hicache sweep with --host-bytes 0,256GB,1TB)",)
-        return (_sized(options, max(2 * ratio, Fraction(_COPIES)), ratio),)
+    return Fraction(core.host_pages[0] - exchange, core.device_pages[0])
+
+
+def _more_host(
+    options: ReplayOptions, settings: Settings, paged: Paged, found: Result
+) -> tuple[str, ...]:
+    """A host pool that holds every page of the trace; empty where it would be very large, or where
+    nothing was evicted from the last tier."""
+    ratio, device = _ratio(settings), settings.core.device_pages[0]
+    if not (found.evicted_pages.host if ratio else found.evicted_pages.device):
+        return ()
+    chains = filter(len, map(paged.chain, paged.jobs))
+    wanted = Fraction(1 + max((int(chain.max()) for chain in chains), default=0), device)
+    if not ratio < wanted <= _MOST_RATIO:
+        return ()
+    return (f"{_sized(options, wanted, ratio)}  # holds every page of the trace",)
+
+
+def _less_host(options: ReplayOptions, settings: Settings, found: Result) -> tuple[str, ...]:
+    ratio, evicted = _ratio(settings), found.evicted_pages
     if not ratio or settings.storage is not None:
         return ()  # storage needs host memory
     if not evicted.device:
-        return ("--host-ratio 0 (the same hits)",)
-    if not evicted.host and ratio > _COPIES:
-        return (f"{_sized(options, ratio / 2, ratio)} (may be enough)",)
+        return (f"{_sized(options, Fraction(0), ratio)}  # the same hits",)
     return ()
 
 
 def _sized(options: ReplayOptions, wanted: Fraction, ratio: Fraction) -> str:
-    """The option for a host pool of `wanted`, in the unit of the one that was given."""
-    if options.host_bytes is None or not ratio:
-        return f"--host-ratio {float(wanted):.2f}".rstrip("0").rstrip(".")
-    return f"--host-bytes {gigabytes(round(options.host_bytes * wanted / ratio), '')}"
+    """The option for a host pool of `wanted` pages for each device page, in the unit given."""
+    if options.host_bytes:
+        return f"--host-bytes {gigabytes(round(options.host_bytes * wanted / ratio), '')}"
+    if options.host_pages:
+        return f"--host-pages {ceil(options.host_pages * wanted / ratio)}"
+    return f"--host-ratio {ceil(100 * wanted) / 100:g}"
 
 
-def _device_pool(options: ReplayOptions, settings: Settings, load: Load) -> list[str]:
+def _device_pool(options: ReplayOptions, settings: Settings) -> list[str]:
     """Options that give requests more room on the device, each only where it can be used."""
     found = []
     if options.device_tokens is None and options.device_pages is None:
@@ -249,11 +263,6 @@ def _device_pool(options: ReplayOptions, settings: Settings, load: Load) -> list
         given_tokens = options.device_tokens is not None
         tokens = f"--device-tokens {pages * settings.core.page_size}"
         found.append(tokens if given_tokens else f"--device-pages {pages}")
-    if settings.load.concurrency:
-        found.append("a lower --concurrency")
-    elif load.offered:
-        rate = settings.load.request_rate is not None
-        found.append(f"a lower {'--request-rate' if rate else '--speed'}")
     return found
 
 

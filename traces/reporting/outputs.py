@@ -1,32 +1,31 @@
-"""What a replay prints and writes at its end: the report and the files.
-
-Connects the other files of this folder. Does not run anything.
-"""
+"""What a replay prints and writes at its end: the report and the files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO, TypeAlias
 
+from msgspec.json import encode
+from msgspec.structs import replace
+
 from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
 from ..replaying.config import ReplayConfig as Settings
-from ..replaying.options import ReplayOptions
+from ..replaying.options import OPTIONS, ReplayOptions
 from ..replaying.run import Run
 from ..replaying.timeline import timeline
 from ..results.record import document
 from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.rows import config_of
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
-from ..terminal.tables import console, pairs, print_sentences
+from ..terminal.tables import print_sentences
 from . import timestamps
 from .head import head
 from .limits import limit_of, load_of_run
-from .records import lines
 from .report import print_report, sentence
-from .results import result_of
-from .why import why_rows
+from .results import requests_of, result_of
 
 File: TypeAlias = tuple[str, Iterable[str]]
 
@@ -103,27 +102,24 @@ def finish(
     more: further files, from the sentences of the report.
     """
     result = result_of(trace, settings, run)
-    limit = limit_of(options, settings, run, result, load_of_run(trace.jobs, settings, run))
-    found = head(command, complete=not run.interrupted) | document(result)
-    found |= {"warnings": warnings, "limit": {"by": limit.by, "try": list(limit.tries)}}
+    load = load_of_run(trace.jobs, settings, run)
+    limit = limit_of(options, settings, paged, run, result, load)
+    result = replace(result, limit=limit, options=config_of(OPTIONS, command))
     with ignore_broken_pipe():
-        print_report(trace, settings, run, result, limit, options.verbose, out)
+        print_report(trace, settings, run, result, options.verbose, out)
         repeat_warnings(warnings, out)
     files: list[File] = []
     if options.requests:
-        files.append((options.requests, lines(trace, run, settings.slo)))
+        rows = (encode(one).decode() + "\n" for one in requests_of(trace, run, settings.slo))
+        files.append((options.requests, rows))
     if options.timeline and run.latency is not None:
         fleet = run.fleet
         ways = ({}, {}) if fleet is None else (fleet.choices, fleet.trips or {})
         files.append((options.timeline, timeline(run.timelines, run.latency.requests, *ways)))
     if options.json:
-        files.append((options.json, as_json(found)))
+        whole = head(command, complete=not run.interrupted) | document(result)
+        files.append((options.json, as_json(whole | {"warnings": warnings})))
     if more is not None:
         tries = [f"Try {one}." for one in limit.tries]
         files += more([sentence(result), f"Limits: {limit.text}.", *tries])
     write_all(files)
-
-
-def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
-    """Prints what one request hit, and why not more. It was served."""
-    console(out).print(pairs(f"Request {index}", why_rows(trace, paged, run, index)))

@@ -1,93 +1,88 @@
-"""The figures of a replay: one typed record, from which its JSON document follows.
+"""The result of a replay: one typed record, which is the JSON document.
 
-Each field and each `figure` is a key of the document, under its name and in its unit; docs/json.md
-says what it means. The run fills the parts (traces/replaying), `reporting/results` puts them
-together; terminal, reports, comparisons and sweeps read them. Does not measure or print.
+Every key of a document is a field here, under its name and in its unit; `name: meaning` lines of
+the docstrings become docs/json.md (see pages). The run fills the parts (traces/replaying),
+`reporting/results` puts them together; tables, pages, comparisons and sweeps read them back with
+`read`, strictly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, to_builtins
+
+from hicache.core.errors import CallerError
 from hicache.storage.base import Losses
 
 PERCENTS = (50, 90, 95, 99)
-
+METRICS = ("ttft", "tpot", "throughput")
+QUANTILES = 101  # from the least to the largest, one per cent apart
 
 T = TypeVar("T")
-NEEDED = "needed"
-# A key without which no document is read. Documents of before may lack any other; the field is then
-# None.
-Needed: TypeAlias = Annotated[T, NEEDED]
+Int: TypeAlias = Annotated[int, Meta(ge=-(10**18), le=10**18)]
+Float: TypeAlias = Annotated[float, Meta(ge=-1e18, le=1e18)]
+Series: TypeAlias = Sequence[Float]
 
 
-class figure(property):  # noqa: N801
-    """A figure that follows from the fields: it is in the document beside them."""
+class Spread(Struct, frozen=True):
+    """A distribution in seconds; percentiles are observed values (nearest rank)."""
+
+    mean: Float
+    p50: Float
+    p90: Float
+    p95: Float
+    p99: Float
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A distribution in seconds. Percentiles are observed values (nearest rank)."""
-
-    mean: Needed[float]
-    p50: Needed[float]
-    p90: Needed[float]
-    p95: float
-    p99: Needed[float]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Pages, bytes or states of both tiers that a device evicts from."""
 
-    device: Needed[int]
-    host: Needed[int]
+    device: Int
+    host: Int
 
     def times(self, factor: int) -> Pair:
         return Pair(self.device * factor, self.host * factor)
 
 
-@dataclass(frozen=True, slots=True)
-class Tiers:
-    """Tokens by the tier that had them."""
+class Tiers(Struct, frozen=True):
+    """Tokens by the tier that had them at the first admission.
 
-    device: Needed[int]
-    host: Needed[int]
-    storage: Needed[int]
+    storage: what the request's own prefetch had brought to host
+    """
+
+    device: Int
+    host: Int
+    storage: Int
 
     @property
     def all(self) -> int:
         return self.device + self.host + self.storage
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Sums over some requests, in tokens. hits + computed = input.
+class Share(Struct, frozen=True):
+    """Sums over some requests that were served. Hits + computed = input.
 
-    ceiling_tokens: that an unbounded cache, filled in file order, would have hit.
-    first_seen_tokens: that no earlier request of the trace could have left in a cache.
-    lost_tokens: of the ceiling, that were not hit: evicted, refused, or still being computed.
+    hit_rate: of tokens
+    hit_rate_pages: of pages; a partial page counts as one
+    hit_rate_mean: mean of each request's own rate
+    ceiling_tokens: hits of an unbounded cache, filled in the order of the trace
+    first_seen_tokens: input - ceiling: no earlier request has them
+    lost_tokens: of the ceiling, but not hit: evicted, refused, or still being computed
     """
 
-    requests: int
-    input_tokens: Needed[int]
-    hit_tokens: Needed[Tiers]
-    hit_rate: Needed[float]
-    hit_rate_pages: float
-    hit_rate_mean: float
-    ceiling_tokens: int
-    ceiling_rate: Needed[float]
-    lost_tokens: Needed[int]
-
-    @figure
-    def computed_tokens(self) -> int:
-        return self.input_tokens - self.hit_tokens.all
-
-    @figure
-    def first_seen_tokens(self) -> int:
-        return self.input_tokens - self.ceiling_tokens
+    requests: Int
+    input_tokens: Int
+    hit_tokens: Tiers
+    computed_tokens: Int
+    hit_rate: Float
+    hit_rate_pages: Float
+    hit_rate_mean: Float
+    ceiling_tokens: Int
+    ceiling_rate: Float
+    first_seen_tokens: Int
+    lost_tokens: Int
 
     @property
     def lost_rate(self) -> float:
@@ -112,11 +107,13 @@ def share(
         requests=requests,
         input_tokens=input_tokens,
         hit_tokens=hits,
+        computed_tokens=input_tokens - hits.all,
         hit_rate=hits.all / total,
         hit_rate_pages=rate_pages,
         hit_rate_mean=rate_mean,
         ceiling_tokens=ceiling,
         ceiling_rate=ceiling / total,
+        first_seen_tokens=input_tokens - ceiling,
         lost_tokens=lost,
     )
 
@@ -124,361 +121,624 @@ def share(
 NO_SHARE = share(0, 0, Tiers(0, 0, 0), 0, 0, 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(Struct, frozen=True):
     """Some requests of the trace."""
 
-    requests: int
-    input_tokens: int
+    requests: Int
+    input_tokens: Int
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFigures:
-    path: Needed[str]
+class TraceFigures(Struct, frozen=True):
+    """What was played, after `--limit`.
+
+    path: the file or the built-in workload
+    block_size: tokens of a block of the trace's own ids; null if the trace has tokens
+    identity: whether the trace says which prompts begin alike; without it there are no hits
+    """
+
+    path: str
     format: str
-    requests: Needed[int]
-    input_tokens: int
-    block_size: int | None
-    identity: bool
+    requests: Int
+    input_tokens: Int
+    block_size: Int | None = None
+    identity: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The times of the requests that ended, in seconds. ttft = queue + load + compute: see
-    RequestResult in sim/engine/sequence. itl: between two tokens, of all requests together."""
+class Times(Struct, frozen=True):
+    """The times of the requests that ended; ttft = queue + load + compute (docs/replay.md).
 
-    ttft: Needed[Spread]
-    queue: Needed[Spread]
-    load: Needed[Spread]
-    compute: Needed[Spread]
-    tpot: Needed[Spread]
+    itl: between two tokens, of all requests together
+    makespan: seconds from 0 to the end of the last request
+    """
+
+    ttft: Spread
+    queue: Spread
+    load: Spread
+    compute: Spread
+    tpot: Spread
     itl: Spread
-    makespan: float
+    makespan: Float
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    tokens: int
-    tokens_per_s: Needed[float]
+class Output(Struct, frozen=True):
+    """Of requests that ended, over the makespan."""
+
+    tokens: Int
+    tokens_per_s: Float
 
 
-@dataclass(frozen=True, slots=True)
-class Class:
-    """Requests that have something in common. by: what, such as `prompt_tokens`."""
+class Class(Struct, frozen=True):
+    """Requests that have something in common.
+
+    by: `prompt_tokens` or `tenant`
+    """
 
     by: str
     name: str
-    requests: int
-    attained_requests: int
-
-    @property
-    def rate(self) -> float:
-        return self.attained_requests / self.requests
+    requests: Int
+    attained_requests: Int
 
 
-@dataclass(frozen=True, slots=True)
-class Goodput:
-    """Limits, and the requests that keep all of them. attained_error: how far chance may move
-    `attained_rate`; None for few requests. missed: requests that miss each limit."""
+class Goodput(Struct, frozen=True):
+    """Limits (null where not given), and the requests that keep all of them.
 
-    ttft_s: float | None
-    tpot_s: float | None
-    itl_s: float | None
-    e2e_s: float | None
-    attained_requests: int
-    attained_rate: float | None
-    attained_error: float | None
-    goodput_requests_per_s: float | None
-    goodput_tokens_per_s: float
-    missed: Mapping[str, int | None]
+    attained_rate: of those that ended
+    attained_error: how far it may be from that of other traces of the same traffic, 19 times of 20
+        (batch means); null for few requests
+    missed: requests that miss each limit
+    """
+
+    ttft_s: Float | None
+    tpot_s: Float | None
+    itl_s: Float | None
+    e2e_s: Float | None
+    attained_requests: Int
+    attained_rate: Float | None
+    attained_error: Float | None
+    goodput_requests_per_s: Float | None
+    goodput_tokens_per_s: Float
+    missed: Mapping[str, Int | None]
     classes: Sequence[Class]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFigures:
-    """See reporting/limits. offered: None if it cannot be told."""
+class LoadFigures(Struct, frozen=True):
+    """The load that was played.
 
-    offered: float | None
-    queueing_share: float
+    offered: over what the machine can do; null: unknown
+    queueing_share: of all time to first token
+    running_mean, running_most: requests running at once, of all replicas
+    """
+
+    offered: Float | None
+    queueing_share: Float
     overloaded: bool
+    running_mean: Float
+    running_most: Int
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One direction of the host link. bytes: of one rank. busy_s: None without a clock."""
+class Measured(Struct, frozen=True):
+    """What the log itself measured, beside what is predicted; null where it does not say."""
 
-    bytes: int
-    bytes_per_rank: int
-    bytes_total: Needed[int]
-    busy_s: float | None
+    cached_tokens: Int | None
+    ttft_p50_s: Float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Limit(Struct, frozen=True, rename={"tries": "try"}):
+    """What limits the result.
+
+    by: `load` (more than the machine can do), `device_memory` (requests wait for pages),
+        `cache_memory` (evicted before it was asked for again), `not_ready` (still being computed),
+        `new_tokens`, `no_repeats` or `nothing_served`; a component without a window or state; with
+        `--storage` a reason of `lost_tokens`
+    why: its figures
+    tries: options of the same command to try, the best one first
+    """
+
+    by: str
+    why: str
+    tries: Sequence[str] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{self.by.replace('_', ' ')}: {self.why}"
+
+
+class Transfer(Struct, frozen=True):
+    """One direction of the host link.
+
+    bytes, bytes_per_rank: of one rank
+    busy_s: null in hits mode
+    """
+
+    bytes: Int
+    bytes_per_rank: Int
+    bytes_total: Int
+    busy_s: Float | None
+
+
+class Ended(Struct, frozen=True):
     """Prefetches that ended for one reason, and their tokens."""
 
-    requests: int
-    asked_tokens: int
-    found_tokens: int
-    fetched_tokens: int
+    requests: Int
+    asked_tokens: Int
+    found_tokens: Int
+    fetched_tokens: Int
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchFigures:
-    """begun: lookups. ended: by reason."""
+class PrefetchFigures(Struct, frozen=True):
+    """Lookups in storage.
 
-    begun: int
+    ended: by reason: `complete`, `miss`, `too_short`, `budget`, `no_host_pages`, `short` (delivered
+        less than said), `late`, `flushed`, `detached`
+    """
+
+    begun: Int
     ended: Mapping[str, Ended]
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Values that moved whole, in bytes of all ranks. values: all, by what became of them."""
+class Moved(Struct, frozen=True):
+    """Values that moved whole; a pool that is identical on all ranks counts once.
 
-    bytes_total: Needed[int]
-    busy_s: float | None
-    values: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Tokens that had been seen before and were not hit, and the requests that lost them."""
-
-    requests: int
-    tokens: Needed[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """losses: what the store did not do. evicted_values: that had to make room in a real store
-    since it was made, by this run or an earlier one. lost_tokens: by reason, the largest first."""
-
-    prefetches: PrefetchFigures
-    stores: int
-    read: Needed[Moved]
-    written: Needed[Moved]
-    losses: Losses
-    evicted_values: int
-    lost_tokens: Needed[Mapping[str, Lost]]
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """The pools of one component, in pages or states. page_bytes: of one rank, under the name of
-    the first version.
-
-    cached_at_rest, garbage_at_rest: at the end of the run; garbage is cached, but no boundary that
-    a request could reuse requires it. None after an interrupt. most_in_use: on device at once.
-    evicted_along: device pages evicted together with another pool's victim, although this pool had
-    as many free. Both with several components only.
+    values: pages: `done`, `missing`, `corrupt`, `full`, `failed`
     """
 
-    page_bytes: int
-    page_bytes_total: int
+    bytes_total: Int
+    busy_s: Float | None
+    values: Mapping[str, Int]
+
+
+class Lost(Struct, frozen=True):
+    """Tokens that had been seen before and were not hit, and the requests that lost them."""
+
+    requests: Int
+    tokens: Int
+
+
+class Storage(Struct, frozen=True):
+    """What storage did; with `--storage`.
+
+    stores: of a node each
+    losses: what the store did not do: values of a real one, pages of a simulated one
+    evicted_values: since a real store was made; 0 where it does not count them
+    lost_tokens: by reason (docs/storage_replay.md), the largest first
+    """
+
+    prefetches: PrefetchFigures
+    stores: Int
+    read: Moved
+    written: Moved
+    losses: Losses
+    evicted_values: Int
+    lost_tokens: Mapping[str, Lost]
+
+
+class Component(Struct, frozen=True, omit_defaults=True):
+    """The pools of one component, in pages; of mamba in states.
+
+    page_bytes: of a page or a state on one rank
+    backed_up, loaded: copied to host, and back
+    cached_at_rest, garbage_at_rest: in the cache at the end (null after Ctrl-C); of these required
+        by no boundary that a request could reuse
+    most_in_use: on the device at once; with several components
+    evicted_along: with another pool's victim, although as many were free; with several components
+    """
+
+    page_bytes: Int
+    page_bytes_total: Int
     capacity: Pair
     pool_bytes_per_rank: Pair
     pool_bytes_total: Pair
-    backed_up: int
-    loaded: int
+    backed_up: Int
+    loaded: Int
     evicted: Pair
     cached_at_rest: Pair | None
     garbage_at_rest: Pair | None
-    most_in_use: int | None = None
-    evicted_along: int | None = None
-
-    @figure
-    def page_bytes_per_rank(self) -> int:
-        return self.page_bytes
+    most_in_use: Int | None = None
+    evicted_along: Int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LookupFigures:
-    """Depths and hits in tokens."""
+class LookupFigures(Struct, frozen=True):
+    """One request with several components: its tokens.
 
-    request: int
-    wanted: int
-    device: int
-    host: int
-    depths: Mapping[str, int]
-    capped_by: str
-    because: str
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """All requests that are the same turn of their conversations, at their first admission."""
-
-    turn: int
-    requests: int
-    input_tokens: int
-    hit_tokens: int
-
-    @figure
-    def hit_rate(self) -> float:
-        return self.hit_tokens / self.input_tokens if self.input_tokens else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """How much was checked: operations seen, incremental and full checks, violations.
-
-    byte_checks, access_checks: in timed mode, comparisons of pages, and accesses ordered by
-    the hazard detector. specified: operations in which the specification decided the same.
-    not_judged: in words, what it could not judge.
+    wanted: that it could reuse
+    depths: that each component alone would have reached
+    capped_by: what ended the hit: a component, `unseen`, `together` or nothing
     """
 
-    level: Needed[str]
-    operations: int
-    incremental: int
-    full: int
-    violations: Needed[int]
-    byte_checks: int
-    access_checks: int
-    specified: int
+    request: Int
+    wanted: Int
+    device: Int
+    host: Int
+    depths: Mapping[str, Int]
+    capped_by: str
+
+
+class Turn(Struct, frozen=True):
+    """All requests that are the same turn of their conversations, from 1."""
+
+    turn: Int
+    requests: Int
+    input_tokens: Int
+    hit_tokens: Int
+    hit_rate: Float
+
+
+class Checks(Struct, frozen=True):
+    """How much was checked.
+
+    operations: watched
+    incremental, full: checks of one operation's changes, and of the whole state
+    byte_checks, access_checks: comparisons of pages; accesses ordered by the hazard detector
+    specified: operations in which the specification decided the same
+    not_judged: what it could not judge, in words
+    """
+
+    level: str
+    operations: Int
+    incremental: Int
+    full: Int
+    violations: Int
+    byte_checks: Int
+    access_checks: Int
+    specified: Int
     not_judged: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """One replica. role: mixed, prefill or decode. requests: that it served, or its part of them.
-    input_tokens, hit_tokens: of the prompts that it prefilled; 0 for a decode replica.
-    output_tokens: that it sampled. ttft_s: of the requests that it prefilled, None without a clock.
-    evicted_pages: of full attention. checked_operations: of its core."""
+class Replica(Struct, frozen=True):
+    """One replica.
 
-    replica: int
+    role: `mixed`, `prefill` or `decode`
+    requests: that it served, or its part of them
+    input_tokens: of prompts that it prefilled, as hits and computed tokens
+    ttft_s: null for a decode replica and in hits mode
+    """
+
+    replica: Int
     role: str
-    requests: int
-    input_tokens: int
-    hit_tokens: int
-    hit_rate: float | None
-    computed_tokens: int
-    output_tokens: int
+    requests: Int
+    input_tokens: Int
+    hit_tokens: Int
+    hit_rate: Float | None
+    computed_tokens: Int
+    output_tokens: Int
     ttft_s: Spread | None
     evicted_pages: Pair
-    checked_operations: int
+    checked_operations: Int
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Imbalance:
+class Imbalance(Struct, frozen=True):
     """The largest over the mean, of the replicas that prefill."""
 
-    requests: float
-    computed_tokens: float
+    requests: Float
+    computed_tokens: Float
 
 
-@dataclass(frozen=True, slots=True)
-class KvLink:
-    """What moved from prefill to decode replicas. busy_s: summed over the senders. cached_pages: on
-    the decode replica already."""
+class KvLink(Struct, frozen=True):
+    """What moved from prefill to decode replicas.
 
-    bytes_total: int
-    busy_s: float
-    requests: int
-    moved_pages: int
-    cached_pages: int
+    busy_s: summed over the senders
+    cached_pages: on the decode replica already
+    """
+
+    bytes_total: Int
+    busy_s: Float
+    requests: Int
+    moved_pages: Int
+    cached_pages: Int
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """elsewhere_tokens: of prompts that an earlier request of the trace had, but none that was sent
-    to the same replica. kv_link, handoff_s: with decode replicas."""
+class Fleet(Struct, frozen=True, omit_defaults=True):
+    """Several replicas; all other figures are of all together.
+
+    elsewhere_tokens: of prompts that only other replicas had
+    handoff_s: after the first token: `decode_wait` until the decode replica has pages, `link_wait`
+        until the transfer begins, and its length, `link`
+    """
 
     replicas: Sequence[Replica]
     imbalance: Imbalance
-    elsewhere_tokens: int
+    elsewhere_tokens: Int
     kv_link: KvLink | None = None
     handoff_s: Mapping[str, Spread] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """Pipeline stages, of all replicas together. computing_s: how long each computed, while passes
-    were under way for under_way_s. idle_rate: the part of this in which it did not."""
+class Stages(Struct, frozen=True):
+    """Pipeline stages, of all replicas together; with `--pp`.
 
-    computing_s: Sequence[float]
-    under_way_s: float
-    idle_rate: Sequence[float]
+    computing_s: how long each computed, while passes were under way for `under_way_s`
+    idle_rate: the part of this in which it did not
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class ErrorOf:
-    runs: Needed[int]
-    median: float | None
+    computing_s: Series
+    under_way_s: Float
+    idle_rate: Series
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedError:
-    """What is read of the error to expect, which traces/expected words."""
+class ErrorOf(Struct, frozen=True):
+    """The absolute errors of one metric in judged runs; null without any.
 
-    validated: Needed[bool]
-    ttft: Needed[ErrorOf]
-    tpot: Needed[ErrorOf]
-    throughput: Needed[ErrorOf]
+    nine_tenths: what nine of ten do not exceed
+    engine: of those runs, as the keys beside it; `all` where too few are of this one
+    load: requests at once on average: 1, 2 to 8, 9 to 64, 65 or more
+    differs: in what they differ from this run: `engine`, `saturation`, `ranks`, `precision`,
+        `load`, `model`
+    """
+
+    runs: Int = 0
+    median: Float | None = None
+    nine_tenths: Float | None = None
+    hardware: str | None = None
+    engine: str | None = None
+    ranks: Int | None = None
+    precision: str | None = None
+    load: str | None = None
+    models: Sequence[str] = ()
+    differs: Sequence[str] = ()
 
 
-Expected: TypeAlias = Annotated[Mapping[str, Any], ExpectedError]
+class Judged(Struct, frozen=True):
+    """The run of which an error is expected.
+
+    engine: name of its profile
+    ranks: accelerators of a replica
+    queueing: share of TTFT spent in the queue; above a half, runs whose requests mostly wait are
+        looked up first
+    stages: of the pipeline
+    """
+
+    times: str
+    hardware: str
+    engine: str
+    model: str
+    ranks: Int
+    precision: str
+    load: str
+    queueing: Float = 0.0
+    stages: Int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What every document of a replay has, that of a report's variant too."""
+class ExpectedError(Struct, frozen=True):
+    """The error to expect of predicted times, from published runs (docs/replay.md).
 
-    digest: Needed[str]
-    config: Needed[Mapping[str, Any]]
-    whole: Needed[Share]
+    validated: whether published runs on this hardware were compared with this time model
+    published: whether runs of this engine, accelerator and model were published
+    missing: why not: no `engine`, or nothing was compared with these `times`, with pipeline
+        `stages` or on this `hardware`
+    run: what was looked up
+    """
+
+    validated: bool
+    published: bool
+    missing: str | None
+    run: Judged
+    ttft: ErrorOf = ErrorOf()
+    tpot: ErrorOf = ErrorOf()
+    throughput: ErrorOf = ErrorOf()
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """What every document of a replay has. In hits mode times, and what follows from them, are null
+    or missing.
+
+    digest: of every event, decision and time
+    config: the settings by the names of their options, also those that were chosen
+    whole: of all requests
+    slo: with `--slo`
+    transfers: `d2h` to host, `h2d` to the device
+    evicted_pages: of full attention
+    """
+
+    digest: str
+    config: Mapping[str, Any]
+    whole: Share
     latency_s: Times | None
-    expected_error: Expected | None
+    expected_error: ExpectedError | None
     slo: Goodput | None
     output: Output | None
     load: LoadFigures | None
-    transfers: Needed[Mapping[str, Transfer]]
-    evicted_pages: Needed[Pair]
-    checks: Needed[Checks]
+    transfers: Mapping[str, Transfer]
+    evicted_pages: Pair
+    checks: Checks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Figures):
-    """The document of `hicache replay`. steady: the second half of the requests. Times, and what
-    follows from them, are None without a clock."""
+class Result(Figures, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of `hicache replay`, with `HEAD` and `warnings[]`; after Ctrl-C, of the requests
+    that were served until then.
+
+    skipped: by `--skip-too-large`
+    uncached: larger than the device pool, computed without the cache; hits mode only
+    steady: of the second half of the requests
+    times_from: the time model, in words
+    preempted: how often a request gave its pages back
+    refused: admissions, chunks and growths asked for again, by reason: `no_pages`, `writing_back`,
+        `arriving`, `fetching`; with ` of COMPONENT` for other pools than full attention's
+    components: by name; full attention first
+    lookups: with several components
+    turns_from: what tells the turns: `after`, `session`, or `prompt` (a prompt extends an earlier
+        one)
+    fleet: with several replicas
+    measured: of a log that measured it
+    options: that were given, which `--config` reads again
+    """
 
     interrupted: bool
-    served_requests: int
+    served_requests: Int
     trace: TraceFigures
     skipped: Requests
     uncached: Requests
     steady: Share
     latency_s: Times | None = None
-    expected_error: Expected | None = None
+    expected_error: ExpectedError | None = None
     slo: Goodput | None = None
     output: Output | None = None
     load: LoadFigures | None = None
     times_from: str | None = None
     stages: Stages | None = None
-    preempted: int | None = None
-    refused: Mapping[str, int]
+    preempted: Int | None = None
+    refused: Mapping[str, Int]
     storage: Storage | None = None
     components: Mapping[str, Component]
     lookups: Sequence[LookupFigures] | None = None
     turns_from: str | None = None
     turns: Sequence[Turn] | None = None
     fleet: Fleet | None = None
-    wall_s: float
+    measured: Measured | None = None
+    limit: Limit | None = None
+    options: Mapping[str, Any] | None = None
+    wall_s: Float
+
+
+class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of `--requests`, in the order of the trace; their sums are exactly the figures above.
+
+    line: of the trace, from 1; a header counts
+    hit_ended_by: `complete` (but for what an engine must compute), `first_seen` (no earlier request
+        shares more), `evicted` (the next page had left the last tier), `not_ready` (an earlier
+        request had still to compute it), `not_loaded` (host has more), `together`, a component
+        without a window or state, `too_large`, or `other_replica`
+    evicted_for_request: which request got the room of the next page
+    evicted_at_ns: when that page left the last tier; null in hits mode
+    capped: by tier and component, why the next page was not there; with `--storage`, as lost_to
+    decode_replica: null if it had one token to generate
+    arrival_ns: in virtual time; timed mode only, as all below
+    slo_missed: limits; with `--slo`
+    decode_wait_ns: as in `fleet.handoff_s`, with the keys below
+    """
+
+    request: Int
+    line: Int
+    input_tokens: Int
+    output_tokens: Int
+    hit_tokens: Tiers
+    computed_tokens: Int
+    ceiling_tokens: Int
+    first_seen_tokens: Int
+    lost_tokens: Int
+    hit_ended_by: str
+    evicted_for_request: Int | None
+    evicted_at_ns: Int | None
+    capped: Mapping[str, Mapping[str, str]] | None = None
+    lost_to: str | UnsetType | None = UNSET
+    replica: Int | None = None
+    decode_replica: Int | UnsetType | None = UNSET
+    arrival_ns: Int | None = None
+    queue_ns: Int | None = None
+    load_ns: Int | None = None
+    compute_ns: Int | None = None
+    ttft_ns: Int | None = None
+    tpot_ns: Int | UnsetType | None = UNSET
+    finish_ns: Int | None = None
+    refusals: Int | None = None
+    preemptions: Int | None = None
+    slo_missed: Sequence[str] | None = None
+    decode_wait_ns: Int | None = None
+    link_wait_ns: Int | None = None
+    link_ns: Int | None = None
+    link_bytes: Int | None = None
+
+
+# -- reports
+
+
+class Timeline(Struct, frozen=True):
+    """Tokens of prompts by bucket.
+
+    axis: `time_s` of admission, or `requests` in hits mode
+    bucket: width of one
+    series: `device`, `host`, `storage`, `first_seen`, and `lost:REASON` for each reason
+    """
+
+    axis: str
+    bucket: Annotated[float, Meta(ge=1e-9, le=1e18)]
+    series: Mapping[str, Sequence[Int]]
+
+
+class MovedOverTime(Struct, frozen=True):
+    """Bytes of all ranks that arrived in each bucket."""
+
+    bucket_s: Annotated[float, Meta(ge=1e-9, le=1e18)]
+    d2h_bytes: Sequence[Int]
+    h2d_bytes: Sequence[Int]
+    storage_read_bytes: Sequence[Int]
+    storage_written_bytes: Sequence[Int]
+
+
+Quantiles: TypeAlias = Annotated[Sequence[Float], Meta(min_length=QUANTILES, max_length=QUANTILES)]
+
+
+class Variant(Figures, frozen=True, kw_only=True):
+    """One replay of a report, bounded in size.
+
+    lost_by_reason: tokens, the largest first; `evicted_or_not_ready` where pages were not followed
+    ttft_quantiles_s, tpot_quantiles_s: 101 observed values, one per cent apart
+    moved: null where copies were not followed
+    """
+
+    label: str
+    complete: bool
+    lost_by_reason: Mapping[str, Int]
+    ttft_quantiles_s: Quantiles | None
+    tpot_quantiles_s: Quantiles | None
+    timeline: Timeline
+    moved: MovedOverTime | None
+
+    def __post_init__(self) -> None:
+        if self.ttft_quantiles_s is not None and self.latency_s is None:
+            raise ValueError("latency_s: expected times beside ttft_quantiles_s")
+
+
+class Prefix(Struct, frozen=True):
+    """One edge of the tree of prefixes: the pages that the same requests share.
+
+    id: place in the list
+    parent: the id of the edge above, which stands before; -1 at the root
+    end_tokens: depth of its end
+    requests: that have it
+    hit_tokens: of the reusable ones; null without a replay
+    """
+
+    id: Int
+    parent: Int
+    end_tokens: Int
+    tokens: Int
+    requests: Int
+    reusable_tokens: Int
+    hit_tokens: Int | None
+    first_request: Int
+
+
+class Prefixes(Struct, frozen=True):
+    """The edges that save most.
+
+    left_out, left_out_tokens: other shared edges, and what is reusable of them
+    """
+
+    page_size: Int
+    edges: Annotated[Sequence[Prefix], Meta(max_length=300)]
+    left_out: Int
+    left_out_tokens: Int
+
+    def __post_init__(self) -> None:
+        for place, edge in enumerate(self.edges):
+            if edge.id != place or not -1 <= edge.parent < place:
+                raise ValueError(f"edges[{place}]: expected an edge behind its parent")
 
 
 def document(record: Any) -> Any:
-    """The record as JSON values. A field whose default is None is left out while it is None."""
-    if is_dataclass(record):
-        values = ((one, getattr(record, one.name)) for one in fields(record))
-        found = {
-            one.name: document(value)
-            for one, value in values
-            if value is not None or one.default is not None
-        }
-        figures = (name for name, one in vars(type(record)).items() if isinstance(one, figure))
-        return found | {name: getattr(record, name) for name in figures}
-    if isinstance(record, Mapping):
-        return {name: document(value) for name, value in record.items()}
-    if isinstance(record, Sequence) and not isinstance(record, str):
-        return [document(value) for value in record]
-    return record
+    """The record as JSON values."""
+    return to_builtins(record)
+
+
+def record_of(kind: type[T], value: object, where: str = "document") -> T:
+    """The record of JSON values. Raises CallerError with one line for values that are none. Other
+    keys are left out."""
+    try:
+        return convert(value, kind)
+    except UnicodeEncodeError:
+        raise CallerError(f"{where}: expected Unicode, found half a character") from None
+    except ValidationError as error:
+        text, _, at = str(error).partition(" - at `$")
+        place = f"{at[:200].strip('.`')}: " if at else ""
+        what = text[0].lower() + text[1:]
+        raise CallerError(f"{where}: {place}{what}; make it again with this version") from None

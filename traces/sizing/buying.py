@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from ..deciding.answer import in_words, sentences
-from ..expected.words import together as errors_together
+from ..expected.table import together as errors_together
 from ..html.collecting import hot_prefixes
 from ..html.document import report
 from ..html.page import render

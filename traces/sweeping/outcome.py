@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
+from msgspec.structs import astuple
 from rich.table import Table
 
 from ..curves.distances import Curve
-from ..expected.words import together
+from ..expected.table import together
 from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import FleetOptions, StorageOptions, plain
 from ..reporting.amounts import digits, gigabytes
-from ..results.reading import record_of
-from ..results.record import Result
+from ..results.record import Result, document, record_of
 from ..terminal.rows import rows as options_of
 from ..terminal.tables import console, pairs, table
 from .grid import Axis, Grid
@@ -87,7 +87,7 @@ def outcome_of(point: Document) -> Outcome:
         offered=load.offered if load else None,
         overloaded=bool(load and load.overloaded),
         wall_s=found.wall_s,
-        expected_error=found.expected_error,
+        expected_error=document(found.expected_error),
     )
 
 

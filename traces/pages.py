@@ -1,0 +1,100 @@
+"""The part of docs/json.md that follows from the types of records: `python -m traces.pages` writes
+it. A record is a list of its fields; the docstring of its class says what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from .comparing import Comparison
+from .html.document import Curve, Decision, Report
+from .results.record import Request, Result
+
+PAGE = Path(__file__).parents[1] / "docs" / "json.md"
+BEGIN, END = "<!-- from the types: python -m traces.pages -->\n", "<!-- end of the types -->\n"
+ROOTS: dict[str, type[Struct]] = {
+    "hicache replay": Result,
+    "hicache replay --requests": Request,
+    "hicache report": Report,
+    "hicache compare": Comparison,
+}
+_FIELD = re.compile(r"^(\w+(?:, \w+)*): ", re.MULTILINE)
+
+
+def whole() -> str:
+    """The page with the part that follows from the types."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    return before + BEGIN + "\n" + text() + END + rest.partition(END)[2]
+
+
+def text() -> str:
+    """A section for each document, then one for each record in them."""
+    records: dict[type[Struct], None] = {}
+    for root in ROOTS.values():
+        _collect(root, records)
+    parts = [_section(title, kind) for title, kind in ROOTS.items()]
+    others = [one for one in records if one not in ROOTS.values()]
+    return "".join([*parts, *(_section(one.__name__, one, "###") for one in others)])
+
+
+def _collect(kind: type[Struct], found: dict[type[Struct], None]) -> None:
+    """Adds a record, its base, and the records of its fields."""
+    if kind not in found:
+        found[kind] = None
+        for one in [*_bases(kind), *_direct(kind.__annotations__, kind)]:
+            _collect(one, found)
+
+
+def _bases(kind: type[Struct]) -> Iterator[type[Struct]]:
+    return (one for one in kind.__bases__ if issubclass(one, Struct) and one is not Struct)
+
+
+def _direct(names: Iterable[str], kind: type[Struct]) -> Iterator[type[Struct]]:
+    """The records of fields and of their elements; without those that other sections have."""
+    hints: list[Any] = [get_type_hints(kind)[name] for name in names]
+    while hints:
+        hint = hints.pop(0)
+        hints = [*get_args(hint), *hints]
+        if isinstance(hint, type) and issubclass(hint, Struct) and hint not in (Curve, Decision):
+            yield hint
+
+
+def _section(title: str, kind: type[Struct], level: str = "##") -> str:
+    about, told = _said(kind)
+    bases = list(_bases(kind))
+    inherited = {name for one in bases for name in one.__struct_fields__}
+    rows = [(f"All of {_link(one)}", "") for one in bases]
+    for field in fields(kind):
+        if field.name in inherited:
+            continue
+        links = " or ".join(map(_link, _direct([field.name], kind)))
+        said = "; ".join(filter(None, (links, told.get(field.name, ""))))
+        name = f"`{field.encode_name}`"
+        if len(rows) > len(bases) and rows[-1][1] == said:
+            name = f"{rows.pop()[0]}, {name}"
+        rows.append((name, said))
+    lines = "".join(f"- {names}{f': {said}' if said else ''}\n" for names, said in rows)
+    return f"{level} {title}\n\n{about}\n\n{lines}\n"
+
+
+def _link(kind: type[Struct]) -> str:
+    return f"[{kind.__name__}](#{kind.__name__.lower()})"
+
+
+def _said(kind: type[Struct]) -> tuple[str, dict[str, str]]:
+    """What a docstring says of the record, and of each field."""
+    head, *parts = _FIELD.split(cleandoc(vars(kind)["__doc__"]))
+    found: dict[str, str] = {}
+    for names, said in zip(parts[::2], parts[1::2], strict=True):
+        found |= dict.fromkeys(names.split(", "), " ".join(said.split()))
+    return " ".join(head.split()), found
+
+
+if __name__ == "__main__":
+    PAGE.write_text(whole())
