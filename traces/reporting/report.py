@@ -286,8 +286,8 @@ def _hits(settings: Settings, run: Run, found: Result, verbose: bool) -> Table:
         result.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
     if found.measured and found.measured.cached_tokens is not None:
         cached = found.measured.cached_tokens
-        share = percent(cached / (found.trace.input_tokens or 1))
-        result.add_row("measured in the log", f"{cached:,}", share, "", "")
+        told = percent(cached / (found.trace.input_tokens or 1))
+        result.add_row("measured in the log", f"{cached:,}", told, "", "")
     return result
 
 
