@@ -72,7 +72,7 @@ def test_one_replica_behind_a_router_is_the_plain_replay(
         fleet = ["--replicas", "1", "--router", router]
         found, routed = records(tmp_path, turns, *SMALL, *fleet, "--mode", mode)
         differing = {name for name in plain if found[name] != plain[name]}
-        assert differing <= {"config", "command", "wall_s"}
+        assert differing <= {"config", "options", "command", "wall_s"}
         assert [{**row, "replica": 0} for row in rows] == routed
         assert found["fleet"]["replicas"][0]["digest"] == plain["digest"]
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from invariants.watch import SPECIFIED_PAGES, Watch
 
-from ..formats.base import Paged, Trace
 from ..html.collecting import collect, hot_prefixes
 from ..html.document import report
 from ..html.page import render
@@ -24,11 +22,9 @@ from ..replaying.builtin import opened, story
 from ..replaying.config import resolve
 from ..replaying.observing import story_on_error
 from ..replaying.options import ReplayOptions
-from ..replaying.run import Run
-from ..reporting.outputs import File, check_files, check_served, finish, warn
+from ..reporting.outputs import check_files, check_served, finish, warn
 from ..reporting.report import why_rows
-from ..reporting.results import result_of
-from ..results.record import document
+from ..results.record import Result, document
 from ..terminal.signals import INTERRUPTED
 from ..terminal.tables import console, pairs
 
@@ -66,51 +62,22 @@ def run(options: ReplayOptions, command: str) -> int:
         rows = why_rows(trace, paged, result, options.why)
         console(out).print(pairs(f"Request {options.why}", rows))
         return 0
-    made = None
-    if options.html:
-        found = result_of(trace, settings, result)
-        variant = document(collect(trace, settings, result, found))
-        made = _html_file(options, command, trace, paged, result, variant, warnings)
-    finish(trace, paged, settings, result, options, command, warnings, out, made)
-    return INTERRUPTED if result.interrupted else 0
 
-
-def _limits(variant: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The limits of `--slo` that the charts show; None without it."""
-    slo = variant["slo"]
-    return None if slo is None else {name: slo.get(name) for name in ("ttft_s", "tpot_s")}
-
-
-def _html_file(
-    options: ReplayOptions,
-    command: str,
-    trace: Trace,
-    paged: Paged,
-    run: Run,
-    variant: Mapping[str, Any],
-    warnings: Sequence[str],
-) -> Callable[[Sequence[str]], list[File]]:
-    """A function from the sentences of the replay to its HTML file, if it was asked for."""
-
-    def made(told: Sequence[str]) -> list[File]:
-        if options.html is None:
-            return []
-        found = report(
+    def page(found: Result, told: Sequence[str]) -> str:
+        """The HTML report. told: its first sentences."""
+        slo = found.slo
+        whole = report(
             f"Replay of {Path(trace.path).name}",
             command,
-            {
-                "path": trace.path,
-                "format": trace.format,
-                "requests": len(trace.jobs),
-                "input_tokens": trace.jobs.input_tokens,
-            },
-            [variant],
+            document(found.trace),
+            [document(collect(trace, settings, result, found))],
             verdict={"sentences": list(told), "best": None},
-            slo=_limits(variant),
-            prefixes=hot_prefixes(paged, run.account) if trace.identity else None,
+            slo=None if slo is None else {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s},
+            prefixes=hot_prefixes(paged, result.account) if trace.identity else None,
             warnings=warnings,
-            complete=not run.interrupted,
+            complete=not result.interrupted,
         )
-        return [(options.html, [render(found)])]
+        return render(whole)
 
-    return made
+    finish(trace, paged, settings, result, options, command, warnings, out, page)
+    return INTERRUPTED if result.interrupted else 0

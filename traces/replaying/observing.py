@@ -219,12 +219,12 @@ class Team:
                 history = History(whole, components, pages, config.whole_prompts, stored)
                 self.histories.append(history)
                 seen.append(history)
-            if one and follow and config.mode == "timed":
-                self.copies = Copies(*sizes)
-                seen.append(self.copies)
             if timeline:
                 self.timelines.append(Timeline(*sizes))
                 seen.append(self.timelines[-1])
+            if one and follow and config.mode == "timed":  # a timeline counts the copies, too
+                self.copies = self.timelines[-1] if timeline else Copies(*sizes)
+                seen += [] if timeline else [self.copies]
             if until is not None and _serves_last(whole, fleet, place, until):
                 seen.append(Until(until))
             self.all.append(seen)

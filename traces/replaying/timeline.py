@@ -122,6 +122,7 @@ class Timeline(Copies):
                 self._begun[outcome.flight] = self.now_ns(), outcome
 
     def _ended(self, way: str, count: int, flight: FlightId) -> None:
+        super()._ended(way, count, flight)
         if count:
             self._add(way, way, self._begun[flight][0], {"bytes": count})
 

@@ -16,7 +16,7 @@ from ..replaying.config import ReplayConfig as Settings
 from ..replaying.options import OPTIONS, ReplayOptions
 from ..replaying.run import Run
 from ..replaying.timeline import timeline
-from ..results.record import document
+from ..results.record import Result, document
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.rows import config_of
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
@@ -95,11 +95,11 @@ def finish(
     command: str,
     warnings: list[str],
     out: TextIO,
-    more: Callable[[Sequence[str]], Sequence[File]] | None = None,
+    page: Callable[[Result, Sequence[str]], str],
 ) -> None:
     """Prints the report and writes the files that were asked for, each whole or not at all.
 
-    more: further files, from the sentences of the report.
+    page: the HTML report, from the result and its first sentences.
     """
     result = result_of(trace, settings, run)
     load = load_of_run(trace.jobs, settings, run)
@@ -119,7 +119,7 @@ def finish(
     if options.json:
         whole = head(command, complete=not run.interrupted) | document(result)
         files.append((options.json, as_json(whole | {"warnings": warnings})))
-    if more is not None:
-        tries = [f"Try {one}." for one in limit.tries]
-        files += more([sentence(result), f"Limits: {limit.text}.", *tries])
+    if options.html:
+        told = [sentence(result), f"Limits: {limit.text}.", *(f"Try {one}" for one in limit.tries)]
+        files.append((options.html, [page(result, told)]))
     write_all(files)
