@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import multiprocessing
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 HOUR = timedelta(hours=1)
@@ -18,6 +22,17 @@ class Clock(NamedTuple):
 
     now_s: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
+
+
+def started_s() -> float:
+    """When this process was started, in seconds since 1970, to a second; infinity if no process of
+    Python has started it, or if that cannot be read."""
+    stat = Path("/proc/self/stat")
+    if multiprocessing.parent_process() is None or not stat.exists():
+        return math.inf
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.time() - since_boot + ticks / os.sysconf("SC_CLK_TCK") + 1
 
 
 @contextmanager

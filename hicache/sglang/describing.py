@@ -20,7 +20,11 @@ from hicache.storage.keys import Context
 _ARGUMENTS = (
     *("dtype", "quantization", "quantization_param_path", "kv_cache_dtype"),
     *("json_model_override_args", "weight_version", "context_length", "speculative_algorithm"),
+    *("modelopt_quant", "quantize_and_serve", "rl_quant_profile", "torchao_config"),
+    *("speculative_draft_model_quantization", "forward_hooks"),
 )
+# Which of the weights' files are read.
+_LOAD = ("load_format", "model_loader_extra_config", "speculative_draft_load_format")
 _DUMMY = "dummy"  # SGLang's load format of random weights
 
 
@@ -51,6 +55,8 @@ def weights_of(
     if draft:
         place = draft if Path(draft).exists() else folder_of(draft, draft_revision)
         found["draft_config"] = _config(place or draft)[0]
+    if not named:
+        found |= {name: str(getattr(args, name, None)) for name in _LOAD}
     if named:
         found["weights"] = named
     elif getattr(args, "load_format", None) == _DUMMY:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from hicache import clock
 from hicache.core.errors import CallerError
 from hicache.models.base import PoolDescription
 
@@ -68,14 +70,16 @@ def digest_of_weights(
     """A digest of the weights of a model. model: a folder, a file, or a name. folder_of: where the
     files of a model that was downloaded are. what: for messages.
 
-    Raises CallerError if there are none, or if they cannot be read."""
-    place = model if Path(model).exists() else folder_of(model, revision)
+    Raises CallerError if there are none, or if they cannot be read, or if a process that an engine
+    has started has perhaps loaded others, since they were written later."""
+    local = Path(model).exists()
+    place = model if local else folder_of(model, revision)
     if place is None:
         raise CallerError(
             f"{what}: expected the files of {model!a} on this machine, found none; give them a "
             'name with "weights"'
         )
-    return digest_of_files(place, what)
+    return digest_of_files(place, what, until_s=clock.started_s() if local else math.inf)
 
 
 def code_of(
@@ -113,12 +117,17 @@ def digest_of_adapter(place: str) -> str:
 
 
 def digest_of_files(
-    place: str, what: str, more: Iterable[Path] = (), *, whole: bool = False
+    place: str,
+    what: str,
+    more: Iterable[Path] = (),
+    *,
+    whole: bool = False,
+    until_s: float = math.inf,
 ) -> str:
     """A digest of the weights in a folder, or of one file, in hexadecimal. what: for messages.
-    more: other files. whole: read everything.
+    more: other files. whole: read everything. until_s: seconds since 1970.
 
-    Raises CallerError if there are none, or if they cannot be read."""
+    Raises CallerError if there are none, if they cannot be read, or were written after until_s."""
     mend = "" if whole else '; give them a name with "weights"'
     try:
         files = _files(Path(place))
@@ -137,6 +146,11 @@ def digest_of_files(
                 for start, length in _parts(size, starts, whole):
                     stream.seek(start)
                     digest.update(stream.read(length))
+            if file.stat().st_ctime > until_s:
+                raise CallerError(
+                    f"{what}: expected files that are older than this process, which may have "
+                    f"loaded others, found that {str(file)!a} was written since; start again{mend}"
+                )
     except OSError as error:
         raise CallerError(
             f"{what}: expected weights that can be read in {place!a}, found: {error.strerror}{mend}"

@@ -17,7 +17,11 @@ from .groups import Groups
 from .moving import block_axis
 
 _LEFT_OUT = ("_name_or_path", "transformers_version", "_attn_implementation", "torch_dtype")
-_MODEL = ("dtype", "quantization", "quantization_config", "disable_sliding_window", "model_impl")
+_MODEL = (
+    *("dtype", "quantization", "quantization_config", "disable_sliding_window", "model_impl"),
+    *("model_weights", "model_class_overrides"),
+)
+_LOAD = ("load_format", "model_loader_extra_config", "ignore_patterns")  # which of its files
 _CACHE = ("cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
 
 
@@ -28,17 +32,21 @@ def belonging(
     what the person calls the weights. folder_of: where files that were downloaded are.
 
     Raises CallerError where nothing says what the weights are."""
+    adapters = getattr(config, "lora_config", None)
     found = {
-        "model": _model(config.model_config, config, named, folder_of, "weights"),
+        "model": _model(config.model_config, config.load_config, named, folder_of, "weights"),
         "cache": {name: str(getattr(config.cache_config, name, "")) for name in _CACHE},
-        "adapters": str(getattr(getattr(config, "lora_config", None), "lora_dtype", "")),
+        "adapters": [str(getattr(adapters, name, "")) for name in ("lora_dtype", "target_modules")],
     }
     speculative = getattr(config, "speculative_config", None)
     draft = getattr(speculative, "draft_model_config", None)
     if draft is not None:
         what = "weights of the draft model"
-        found["draft"] = _model(draft, config, named, folder_of, what)
-        found["method"] = str(getattr(speculative, "method", ""))
+        load = getattr(speculative, "draft_load_config", None) or config.load_config
+        found["draft"] = _model(draft, load, named, folder_of, what)
+        found |= {
+            name: str(getattr(speculative, name, "")) for name in ("method", "kv_cache_dtype")
+        }
     return found
 
 
@@ -67,10 +75,10 @@ def context_of(
 
 
 def _model(
-    model: Any, config: Any, named: str, folder_of: Callable[..., str | None], what: str
+    model: Any, load: Any, named: str, folder_of: Callable[..., str | None], what: str
 ) -> dict[str, Any]:
     weights = named
-    if not weights and config.load_config.load_format == "dummy":
+    if not weights and load.load_format == "dummy":
         weights = f"dummy weights of seed {model.seed}"
     if not weights:
         weights = identity.digest_of_weights(model.model, model.revision, folder_of, what)
@@ -83,6 +91,8 @@ def _model(
     found = {"weights": weights, "config": described, "code": code}
     if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
         found["max_model_len"] = model.max_model_len
+    if not named:
+        found |= {name: str(getattr(load, name, None)) for name in _LOAD}
     return found | {name: str(getattr(model, name, None)) for name in _MODEL}
 
 

@@ -132,9 +132,18 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
         {"lora_paths": []},
         {"named": "another"},
         {"load_format": "dummy"},
+        {"load_format": "pt"},
+        {"model_loader_extra_config": '{"uri": "others"}'},
+        {"speculative_draft_load_format": "pt"},
         {"dtype": "half"},
         {"quantization": "awq"},
         {"quantization_param_path": "scales"},
+        {"modelopt_quant": "fp8"},
+        {"quantize_and_serve": True},
+        {"rl_quant_profile": "profile"},
+        {"torchao_config": "int4wo-128"},
+        {"speculative_draft_model_quantization": "fp8"},
+        {"forward_hooks": [{"name": "steer"}]},
         {"kv_cache_dtype": "fp8_e4m3"},
         {"json_model_override_args": '{"rope_theta": 1}'},
         {"weight_version": "2"},
@@ -151,6 +160,7 @@ def test_each_part_of_the_identity_changes_it(
     tmp_path: Path, named: str, changed: dict[str, Any]
 ) -> None:
     files_of_weights = {"model/model.safetensors", "draft/model.safetensors", "load_format"}
+    files_of_weights |= {"model_loader_extra_config", "speculative_draft_load_format"}
     same = digest(tmp_path, named) == digest(tmp_path, **{"named": named} | changed)
     assert same == bool(named and files_of_weights & set(changed))
 

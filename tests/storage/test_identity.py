@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import multiprocessing
 import os
 import random
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from hicache import clock
 from hicache.core.errors import CallerError
-from hicache.storage.identity import _parts, digest_of_adapter, digest_of_files
+from hicache.storage.identity import _parts, digest_of_adapter, digest_of_files, digest_of_weights
 
 MEGABYTE = 1 << 20
 
@@ -141,6 +146,27 @@ def test_tensors_that_overlap_are_read_once() -> None:
     assert parts[0][0] == 0
     assert sum(parts[-1]) == 8 * MEGABYTE
     assert all(sum(one) <= start for one, (start, _) in pairwise(parts))
+
+
+def test_weights_that_were_written_while_an_engine_started_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = folder(tmp_path / "a", one=b"1")
+    known = digest_of_weights(place, None, lambda *_: None, "weights")
+    monkeypatch.setattr(clock, "started_s", lambda: Path(place, "one.safetensors").stat().st_ctime)
+    assert digest_of_weights(place, None, lambda *_: None, "weights") == known
+    monkeypatch.setattr(clock, "started_s", lambda: 1.0)
+    with pytest.raises(CallerError, match=r"one.safetensors' was written since; start again; give"):
+        digest_of_weights(place, None, lambda *_: None, "weights")
+    assert digest_of_weights("owner/name", None, lambda *_: place, "weights") == known
+
+
+def test_only_a_process_that_was_started_by_another_knows_when() -> None:
+    assert clock.started_s() == math.inf
+    before = time.time()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(clock.started_s).result()
+    assert before - 1 < found < time.time() + 2
 
 
 def test_a_folder_without_weights_says_what_to_do(tmp_path: Path) -> None:

@@ -35,10 +35,10 @@ def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> st
     vllm_config = SimpleNamespace(
         model_config=model(place / "model", config, weights, fields),
         cache_config=SimpleNamespace(**{"cache_dtype": "fp8_e4m3"} | changed),
-        load_config=SimpleNamespace(load_format=changed.get("load_format", "auto")),
-        lora_config=SimpleNamespace(lora_dtype=changed.get("lora_dtype", "bf16")),
+        load_config=SimpleNamespace(**{"load_format": "auto"} | changed),
+        lora_config=SimpleNamespace(**{"lora_dtype": "bf16"} | changed),
         speculative_config=SimpleNamespace(
-            draft_model_config=draft, method=changed.get("method", "eagle")
+            **{"method": "eagle"} | changed | {"draft_model_config": draft}
         ),
     )
     groups = groups_of(cache_config([(FULL, changed.get("block", 4))], blocks, 0))
@@ -69,6 +69,14 @@ def test_the_longest_request_matters_where_angles_follow_from_it(tmp_path: Path)
         {"draft": b"e"},
         {"method": "draft_model"},
         {"load_format": "dummy"},
+        {"load_format": "pt"},
+        {"model_loader_extra_config": {"tensorizer_uri": "others"}},
+        {"ignore_patterns": ["model-1*"]},
+        {"model_weights": "others"},
+        {"model_class_overrides": {"A": "others:A"}},
+        {"draft_load_config": SimpleNamespace(load_format="pt")},
+        {"kv_cache_dtype": "fp8_e5m2"},
+        {"target_modules": ["q_proj"]},
         {"config": {"hidden": 9}},
         {"code": "x = 1"},
         {"its_code": "x = 1"},
