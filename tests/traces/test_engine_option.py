@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,34 +9,16 @@ import pytest
 from sim import engine_profiles
 from traces.cli import main
 
-from .rig import Capsys, mooncake, write
-
-# What `hicache replay --limit 100` printed before there were engines and time models; for ever.
-_PLAIN_DIGEST = "32069fd50bba3bd24456a4592e8f9724"
-_PLAIN = ("--times", "pure-roofline", "--engine", "plain")
-
-
-def _document(tmp_path: Path, *arguments: str) -> dict[str, object]:
-    path = tmp_path / "out.json"
-    assert main(["replay", *arguments, "--json", str(path)]) == 0
-    found: dict[str, object] = json.loads(path.read_text())
-    return found
-
-
-def test_the_plain_engine_and_the_pure_roofline_never_change(tmp_path: Path) -> None:
-    found = _document(tmp_path, "--limit", "100", *_PLAIN)
-    assert found["digest"] == _PLAIN_DIGEST
+from .rig import Capsys, mooncake, replayed, write
 
 
 def test_limits_are_the_engines_unless_they_are_given(tmp_path: Path) -> None:
-    found = _document(tmp_path, "--limit", "5", "--engine", "vllm@0.7.3")
+    found = replayed(tmp_path, "--limit", "5", "--engine", "vllm@0.7.3")
     config = found["config"]
-    assert isinstance(config, dict)
     assert (config["engine"], config["max_running"]) == ("vllm@0.7.3", 256)
     assert (config["ep"], config["attention_dp"]) == (1, 1)
     given = ("--token-budget", "4096", "--max-running", "7")
-    config = _document(tmp_path, "--limit", "5", *given)["config"]
-    assert isinstance(config, dict)
+    config = replayed(tmp_path, "--limit", "5", *given)["config"]
     assert config["engine"] == engine_profiles.get(engine_profiles.DEFAULT).label
     assert (config["token_budget"], config["max_running"]) == (4096, 7)
 
@@ -50,22 +31,11 @@ def test_an_engine_keeps_states_in_its_own_places(tmp_path: Path, capsys: Capsys
     trace = write(
         tmp_path / "t.jsonl", *(mooncake([0, *range(n, n + 3)], 1700) for n in range(9, 201, 3))
     )
-    words = [
-        str(trace),
-        "--model",
-        "qwen3-next",
-        "--hardware",
-        "gb300",
-        "--mode",
-        "hits",
-        "--check",
-        "every",
-    ]
+    words = [str(trace), "--model", "qwen3-next", "--hardware", "gb300", "--mode", "hits"]
+    words += ["--check", "every"]
     hits = {}
     for engine in ("sglang", "vllm"):
-        found = _document(tmp_path, *words, "--engine", engine)
-        assert isinstance(found["whole"], dict)
-        assert isinstance(found["config"], dict)
+        found = replayed(tmp_path, *words, "--engine", engine)
         hits[engine] = found["whole"]["hit_tokens"]["device"], found["config"]["mamba_interval"]
     assert hits == {"sglang": (62 * 512, 256), "vllm": (0, 1088)}
     said = " ".join(capsys.readouterr().out.split())
@@ -74,11 +44,8 @@ def test_an_engine_keeps_states_in_its_own_places(tmp_path: Path, capsys: Capsys
 
 
 def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) -> None:
-    found = _document(tmp_path, "--limit", "8", "--pp", "2")
+    found = replayed(tmp_path, "--limit", "8", "--pp", "2")
     config, stages, error = (found[name] for name in ("config", "stages", "expected_error"))
-    assert isinstance(config, dict)
-    assert isinstance(stages, dict)
-    assert isinstance(error, dict)
     assert config["pp"] == 2
     computing = [each / stages["under_way_s"] for each in stages["computing_s"]]
     assert stages["idle_rate"] == pytest.approx([1 - each for each in computing])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import Counter
@@ -204,12 +203,3 @@ def test_what_capped_a_hit_is_known_of_the_requests_of_every_replica(turns: str)
     assert run.fleet is not None
     assert set(run.fleet.choices.values()) == {0, 1}
     assert set(run.history.caps) == set(run.account.all_served().tolist())
-
-
-def test_host_memory_of_several_replicas_is_counted_once(turns: str, tmp_path: Path) -> None:
-    small = ["--device-pages", "60", "--host-pages", "100", "--mode", "hits", "--check", "off"]
-    out = tmp_path / "out.json"
-    grid = ["--replicas", "1,2", "--jobs", "1", "--json", str(out)]
-    assert main(["sweep", turns, *small, *grid]) == 0
-    sizes = sorted(point["host_bytes"] for point in json.loads(out.read_text())["points"])
-    assert sizes[1] == 2 * sizes[0] > 0

@@ -112,7 +112,7 @@ def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
     model = "--model qwen3-next-80b --mode hits --device-tokens 1M"
     assert said(settled(trace, f"{model} --page-size 512").core, "mamba_interval") == 512
     assert said(settled(trace, f"{model} --page-size 16").core, "mamba_interval") == 256
-    assert said(settled(trace, "--components full,mamba").core, "mamba_interval") == 64
+    assert said(settled(trace, "--components full,mamba --mode hits").core, "mamba_interval") == 64
 
 
 def test_host_bytes_are_the_total_of_all_pools(trace: str) -> None:

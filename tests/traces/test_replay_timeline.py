@@ -98,12 +98,3 @@ def test_perfetto_finds_the_keys_that_it_reads(turns: str, tmp_path: Path) -> No
         assert all(end <= start for end, (start, _) in zip(ends, sorted(lane)[1:], strict=False))
     processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
     assert processes == ["replica 0", "replica 1"]
-
-
-def test_the_timeline_on_standard_output_is_alone_there(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", turns, *SMALL, "--timeline", "-"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["displayTimeUnit"] == "ms"
-    assert "hit rate" in said.err

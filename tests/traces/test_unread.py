@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -153,11 +153,3 @@ def test_an_option_with_its_default_value_is_refused_as_well(tmp_path: Path) -> 
     ):
         with pytest.raises(CallerError, match=f"{option}: expected --mode timed, found hits mode"):
             settled(trace, ["--mode", "hits", "--host-ratio", "2", option, value])
-
-
-def test_a_format_without_a_trace_is_refused(tmp_path: Path) -> None:
-    trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600)))
-    _, options = settled(trace, ["--format", "mooncake"])
-    assert isinstance(options, ReplayOptions)
-    with pytest.raises(CallerError, match="--format: expected a TRACE to read, found none"):
-        resolve(replace(options, trace=None), open_trace(trace))

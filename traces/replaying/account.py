@@ -208,7 +208,6 @@ class Lookup(NamedTuple):
     device: int
     host: int
     depths: tuple[int, ...]
-    loaded: tuple[int, ...]
     cap: str
     lost: int
 
@@ -308,7 +307,6 @@ class Lookups:
             admitted.device_pages,
             admitted.host_pages,
             depths,
-            admitted.loaded_pages,
             cap,
             lost,
         )

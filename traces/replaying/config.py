@@ -338,7 +338,7 @@ def _core(
     )
     components = components_of(core)
     for component, pages in zip(components, core.device_pages, strict=True):
-        if pages < component.least_pages and not pools.shorts:
+        if pages < component.least_pages:
             raise CallerError(
                 f"device pool of {component.name}: expected at least {component.least_pages} pages "
                 f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"

@@ -2,22 +2,8 @@
 
 An observer that follows the pages of every table, so it is attached only where somebody asks
 (`--requests`, `--why`, `--html`, a store). It tells what ended the hit of each request at its first
-admission:
-
-    complete     the whole prompt hit, except for what an engine must compute
-    first_seen   no earlier request of the trace shares more
-    evicted      the next page was in the cache before, and was evicted from the last tier
-    not_ready    the next page was not in the cache yet: an earlier request still computes it, or
-                 waits for that
-    not_loaded   host has more, and it was not loaded
-    together     several components end there
-    too_large    the device cannot hold the request, so it was computed without the cache
-    other_replica  of several replicas, only others were sent a request with the next page
-    swa, mamba   the component that ended it: its window was evicted, or it stored no state there
-
-With storage, `Caps` says why each tier and pool did not have the page behind the hit (`there`,
-`first_seen`, `not_ready`, `evicted`, `never_backed_up`, `never_stored`, `store_failed`), and what
-the lost tokens were lost to; docs/storage_replay.md has all values.
+admission (docs/json.md has the values), and with storage why each tier and pool did not have the
+page behind the hit, and what the lost tokens were lost to (docs/storage_replay.md).
 
 Pages are followed by their ids in the trace (`Paged.chain`). A page number of a tier stands for the
 id that was last written there, which is right for every page that the tree has. A state has the id
@@ -26,6 +12,7 @@ of the page that it ends at.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -210,7 +197,7 @@ class History:
         self._wanted: dict[int, int] = {}
         self._passes: dict[int, int] = {}  # the request of each pass in flight
         self._stores: dict[FlightId, list[tuple[_Pages, Pages]]] = {}  # ids of each piece
-        self._prefetches: dict[int, _Prefetch] = {}  # by request
+        self._prefetches: dict[int, _Prefetch] = defaultdict(_Prefetch)  # by request
 
     def lost_to(self, request: int) -> str:
         """What the lost tokens of a request were lost to."""
@@ -334,13 +321,13 @@ class History:
                 (pages, pages.ids[Tier.HOST][table]) for pages, table in pieces
             ]
         elif isinstance(outcome, Fetch):
-            self._prefetch(outcome.request).fetch = outcome
+            self._prefetches[outcome.request].fetch = outcome
             for piece, ids in self._pieces(outcome):
                 self._of(piece.component).ids[Tier.HOST][piece.pages] = ids
         elif isinstance(outcome, Lookup):
-            self._prefetch(outcome.request).lookup = outcome
+            self._prefetches[outcome.request].lookup = outcome
         elif isinstance(outcome, Prefetched):
-            prefetch = self._prefetch(outcome.request)
+            prefetch = self._prefetches[outcome.request]
             prefetch.ended, fetch = outcome, prefetch.fetch
             if fetch is not None and outcome.fetched_pages:
                 end = outcome.first_page + outcome.fetched_pages
@@ -348,9 +335,6 @@ class History:
                     brought = ids[: max(0, end - piece.first_page)]
                     self._of(piece.component).arrive(Tier.HOST, brought)
                     self._of(piece.component).arrive(Tier.STORAGE, brought)
-
-    def _prefetch(self, request: int) -> _Prefetch:
-        return self._prefetches.setdefault(request, _Prefetch())
 
     def _pieces(self, fetch: Fetch) -> Iterator[tuple[Piece, Pages]]:
         """Each piece with its ids; -1 where the chain of the request is not known so far."""

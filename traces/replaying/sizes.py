@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,21 +54,13 @@ MOST_PAGES = 1 << 26
 _BARE_NUMBER = 100_000  # fewer bytes than any page: gigabytes without their unit
 
 
-class Short(NamedTuple):
-    """A pool that is too small for any request. tokens: of which component would do."""
-
-    why: str
-    component: str
-    tokens: int
-
-
 @dataclass(frozen=True, slots=True)
 class Pools:
     """Per component, in order: the name, pages on each tier, and the rule behind each number.
 
     exchange: host pages kept for exchanges, a part of `host`; () without --exclusive. window,
     interval: in tokens. branch_states: see Config. held: the most pages of full that the hardware
-    holds. shorts: see Short.
+    holds.
     """
 
     components: tuple[str, ...]
@@ -82,7 +73,6 @@ class Pools:
     interval: int
     branch_states: bool
     held: int
-    shorts: tuple[Short, ...]
 
 
 def memory_of(profile: HardwareProfile) -> int:
@@ -179,7 +169,6 @@ def pools_of(
         interval,
         not (by_page and interval),
         sizes.held,
-        tuple(sizes.shorts),
     )
     for tier, counts in (("device", found.device), ("host", found.host)):
         if max(counts) > MOST_PAGES:
@@ -210,7 +199,7 @@ def _option(options: ReplayOptions, component: str, setting: str) -> int | None:
 
 class _Device:
     """Page counts on device. held: the most pages of full beside the weights and the other pools; 0
-    for none. shorts: filled by `other`."""
+    for none."""
 
     def __init__(
         self,
@@ -241,7 +230,6 @@ class _Device:
         }
         self._limit: dict[str, int] = {}
         self.held = 0
-        self.shorts: list[Short] = []
 
     def full(self, jobs: Jobs) -> tuple[int, str]:
         """Pages of full, and the rule behind the number."""
@@ -278,23 +266,23 @@ class _Device:
             few = f"; fewer than the {OWN_STATES} of a request: hardly any is left behind"
             tokens = _option(self._options, name, "tokens")
             if tokens is not None and tokens < least:
-                why = (
+                raise CallerError(
                     f"--{name}-tokens: expected at least {least}, a window in whole pages and what "
-                    f"is computed between two boundaries, which any request needs, found {tokens}"
+                    f"is computed between two boundaries, which any request needs, found {tokens}; "
+                    f"give --{name}-tokens {least}"
                 )
-                self.shorts.append(Short(why, name, least))
             return given, "as given" + few * (is_state and given < OWN_STATES)
         if self._options.device_pages == UNBOUNDED:
             states = full // self._per_state + OWN_STATES
             pages = states if is_state else max(full, self._least_window)
             return pages, "unbounded: as much as full can use"
         if not is_state and self._least_window > full:
-            why = (
+            larger = _larger(self._options, self.held, self._least_window, page)
+            raise CallerError(
                 f"--{name}-window: expected a window that fits the {full * page} tokens of "
                 f"{BACKBONE} on device, with what is computed between two boundaries, found "
-                f"{self._window}"
+                f"{self._window}; {larger}"
             )
-            self.shorts.append(Short(why, BACKBONE, least))
         running = min(self._running, full)
         rule = f"{running} running, a {residency(name)} per {PREFIX_TOKENS:,} tokens"
         return self._wanted(name, full), rule
@@ -469,33 +457,27 @@ def check_fit(
     engine has to run it, a request that the device cannot hold is one of the latter unless
     --skip-too-large was given.
 
-    Raises CallerError, with sizes that are enough for all requests, if a pool is too small for any
-    request or the device holds none of them, and in `timed` mode if a request is too large for it
-    and --skip-too-large was not given.
+    Raises CallerError if the device holds none of them, and in `timed` mode if a request is too
+    large for it and --skip-too-large was not given.
     """
     page_size, jobs = paged.page_size, trace.jobs
     with_output = options.mode == "timed" or paged.knows_output
     tokens = jobs.input_lengths + (jobs.output_lengths - 1) * with_output
     large = np.flatnonzero(tokens > pools.device[0] * page_size)
     uncached = options.mode == "hits" and not options.skip_too_large and len(large) < len(jobs)
-    needed = {short.component: short.tokens for short in pools.shorts}
-    largest = int(tokens.argmax())
-    pages = -(-int(tokens[largest]) // page_size)
-    if len(large) and not options.skip_too_large and not uncached:
-        needed[BACKBONE] = max(needed.get(BACKBONE, 0), pages * page_size)
-    if pools.shorts:
-        raise CallerError(f"{pools.shorts[0].why}; {_hint(options, pools, page_size, needed)}")
     if not len(large):
         return Skipped(), Skipped()
     if uncached:
         return Skipped(), _of_numbers(jobs, large)
     if not options.skip_too_large:
+        largest = int(tokens.argmax())
+        pages = -(-int(tokens[largest]) // page_size)
+        larger = _larger(options, pools.held, pages, page_size)
         raise CallerError(
             f"{trace.path}:{trace.line_numbers[largest]}: expected a request of at most "
             f"{pools.device[0]} pages of {page_size} tokens (the device pool of {BACKBONE}), "
             f"found request {largest} with {pages} pages ({_of(jobs[largest], with_output)}), the "
-            f"largest of {len(large)} that do not fit; {_hint(options, pools, page_size, needed)}, "
-            "or --skip-too-large"
+            f"largest of {len(large)} that do not fit; {larger}, or --skip-too-large"
         )
     out = np.zeros(len(jobs), dtype=np.bool_)
     out[large] = True
@@ -521,19 +503,15 @@ def _of(job: Job, with_output: bool) -> str:
     return f"{final_length(job)} tokens, {job.input_length} of them prompt"
 
 
-def _hint(options: ReplayOptions, pools: Pools, page_size: int, needed: dict[str, int]) -> str:
-    """What to give. needed: tokens of each component that has to grow."""
-    grown = [f"--{name}-tokens {tokens}" for name, tokens in needed.items() if name != BACKBONE]
-    tokens = needed.get(BACKBONE, 0)
-    pages = tokens // page_size
-    if tokens:
-        in_pages = options.device_pages is not None
-        grown.insert(0, f"--device-pages {pages}" if in_pages else f"--device-tokens {tokens}")
-    if pages <= pools.held:
-        return f"give {' and '.join(grown)}"
+def _larger(options: ReplayOptions, held: int, pages: int, page_size: int) -> str:
+    """What to give for a device of so many pages of full. held: what the hardware holds."""
+    if options.device_pages is not None and pages <= held:
+        return f"give --device-pages {pages}"
+    if pages <= held:
+        return f"give --device-tokens {pages * page_size}"
     return (
-        f"{options.hardware or HARDWARE} holds {pools.held:,} pages of {BACKBONE} beside the "
-        f"weights, {pages:,} are needed; use a larger --tp, --kv-dtype fp8 or other --hardware"
+        f"{options.hardware or HARDWARE} holds {held:,} pages of {BACKBONE} beside the weights, "
+        f"{pages:,} are needed; use a larger --tp, --kv-dtype fp8 or other --hardware"
     )
 
 
