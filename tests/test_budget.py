@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_187,
+    "lines of hicache": 30_189,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
     "lines of traces": 27_358,
-    "lines of tests": 46_674,
+    "lines of tests": 46_675,
     "files of source": 596,
     "files of tests": 323,
     "words of pages": 60_955,

@@ -156,6 +156,8 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
         if name not in known:
             takes = f"with ?{', '.join(known)} alone" if known else "without a query"
             raise CallerError(f"storage: expected {form} {takes}, found {name[:40]!a}")
+    if len(dict(pairs)) < len(pairs):
+        raise CallerError(f"storage: expected each name once, found ?{parts.query[:80]}")
     return Location(
         address.scheme,
         parts.hostname or "",
@@ -184,11 +186,11 @@ def without_size(address: Address, given: int) -> tuple[Address, int]:
     path, _, query = address.rest.partition("?")
     pieces = [(one, dict(parse_qsl(one, keep_blank_values=True))) for one in query.split("&")]
     sizes = [pairs["size"] for _, pairs in pieces if "size" in pairs]
-    if not sizes:
+    if len(sizes) != 1:  # `locate` refuses more
         return address, given
     left = "&".join(one for one, pairs in pieces if "size" not in pairs)
     rest = f"{path}?{left}" if len(pieces) > len(sizes) else path
-    return replace(address, rest=rest), _one_size(address.scheme, sizes[-1], given)
+    return replace(address, rest=rest), _one_size(address.scheme, sizes[0], given)
 
 
 def _one_size(scheme: str, text: str | None, given: int) -> int:

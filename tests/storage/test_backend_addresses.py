@@ -86,6 +86,7 @@ def test_a_server_that_does_not_answer(silent: str) -> None:
         ("hf3fs:d?slot=0", "found '0'"),
         ("hf3fs:d?size=0", "found '0'"),
         ("file:d?size=much", "file: size: expected bytes such as 4096"),
+        ("file:d?size=1M&size=2M", "expected each name once, found ?size=1M&size=2M"),
         ("file:d?sise=5GB", "with ?size, durable alone, found 'sise'"),
         ("file:d?durable=1", "expected durable=yes or no, found '1'"),
         ("file:what?", "%3F for a ?"),
