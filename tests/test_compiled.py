@@ -15,7 +15,6 @@ import pytest
 from hicache import registry
 from hicache.compiled import finder
 from hicache.compiled.modules import compiled_files
-from traces.commands.base import COMMANDS
 
 _HANDLER = signal.getsignal(signal.SIGINT)
 from traces import start  # noqa: E402
@@ -69,7 +68,7 @@ def test_a_changed_source_has_another_fingerprint(tmp_path: Path) -> None:
 
 
 def test_commands_that_patch_or_read_the_source_run_the_source() -> None:
-    compiled = [name for name in registry.names(COMMANDS) if start._may_be_compiled(name)]
+    compiled = [name for name in registry.names("traces.commands") if start._may_be_compiled(name)]
     assert compiled == ["replay", "size", "sweep"]
     assert not start._may_be_compiled("../traces/start")
 
