@@ -216,13 +216,12 @@ class Lookup(NamedTuple):
         return self.device + self.host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Capped:
-    """All lookups that one cause ended: their number, the pages lost, the costliest examples."""
+    """All lookups that one cause ended: their number, and the pages lost."""
 
-    lookups: int
-    lost_pages: int
-    examples: tuple[Lookup, ...]
+    lookups: int = 0
+    lost_pages: int = 0
 
 
 class Lookups:
@@ -273,19 +272,11 @@ class Lookups:
 
     def capped(self) -> dict[str, Capped]:
         """The lookups by what ended the hit."""
-        groups: dict[str, list[Lookup]] = {
-            name: [] for name in (NOTHING, UNSEEN, *self.components, TOGETHER)
-        }
+        found = {name: Capped() for name in (NOTHING, UNSEEN, *self.components, TOGETHER)}
         for row in self.by_request.values():
-            groups[row.cap].append(row)
-        return {
-            cap: Capped(
-                len(rows),
-                sum(row.lost for row in rows),
-                tuple(sorted(rows, key=lambda row: (-row.lost, row.request))[:3]),
-            )
-            for cap, rows in groups.items()
-        }
+            found[row.cap].lookups += 1
+            found[row.cap].lost_pages += row.lost
+        return found
 
     def _lookup(self, admitted: Admitted) -> Lookup:
         wanted = self._wanted.pop(admitted.request, admitted.matched_pages)

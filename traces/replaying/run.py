@@ -83,7 +83,7 @@ class Latency:
 
     @property
     def served(self) -> Served:
-        """What limits are about (see load/slo)."""
+        """What limits are about (see load)."""
         numbers = self._numbers
         tokens = [max(1, one.output_length) for one in self.requests]
         most = int(numbers.max(initial=-1)) + 1
