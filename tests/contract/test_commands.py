@@ -13,12 +13,11 @@ import pytest
 from hicache import registry
 from tests.patience import PATIENCE_S
 from traces.cli import SUMMARIES, Command, main, parse
-from traces.generators import base as generators
+from traces.generators import GENERATORS
 
 PACKAGES = ("hicache", "sim", "invariants", "traces")
 COMMANDS = "traces.commands"
 NAMES = registry.names(COMMANDS)
-GENERATORS = registry.names(generators.GENERATORS)
 # What must be given beside the name.
 LEAST = {
     "compare": ["a", "b"],
@@ -104,7 +103,7 @@ def test_options_are_a_frozen_record_of_the_parsed_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_options_of_a_generator_are_a_frozen_record_too(name: str) -> None:
-    options = generators.load(name).Options.read([])
+    options = GENERATORS[name].read([])
     hints = get_type_hints(type(options))
     assert all(fits(getattr(options, one.name), hints[one.name]) for one in fields(options))
 

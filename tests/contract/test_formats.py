@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import pytest
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from tests.tokenizer import tiny_tokenizer
+from tests.traces.formats_drawn import SAMPLES
 from traces.formats._open import FORMATS, parse
-from traces.formats.base import Lines, Trace
+from traces.formats.base import About, Lines, Trace
 
 Reader: TypeAlias = Callable[..., Trace]
 
@@ -26,20 +26,19 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
 def read(tokenizer: str) -> Reader:
     def read(text: str, name: str = "auto") -> Trace:
         lines = Lines("sample", text.encode().splitlines(keepends=True))
-        return parse(lines, name, tokenizer=tokenizer)
+        return parse(lines, name, about=About(tokenizer=tokenizer))
 
     return read
 
 
-@pytest.mark.parametrize("name", registry.names(FORMATS))
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_format_keeps_the_contract(name: str, read: Reader) -> None:
-    """SAMPLE of a format: two requests that begin alike, as they stand in a file."""
-    entry = registry.load(FORMATS, name)
-    trace = read(entry.SAMPLE)
-    assert entry.SUMMARY
+    sample = SAMPLES[name]
+    trace = read(sample)
+    assert FORMATS[name].summary
     assert trace.format == name
-    assert list(read(entry.SAMPLE, name).jobs) == list(trace.jobs)
-    assert len(read(entry.SAMPLE).jobs) == 2
+    assert list(read(sample, name).jobs) == list(trace.jobs)
+    assert len(read(sample).jobs) == 2
     assert len(trace.line_numbers) == len(trace.jobs) == 2
     for size in (1, 16, 64, 512):
         paged = trace.paged(size)

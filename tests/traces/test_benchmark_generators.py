@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines
-from traces.generators import base
+from traces.generators import GENERATORS, text
 
 from .rig import HEADER, Capsys, Patch, as_lines, native, read
 
@@ -21,9 +21,8 @@ from .rig import HEADER, Capsys, Patch, as_lines, native, read
 def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Header and records. words: a generator and its options."""
     name, *rest = words.split()
-    generator = base.load(name)
-    options = generator.Options.read(rest)
-    header, *records = map(json.loads, base.text(name, generator, options))
+    options = GENERATORS[name].read(rest)
+    header, *records = map(json.loads, text(name, options))
     parse(Lines(name, as_lines([header, *records])))
     return header, records
 
@@ -95,42 +94,32 @@ def test_conversations_grow_by_an_answer_and_a_question() -> None:
         ("bench-multiturn --range-ratio 0.5 --num-clients 1M", "4000000 requests whose lengths"),
         ("serving-random --seed 5G", "--seed: expected less than 2^32, found 5000000000"),
         ("serving-shared-prefix --runs 2 --request-rate 3", "expected --request-rate inf, found 3"),
-        ("serving-sharegpt --lengths lengths.txt", "lengths.txt:1: expected two whole numbers"),
-        ("serving-sharegpt --lengths short.txt", "expected 1000 usable conversations, found 1"),
-        ("serving-sharegpt --lengths nothing.txt", "expected a text file, found: No such file"),
-        ("serving-sharegpt --lengths bytes.txt", "found: bytes that are no UTF-8"),
-        ("serving-sharegpt --lengths short.txt -o short.txt", "another file than the file of len"),
     ],
 )
 def test_bad_options_are_one_line(
     words: str, said: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("lengths.txt").write_text("12\n")
-    Path("short.txt").write_text("12 34\n")
-    Path("bytes.txt").write_bytes(b"\xff\xfe")
-    before = sorted(tmp_path.iterdir())
-    assert main(["generate", *words.split(), *([] if "-o" in words else ["-o", "out"])]) == 2
+    assert main(["generate", *words.split(), "-o", "out"]) == 2
     told = capsys.readouterr().err
     assert said in told
     assert len(told.splitlines()) == 1
-    assert sorted(tmp_path.iterdir()) == before
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("sender", "said"),
     [
-        (7, "sender: an object with no fields but barrier_pause_ms"),
-        ({"rate": 1}, "sender: an object with no fields but barrier_pause_ms"),
-        ({"request_rate": 0}, "request_rate: requests per second, 1e-06 to 1e+06, found 0"),
-        ({"request_rate": True}, "request_rate: requests per second"),
-        ({"request_rate": "inf"}, "request_rate: requests per second"),
-        ({"distribution": "normal"}, "distribution: one of poisson, uniform"),
-        ({"ready_queue_policy": ["fifo"]}, "ready_queue_policy: one of random, fifo"),
-        ({"max_parallel": -1}, "max_parallel: an integer from 0 to 2147483647, found -1"),
-        ({"round_barrier": 1}, "round_barrier: true or false, found 1"),
-        ({"barrier_pause_ms": -5}, "barrier_pause_ms: milliseconds from 0"),
-        ({"seed": 1.5}, "seed: an integer from 0"),
+        (7, "sender: an object"),
+        ({"rate": 1}, "sender: no other fields, found rate"),
+        ({"request_rate": 0}, "sender.request_rate: "),
+        ({"request_rate": True}, "sender.request_rate: a number"),
+        ({"distribution": "normal"}, "sender.distribution: "),
+        ({"ready_queue_policy": ["fifo"]}, "sender.ready_queue_policy: text"),
+        ({"max_parallel": -1}, "sender.max_parallel: an integer >= 0, found -1"),
+        ({"round_barrier": 1}, "sender.round_barrier: true or false, found 1"),
+        ({"barrier_pause_ms": -5}, "sender.barrier_pause_ms: "),
+        ({"seed": 1.5}, "sender.seed: an integer"),
     ],
 )
 def test_a_wrong_sender_is_named_with_its_line(sender: object, said: str) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from hicache import registry
 from tests.conversation import beside
 from traces.cli import main
-from traces.commands import convert
-from traces.formats._open import FORMATS, open_trace
+from traces.formats import native
+from traces.formats._open import open_trace
 from traces.replaying.account import ceiling_of
 
+from .formats_drawn import SAMPLES
 from .rig import Capsys, Patch, mooncake, write
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -41,7 +41,7 @@ def test_a_name_says_how_the_file_is_packed(ending: str) -> None:
         "partial_blocks": True,
         "output_blocks": False,
     }
-    assert [json.loads(line)["blocks"] for line in requests] == [[[1, 2], 9], [[1, 3]]]
+    assert [json.loads(line)["blocks"] for line in requests] == [[[0, 3]], [[0, 2], 3]]
     assert sorted(os.listdir()) == sorted(["in.jsonl", f"out.{ending}"])
 
 
@@ -58,19 +58,17 @@ def test_a_limit_and_a_proved_block_size() -> None:
     [
         ("in.jsonl -o in.jsonl", "expected another file than the trace"),
         ("in.jsonl -o out.jsonl", "in.jsonl:2: expected each of a request's hash_ids once"),
-        ("native -o out.jsonl", "expected a trace in another format, found one in the native"),
         ("in.jsonl -o no/out.jsonl", "no directory there"),
-        ("in.jsonl", "the following arguments are required: -o/--output"),
+        ("in.jsonl", "convert: expected TRACE and --output FILE"),
     ],
 )
 def test_a_fault_leaves_nothing_behind(words: str, said: str, capsys: Capsys) -> None:
     write(Path("in.jsonl"), mooncake([1, 2], 600), mooncake([4, 4], 600))
-    Path("native").write_text(registry.load(FORMATS, "native").SAMPLE)
     assert main(["convert", *words.split()]) == 2
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
-    assert sorted(os.listdir()) == ["in.jsonl", "native"]
+    assert os.listdir() == ["in.jsonl"]
 
 
 def test_an_interrupt_leaves_nothing_behind(monkeypatch: Patch) -> None:
@@ -79,9 +77,29 @@ def test_an_interrupt_leaves_nothing_behind(monkeypatch: Patch) -> None:
         raise KeyboardInterrupt
 
     write(Path("in.jsonl"), mooncake([1, 2], 600))
-    monkeypatch.setattr(convert, "native_texts", interrupted)
+    monkeypatch.setattr(native, "texts", interrupted)
     assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 130
     assert os.listdir() == ["in.jsonl"]
+
+
+def test_a_trace_without_times_stays_without() -> None:
+    records = [mooncake([1, 2]), mooncake([1, 3])]
+    for record in records:
+        del record["timestamp"]
+    write(Path("in.jsonl"), *records)
+    assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 0
+    assert "timestamp" not in Path("out.jsonl").read_text()
+    assert open_trace("out.jsonl").jobs.timed is open_trace("in.jsonl").jobs.timed is False
+    assert main(["replay", "out.jsonl"]) == 2  # asks for arrivals
+
+
+def test_segments_are_converted_as_they_are() -> None:
+    Path("in.jsonl").write_text(SAMPLES["native"])
+    assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 0
+    source, made = open_trace("in.jsonl"), open_trace("out.jsonl")
+    assert list(source.jobs) == list(made.jobs)
+    keys = [[t.paged(1).key(job, job.input_length) for job in t.jobs] for t in (source, made)]
+    assert keys[0] == keys[1]
 
 
 def test_what_was_left_out_is_told(capsys: Capsys) -> None:

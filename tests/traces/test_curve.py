@@ -23,15 +23,15 @@ from traces.curves import distances
 from traces.curves.curves import NAMES
 from traces.curves.distances import lru_curve
 from traces.curves.policies import POLICIES, Optimum, Paths
-from traces.formats._known import KNOWN
 from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
-from traces.generators import base
+from traces.generators import GENERATORS, text
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 from traces.terminal import progress
 
 from . import plain_policies
+from .formats_drawn import SAMPLES
 from .reference import random_traces
 from .rig import (
     HEADER,
@@ -104,13 +104,12 @@ def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, mo
 
 def generated(name: str, *options: str) -> Trace:
     """The trace that `hicache generate` makes."""
-    generator = base.load(name)
-    record = generator.Options.read(options)
-    lines = (line.encode() for line in base.text(name, generator, record))
+    record = GENERATORS[name].read(options)
+    lines = (line.encode() for line in text(name, record))
     return parse(Lines(name, lines))
 
 
-@pytest.mark.parametrize(("name", "options"), [("multiturn", "--clients=5"), ("random_tree", "")])
+@pytest.mark.parametrize(("name", "options"), [("multiturn", "--clients=5"), ("random-tree", "")])
 def test_a_partial_page_costs_the_core_at_most_one_page(name: str, options: str) -> None:
     """While it runs, a request also has a page that its path does not: of the last tokens, which no
     other request can hit. So the core hits what LRU hits with its pool or with one page less."""
@@ -274,7 +273,7 @@ def test_bad_options_are_refused_in_one_line(
 
 def test_a_trace_of_lengths_alone_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "azure.csv"
-    path.write_text(KNOWN["azure"].SAMPLE)
+    path.write_text(SAMPLES["azure"])
     said = fails(capsys, "curve", str(path))
     assert "hit rates: expected a trace that says which prompts begin alike" in said
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from sim.workload import Job
 from traces.formats import _jobs
 from traces.formats._jobs import Chains
-from traces.formats._open import FORMATS, open_trace
+from traces.formats._open import open_trace
 
-from .rig import HEADER, Patch, as_lines, mooncake, native, read
+from .rig import HEADER, Patch, as_lines, document, mooncake, native, read, write
 
 
 def rows(raw: bytes) -> list[int]:
     return [int(value) for value in np.frombuffer(raw, dtype="<i8")]
-
-
-SAMPLES = {
-    name: [json.loads(line) for line in registry.load(FORMATS, name).SAMPLE.splitlines()]
-    for name in ("mooncake", "native")
-}
 
 
 def test_mooncake_pages_are_identified_by_block_and_offset() -> None:
@@ -92,7 +84,7 @@ def test_sessions_are_named_or_follow_from_the_request_before() -> None:
 
 def test_a_limit_stops_reading(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    path.write_bytes(as_lines(SAMPLES["mooncake"])[0] + b"not json")
+    path.write_bytes(as_lines([mooncake([1])])[0] + b"not json")
     assert len(open_trace(str(path), limit=1).jobs) == 1
 
 
@@ -169,3 +161,15 @@ def test_tenants_are_numbered_in_order_of_their_first_requests() -> None:
     plain = read(mooncake([1]), mooncake([2]))
     assert plain.tenants.tolist() == [0, 0]
     assert list(plain.tenant_names) == [""]
+
+
+def test_inspect_says_where_prompts_part(tmp_path: Path) -> None:
+    """A date at the head of a system prompt; one prompt comes twice."""
+    days = [native(("head", 32), (day, 99), output=("x", 1)) for day in "abca"]
+    write(tmp_path / "trace.jsonl", HEADER, *days, native(("other", 99), output=("x", 1)))
+    found = document(tmp_path, "inspect", str(tmp_path / "trace.jsonl"), "--page-size", "16")
+    assert found["parting"] == [
+        {"token": 32, "requests": 2, "share": 0.4},
+        {"token": 0, "requests": 1, "share": 0.2},
+        {"token": 128, "requests": 1, "share": 0.2},
+    ]

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traces.formats import _blocks, native
-from traces.formats._converting import native_texts
-from traces.formats._open import parse, source
-from traces.formats._rows import About
-from traces.formats.base import Lines, Trace
+from traces.formats import _pages, native
+from traces.formats._open import open_trace, parse
+from traces.formats.base import About, Lines, Row, Trace
 from traces.replaying.account import ceiling_of
 
 from . import formats_drawn as drawn
@@ -38,8 +36,8 @@ def requests(draw: st.DrawFn) -> list[Drawn]:
 
 
 def read(text: str, name: str) -> Trace:
-    block = {"wanted_block_size": BLOCK} if name == "mooncake" else {}
-    return parse(Lines("drawn", text.encode().splitlines(keepends=True)), **block)
+    about = About(BLOCK if name == "mooncake" else 0)
+    return parse(Lines("drawn", text.encode().splitlines(keepends=True)), about=about)
 
 
 def lengths_and_times(rows: Sequence[Drawn], name: str) -> list[tuple[int, int, int]]:
@@ -124,24 +122,23 @@ def test_a_converted_trace_hits_the_same_to_the_token(
         path = folder / "trace"
         path.write_text(write(rows))
         size = BLOCK if name == "mooncake" else 0
-        texts = native_texts(str(path), "auto", About(size), 0, {}, lambda done: None)
-        (folder / "native").write_text("".join(texts))
-        trace = source(str(path), "auto", About(size)).trace()
-        same(trace, source(str(folder / "native"), "native", About()).trace())
+        trace = open_trace(str(path), block_size=size)
+        (folder / "native").write_text("".join(native.texts(trace, {})))
+        same(trace, open_trace(str(folder / "native")))
 
     check()
 
 
 def test_all_that_a_row_has_survives_a_conversion() -> None:
     rows = [
-        _blocks.Row(1_500_000, 40, 3, (5, 6, 7), "x", -1, "s", -4, "red"),
-        _blocks.Row(2_000_000, 33, 1, (5, 6, 9), "y", -1, None, 0, "blue"),
-        _blocks.Row(7, 48, 2, (5, 6, 8), "x", 0, None, 9, "red"),
+        Row(1_500_000, 40, 3, (5, 6, 7), "x", -1, "s", -4, "red"),
+        Row(2_000_000, 33, 1, (5, 6, 9), "y", -1, None, 0, "blue"),
+        Row(7, 48, 2, (5, 6, 8), "x", 0, None, 9, "red"),
     ]
     about = About(block_size=BLOCK, lines=Lines("rows", [b"x"]))
-    texts = "".join(native.block_texts(rows, about, {})).encode()
-    made = parse(Lines("native", texts.splitlines(keepends=True)))
-    same(_blocks.read(iter(rows), about, "rows", "drawn", 9), made)
+    trace = _pages.read(iter(rows), about, "rows", "drawn", 9)
+    made = parse(Lines("native", [line.encode() for line in native.texts(trace, {})]))
+    same(trace, made)
     assert [job.session for job in made.jobs] == [0, -1, 0]
     assert [*made.tenant_names] == ["red", "blue"]
     chains = [made.paged(BLOCK).chain(job).tolist() for job in made.jobs]

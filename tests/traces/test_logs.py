@@ -9,7 +9,7 @@ import random
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +18,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hicache import registry
 from traces.cli import main
 from traces.formats._open import open_trace
-from traces.formats._rows import LogOptions
-from traces.formats.base import MAX_LINE_BYTES, Trace
+from traces.formats.base import MAX_LINE_BYTES, LogOptions, Trace
 from traces.replaying.account import ceiling_of
 
+from .formats_drawn import SAMPLES
 from .test_bad_input import fails
 
-COLUMNS = "time=at,input=asked,output=told,session=chat,turn=n"
+COLUMNS = "time=at,input=asked,output=told,session=chat"
 BEGIN = datetime(2026, 11, 23, 10, tzinfo=UTC)
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 
@@ -60,7 +59,6 @@ class Asked(NamedTuple):
     prompt: int
     answer: int
     chat: str | None
-    turn: int
 
 
 @st.composite
@@ -72,12 +70,11 @@ def logs(draw: st.DrawFn) -> list[Asked]:
     for name in draw(st.lists(st.sampled_from([*"abcd", None]), min_size=1, max_size=5)):
         if name is not None and any(one[0].chat == name for one in pending):
             continue
-        ms, turn, prompt, rows = draw(st.integers(0, 50)), draw(st.integers(0, 2)), 0, []
+        ms, prompt, rows = draw(st.integers(0, 50)), 0, []
         for _ in range(draw(st.integers(1, 5)) if name else 1):
             prompt = max(1, prompt + draw(st.integers(-4, 14)))
-            rows.append(Asked(ms, prompt, draw(sizes), name, turn))
+            rows.append(Asked(ms, prompt, draw(sizes), name))
             ms += draw(st.integers(0, 40))
-            turn += draw(st.integers(0, 2))
         pending.append(rows)
     found = []
     while any(pending):
@@ -89,19 +86,17 @@ def logs(draw: st.DrawFn) -> list[Asked]:
 def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any], list[Any]]]:
     """The tokens of each prompt and answer, in the order of the rows, which is that of time."""
     prefix = [("prefix", at) for at in range(options.shared_prefix or 0)]
-    chats: dict[object, list[tuple[int, list[Any], list[Any]]]] = {}
+    chats: dict[object, list[tuple[list[Any], list[Any]]]] = {}
     found = []
     for place, row in enumerate(rows):
         has_prefix = options.sharing == "none" or row.prompt >= len(prefix)
         before = chats.setdefault((place if row.chat is None else row.chat, has_prefix), [])
         start: list[Any] = []
         if options.sharing == "most":
-            start = max((prompt + answer for _, prompt, answer in before), key=len, default=[])
+            start = max((prompt + answer for prompt, answer in before), key=len, default=[])
         elif options.sharing is None and before:
-            turn, prompt, answer = before[-1]
-            if turn == row.turn:
-                start = prompt
-            elif options.growth != "replace" and row.prompt >= len(prompt):
+            prompt, answer = before[-1]
+            if options.growth != "replace" and row.prompt >= len(prompt):
                 start = prompt
                 if row.prompt >= len(prompt) + len(answer):
                     start = prompt + answer
@@ -110,7 +105,7 @@ def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any
             start = prefix
         whole = start + [("asked", place, at) for at in range(row.prompt - len(start))]
         told = [("told", place, at) for at in range(row.answer)]
-        before.append((row.turn, whole, told))
+        before.append((whole, told))
         found.append((whole, told))
     return found
 
@@ -145,7 +140,7 @@ UNITS: dict[str, tuple[Callable[[int], Any], str]] = {
     "Z": (lambda ms: iso(ms).replace("+00:00", "Z"), ""),
     "no zone": (lambda ms: iso(ms).removesuffix("+00:00").replace("T", " "), ""),
 }
-NAMES = ["at", "asked", "told", "chat", "n", "text"]
+NAMES = ["at", "asked", "told", "chat", "text"]
 MORE = 'one, "two"\nthree; four'  # a column that is not read
 
 
@@ -195,7 +190,7 @@ def test_a_log_is_read_as_a_second_reading_has_it(
     kind: str, rows: list[Asked], options: LogOptions, unit: str
 ) -> None:
     write, given_unit = UNITS[unit]
-    WRITERS[kind]([[write(r.ms), r.prompt, r.answer, r.chat, r.turn, MORE] for r in rows])
+    WRITERS[kind]([[write(r.ms), r.prompt, r.answer, r.chat, MORE] for r in rows])
     columns = COLUMNS.replace("at,", f"at{given_unit},", 1)
     options = LogOptions(columns, options.shared_prefix, options.growth, options.sharing)
     trace = open_trace("log", log=options)
@@ -224,16 +219,10 @@ def alike(trace: Trace, rows: Sequence[Asked], options: LogOptions) -> None:
     assert found == numbered(cached)
 
 
-SHORT = [  # prompts that are shorter than the shared prefix
-    *(Asked(0, 1, 1, "a", 0), Asked(0, 1, 1, "c", 0), Asked(0, 2, 1, "c", 0)),
-    *(Asked(0, 1, 1, "b", 0), Asked(0, 1, 1, "b", 0), Asked(0, 2, 1, "b", 0)),
-]
-
-
 def test_without_sessions_and_words_there_are_lengths_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    csv_file([[iso(0), 9, 1, "a", 1, ""], [iso(5), 9, 1, "a", 2, ""]])
+    csv_file([[iso(0), 9, 1, "a", ""], [iso(5), 9, 1, "a", ""]])
     given = ["--columns", COLUMNS.partition(",session")[0]]
     assert not open_trace("log", log=LogOptions(given[1])).identity
     assert "found lengths only (log)" in fails(capsys, "curve", "log", *given)
@@ -245,10 +234,9 @@ def test_without_sessions_and_words_there_are_lengths_only(
 
 
 def test_requests_that_failed_are_left_out_and_counted() -> None:
-    csv_file([[iso(0), 9, "", "a", 1, ""], [iso(5), 9, 2, "a", 1, ""], [iso(6), 0, 2, "b", 1, ""]])
+    csv_file([[iso(0), 9, "", "a", ""], [iso(5), 9, 2, "a", ""], [iso(6), 0, 2, "b", ""]])
     trace = open_trace("log", log=LogOptions(COLUMNS))
     assert trace.notes[0].startswith("2 requests without a prompt or an answer were left out")
-    assert "(0 of 0)" in trace.notes[1]
     assert len(trace.jobs) == 1
 
 
@@ -272,37 +260,34 @@ def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
 
 # -- refusals
 
-GOOD = "at,asked,told,chat,n\n2026-11-23T10:00:00Z,9,2,a,1\n2026-11-23T10:00:05Z,19,2,a,2\n"
-ROWS: dict[str, tuple[str, str, str]] = {
-    # name: (what to replace in GOOD, with what, what is said)
-    "no column": ("asked", "ask", "log:1: expected a column asked, found the columns at, ask"),
-    "closest": ("asked", "askd", "did you mean askd?; name those of the log, such as --columns"),
-    "zones": ("05Z", "05", "log: row 2: expected at: dates with a zone, as before, found 2026-1"),
-    "units": ("2026-11-23T10:00:05Z", "1763892005", "found 1763892005 (seconds since 1970); write"),
-    "no time": ("2026-11-23T10:00:05Z", "", "log: row 2: expected at: a number, or a date with t"),
-    "time": ("2026-11-23T10:00:05Z", "soon", "from 1970 to 2109, found soon; correct the row"),
-    "early": ("2026-11-23T10:00:00Z", "1969-11-23T10:00:00Z", "log: row 1: expected at: a number"),
-    "unknown unit": ("2026-11-23T10:00:00Z", "12.5", "12.5; give the unit, such as time=at:s"),
-    "1e308": ("2026-11-23T10:00:00Z", "1e308", "log: row 1: expected at: a date, or a number sinc"),
-    "NaN time": ("2026-11-23T10:00:00Z", "NaN", "from 1970 to 2109, found NaN; correct the row"),
-    "turns": (",a,2", ",a,0", "log: row 2: expected n: 1 or more in order of time, found 0; leave"),
-    "turn": (",a,2", ",a,x", "log: row 2: expected n: an integer from 0 to 9007199254740992, fo"),
-    "negative": ("19", "-1", "log: row 2: expected asked: an integer from 0 to 16777216, found -1"),
-    "fraction": ("19", "1.5", "log: row 2: expected asked: an integer from 0 to 16777216, found 1"),
-    "NaN": ("19", "NaN", "log: row 2: expected asked: an integer from 0 to 16777216, found NaN"),
-    "huge": ("19", "1e308", "log: row 2: expected asked: an integer from 0 to 16777216, found 1e"),
-    "too many": ("19,2", "16777216,1", "log: row 2: expected at most 16777216 tokens in a request"),
-    "session": (",a,2", f",{'a' * 300},2", "log: row 2: expected chat: text of at most 256"),
-    "values": ("19,2,", "19,", "log:3: expected a line of CSV, found Expected Number of Columns"),
-    "quotes": ("19", '"19', "log:3: expected a line of CSV, found Value with unterminated quo"),
-    "nothing": (GOOD, "", "log:1: expected a trace, found an empty file"),
-    "no rows": (GOOD, GOOD.split("\n")[0], "log:1: expected a request, found none; give a log"),
-}  # fmt: skip
+GOOD = "at,asked,told,chat\n2026-11-23T10:00:00Z,9,2,a\n2026-11-23T10:00:05Z,19,2,a\n"
+ROWS = [
+    # what to replace in GOOD, with what, what is said
+    ("asked", "ask", "log:1: expected a column asked, found the columns at, ask"),
+    ("asked", "askd", "did you mean askd?; name those of the log, such as --columns"),
+    ("05Z", "05", "log: row 2: expected at: dates with a zone, as before, found"),
+    ("2026-11-23T10:00:05Z", "1763892005", "(s since 1970); write all times in one unit"),
+    ("2026-11-23T10:00:05Z", "", "log: row 2: expected at: a number, or a date with t"),
+    ("2026-11-23T10:00:00Z", "1969-11-23T10:00:00Z", "log: row 1: expected at: a number"),
+    ("2026-11-23T10:00:00Z", "12.5", "give the unit, such as time=at:s"),
+    ("2026-11-23T10:00:00Z", "1e308", "log: row 1: expected at: a date, or a number sinc"),
+    ("2026-11-23T10:00:00Z", "NaN", 'found "NaN"; correct the row'),
+    ("19", "-1", "log: row 2: expected asked: an integer from 0 to 16777216, found -1"),
+    ("19", "1.5", "log: row 2: expected asked: an integer from 0 to 16777216, found 1"),
+    ("19", "NaN", "log: row 2: expected asked: an integer from 0 to 16777216, found NaN"),
+    ("19,2", "16777216,1", "log: row 2: expected at most 16777216 tokens in a request"),
+    ("19,2,a", f"19,2,{'a' * 300}", "log: row 2: expected chat: text of at most 256"),
+    ("19,2,", "19,", "log:3: expected a line of CSV, found Expected Number of Columns"),
+    ("19", '"19', "log:3: expected a line of CSV, found Value with unterminated quo"),
+    (GOOD, "", "log:1: expected a trace, found an empty file"),
+    (GOOD, GOOD.split("\n")[0], "log:1: expected a request, found none; give a log"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_fault_is_one_line_with_its_row(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new, said = ROWS[name]
+@pytest.mark.parametrize(("old", "new", "said"), ROWS)
+def test_a_fault_is_one_line_with_its_row(
+    old: str, new: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert old in GOOD
     Path("log").write_text(GOOD.replace(old, new))
     told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
@@ -315,12 +300,11 @@ WORDS = {
     "--columns time=a,input=b,outptu=c": "found 'outptu=c'; did you mean output?",
     "--columns time=a,input=b,output=": "each with =COLUMN, found 'output='",
     "--columns time=a,input=b,output=c,time=d": "once, found time twice",
-    "--columns time=a,input=b,output=c,turn=d": "expected session beside turn, found turn alone",
     f"--columns {COLUMNS} --format azure": "--columns: expected a log, found --format azure",
     f"--columns {COLUMNS} --block-size 16": "--block-size: expected a trace with ids of blocks",
-    f"--columns {COLUMNS.replace('at,', 'at:ms,', 1)}": "expected at: milliseconds, found 2026",
+    f"--columns {COLUMNS.replace('at,', 'at:ms,', 1)}": "expected at: a number of ms, found",
     f"--columns {COLUMNS} --sharing some": "expected one of none, most, found 'some'",
-    "": "expected the columns of a known format, found the columns at, asked, told, chat, n; name",
+    "": "expected the columns of a known format, found the columns at, asked, told, chat; name",
 }
 
 
@@ -333,10 +317,9 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_trace_that_says_what_it_has_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("log").write_text(registry.load("traces.formats", "mooncake").SAMPLE)
-    for words in ("--growth append", "--shared-prefix 0", "--sharing most"):
-        told = fails(capsys, "inspect", "log", *words.split())
-        assert "expected a log, found a trace of the format mooncake; leave it out" in told
+    Path("log").write_text(SAMPLES["mooncake"])
+    told = fails(capsys, "inspect", "log", "--shared-prefix", "0")
+    assert "expected a log, found a trace of the format mooncake; leave it out" in told
 
 
 def test_a_log_without_the_library_names_the_extra(
@@ -350,39 +333,29 @@ def test_a_log_without_the_library_names_the_extra(
 
 # -- files that nobody vouches for
 
-
-def hostile() -> Iterator[tuple[str, bytes, str]]:
-    """(name, content, what is said)"""
-    head = GOOD.split("\n")[0].encode()
-    yield "one line", b"x" * (MAX_LINE_BYTES + 2), "expected lines of at most 8388608 bytes"
-    yield (
-        "an open quote",
-        head + b'\n"' + b"xxx\n" * (MAX_LINE_BYTES // 3),
-        "expected a line of CSV",
-    )
-    yield "many columns", b"," * 3_000_000, "expected at most 10,000 columns, found more"
-    fields = b", ".join(b'"f%d": 1' % number for number in range(200_000))
-    yield "many fields", b"{" + fields + b"}\n", "expected a column at, found the columns f0, f1"
-    deep = b'{"at": ' * 100_000 + b"1" + b"}" * 100_000
-    yield "a deep object", deep, "expected a column asked"
-    yield "a deep list", b"[" * 100_000, "expected JSON, found Malformed"
-    yield "an object in place", b'{"at": {"a": [1]}, "asked": 9, "told": 9}\n', "expected at: a num"
-    yield "a list in place", b'{"at": 1763892005, "asked": [9], "told": 9}\n', "found [9]; correct"
-    yield "true", b'{"at": 1763892005, "asked": true, "told": 9}\n', "expected asked: an integer"
-    yield "an endless number", b'{"at": 1, "asked": ' + b"9" * 4000 + b', "told": 9}', "found 99999"
-    yield "NaN in JSON", b'{"at": 1763892005, "asked": NaN, "told": 9}\n', "found NaN; correct"
-    yield (
-        "old line ends",
-        head.replace(b"\n", b"\r") + b"\r1",
-        "expected a line of CSV, found new-line",
-    )
-    yield "zeros", bytes(100), "expected a column at, found the columns"
-    yield "not UTF-8", head + b"\n\xff\n", "log:2: expected a line of CSV, found Invalid unicode"
+HEAD = GOOD.split("\n")[0].encode()
+MANY_FIELDS = b", ".join(b'"f%d": 1' % number for number in range(200_000))
+HOSTILE = [
+    (b"x" * (MAX_LINE_BYTES + 2), "expected lines of at most 8388608 bytes"),
+    (HEAD + b'\n"' + b"xxx\n" * (MAX_LINE_BYTES // 3), "expected a line of CSV"),
+    (b"," * 3_000_000, "expected at most 10,000 columns, found more"),
+    (b"{" + MANY_FIELDS + b"}\n", "expected a column at, found the columns f0, f1"),
+    (b'{"at": ' * 100_000 + b"1" + b"}" * 100_000, "expected a column asked"),
+    (b"[" * 100_000, "expected JSON, found Malformed"),
+    (b'{"at": {"a": [1]}, "asked": 9, "told": 9}\n', "expected at: a num"),
+    (b'{"at": 1763892005, "asked": [9], "told": 9}\n', "found [9]; correct"),
+    (b'{"at": 1763892005, "asked": true, "told": 9}\n', "expected asked: an integer"),
+    (b'{"at": 1, "asked": ' + b"9" * 4000 + b', "told": 9}', "found 99999"),
+    (b'{"at": 1763892005, "asked": NaN, "told": 9}\n', "found NaN; correct"),
+    (HEAD + b"\r1", "expected a line of CSV, found new-line"),
+    (bytes(100), "expected a column at, found the columns"),
+    (HEAD + b"\n\xff\n", "log:2: expected a line of CSV, found Invalid unicode"),
+]
 
 
-@pytest.mark.parametrize(("name", "content", "said"), [*hostile()], ids=lambda one: one[:20])
+@pytest.mark.parametrize(("content", "said"), HOSTILE, ids=lambda one: str(one[-40:]))
 def test_hostile_files_end_in_one_line(
-    name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
+    content: bytes, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("log").write_bytes(content)
     columns = COLUMNS.partition(",session")[0] if b'"asked"' in content else COLUMNS
@@ -400,18 +373,15 @@ def test_a_file_larger_than_the_memory_is_refused_at_once(
 
 
 def test_conversations_without_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    csv_file([[iso(n), 1 + 2 * n, 1, "a", n, ""] for n in range(2100)])
+    csv_file([[iso(n), 1 + 2 * n, 1, "a", ""] for n in range(2100)])
     told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
-    assert (
-        "log: row 2049: expected conversations of at most 2,048 turns, found a longer one" in told
-    )
+    assert "log: row 2049: expected conversations of at most 2,048 turns" in told
 
 
 def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"at": 1763892005 + n, "asked": 9, "told": 2, "chat": "a", "n": n} for n in range(50)]
+    rows = [{"at": 1763892005 + n, "asked": 9, "told": 2, "chat": "a"} for n in range(50)]
     write_parquet(rows)
-    Path("log").rename("good")
-    good = Path("good").read_bytes()
+    good = Path("log").read_bytes()
     draw = random.Random(5)
     cases = [good[:size] for size in (4, 8, len(good) // 2, len(good) - 1)]
     cases += [b"PAR1" + draw.randbytes(200) + b"PAR1", b"PAR1" + bytes(3) + b"\xff" * 4 + b"PAR1"]
@@ -431,7 +401,7 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert "expected a column ask, found the columns at, asked" in fails(
         capsys, "inspect", "log", "--columns", "time=at,input=ask,output=told"
     )
-    packed = gzip.compress(Path("good").read_bytes())
+    packed = gzip.compress(good)
     Path("log").write_bytes(packed)
     assert len(open_trace("log", log=LogOptions(COLUMNS)).jobs) == 50
     Path("log").write_bytes(packed[:-9])
@@ -473,7 +443,7 @@ def test_a_vllm_log_without_ids_says_what_to_do(capsys: pytest.CaptureFixture[st
 
 
 def test_an_sglang_log_without_ids_has_lengths_only() -> None:
-    content = registry.load("traces.formats", "sglang").SAMPLE
+    content = SAMPLES["sglang"]
     Path("log").write_text(re.sub(r'"input_ids": \[[^]]*\]', "", content))
     trace = open_trace("log")
     assert not trace.identity

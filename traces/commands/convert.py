@@ -1,22 +1,16 @@
-"""`hicache convert`: writes a trace of any format as a native one, or lists the formats.
-
-Does not read or write a format; see traces/formats.
-"""
+"""`hicache convert`: writes a trace of any format as a native one, or lists the formats."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from hicache import registry
 from hicache.core.errors import CallerError
 
-from ..formats._converting import native_texts
+from ..formats import native
 from ..formats._open import FORMATS
-from ..formats._rows import About
 from ..replaying.options import TRACE_HELP, TraceOptions
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_whole
-from ..terminal.progress import counting
 from ..terminal.rows import option
 from ..terminal.streams import print_error
 from ..terminal.tables import console, table
@@ -37,28 +31,20 @@ class Options(TraceOptions):
 
 def run(options: Options, command: str) -> int:
     if options.formats:
-        return _list_formats()
+        shown = table("Formats (--format; found by the first line)", "format", "what it is")
+        shown.columns[1].justify = "left"
+        for name, entry in FORMATS.items():
+            shown.add_row(name, entry.summary)
+        console().print(shown)
+        return 0
     if options.trace is None or options.output is None:
         raise CallerError("convert: expected TRACE and --output FILE; name what to read and write")
     inputs = {"trace": options.trace, "tokenizer": options.tokenizer}
     check_outputs(inputs, output=options.output)
-    about = About(options.block_size or 0, options.tokenizer, log=options.log)
+    trace = options.opened()
     made_by = {"command": "hicache convert", "source": options.trace}
     made_by |= {name: value for name, value in asdict(options.log).items() if value is not None}
-    with counting("convert") as shown:
-        texts = native_texts(
-            options.trace, options.format or "auto", about, options.limit, made_by, shown
-        )
-        write_whole(options.output, texts, pack=True)
-    for note in about.sentences():
+    write_whole(options.output, native.texts(trace, made_by), pack=True)
+    for note in trace.notes:
         print_error(f"note: {note}")
-    return 0
-
-
-def _list_formats() -> int:
-    shown = table("Formats (--format; found by the first line)", "format", "what it is")
-    shown.columns[1].justify = "left"
-    for name in registry.names(FORMATS):
-        shown.add_row(name, registry.load(FORMATS, name).SUMMARY)
-    console().print(shown)
     return 0

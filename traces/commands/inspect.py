@@ -1,7 +1,7 @@
 """`hicache inspect`: statistics of a trace, and how much a cache of any size could hit.
 
-Does not replay. The curve comes from stack distances (traces/curves), so it is independent of the
-cache that it is compared with.
+The curve comes from stack distances (traces/curves), so it is independent of the cache that it is
+compared with.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _BAR = 30
 _POINTS = 12
 _SIZES = "0,64GB,256GB,1TB"
 _MOST_OF_IT = 0.9
+_PARTINGS = 3
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,22 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Parting:
+    """A token at which prompts differ from all before them, in whole pages, and how many do. Those
+    that are new from the first token on part at 0."""
+
+    token: int
+    requests: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """The statistics of a trace.
 
     interval_ms: between arrivals that have a time. closed_loop: requests that wait for another one.
-    ceiling: hit tokens in an unbounded cache; steady: of the second half of the requests. What a
-    trace of lengths only cannot say is None.
+    ceiling: hit tokens in an unbounded cache; steady: of the second half of the requests. parting:
+    the most frequent places. measured: by the service. What a trace cannot say is None.
     """
 
     path: str
@@ -106,6 +117,9 @@ class Inspection:
     ceiling_hit_rate: float | None
     ceiling_hit_rate_steady: float | None
     lru: tuple[Point, ...]
+    parting: tuple[Parting, ...]
+    measured_cached_tokens: int | None
+    measured_ttft_p50_s: float | None
 
 
 def inspect(trace: Trace, page_size: int) -> Inspection:
@@ -113,6 +127,7 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
     jobs = trace.jobs
     prompts, total = jobs.input_lengths, jobs.input_tokens
     times = jobs.arrivals_ns[jobs.afters < 0]
+    first_ns = trace.measured.ttft_p50_ns
     found = Inspection(
         path=trace.path,
         format=trace.format,
@@ -130,6 +145,9 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
         ceiling_hit_rate=None,
         ceiling_hit_rate_steady=None,
         lru=(),
+        parting=(),
+        measured_cached_tokens=trace.measured.cached_tokens,
+        measured_ttft_p50_s=None if first_ns is None else first_ns / 1e9,
     )
     return _with_hits(found, paged, total) if trace.identity else found
 
@@ -151,6 +169,7 @@ def _with_hits(found: Inspection, paged: Paged, total: int) -> Inspection:
             ceiling[half:].sum(dtype=np.int64) / prompts[half:].sum(dtype=np.int64)
         ),
         lru=_points(curve, paged, total),
+        parting=_partings(ceiling, prompts),
     )
 
 
@@ -192,9 +211,17 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
             f"{result.requests:,}, {result.closed_loop:,} of them in a closed loop",
         ),
         ("timed arrivals", f"over {result.duration_s:,.1f} s"),
-        *_unique(result),
-        ("largest request", f"{result.largest_request_pages:,} pages"),
     ]
+    if result.unique_pages is not None:
+        rows.append(("unique pages", f"{result.unique_pages:,} of {result.page_size} tokens"))
+    rows.append(("largest request", f"{result.largest_request_pages:,} pages"))
+    if result.parting:
+        places = (f"{one.token:,} ({one.share:.0%})" for one in result.parting)
+        rows.append(("prompts part at token", ", ".join(places)))
+    if (cached := result.measured_cached_tokens) is not None:
+        rows.append(("cached, as measured", f"{cached:,} ({percent(cached / result.input.total)})"))
+    if (ttft_s := result.measured_ttft_p50_s) is not None:
+        rows.append(("TTFT p50, as measured", f"{ttft_s:,.3f} s"))
     out.print(pairs("Trace", rows))
     lengths_table = table("Per request", "", "total", "mean", "p50", "p90", "max")
     for row, lengths in (
@@ -218,14 +245,17 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     out.print(f"Unbounded, last 50 % of the requests: {steady}")
 
 
-def _unique(result: Inspection) -> list[tuple[str, str]]:
-    if result.unique_pages is None:
-        return []
-    return [("unique pages", f"{result.unique_pages:,} of {result.page_size} tokens")]
-
-
 def _add(chart: Table, pages: str, tokens: str, rate: float) -> None:
     chart.add_row(pages, tokens, percent(rate), "#" * round(rate * _BAR))
+
+
+def _partings(ceiling: NDArray[np.int32], prompts: NDArray[np.int32]) -> tuple[Parting, ...]:
+    """ceiling: tokens that each prompt has in common with one before it."""
+    tokens, counts = np.unique(ceiling[1:][ceiling[1:] < prompts[1:]], return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:_PARTINGS].tolist()
+    return tuple(
+        Parting(int(tokens[at]), int(counts[at]), float(counts[at] / len(prompts))) for at in most
+    )
 
 
 def _points(curve: Curve, paged: Paged, total: int) -> tuple[Point, ...]:

@@ -35,12 +35,8 @@ class Jobs(Sequence[Job]):
         self.sender: SenderOptions | None = None
         self.timed = True
         self._numbers: array[int] | None = None  # where some requests were left out
-        self._arrival_ns = array("q")
-        self._input_length = array("i")
-        self._output_length = array("i")
-        self._after = array("i")
-        self._session = array("i")
-        self._priority = array("q")
+        # arrival_ns, input_length, output_length, after, session, priority
+        self._columns: tuple[array[int], ...] = tuple(array(code) for code in "qiiiiq")
 
     def add(
         self,
@@ -52,56 +48,43 @@ class Jobs(Sequence[Job]):
         priority: int = 0,
     ) -> None:
         """Appends a request. No column may have been read before."""
-        self._arrival_ns.append(arrival_ns)
-        self._input_length.append(input_length)
-        self._output_length.append(output_length)
-        self._after.append(after)
-        self._session.append(session)
-        self._priority.append(priority)
+        values = arrival_ns, input_length, output_length, after, session, priority
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
 
     def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
         """Some of the requests. They keep their numbers; their places are counted from 0."""
-        some = Jobs()
-        some.sender, some.timed = self.sender, self.timed
-        for number in numbers.tolist():
-            some.add(*(column[number] for column in self._columns()))
+        some = self._taken(numbers)
         some._numbers = array("i", numbers.tolist())
         return some
 
     def retimed(self, arrivals_ns: NDArray[np.int64], afters: NDArray[np.int32]) -> Jobs:
         """The same requests with other times, and other requests that they wait for."""
         jobs = copy(self)
-        jobs._arrival_ns = array("q", arrivals_ns.astype(np.int64).tobytes())
-        jobs._after = array("i", afters.astype(np.int32).tobytes())
-        return jobs
-
-    def answered(self, output_length: int) -> Jobs:
-        """The same requests with answers of this length."""
-        jobs = copy(self)
-        jobs._output_length = array("i", [output_length]) * len(self)
+        _, prompts, outputs, _, *rest = self._columns
+        times = array("q", arrivals_ns.astype(np.int64).tobytes())
+        waits = array("i", afters.astype(np.int32).tobytes())
+        jobs._columns = (times, prompts, outputs, waits, *rest)
         return jobs
 
     def reordered(self, order: NDArray[np.integer[Any]]) -> Jobs:
-        """The same requests in another order, renumbered. order: of each place, the request that
-        comes there; none may come before the one that it waits for."""
-        place = np.empty(len(order), dtype=np.int64)
+        """The requests in another order, renumbered; some may be left out. order: of each place,
+        the request that comes there; none comes before the one that it waits for."""
+        place = np.full(len(self) + 1, -1, dtype=np.int32)  # the last one is of -1
         place[order] = np.arange(len(order))
-        sessions = self.sessions
-        named = sessions >= 0
-        first = np.full(len(order), len(order), dtype=np.int64)
-        np.minimum.at(first, sessions[named], place[named])
-        jobs = Jobs()
-        jobs.timed = self.timed
-        for number in order.tolist():
-            after, session = self._after[number], self._session[number]
-            jobs.add(
-                self._arrival_ns[number],
-                self._input_length[number],
-                self._output_length[number],
-                int(place[after]) if after >= 0 else -1,
-                int(first[session]) if session >= 0 else -1,
-                self._priority[number],
-            )
+        first = np.full(len(self) + 1, len(self), dtype=np.int32)  # of each session
+        np.minimum.at(first, self.sessions[order], place[order])
+        first[-1] = -1
+        jobs = self._taken(order)
+        jobs.afters[:] = place[jobs.afters]
+        jobs.sessions[:] = first[jobs.sessions]
+        return jobs
+
+    def _taken(self, places: NDArray[np.integer[Any]]) -> Jobs:
+        jobs = copy(self)
+        jobs._columns = tuple(
+            array(column.typecode, np.asarray(column)[places].tobytes()) for column in self._columns
+        )
         return jobs
 
     def begin_at_zero(self) -> None:
@@ -163,16 +146,16 @@ class Jobs(Sequence[Job]):
         if not (self.afters >= 0).any():
             return np.minimum(self.arrivals_ns, _LONGEST_NS)
         found: dict[int, int] = {}  # by number
-        for number, after, time in zip(self._order(), self._after, self._arrival_ns, strict=True):
+        for number, after, time in zip(
+            self._order(), self._columns[3], self._columns[0], strict=True
+        ):
             found[number] = min(time + (found[after] if after >= 0 else 0), _LONGEST_NS)
         return np.array(list(found.values()), dtype=np.int64)
 
     @property
     def numbers(self) -> NDArray[np.int32]:
         """The request at each place."""
-        if self._numbers is not None:
-            return np.asarray(self._numbers)
-        return np.arange(len(self), dtype=np.int32)
+        return np.asarray(self._order(), dtype=np.int32)
 
     @property
     def input_tokens(self) -> int:
@@ -181,38 +164,38 @@ class Jobs(Sequence[Job]):
 
     @property
     def arrivals_ns(self) -> NDArray[np.int64]:
-        return np.asarray(self._arrival_ns)
+        return np.asarray(self._columns[0])
 
     @property
     def input_lengths(self) -> NDArray[np.int32]:
-        return np.asarray(self._input_length)
+        return np.asarray(self._columns[1])
 
     @property
     def output_lengths(self) -> NDArray[np.int32]:
-        return np.asarray(self._output_length)
+        return np.asarray(self._columns[2])
 
     @property
     def afters(self) -> NDArray[np.int32]:
-        return np.asarray(self._after)
-
-    @property
-    def priorities(self) -> NDArray[np.int64]:
-        return np.asarray(self._priority)
-
-    def session(self, place: int) -> int:
-        """The session of the request there."""
-        return self._session[place]
+        return np.asarray(self._columns[3])
 
     @property
     def sessions(self) -> NDArray[np.int32]:
         """The first request of each request's session; -1 without one."""
-        return np.asarray(self._session)
+        return np.asarray(self._columns[4])
+
+    @property
+    def priorities(self) -> NDArray[np.int64]:
+        return np.asarray(self._columns[5])
+
+    def session(self, place: int) -> int:
+        """The session of the request there."""
+        return self._columns[4][place]
 
     def __len__(self) -> int:
-        return len(self._input_length)
+        return len(self._columns[0])
 
     def __iter__(self) -> Iterator[Job]:
-        return map(Job, self._order(), *self._columns())
+        return map(Job, self._order(), *self._columns)
 
     @overload
     def __getitem__(self, index: int) -> Job: ...
@@ -224,20 +207,10 @@ class Jobs(Sequence[Job]):
         places = range(len(self))[index]
         if isinstance(places, range):
             return [self[place] for place in places]
-        return Job(self._order()[places], *(column[places] for column in self._columns()))
+        return Job(self._order()[places], *(column[places] for column in self._columns))
 
     def _order(self) -> Sequence[int]:
         return range(len(self)) if self._numbers is None else self._numbers
-
-    def _columns(self) -> tuple[array[int], ...]:
-        return (
-            self._arrival_ns,
-            self._input_length,
-            self._output_length,
-            self._after,
-            self._session,
-            self._priority,
-        )
 
 
 class Tenants:
@@ -264,51 +237,16 @@ class Chains:
     """Numbers for chained ids: equal numbers mean equal ids after equal prefixes.
 
     Most files number their ids 0, 1, 2, ... in the order of first use, and use each after one
-    prefix only. Such a file needs a few bytes an id. An id that does not count on is looked up in a
-    dictionary, at about 120 bytes an id; one that comes after several prefixes needs a second one.
-    The table can go when the file was read. typecode: of the array that holds what is before each
-    number.
+    prefix only; these need a few bytes an id, others a place in a dictionary. The table can go when
+    the file was read. typecode: of the array that holds what is before each number.
     """
 
     def __init__(self, typecode: str = "i") -> None:
         self._before = array(typecode)  # by number: what is before the id of the same number
-        self._places: dict[int, int] = {}  # other ids: the number after their first prefix,
-        self._after = array(typecode)  # and by number that prefix, up to the last of these
-        self._others: dict[int, int] = {}  # one integer for the two takes a third of a tuple
+        self._others: dict[int, int] = {}  # numbers of other ids, by what is before and the id
 
     def __len__(self) -> int:
         return len(self._before)
-
-    def numbers(self, before: int, ids: Sequence[int], added: int = 0) -> list[int]:
-        """The numbers of ids one after another, from the prefix `before` on. added: to each id."""
-        dense, places, after = self._before, self._places, self._after
-        count = len(dense)
-        found: list[int] = []
-        first = True  # new id of these: the others often count on from it
-        for id_ in ids:
-            id_ += added
-            if 0 <= id_ < count and dense[id_] == before:
-                before = id_
-            else:
-                place = places.get(id_, -1)
-                if place >= 0 and after[place] == before:
-                    before = place
-                elif place < 0 and id_ == count < MOST:  # what `number` does with most ids
-                    dense.append(before)
-                    before = id_
-                    count += 1
-                    if first and not places and count + len(ids) < MOST:
-                        first, rest = False, ids[len(found) + 1 :]
-                        if rest == [*range(count - added, count - added + len(rest))]:
-                            numbers = range(id_, count + len(rest))
-                            dense.extend(numbers[:-1])
-                            found += numbers
-                            break
-                else:
-                    before = self.number(before, id_)
-                    count = len(dense)
-            found.append(before)
-        return found
 
     def number(self, before: int, id_: int) -> int:
         """The number of this id after the prefix `before`: known, or the next one.
@@ -319,21 +257,14 @@ class Chains:
         count = len(self._before)
         if 0 <= id_ < count and self._before[id_] == before:
             return id_
-        place = self._places.get(id_)
-        if place is not None and self._after[place] == before:
-            return place
-        known = self._others.get(before << _ID_BITS | id_ + _LEAST) if self._others else None
+        key = before << _ID_BITS | id_ + _LEAST
+        known = self._others.get(key) if self._others else None
         if known is not None:
             return known
         if count == MOST:
             raise OverflowError
         counts_on = id_ == count
         self._before.append(before if counts_on else _ELSEWHERE)
-        if not counts_on and place is None:
-            self._places[id_] = count
-            after = self._after
-            after.extend(array(after.typecode, [_ELSEWHERE]) * (count - len(after)))
-            after.append(before)
-        elif not counts_on:
-            self._others[before << _ID_BITS | id_ + _LEAST] = count
+        if not counts_on:
+            self._others[key] = count
         return count

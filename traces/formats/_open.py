@@ -1,7 +1,4 @@
-"""Opens a trace (a file, a folder or standard input; plain, gzip or zstd) and finds its format.
-
-Does not parse requests; each format in traces/formats does.
-"""
+"""Opens a trace (a file, a folder or standard input; plain, gzip or zstd) and finds its format."""
 
 from __future__ import annotations
 
@@ -13,25 +10,35 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 import zstandard
 
-from hicache import registry
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, unknown
 from hicache.files import packed_as
 
-from . import _blocks, log
-from ._known import KNOWN
-from ._rows import About, Head, LogOptions, Row, guess
-from ._tables import no_column
-from .base import MAX_LINE_BYTES, MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
+from . import _pages, native
+from ._tables import guess, no_column
+from .base import (
+    MAX_LINE_BYTES,
+    MAX_REQUESTS,
+    NO_TRACE,
+    About,
+    Format,
+    Head,
+    Lines,
+    LogOptions,
+    Trace,
+    shorten,
+)
+from .chat import CHAT
+from .lines import LINES
+from .logs import LOG_FORMATS
 
-FORMATS = "traces.formats"
+# The first one that recognises a file reads it.
+FORMATS = {"native": native.FORMAT, **LINES, "chat": CHAT, **LOG_FORMATS}
 LOG = "log"  # the format of a file whose columns the user names
 NO_LOG = LogOptions()
 # What a server prints of itself, and the flags with which it prints its requests.
@@ -45,44 +52,14 @@ _SERVERS = {
         "--log-requests --log-requests-format json --log-requests-level 3",
     ),
 }
-_PACKED = (".gz", ".zst")
-_ENDS = (".json", ".jsonl")
+_PACKED, _ENDS = (".gz", ".zst"), (".json", ".jsonl")
 _LONGEST_MAGIC = 8  # bytes
 _SHOWN_EVERY = 1000  # lines
 # A kilobyte of zstd unpacks to 32 MB at most, and a window takes 128 MB at most.
 _PIECE_BYTES = 1 << 10
 _WINDOW_BYTES = 128 << 20
 
-
-for name, known in KNOWN.items():
-    registry.add(FORMATS, name, known)
-
 Shown: TypeAlias = Callable[[int], None] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A trace whose format is known, before its requests are read. entry: the module of the
-    format. path: as in messages."""
-
-    path: str
-    name: str
-    entry: Any
-    files: Iterator[Lines]
-    about: About
-
-    def rows(self) -> Iterator[Row]:
-        """The requests one by one, not checked. Raises CallerError with the line."""
-        return cast(Iterator[Row], self.entry.rows(self.files, self.about))
-
-    def trace(self, limit: int = 0) -> Trace:
-        """The whole trace, or the first `limit` requests, in columns."""
-        most = limit or MAX_REQUESTS
-        if hasattr(self.entry, "columns"):
-            return log.read(self.files, self.about, self.entry, self.name, most)
-        if hasattr(self.entry, "read"):
-            return cast(Trace, self.entry.read(self.files, self.about, most))
-        return _blocks.read(self.rows(), self.about, self.path, self.name, most)
 
 
 def open_trace(
@@ -100,30 +77,85 @@ def open_trace(
 
     Raises CallerError with the file and line of the first error.
     """
-    about = About(block_size or 0, tokenizer, log=log)
-    return source(path, format_name, about, shown).trace(limit)
-
-
-def source(path: str, format_name: str, about: About, shown: Shown = None) -> Source:
-    """The trace at a path, with its format. Raises CallerError if no format, or several, match."""
-    if format_name != "auto":
-        registry.load(FORMATS, format_name)
-    name = "stdin" if path == "-" else path
+    about = About(block_size or 0, tokenizer, log, limit=limit)
     if path != "-" and os.path.isdir(path):
-        return _folder(path, format_name, about, shown)
-    files = _files([name], shown, path == "-")
-    return _sourced(name, next(files), files, format_name, about)
+        paths = files_of(path)
+        if not paths:
+            raise CallerError(
+                f"{path}: expected a trace file, or a folder of .json or .jsonl files, found a "
+                "directory without any; name a file"
+            )
+        looked_at = _files(paths[:1])  # is open while it is held
+        name, chosen = _format(path, next(looked_at), format_name, about)
+        if not chosen.folder:
+            raise CallerError(
+                f"{path}: expected a trace file, found a directory of {name} files; name a file"
+            )
+        paths = [one for one in paths if _plain(Path(one)).endswith(chosen.folder)]
+        return _read(path, name, chosen, _files(paths, shown), about)
+    files = _files(["stdin" if path == "-" else path], shown, path == "-")
+    lines = next(files)
+    return parse(lines, format_name, limit, about)
+
+
+def parse(
+    lines: Lines, format_name: str = "auto", limit: int = 0, about: About | None = None
+) -> Trace:
+    """The trace in `lines`."""
+    about = about or About(limit=limit)
+    name, chosen = _format(lines.path, lines, format_name, about)
+    return _read(lines.path, name, chosen, iter([lines]), about)
+
+
+def _read(path: str, name: str, chosen: Format, files: Iterator[Lines], about: About) -> Trace:
+    rows = chosen.rows(files, about)
+    return _pages.read(rows, about, path, name, about.limit or MAX_REQUESTS)
+
+
+def _format(path: str, lines: Lines, name: str, about: About) -> tuple[str, Format]:
+    """The format of a file. Raises CallerError if it has none, or is not of the one named."""
+    if name not in ("auto", *FORMATS):
+        raise unknown("format", name, [*FORMATS])
+    head = Head(lines)
+    if about.log.columns:
+        if name not in ("auto", LOG):
+            raise CallerError(f"--columns: expected a log, found --format {name}; leave either out")
+        return LOG, FORMATS[LOG]
+    if name == "auto":
+        found = (one for one, entry in FORMATS.items() if entry.recognises(head))
+        name = next(found, "") or _unknown(lines, head)
+    elif not FORMATS[name].recognises(head):
+        lines.wrong(f"the first line of a {name} trace", _shown(lines), NO_TRACE)
+    if about.log.words and not FORMATS[name].is_log:
+        raise CallerError(
+            f"{about.log.words[0]}: expected a log, found a trace of the format {name}; "
+            "leave it out"
+        )
+    return name, FORMATS[name]
+
+
+def _unknown(lines: Lines, head: Head) -> str:
+    """Raises CallerError that says what an unknown file may be."""
+    for mark, (server, flags) in _SERVERS.items():
+        if mark in head.text:
+            found = f"the output of {server}, which has none"
+            lines.wrong("requests", found, f"start it with {flags}")
+    if head.columns or guess(head.names):
+        no_column(lines, "the columns of a known format", head.names)
+    expected = "the first line of a known format (hash_ids, or a format header)"
+    lines.wrong(expected, _shown(lines), NO_TRACE)
+
+
+def _shown(lines: Lines) -> str:
+    """The names on the first line. Raises CallerError if it is no JSON object."""
+    names = [*next(lines.records(dict[str, Any]))]
+    return shorten(", ".join(names[:5])) or "no fields"
 
 
 def bytes_of(path: str) -> int:
     """How many bytes the files of a trace have, packed as they are; 0 if nobody knows."""
     paths = files_of(path) if os.path.isdir(path) else [path] * os.path.isfile(path)
     return sum(map(os.path.getsize, paths))
-
-
-def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any) -> Trace:
-    """The trace in `lines`. about: fields of `About`."""
-    return _sourced(lines.path, lines, iter(()), format_name, About(**about)).trace(limit)
 
 
 def content_digest(path: str) -> str:
@@ -148,25 +180,6 @@ def files_of(path: str) -> list[str]:
         raise CallerError(
             f"{path}: expected a readable folder, found: {error.strerror}; check the path"
         ) from None
-
-
-def _folder(path: str, format_name: str, about: About, shown: Shown) -> Source:
-    """The files of a folder, by name, as one trace."""
-    paths = files_of(path)
-    if not paths:
-        raise CallerError(
-            f"{path}: expected a trace file, or a folder of .json or .jsonl files, found a "
-            "directory without any; name a file"
-        )
-    looked_at = _files(paths[:1])  # is open while it is held
-    first = _sourced(path, next(looked_at), iter(()), format_name, about)
-    ending = getattr(first.entry, "FOLDER", None)
-    if ending is None:
-        raise CallerError(
-            f"{path}: expected a trace file, found a directory of {first.name} files; name a file"
-        )
-    paths = [one for one in paths if _plain(Path(one)).endswith(ending)]
-    return Source(path, first.name, first.entry, _files(paths, shown), about)
 
 
 def _plain(file: Path) -> str:
@@ -198,57 +211,6 @@ def _watched(
         if not number % _SHOWN_EVERY:
             shown(before + stream.tell())
         yield line
-
-
-def _sourced(
-    path: str, lines: Lines, rest: Iterator[Lines], format_name: str, about: About
-) -> Source:
-    head = Head(lines)
-    if about.log.columns:
-        if format_name not in ("auto", LOG):
-            raise CallerError(
-                f"--columns: expected a log, found --format {format_name}; leave either out"
-            )
-        about.lines = lines
-        return Source(path, LOG, registry.load(FORMATS, LOG), chain([lines], rest), about)
-    if format_name == "auto":
-        entries = [(name, registry.load(FORMATS, name)) for name in registry.names(FORMATS)]
-        found = [name for name, entry in entries if entry.recognises(head)]
-        if len(found) > 1:
-            raise CallerError(
-                f"{path}: expected a trace of one format, found one that can be "
-                f"{' or '.join(found)}; say which with --format"
-            )
-        if not found and (mark := next((one for one in _SERVERS if one in head.text), "")):
-            server, flags = _SERVERS[mark]
-            found_in = f"the output of {server}, which has none"
-            lines.wrong("requests", found_in, f"start it with {flags}")
-        if not found and head.columns:
-            no_column(lines, "the columns of a known format", head.columns)
-        if not found and guess(head.names):
-            no_column(lines, "the columns of a known format", head.names)
-        if not found:
-            lines.wrong(
-                "the first line of a known format (hash_ids, or a format header)",
-                _fields(lines),
-                NO_TRACE,
-            )
-        format_name = found[0]
-    entry = registry.load(FORMATS, format_name)
-    if not entry.recognises(head):
-        lines.wrong(f"the first line of a {format_name} trace", _fields(lines), NO_TRACE)
-    if about.log.words and not hasattr(entry, "columns"):
-        raise CallerError(
-            f"{about.log.words[0]}: expected a log, found a trace of the format {format_name}; "
-            "leave it out"
-        )
-    about.lines = lines
-    return Source(path, format_name, entry, chain([lines], rest), about)
-
-
-def _fields(lines: Lines) -> str:
-    """The names on the first line. Raises CallerError if it is no JSON object."""
-    return shorten(", ".join(list(lines.first)[:5])) or "no fields"
 
 
 @contextmanager

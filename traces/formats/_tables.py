@@ -12,16 +12,16 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from hicache.core.errors import CallerError, closest
 
 from . import base
-from ._rows import guess
 from .base import Lines
 
 PARQUET = b"PAR1"
@@ -31,6 +31,16 @@ _MOST_OBJECT = 64 << 20  # bytes
 _MEMORY = "2GiB"
 _FETCHED = 2048  # rows
 _LISTED, _COMPARED = 12, 500
+# How a column that has a role is called, beside what no such column is called.
+_GUESSES = {
+    "time": (r"time|created|date|start|^ts$|_at$", r"end|elapsed|finish|first|updated|to_|latency"),
+    "input_ids": (r"(input|prompt).*ids$", r"^$"),
+    "output_ids": (r"(output|completion|answer).*ids$", r"^$"),
+    "input": (r"prompt|input|context|request.?tok", r"cach|detail|cost|text|id|price|messages"),
+    "output": (r"completion|output|generated|answer|response.?tok", r"detail|cost|text|id|reason"),
+    "session": (r"session|conversation|thread|chat", r"completion|usage|time|count|type"),
+    "cached": (r"cached|cache.?read", r"cost"),
+}
 _LOOKED_AT, _LOOKED_AT_BYTES = 100, 4 << 20  # rows whose columns are known by name
 _DEEPEST = 8
 _ARITHMETIC = {*("+", "-", "*", "/", "//", "%"), *("round", "floor", "ceil", "abs")}
@@ -46,12 +56,89 @@ _CLASSES = {
     *("CONJUNCTION", "CASE", "BETWEEN"),
 }
 _NUMBERS = frozenset({"INTEGER", "DECIMAL", "DOUBLE", "NUMERIC", "FLOAT"})
+_NOISE = r"(?m)^.*(Error on Line|Original Line):.*$|in file \"[^\"]*\", ?"
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET python_enable_replacements = false",
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
+
+
+_CONFIG: dict[str, Any] = {
+    "threads": 1,
+    "memory_limit": _MEMORY,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+@contextmanager
+def _engine(lines: Lines) -> Iterator[tuple[Any, str, int]]:
+    """DuckDB, which sees this file and nothing else; its path as a literal, and how many lines are
+    before its head. Raises CallerError for what the engine cannot read or evaluate."""
+    try:
+        duckdb = import_module("duckdb")
+    except ImportError:
+        raise CallerError(
+            f"{lines.path}: expected the library duckdb to read a log, found none; "
+            "pip install 'hicache[logs]'"
+        ) from None
+    with TemporaryDirectory() as folder, duckdb.connect(config=_CONFIG) as engine:
+        path, skip = Path(folder, "log"), 0
+        if lines.file is not None:
+            path.symlink_to(Path(lines.file).resolve())
+            skip = lines.number - 1
+        else:
+            _spool(lines, path)
+        try:
+            engine.execute(f"SET allowed_paths = [{_text(str(path.resolve()))}]")
+            for setting in _SETTINGS:
+                engine.execute(setting)
+            yield engine, _text(str(path)), skip
+        except duckdb.Error as error:
+            text = str(error).replace(folder, "")
+            if line := re.search(r"on Line: (\d+)|in line (\d+)", text):
+                lines.number = int(line[1] or line[2])
+            text = re.sub(_NOISE, "", text)
+            found = re.sub(r"^[\w ]+ Error: ?", "", text.strip()).partition("\n")[0]
+            lines.element = ""
+            kinds = {"csv": "a line of CSV", "json": "JSON", "parquet": "Parquet"}
+            do = "correct the file, or --columns"
+            lines.wrong(kinds[kind_of(lines)], base.shorten(found, 120), do)
+
+
+def kind_of(lines: Lines) -> str:
+    """csv, json or parquet."""
+    head = lines.head.lstrip()
+    if head.startswith(PARQUET):
+        return "parquet"
+    return "json" if head.startswith((b"{", b"[")) else "csv"
+
+
+def _fetched(lines: Lines, engine: Any) -> Iterator[Any]:
+    """The rows of a statement; `lines` says which one."""
+    count = 0
+    while rows := engine.fetchmany(_FETCHED):
+        for row in rows:
+            count += 1
+            lines.element, lines.number = f"row {count}", count
+            yield row
+
+
+def _objects(name: str) -> str:
+    """The statement that yields the objects of a file of JSON: a list, or one after another."""
+    options = f"maximum_object_size = {_MOST_OBJECT}, compression = 'none'"
+    return f"SELECT json FROM read_json_objects({name}, {options})"
+
+
+def documents(lines: Lines) -> Iterator[bytes]:
+    """The objects of a JSON list, or of a file with one after another; `lines` says which one."""
+    with _engine(lines) as (engine, name, _):
+        engine.execute(_objects(name))
+        for (text,) in _fetched(lines, engine):
+            yield (text or "null").encode()
 
 
 class Table:
@@ -65,76 +152,48 @@ class Table:
         self._expressions = expressions
         self._within = within
         self._zipped = zipped
-        head = lines.head.lstrip()
-        self._kind = "csv"
-        if head.startswith(PARQUET):
-            self._kind = "parquet"
-        elif head.startswith((b"{", b"[")):
-            self._kind = "json"
+        self._kind = kind_of(lines)
         if self._kind == "csv" and within:
             raise CallerError(f"--rows: expected a JSON document, found {lines.path}; leave it out")
         self._known: dict[str, tuple[str, ...]] = {}  # columns by name, with dots
         self._leaves: list[tuple[str, ...]] = []
-        self.unseen: set[str] = {*expressions}
 
     def rows(self) -> Iterator[Sequence[str | None]]:
         """The values of each row as text, in the order of the expressions; `lines` says which row.
         Raises CallerError with the row."""
         lines = self._lines
-        duckdb = _library(lines)
-        with TemporaryDirectory() as folder, duckdb.connect(config=_CONFIG) as engine:
-            try:
-                self._begin(engine, folder)
-                columns = [self._column(engine, *pair) for pair in self._expressions.items()]
-                engine.execute(self._statement(columns))
-                count = 0
-                while rows := engine.fetchmany(_FETCHED):
-                    for row in rows:
-                        count += 1
-                        lines.element, lines.number = f"row {count}", count
-                        yield row
-                if (
-                    self._zipped
-                    and engine.execute(f"SELECT json FROM {self._file} LIMIT 1 OFFSET 1").fetchone()
-                ):
-                    lines.element = "[1]"
-                    lines.wrong("one run in the file", "another one", "split the file")
-            except duckdb.Error as error:
-                lines.element = ""
-                self._unreadable(str(error).replace(folder, ""))
+        with _engine(lines) as (engine, name, skip):
+            self._begin(engine, name, skip)
+            columns = [self._column(engine, *pair) for pair in self._expressions.items()]
+            engine.execute(self._statement(columns))
+            yield from _fetched(lines, engine)
+            if self._zipped and engine.execute(f"{self._file} LIMIT 1 OFFSET 1").fetchone():
+                lines.element = "[1]"
+                lines.wrong("one run in the file", "another one", "split the file")
 
-    def _begin(self, engine: Any, folder: str) -> None:
-        """Gives the engine the file and nothing else, and learns the names of its columns."""
-        lines, path = self._lines, Path(folder, "log")
-        skip = 0
-        if lines.file is not None:
-            path.symlink_to(Path(lines.file).resolve())
-            skip = lines.number - 1
-        else:
-            _spool(lines, path)
-        engine.execute(f"SET allowed_paths = [{_text(str(path.resolve()))}]")
-        for setting in _SETTINGS:
-            engine.execute(setting)
-        name = _text(str(path))
+    def _begin(self, engine: Any, name: str, skip: int) -> None:
+        """Learns the names of the columns. `_file` yields the rows: of CSV in columns c0, c1, ...,
+        of others as JSON."""
         if self._kind == "csv":
-            header, delimiter = _header(lines)
+            header, delimiter = _header(self._lines)
             self._known = {name: (name,) for name in header}
             self._places = {name: place for place, name in [*enumerate(header)][::-1]}
             names = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(header)))
             self._file = (
-                f"read_csv({name}, columns = {{{names}}}, auto_detect = false, header = true, "
+                f"FROM read_csv({name}, columns = {{{names}}}, auto_detect = false, header = true, "
                 f"delim = {_text(delimiter)}, quote = '\"', escape = '\"', skip = {skip}, "
                 f"max_line_size = {base.MAX_LINE_BYTES}, compression = 'none')"
             )
             return
-        self._file = f"read_parquet({name})"
-        if self._kind == "json":
-            self._file = (
-                f"read_json_objects({name}, maximum_object_size = {_MOST_OBJECT}, "
-                "compression = 'none')"
-            )
+        self._file = _objects(name)
+        if self._kind == "parquet":
+            self._file = f"SELECT to_json(t) AS json FROM (SELECT * FROM read_parquet({name})) t"
+        if self._within:
+            path = _pointer(self._within.split("."))
+            rows = f"unnest(TRY_CAST(json_extract(json, {path}) AS JSON[]))"
+            self._file = f"SELECT {rows} AS json FROM ({self._file})"
         left = _LOOKED_AT_BYTES
-        engine.execute(f"SELECT json FROM ({self._objects()}) LIMIT {_LOOKED_AT}")
+        engine.execute(f"{self._file} LIMIT {_LOOKED_AT}")
         while left > 0 and (row := engine.fetchone()):
             text = row[0] or "null"
             left -= len(text)
@@ -150,39 +209,26 @@ class Table:
         elif path:
             self._known.setdefault(".".join(path), path)
 
-    def _objects(self) -> str:
-        """The statement that yields the rows as JSON."""
-        rows = f"SELECT json FROM {self._file}"
-        if self._kind == "parquet":
-            tops = {leaf[0] for leaf in self._leaves}
-            names = ", ".join(_name(top) for top in sorted(tops)) or "*"
-            rows = f"SELECT to_json(t) AS json FROM (SELECT {names} FROM {self._file}) t"
-        if self._within:
-            path = _pointer(self._within.split("."))
-            rows = (
-                f"SELECT unnest(TRY_CAST(json_extract(json, {path}) AS JSON[])) json FROM ({rows})"
-            )
-        return rows
-
     def _statement(self, columns: Sequence[str]) -> str:
         leaves = self._leaves
         if self._kind == "csv":
             values = [f"c{self._places[leaf[0]]}" for leaf in leaves]
-            rows = f"SELECT {', '.join(f'{one} AS v{n}' for n, one in enumerate(values))}"
-            rows = f"{rows} FROM {self._file}"
+            rows = self._file
         elif self._zipped:
-            lists = (
-                f"TRY_CAST(json_extract(json, {_pointer(leaf)}) AS VARCHAR[])" for leaf in leaves
-            )
-            values = [f"unnest({one}) AS v{n}" for n, one in enumerate(lists)]
-            rows = f"SELECT {', '.join(values)} FROM (SELECT json FROM {self._file} LIMIT 1)"
+            lists = (f"json_extract(json, {_pointer(leaf)})" for leaf in leaves)
+            values = [f"unnest(TRY_CAST({one} AS VARCHAR[]))" for one in lists]
+            rows = f"FROM ({self._file} LIMIT 1)"
         else:
+            if self._kind == "parquet":
+                tops = ", ".join(sorted({_name(leaf[0]) for leaf in leaves}))
+                self._file = self._file.replace("SELECT *", f"SELECT {tops or '*'}", 1)
             paths = ", ".join(map(_pointer, leaves))
-            rows = f"SELECT json_extract_string(json, [{paths}]) AS v FROM ({self._objects()})"
-            values = [f"v[{n + 1}] AS v{n}" for n in range(len(leaves))]
-            rows = f"SELECT {', '.join(values)} FROM ({rows})"
+            values = [f"v[{n + 1}]" for n in range(len(leaves))]
+            rows = f"FROM (SELECT json_extract_string(json, [{paths}]) AS v FROM ({self._file}))"
+        named = ", ".join(f"{value} AS v{n}" for n, value in enumerate(values))
         texts = [f"v{n} AS t{n}, TRY_CAST(v{n} AS DOUBLE) AS n{n}" for n in range(len(leaves))]
-        return f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(texts)} FROM ({rows}))"
+        inner = f"SELECT {', '.join(texts)} FROM (SELECT {named} {rows})"
+        return f"SELECT {', '.join(columns)} FROM ({inner})"
 
     def _column(self, engine: Any, role: str, expression: str) -> str:
         """The statement's column for an expression."""
@@ -233,47 +279,41 @@ class Table:
         """Raises CallerError for a column that is not there."""
         self._lines.element, self._lines.number = "", 1
         names = [*self._known]
-        near = [one for one in names[:_COMPARED] if len(one) <= base.MOST_NAME]
-        no_column(self._lines, f"a column {base.shorten(name)}", names, closest(name, near))
-
-    def _unreadable(self, error: str) -> NoReturn:
-        """Raises CallerError for what the engine cannot read or evaluate."""
-        line = re.search(r"on Line: (\d+)|in line (\d+)", error)
-        if line:
-            self._lines.number = int(line[1] or line[2])
-        error = re.sub(r"(?m)^.*(Error on Line|Original Line):.*$|in file \"[^\"]*\", ?", "", error)
-        found = " ".join(re.sub(r"^[\w ]+ Error: ?", "", error.strip()).split("\n")[:1])
-        what = {"csv": "a line of CSV", "json": "JSON", "parquet": "Parquet"}[self._kind]
-        clean = "".join(char if char.isprintable() else "?" for char in found[:120])
-        self._lines.wrong(what, clean, "correct the file, or --columns")
-
-
-_CONFIG: dict[str, Any] = {
-    "threads": 1,
-    "memory_limit": _MEMORY,
-    "temp_directory": "",
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-}
+        near = closest(name, [one for one in names[:_COMPARED] if len(one) <= base.MOST_NAME])
+        no_column(self._lines, f"a column {base.shorten(name)}", names, near)
 
 
 def no_column(lines: Lines, expected: str, names: Sequence[str], hint: str = "") -> NoReturn:
     """Raises CallerError that lists the columns of a log and proposes which are meant."""
-    listed = ", ".join(base.shorten(one) for one in names[:_LISTED])
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    listed = ", ".join(base.shorten(one) for one in names[:_LISTED])
     do = guess(names[:_COMPARED]) or "--columns time=ts,input=prompt_tokens,output=answer_tokens"
-    found = f"the columns {listed}{more}" if names else "none"
-    lines.wrong(expected, f"{found}{hint}", f"name those of the log, such as {do}")
+    found = f"the columns {listed}{more}{hint}" if names else "none"
+    lines.wrong(expected, found, f"name those of the log, such as {do}")
 
 
-def _library(lines: Lines) -> Any:
-    try:
-        return import_module("duckdb")
-    except ImportError:
-        raise CallerError(
-            f"{lines.path}: expected the library duckdb to read a log, found none; "
-            "pip install 'hicache[logs]'"
-        ) from None
+def guess(names: Sequence[str]) -> str:
+    """The options that probably name the columns of a log; empty if some are not to be guessed.
+    names: as of `Head.names`."""
+    found: dict[str, str] = {}
+    for role, (like, unlike) in _GUESSES.items():
+        for name in names:
+            column = name.rpartition(base.WITHIN)[2]
+            last = column if role == "session" else column.rpartition(".")[2]
+            fits = re.search(like, column, re.I) and not re.search(unlike, last, re.I)
+            if fits and name not in found.values() and name.isprintable() and len(name) < 80:
+                found[role] = name
+                break
+    for side in ("input", "output"):
+        if found.keys().isdisjoint({side, f"{side}_ids"}) or "time" not in found:
+            return ""
+        if f"{side}_ids" in found:
+            found.pop(side, None)
+    within = found["time"].rpartition(base.WITHIN)[0]
+    unit = re.search(r"_(s|ms|us|ns)$", found["time"])
+    found["time"] += f":{unit[1]}" if unit else ""
+    columns = ",".join(f"{role}={name.rpartition(base.WITHIN)[2]}" for role, name in found.items())
+    return (f"--rows {quote(within)} " if within else "") + f"--columns {quote(columns)}"
 
 
 def _spool(lines: Lines, path: Path) -> None:

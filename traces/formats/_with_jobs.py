@@ -16,7 +16,7 @@ one that would come after the end.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -165,22 +165,15 @@ def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     return mixed
 
 
-class TraceWithJobs:
+class TraceWithJobs(Trace):
     """A trace with other jobs: some of its requests, all of them at other times, or several times.
     All else is that of the trace behind it."""
 
-    notes: Sequence[str]
-    line_numbers: Sequence[int]
-    tenants: NDArray[np.int32]
-
     def __init__(self, trace: Trace, jobs: Jobs) -> None:
+        same = trace.line_numbers, trace.tenants, trace.tenant_names, trace.notes, trace.measured
+        super().__init__(trace.path, trace.format, jobs, *same)
         self._trace = trace
-        self.jobs = jobs
-        self.path, self.format, self.notes = trace.path, trace.format, trace.notes
         self.identity, self.block_size = trace.identity, trace.block_size
-        self.line_numbers, self.tenants = trace.line_numbers, trace.tenants
-        self.tenant_names = trace.tenant_names
-        self.measured = trace.measured
 
     def paged(self, page_size: int) -> Paged:
         return PagesWithJobs(self._trace.paged(page_size), self.jobs)
@@ -242,26 +235,7 @@ class Chosen(RenumberedTrace):
     order in which they come; with a request, before it, those that it follows."""
 
     def __init__(self, trace: Trace, chosen: NDArray[np.int64]) -> None:
-        place_of = np.full(len(trace.jobs) + 1, -1, dtype=np.int64)  # the last one is of -1
-        places = np.arange(len(chosen))
-        place_of[chosen] = places
-        of = trace.jobs.sessions[chosen]
-        first_of = np.full(len(trace.jobs) + 1, len(chosen), dtype=np.int64)
-        np.minimum.at(first_of, of, places)
-        sessions = np.where(of >= 0, first_of[of], -1)
-        jobs = Jobs()
-        jobs.sender, jobs.timed = trace.jobs.sender, trace.jobs.timed
-        for number, session in zip(chosen.tolist(), sessions.tolist(), strict=True):
-            job = trace.jobs[number]
-            jobs.add(
-                job.arrival_ns,
-                job.input_length,
-                job.output_length,
-                int(place_of[job.after]),
-                session,
-                job.priority,
-            )
-        super().__init__(trace, jobs, chosen)
+        super().__init__(trace, trace.jobs.reordered(chosen), chosen)
         self.measured = Measured()
 
     def paged(self, page_size: int) -> Paged:

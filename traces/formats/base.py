@@ -1,47 +1,76 @@
-"""What all trace formats share: their protocols, and the reading and checking of JSON lines.
+"""What all trace formats share: what they yield, what the project sees of a trace, and how lines of
+a file are read and refused.
 
-`Trace` and `Paged` are what the rest of the project sees of a trace. `Lines` yields the lines of a
-file, or the JSON objects on them, and knows where it is. The other functions check single fields.
-Does not know the fields of any format.
-A trace is untrusted input: the limits below end a hostile or broken file with a one-line error
-before it fills the memory.
+A format is a `Format` in the dictionary of a file of this folder: a function that says whether a
+file is one of its own, and a generator of `Row`s. A trace is untrusted input: the limits below end
+a hostile or broken file with a one-line error before it fills the memory.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
-import math
+import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Annotated, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
+from hicache.core.types import MOST_PRIORITY, Key, Pages
 from sim.workload import Job, Workload
 
 from ._jobs import Jobs
 
-Record: TypeAlias = dict[str, Any]
-
 MAX_LINE_BYTES = 8 << 20
+MAX_DOCUMENT_BYTES = 64 << 20
 MAX_REQUEST_TOKENS = 1 << 24  # above every published context length; stream offsets fit 24 bits
 MAX_REQUESTS = 1 << 31
 MAX_BLOCK_TOKENS = 1 << 24
 MAX_TIME_MS = 1 << 42  # 139 years; in nanoseconds still below 2**63
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-
 MOST_NAME = 256  # characters of the name of a session, stream or request
 
 NO_TRACE = "this is no trace that hicache reads: see docs/formats.md"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN = 40
-_MISSING = object()
+_LOOKED_AT = 1 << 16  # bytes
+_MOST_COLUMNS, _DEEPEST = 200, 8
+WITHIN = "[]."  # after the name of a list
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?|[{}[\]]')
+
+# Fields of JSON. Times are in milliseconds or seconds.
+Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_REQUEST_TOKENS)]
+Name: TypeAlias = Annotated[str, Meta(max_length=MOST_NAME)]
+Priority: TypeAlias = Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
+Time: TypeAlias = (
+    Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] | Annotated[float, Meta(ge=0, le=MAX_TIME_MS)]
+)
+BlockTokens: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_BLOCK_TOKENS)]
+Record: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+
+class Measured(NamedTuple):
+    """What a log says was measured, over the requests read; None where it does not.
+
+    cached_tokens: prompt tokens that the service found cached. ttft_p50_ns: the median time to
+    first token.
+    """
+
+    cached_tokens: int | None = None
+    ttft_p50_ns: int | None = None
 
 
 class Paged(Workload, Protocol):
@@ -71,59 +100,38 @@ class Paged(Workload, Protocol):
         """
 
 
-class Measured(NamedTuple):
-    """What a log says was measured, over the requests read; None where it does not.
+class Trace:
+    """A trace that was read and checked. It does not depend on a page size.
 
-    cached_tokens: prompt tokens that the service found cached. ttft_p50_ns: the median time to
-    first token.
+    identity: whether the file says which prompts begin alike; without it there are lengths only,
+    and every prompt is unique. block_size: tokens of a block of the file's own ids, None for tokens
+    and lengths. line_numbers: the line of each request; in a document its request, from 1. notes:
+    what reading left out or had to assume, one sentence each. tenants: the tenant of each request,
+    its place in `tenant_names`, which are in order of first use (one empty name if there are none).
     """
 
-    cached_tokens: int | None = None
-    ttft_p50_ns: int | None = None
+    identity = True
+    block_size: int | None = None
 
-
-class Trace(Protocol):
-    """A trace that was read and checked. It does not depend on a page size."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def format(self) -> str: ...
-
-    @property
-    def identity(self) -> bool:
-        """Whether the file says which prompts begin alike. Without it there are lengths only: every
-        prompt is unique, and the trace can drive load but no hit rate (see `need_identity`)."""
-
-    @property
-    def block_size(self) -> int | None:
-        """Tokens of a block of the file's own ids; None if the file has tokens or lengths only."""
-
-    @property
-    def jobs(self) -> Jobs: ...
-
-    @property
-    def line_numbers(self) -> Sequence[int]:
-        """The line of the file for each job; in a JSON document its request, counted from 1."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What reading left out or had to assume, one sentence each."""
-
-    @property
-    def measured(self) -> Measured: ...
-
-    @property
-    def tenants(self) -> NDArray[np.int32]:
-        """The tenant of each job: its place in `tenant_names`."""
-
-    @property
-    def tenant_names(self) -> Sequence[str]:
-        """In the order of their first requests; one empty name if the file names no tenant."""
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        jobs: Jobs,
+        line_numbers: Sequence[int],
+        tenants: NDArray[np.int32],
+        tenant_names: Sequence[str],
+        notes: Sequence[str] = (),
+        measured: Measured | None = None,
+    ) -> None:
+        self.path, self.format, self.jobs = path, name, jobs
+        self.line_numbers, self.notes = line_numbers, notes
+        self.tenants, self.tenant_names = tenants, tenant_names
+        self.measured = measured or Measured()
 
     def paged(self, page_size: int) -> Paged:
         """The trace in pages. Raises CallerError if the format does not support the page size."""
+        raise NotImplementedError
 
 
 def need_identity(trace: Trace, what: str) -> None:
@@ -136,13 +144,121 @@ def need_identity(trace: Trace, what: str) -> None:
         )
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+class Row(NamedTuple):
+    """One request.
+
+    arrival_ns  time of arrival; with `after` >= 0, the delay after the end of that request.
+    ids         ids of the blocks of the prompt (and answer, if `about.knows_output`), the first
+                ones or all of them; or, if `about.segments`, (stream, tokens) of the prompt and
+                then of the answer.
+    scope       ids are the same only within one scope: a file, a namespace.
+    after       the number of the request that must end first, or -1.
+    session     the name of its session; None for that of the request before, or one of its own.
+    start_ns    when it was recorded to start, if `about.sorts`.
+    """
+
+    arrival_ns: int
+    input_length: int
+    output_length: int
+    ids: Sequence[Any] = ()
+    scope: str = ""
+    after: int = -1
+    session: str | None = None
+    priority: int = 0
+    tenant: str = ""
+    start_ns: int = 0
 
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
-decoder = json.JSONDecoder(parse_constant=_no_constant)
-decode = decoder.decode
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What a user says of a log: see `logs`. sharing: none or most, instead of what `growth` and
+    `shared_prefix` say."""
+
+    columns: str | None = None
+    shared_prefix: int | None = None
+    growth: str | None = None
+    sharing: str | None = None
+    rows: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options that were given, as on a command line."""
+        names = ("columns", "rows", "shared_prefix", "growth", "sharing")
+        given = {name: getattr(self, name) for name in names}
+        pairs = ((f"--{k.replace('_', '-')}", str(v)) for k, v in given.items() if v is not None)
+        return [*chain.from_iterable(pairs)]
+
+
+@dataclass
+class About:
+    """The options of the reader, and what a format says of its file before the first row that
+    depends on it.
+
+    wanted_block_size, tokenizer: as given; 0 and None if not. identity, knows_output: as of the
+    trace. segments: whether rows are segments of streams. partial: whether a row may end with the
+    id of a block that is not full. sorts: whether rows have to be put in the order of their starts.
+    timed: whether the file says when requests arrive. limit: the most rows to read, 0 for all.
+    notes: how often something was left out, by its sentence. assumed: of a log, what had to be.
+    """
+
+    wanted_block_size: int = 0
+    tokenizer: str | None = None
+    log: LogOptions = field(default_factory=LogOptions)
+    block_size: int = 0
+    identity: bool = True
+    knows_output: bool = False
+    segments: bool = False
+    partial: bool = True
+    sorts: bool = False
+    timed: bool = True
+    limit: int = 0
+    sender: Any = None
+    measured: Measured = field(default_factory=Measured)
+    notes: Counter[str] = field(default_factory=Counter)
+    assumed: list[str] = field(default_factory=list)
+    lines: Lines | None = None
+
+    def each(self, files: Iterable[Lines]) -> Iterator[Lines]:
+        """The files one after another; `lines` is the current one."""
+        for self.lines in files:
+            yield self.lines
+
+    def fixed(self, lines: Lines, block_size: int) -> None:
+        """The file says its block size. Raises CallerError if the option, or a file before, says
+        another one."""
+        for known, where in ((self.wanted_block_size, "(--block-size)"), (self.block_size, "")):
+            if known not in (0, block_size):
+                lines.wrong(f"blocks of {known} tokens {where}".strip(), str(block_size), "leave "
+                            "the option out" if where else "split the trace")  # fmt: skip
+        self.block_size = block_size
+
+    def without_blocks(self, lines: Lines, identity: bool = False) -> None:
+        """The file has no blocks: lengths only, or tokens. Raises CallerError if the option gives
+        blocks a size."""
+        self.identity = identity
+        if self.wanted_block_size:
+            raise CallerError(
+                f"--block-size: expected a trace with ids of blocks, found none in {lines.path}; "
+                "leave it out"
+            )
+
+    def sentences(self) -> tuple[str, ...]:
+        """The notes, with their numbers in front, and what was assumed."""
+        counted = (f"{count:,} {text}" for text, count in self.notes.items() if count)
+        return (*counted, *self.assumed)
+
+
+@dataclass(frozen=True)
+class Format:
+    """summary: one line. recognises: whether a file that begins so is one. rows: the requests of
+    the files; raises CallerError with the line. folder: how the names of its files end, where a
+    folder of them is one trace. is_log: whether the options of a log belong to it."""
+
+    summary: str
+    recognises: Callable[[Head], bool]
+    rows: Callable[[Iterable[Lines], About], Iterator[Row]]
+    folder: str = ""
+    is_log: bool = False
 
 
 class Lines:
@@ -170,28 +286,28 @@ class Lines:
             self.wrong("a trace", "an empty file", "give a file with one JSON object a line")
         self._first_line = self.number
 
-    @cached_property
-    def first(self) -> Record:
-        """The first object of a file with an object on each line."""
+    def each(self) -> Iterator[bytes]:
+        """The lines that are not blank."""
         self.number = self._first_line
-        return self._object(self.head)
-
-    def __iter__(self) -> Iterator[Record]:
-        """The JSON objects of a file with one on each line."""
-        yield self.first
+        yield self._bounded(self.head.removeprefix(_BYTE_ORDER_MARK))
         for line in self._raw:
             self.number += 1
             if line.strip():
-                yield self._object(line)
+                yield self._bounded(line)
+
+    def records(self, kind: type[T]) -> Iterator[T]:
+        """The JSON objects of a file with one on each line, as this msgspec type."""
+        decoder = msgspec.json.Decoder(kind)
+        for line in self.each():
+            yield self.decoded(decoder, line)
 
     def texts(self) -> Iterator[str]:
         """The lines of a file of text, without their ends."""
-        self.number = self._first_line
-        yield self._text(self.head).rstrip("\r\n")
-        for line in self._raw:
-            self.number += 1
-            if line.strip():
-                yield self._text(line).rstrip("\r\n")
+        for line in self.each():
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
 
     def pieces(self) -> Iterator[bytes]:
         """The bytes of the file from `head` on. `number` is the line of the last piece."""
@@ -200,6 +316,29 @@ class Lines:
         for line in self._raw:
             self.number += line.endswith(b"\n")
             yield line
+
+    def document(self, kind: type[T]) -> T:
+        """The one JSON value of the file."""
+        parts, left = [], MAX_DOCUMENT_BYTES
+        for piece in self.pieces():
+            parts.append(piece)
+            left -= len(piece)
+            if left < 0:
+                self.wrong(
+                    f"a JSON document of at most {MAX_DOCUMENT_BYTES} bytes", "more", NO_TRACE
+                )
+        return self.decoded(msgspec.json.Decoder(kind), b"".join(parts))
+
+    def decoded(self, decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
+        """The value, as the type of the decoder. Raises CallerError with the line and field."""
+        try:
+            return decoder.decode(raw)
+        except (ValueError, RecursionError) as error:
+            expected, found, is_json = _fault(str(error), raw)
+            do = "correct the field" if is_json else "write one JSON object a line"
+            if not is_json and self.number == 1:
+                do = f"{do}; {NO_TRACE}"
+            self.wrong(expected, found, do)
 
     def beginning(self, most_bytes: int) -> bytes:
         """The first lines, about as many bytes as that. They are read again afterwards."""
@@ -215,113 +354,156 @@ class Lines:
         place = f" {self.element}" if self.element else f"{self.number}"
         raise CallerError(f"{self.path}:{place}: expected {expected}, found {found}; {do}")
 
-    def wrong_field(self, record: Record, field: str, expected: str, do: str = "") -> NoReturn:
-        value = record.get(field, _MISSING)
-        self.wrong(f"{field}: {expected}", show(value), do or "correct the field")
-
-    def _text(self, line: bytes) -> str:
+    def _bounded(self, line: bytes) -> bytes:
         if len(line) > MAX_LINE_BYTES:
-            self.wrong(
-                f"lines of at most {MAX_LINE_BYTES} bytes",
-                "a longer one",
-                "split the request" if self.number > 1 else NO_TRACE,
-            )
-        try:
-            return line.removeprefix(_BYTE_ORDER_MARK).decode("utf-8")
-        except UnicodeDecodeError as error:
-            self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
-
-    def _object(self, line: bytes) -> Record:
-        text = self._text(line)
-        try:
-            record = decode(text)
-        except (ValueError, RecursionError) as error:
-            reason = str(error).partition(": line ")[0].partition(";")[0]
-            self.wrong("a JSON object", f"{shorten(text.strip())} ({reason})", self._one_object())
-        if type(record) is not dict:
-            self.wrong("a JSON object", show(record), self._one_object())
-        return record
-
-    def _one_object(self) -> str:
-        """What to do about a line that is no JSON object."""
-        do = "write one JSON object a line"
-        return do if self.number > 1 else f"{do}; {NO_TRACE}"
+            do = "split the request" if self.number > 1 else NO_TRACE
+            self.wrong(f"lines of at most {MAX_LINE_BYTES} bytes", "a longer one", do)
+        return line
 
 
-def shorten(text: str) -> str:
-    """At most 40 characters of untrusted text; characters that are not printable become "?"."""
-    clean = "".join(char if char.isprintable() else "?" for char in text[: _SHOWN + 1])
-    return clean if len(text) <= _SHOWN else clean[:_SHOWN] + "..."
+_WORDS = {  # of msgspec
+    " | null": "",
+    "int | float": "a number",
+    "`int`": "an integer",
+    "`str`": "text",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "an object",
+}
+
+
+def _fault(message: str, raw: bytes) -> tuple[str, str, bool]:
+    """(expected, found, whether the text is JSON) of an error of msgspec."""
+    message, _, place = message.partition(" - at `")
+    place = place.rstrip("`").removeprefix("$").removeprefix(".")
+    where = f"{place}: " if place else ""
+    if message.startswith("Object missing required field"):
+        return f"{where}a field {message.split('`')[1]}", "none", True
+    if message.startswith("Object contains unknown field"):
+        return f"{where}no other fields", shorten(message.split("`", 1)[1][:-1]), True
+    start = shorten(raw[:200].decode(errors="replace").strip())
+    if message.startswith("Expected `object`") and not place:
+        return "a JSON object", start, False
+    if message.startswith(("Expected", "Invalid enum")):
+        value: Any = None
+        with suppress(ValueError, RecursionError, LookupError, TypeError):
+            value = msgspec.json.decode(raw)
+            for name, index in re.findall(r"([^.[\]]+)|\[(\d+)\]", place.replace("[...]", "")):
+                value = value[name] if name and not index else value[int(index)]
+        expected = message.partition(", got")[0].removeprefix("Expected ")
+        if message.startswith("Invalid"):
+            expected = "a value that docs/formats.md lists"
+        for word, ours in _WORDS.items():
+            expected = expected.replace(word, ours)
+        return f"{where}{shorten(expected.replace('`', ''), 120)}", show(value), True
+    reason = message.partition(" (byte")[0].removeprefix("JSON is malformed: ")
+    return (
+        "a JSON object",
+        f"{shorten(raw[:200].decode(errors='replace').strip())} ({reason})",
+        False,
+    )
+
+
+class Head:
+    """The beginning of a file. line: its first line that is not blank."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self.line = _text(lines.head)
+
+    @cached_property
+    def text(self) -> str:
+        """The first lines."""
+        return _text(self._lines.beginning(_LOOKED_AT))
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The names of the fields of the first JSON object, or of the first one of a list, as far
+        as they are in the beginning; empty for other files."""
+        depth, found = 0, set()
+        outermost = {"{": 1, "[": 2}.get(self.line[:1], 0)
+        for match in _TOKEN.finditer(self.text if outermost else ""):
+            if match[1] is None:
+                depth += 1 if match[0] in "{[" else -1
+                if depth < outermost and match[0] not in "{[":
+                    break
+            elif depth == outermost and match[2]:
+                found.add(match[1])
+        return frozenset(found)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names in the first line of a CSV file; empty for other files."""
+        if self.line.startswith(("{", "[")) or "," not in self.line:
+            return ()
+        with suppress(csv.Error):
+            row = next(csv.reader([self.line]), [])
+            return tuple(name.strip() for name in row[:_MOST_COLUMNS])
+        return ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of a CSV file or of its first object, within which a dot leads
+        on; of a document, those of its first list of objects."""
+        if self.columns:
+            return self.columns
+        with suppress(ValueError, RecursionError):
+            first = json.loads(self.line if self.line.endswith("}") else self.text)
+            return tuple(_paths(first, ""))
+        return ()
+
+
+def _paths(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, dict) and path.count(".") < _DEEPEST:
+        for name, inner in value.items():
+            yield from _paths(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and value and isinstance(value[0], dict) and WITHIN not in path:
+        yield from _paths(value[0], f"{path}[]" if path else "")
+    elif path:
+        yield path
+
+
+def _text(raw: bytes) -> str:
+    return raw[:_LOOKED_AT].removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
+
+
+def shorten(text: str, most: int = _SHOWN) -> str:
+    """At most so many characters of untrusted text; those that are not printable become "?"."""
+    clean = "".join(char if char.isprintable() else "?" for char in text[: most + 1])
+    return clean if len(text) <= most else clean[:most] + "..."
 
 
 def show(value: object) -> str:
-    """A JSON value as the file writes it, shortened; "nothing" for a missing field."""
-    if value is _MISSING:
+    """A value of a file as JSON writes it, shortened; "nothing" for none."""
+    if value is None or value == "":
         return "nothing"
-    if type(value) is int and value.bit_length() > 128:
+    if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, list | dict) and len(value) > _SHOWN:
         return f"{len(value)} {'elements' if isinstance(value, list) else 'fields'}"
-    return shorten(json.dumps(value))
+    return shorten(json.dumps(value, default=str))
 
 
-def integer(lines: Lines, record: Record, field: str, least: int, most: int, do: str = "") -> int:
-    """A field that must be an integer from `least` to `most`. JSON's true is not an integer."""
-    value = record.get(field)
-    if type(value) is not int or not least <= value <= most:
-        lines.wrong_field(record, field, f"an integer from {least} to {most}", do)
-    return value
+def nanoseconds(time: float, unit_ns: int = NS_PER_MS) -> int:
+    """A `Time`, integer or fractional, as an integer of nanoseconds."""
+    return time * unit_ns if isinstance(time, int) else round(time * unit_ns)
 
 
-def text(lines: Lines, record: Record, field: str) -> str:
-    """A field that must be text of a bounded length."""
-    value = record.get(field)
-    if type(value) is not str or len(value) > MOST_NAME:
-        lines.wrong_field(record, field, f"text of at most {MOST_NAME} characters")
-    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        lines.wrong_field(record, field, "text without lone surrogates")
-    return str(value)
+def milliseconds(time_ns: int) -> str:
+    whole, rest = divmod(time_ns, NS_PER_MS)
+    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
 
 
-def inner(lines: Lines, record: Record, field: str) -> Record:
-    """A field that must be an object."""
-    value = record.get(field)
-    if type(value) is not dict:
-        lines.wrong_field(record, field, "an object")
-    return value
-
-
-def nanoseconds(lines: Lines, record: Record, field: str, unit_ns: int = NS_PER_MS) -> int:
-    """A time, integer or fractional, in milliseconds or seconds, as an integer of nanoseconds."""
-    value = record.get(field)
-    most = MAX_TIME_MS * NS_PER_MS // unit_ns
-    if type(value) is int and 0 <= value <= most:
-        return value * unit_ns
-    if type(value) is not float or not math.isfinite(value) or not 0 <= value <= most:
-        unit = "milliseconds" if unit_ns == NS_PER_MS else "seconds"
-        lines.wrong_field(record, field, f"{unit} from 0 to {most}")
-    return round(value * unit_ns)
-
-
-def check_count(lines: Lines, found: int, tokens: int, block_size: int, what: str) -> None:
-    """Raises CallerError if a prompt has not one id for each block, the partial last included."""
-    expected = -(-tokens // block_size)
+def check_count(lines: Lines, found: int, tokens: int, size: int, whole: bool = False) -> None:
+    """Raises CallerError if there is not one id for each block of the tokens: of the whole ones, or
+    the partial last one, too."""
+    expected = tokens // size if whole else -(-tokens // size)
     if found != expected:
         lines.wrong(
-            f"{expected} {what} (input_length {tokens} / {block_size}, rounded up)",
+            f"{expected} ids of blocks ({tokens} tokens / {size}, rounded "
+            f"{'down' if whole else 'up'})",
             str(found),
-            "correct the line, or give the size of the blocks with --block-size",
-        )
-
-
-def check_whole(lines: Lines, found: int, tokens: int, block_size: int, what: str) -> None:
-    """Raises CallerError if there is not one id for each whole block."""
-    expected = tokens // block_size
-    if found != expected:
-        lines.wrong(
-            f"{expected} {what} ({tokens} tokens / {block_size}, rounded down)",
-            str(found),
-            "correct the request, or give the size of the blocks with --block-size",
+            "correct it, or give the size of the blocks with --block-size",
         )
 
 
@@ -335,11 +517,6 @@ def not_backwards(lines: Lines, arrival_ns: int, last_ns: int) -> None:
         )
 
 
-def milliseconds(time_ns: int) -> str:
-    whole, rest = divmod(time_ns, NS_PER_MS)
-    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
-
-
 def blocks_of(tokens: array[int], size: int) -> array[int]:
     """The chained hashes of the whole blocks of these tokens. size: tokens of a block."""
     blocks = array("Q")
@@ -349,21 +526,3 @@ def blocks_of(tokens: array[int], size: int) -> array[int]:
         digest = hashlib.blake2b(digest + part, digest_size=8).digest()
         blocks.append(int.from_bytes(digest, "little"))
     return blocks
-
-
-class Names:
-    """The names that were seen, as short digests, so that a long name takes no more room."""
-
-    def __init__(self) -> None:
-        self._seen: set[bytes] = set()
-
-    def is_new(self, name: str) -> bool:
-        digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
-        before = len(self._seen)
-        self._seen.add(digest)
-        return len(self._seen) > before
-
-    def check(self, lines: Lines, name: str, field: str) -> None:
-        """Raises CallerError if the name was seen before."""
-        if not self.is_new(name):
-            lines.wrong(f"{field}s that differ", f"{show(name)} again", "remove the repetition")

@@ -13,85 +13,167 @@ A pair [id, count] stands for that many ids in a row, so a file whose ids count 
 from __future__ import annotations
 
 import json
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal
 
-from hicache.core.types import MOST_PRIORITY
-from sim.sending import DISTRIBUTIONS, POLICIES, SenderOptions
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.json import Decoder
 
-from . import _blocks, _jobs, base
-from ._jobs import Chains, Jobs, Tenants
-from ._rows import About, Head, Row
-from ._segments import NativeTrace, Tokens
-from .base import Lines, Record, Trace
+from sim.sending import SenderOptions
+from sim.workload import Job
 
-SUMMARY = "segments of token streams, the output's identity included (docs/formats.md)"
-
-SAMPLE = """\
-{"format": "hicache-trace", "version": 1}
-{"timestamp": 0, "input": [["a", 600]], "output": ["b", 40]}
-{"after": 0, "delay": 3, "input": [["a", 600], ["b", 40], ["c", 9]], "output": ["d", 2]}
-"""
-
-NAME = "hicache-trace"
-VERSIONS = (1, 2)
-SEGMENTS, BLOCKS, LENGTHS = "segments", "blocks", "lengths"
-# Fields of a request whatever its tokens are.
-FIELDS = frozenset({"timestamp", "after", "delay", "namespace", "session", "priority"})
-_HEADER = frozenset(
-    {
-        "format",
-        "version",
-        "made_by",
-        "sender",
-        "requests",
-        "block_size",
-        "partial_blocks",
-        "output_blocks",
-    }
+from . import base
+from ._pages import BlockTrace, SegmentTrace
+from .base import (
+    About,
+    BlockTokens,
+    Format,
+    Head,
+    Lines,
+    Name,
+    Priority,
+    Record,
+    Row,
+    Time,
+    Tokens,
+    Trace,
 )
 
+NAME = "hicache-trace"
+_Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+_Rate = Annotated[int, Meta(ge=1, le=10**6)] | Annotated[float, Meta(ge=1e-6, le=1e6)]
+_Segment = tuple[str, Tokens]
 
-def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
-    """The first line of a file in this format. made_by: how the file was made. sender: how its
-    requests are sent, if not when they arrive."""
-    first: Record = {"format": NAME, "version": 1, "made_by": made_by}
-    return first if sender is None else {**first, "sender": _written(sender)}
+
+class Sender(Struct, forbid_unknown_fields=True):
+    """How the client of a benchmark sends the requests; see docs/formats.md."""
+
+    request_rate: _Rate | None = None
+    distribution: Literal["poisson", "uniform"] = "poisson"
+    max_parallel: _Whole = 0
+    ready_queue_policy: Literal["random", "fifo"] = "fifo"
+    round_barrier: bool = False
+    barrier_pause_ms: Time = 0
+    seed: _Whole = 0
+
+    def options(self) -> SenderOptions:
+        rate = self.request_rate
+        return SenderOptions(
+            gap_ns=0 if rate is None else max(1, round(base.NS_PER_S / rate)),
+            distribution=self.distribution,
+            max_parallel=self.max_parallel,
+            policy=self.ready_queue_policy,
+            barrier=self.round_barrier,
+            pause_ns=base.nanoseconds(self.barrier_pause_ms),
+            seed=self.seed,
+        )
+
+
+class _First(Struct):
+    """What says how the rest of the header is read."""
+
+    format: Literal["hicache-trace"]
+    version: Literal[1, 2]
+
+
+class _Header1(Struct):
+    sender: Sender | None = None
+
+
+class _Header(_Header1, forbid_unknown_fields=True):
+    """The first line of version 2."""
+
+    format: str = NAME
+    version: int = 2
+    made_by: Any = None
+    requests: Literal["segments", "blocks", "lengths"] = "segments"
+    block_size: BlockTokens | None = None
+    partial_blocks: bool = True
+    output_blocks: bool = False
+
+
+class _Request(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What all requests have. Without timestamp and after, the trace has no times."""
+
+    timestamp: Time | UnsetType = UNSET
+    after: int | UnsetType = UNSET
+    delay: Time | UnsetType = UNSET
+    namespace: Name = ""
+    session: Name | UnsetType = UNSET
+    priority: Priority = 0
+
+
+class _Segments(_Request, kw_only=True):
+    input: Annotated[list[_Segment], Meta(min_length=1)]
+    output: _Segment
+
+
+class _Segments2(_Segments, kw_only=True):
+    tenant: Name = ""
+
+
+class _Lengths(_Request, kw_only=True):
+    tenant: Name = ""
+    input_length: Tokens
+    output_length: Tokens
+
+
+class _Blocks(_Lengths, kw_only=True):
+    blocks: list[int | tuple[int, int]]
 
 
 def recognises(head: Head) -> bool:
-    return "format" in head.keys and not head.is_list
-
-
-def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
-    """Reads all requests, or the first `limit`. Raises CallerError with the line."""
-    lines, records, header = _begin(files, about)
-    if header.requests == SEGMENTS:
-        about.no_blocks(lines)
-        return _segments(lines, records, header, limit)
-    found = _block_rows(lines, records, header, about)
-    trace = _blocks.read(found, about, lines.path, "native", limit)
-    trace.jobs.sender = header.sender
-    return trace
+    return head.line.startswith("{") and '"format"' in head.line[:200] and NAME in head.line
 
 
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    """The requests of a file of blocks or lengths. Raises CallerError for one of segments."""
-    lines, records, header = _begin(files, about)
-    if header.requests == SEGMENTS:
-        lines.wrong("a trace in another format", "one in the native format", "use it as it is")
-    return _block_rows(lines, records, header, about)
-
-
-def _begin(files: Iterable[Lines], about: About) -> tuple[Lines, Iterator[Record], Header]:
     lines = next(about.each(files))
-    records = iter(lines)
-    return lines, records, read_header(lines, next(records))
+    each = lines.each()
+    first = next(each)
+    do = f'begin the file with {{"format": "{NAME}", "version": 1}}'
+    version = lines.decoded(Decoder(_First), first).version
+    if version == 1:
+        header = _Header(sender=lines.decoded(Decoder(_Header1), first).sender)
+    else:
+        header = lines.decoded(Decoder(_Header), first)
+    about.sender = header.sender.options() if header.sender else None
+    kind: type[Any] = _Segments2 if version > 1 else _Segments
+    about.segments = header.requests == "segments"
+    if about.segments:
+        about.without_blocks(lines, identity=True)
+    elif header.requests == "lengths":
+        kind = _Lengths
+        about.without_blocks(lines)
+    else:
+        kind = _Blocks
+        if header.block_size is None:
+            lines.wrong("a field block_size", "none", do)
+        about.fixed(lines, header.block_size)
+        about.partial, about.knows_output = header.partial_blocks, header.output_blocks
+    decoder, streams = Decoder(kind), _Streams()
+    ids: Sequence[Any]
+    for index, line in enumerate(each):
+        request = lines.decoded(decoder, line)
+        after, arrival_ns = _arrival(lines, about, request, index)
+        if about.segments:
+            ids, length, output = _segments(lines, request, streams)
+        else:
+            length, output = request.input_length, request.output_length
+            ids = _blocks(lines, request, about) if about.identity else []
+        yield Row(
+            arrival_ns,
+            length,
+            output,
+            ids,
+            request.namespace,
+            after,
+            None if request.session is UNSET else request.session,
+            request.priority,
+            getattr(request, "tenant", ""),
+        )
 
 
-class Streams(dict[str, int]):
+class _Streams(dict[str, int]):
     """A number for each name, in the order of their appearance."""
 
     def __missing__(self, name: str) -> int:
@@ -99,305 +181,121 @@ class Streams(dict[str, int]):
         return number
 
 
-def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: int) -> NativeTrace:
-    jobs = Jobs()
-    jobs.sender = header.sender
-    tokens = Tokens()
-    tenants = Tenants()
-    chains = Chains("q")
-    numbers = array("q")
-    sessions: dict[str, int] = {}
-    for one in requests(lines, records, header, Streams()):
-        try:
-            tokens.add(one.segments, one.namespace, chains)
-        except OverflowError:
-            lines.wrong(f"at most {_jobs.MOST} different segments", "more", "split the trace")
-        session = _session(one, jobs, sessions)
-        jobs.add(
-            one.arrival_ns, one.input_length, one.output_length, one.after, session, one.priority
-        )
-        tenants.add(one.tenant)
-        numbers.append(lines.number)
-        if len(jobs) == limit:
-            break
-    if not jobs:
-        lines.wrong("a request after the header", "the end of the file", "add requests")
-    return NativeTrace(lines.path, jobs, numbers, tokens, tenants)
-
-
-def _session(one: Request, jobs: Jobs, sessions: dict[str, int]) -> int:
-    """The session that the request names, or that of the request before it, or a new one."""
-    if one.session is not None:
-        return sessions.setdefault(one.session, len(jobs))
-    return jobs.session(one.after) if one.after >= 0 else len(jobs)
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """requests: what identifies their tokens. sender: how they are sent, None for when they arrive.
-    The others are of blocks; see `About`."""
-
-    version: int
-    sender: SenderOptions | None
-    requests: str = SEGMENTS
-    block_size: int = 0
-    partial: bool = True
-    knows_output: bool = False
-
-
-def read_header(lines: Lines, record: Record) -> Header:
-    """The first line of the file. Raises CallerError if it is not one."""
-    do = f'begin the file with {{"format": "{NAME}", "version": 1}}'
-    if record.get("format") != NAME:
-        lines.wrong_field(record, "format", f'"{NAME}"', do)
-    version = record.get("version")
-    if type(version) is not int or version not in VERSIONS:
-        lines.wrong_field(record, "version", " or ".join(map(str, VERSIONS)), do)
-    if version == 1:
-        return Header(version, _read_sender(lines, record))
-    check_fields(lines, record, _HEADER)
-    requests = record.get("requests", SEGMENTS)
-    if requests not in (SEGMENTS, BLOCKS, LENGTHS):
-        lines.wrong_field(record, "requests", f'"{SEGMENTS}", "{BLOCKS}" or "{LENGTHS}"')
-    if requests != BLOCKS:
-        return Header(version, _read_sender(lines, record), requests)
-    return Header(
-        version,
-        _read_sender(lines, record),
-        requests,
-        base.integer(lines, record, "block_size", 1, base.MAX_BLOCK_TOKENS),
-        _flag(lines, record, "partial_blocks", True),
-        _flag(lines, record, "output_blocks", False),
-    )
-
-
-def _flag(lines: Lines, record: Record, field: str, usual: bool) -> bool:
-    value = record.get(field, usual)
-    if type(value) is not bool:
-        lines.wrong_field(record, field, "true or false")
-    return value
-
-
-def check_fields(lines: Lines, record: Record, known: frozenset[str]) -> None:
-    """Raises CallerError for a field that nothing reads."""
-    if not record.keys() <= known:
-        unknown = next(field for field in record if field not in known)
-        names = ", ".join(sorted(known))
-        lines.wrong(f"only the fields {names}", base.show(unknown), "remove it")
-
-
-def arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
+def _arrival(lines: Lines, about: About, request: _Request, index: int) -> tuple[int, int]:
     """(after, arrival_ns), as in `Job`."""
-    if "after" not in record:
-        if "delay" in record:
-            lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
-        return -1, base.nanoseconds(lines, record, "timestamp")
-    if "timestamp" in record:
-        lines.wrong("either timestamp or after", "both", "remove one of them")
+    time, after, delay = request.timestamp, request.after, request.delay
+    if after is not UNSET:
+        if time is not UNSET:
+            lines.wrong("either timestamp or after", "both", "remove one of them")
+        if not 0 <= after < index:
+            lines.wrong("after: the number of an earlier request", str(after), "count from 0")
+        return after, 0 if delay is UNSET else base.nanoseconds(delay)
+    if delay is not UNSET:
+        lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
     if not index:
-        lines.wrong("a timestamp in the first request", "after", "give it a timestamp")
-    after = base.integer(
-        lines, record, "after", 0, index - 1, "name an earlier request, counted from 0"
-    )
-    return after, base.nanoseconds(lines, record, "delay") if "delay" in record else 0
+        about.timed = time is not UNSET
+    if about.timed != (time is not UNSET):
+        lines.wrong("a timestamp in each request, or in none", "some", "give each request a time")
+    return -1, 0 if time is UNSET else base.nanoseconds(time)
 
 
-def name(lines: Lines, record: Record, field: str) -> str:
-    """An optional field of text; empty if it is absent."""
-    return base.text(lines, record, field) if field in record else ""
+def _segments(
+    lines: Lines, request: _Segments, streams: _Streams
+) -> tuple[list[tuple[int, int]], int, int]:
+    """The segments of a prompt and its answer, and the tokens of both."""
+    length, output = sum([count for _, count in request.input]), request.output[1]
+    if length + output > base.MAX_REQUEST_TOKENS:
+        most = base.MAX_REQUEST_TOKENS
+        lines.wrong(f"at most {most} tokens in a request", str(length + output), "shorten it")
+    pairs = (*request.input, request.output)
+    return [(streams[name], count) for name, count in pairs], length, output
 
 
-def priority(lines: Lines, record: Record) -> int:
-    """0 if the field is absent."""
-    if "priority" not in record:
-        return 0
-    return base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
-
-
-_REQUEST = FIELDS | {"input", "output"}
-
-
-class Request(NamedTuple):
-    """One request. segments: (number of the stream, tokens) of its prompt, then of its output.
-
-    arrival_ns: with `after` >= 0, the delay after the end of that request. session: None where the
-    line names none.
-    """
-
-    segments: list[tuple[int, int]]
-    namespace: str
-    arrival_ns: int
-    input_length: int
-    output_length: int
-    after: int
-    session: str | None
-    priority: int
-    tenant: str
-
-
-def requests(
-    lines: Lines, records: Iterable[Record], header: Header, streams: Mapping[str, int]
-) -> Iterator[Request]:
-    """The requests in order. streams: the number of each name. Raises CallerError with the line."""
-    known = _REQUEST | {"tenant"} if header.version > 1 else _REQUEST
-    last_ns = 0
-    for index, record in enumerate(records):
-        check_fields(lines, record, known)
-        after, arrival_ns = arrival(lines, record, index)
-        if after < 0:
-            base.not_backwards(lines, arrival_ns, last_ns)
-            last_ns = arrival_ns
-        segments = _prompt(lines, record, streams)
-        length = sum([count for _, count in segments])
-        output = _segment(lines, record.get("output"), "output", streams)
-        segments.append(output)
-        if length + output[1] > base.MAX_REQUEST_TOKENS:
-            lines.wrong(
-                f"at most {base.MAX_REQUEST_TOKENS} tokens in a request",
-                str(length + output[1]),
-                "shorten the request",
-            )
-        yield Request(
-            segments,
-            name(lines, record, "namespace"),
-            arrival_ns,
-            length,
-            output[1],
-            after,
-            base.text(lines, record, "session") if "session" in record else None,
-            priority(lines, record),
-            name(lines, record, "tenant"),
-        )
-
-
-def _prompt(lines: Lines, record: Record, streams: Mapping[str, int]) -> list[tuple[int, int]]:
-    segments = record.get("input")
-    if type(segments) is not list or not segments:
-        lines.wrong_field(record, "input", "a list of [stream, length] pairs, at least one")
-    return [_segment(lines, pair, "input", streams) for pair in segments]
-
-
-def _segment(lines: Lines, pair: Any, field: str, streams: Mapping[str, int]) -> tuple[int, int]:
-    if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
-        lines.wrong(
-            f'{field}: [stream, length] pairs such as ["a", 256]',
-            base.show(pair),
-            "correct the field",
-        )
-    name, length = pair
-    if type(length) is not int or not 1 <= length <= base.MAX_REQUEST_TOKENS:
-        lines.wrong(
-            f"{field}: a length from 1 to {base.MAX_REQUEST_TOKENS}",
-            base.show(length),
-            "correct the field",
-        )
-    return streams[name], length
-
-
-_LENGTHS = FIELDS | {"tenant", "input_length", "output_length"}
-_BLOCKS = _LENGTHS | {"blocks"}
-
-
-def _block_rows(
-    lines: Lines, records: Iterator[Record], header: Header, about: About
-) -> Iterator[Row]:
-    """The requests after the header."""
-    if header.requests == LENGTHS:
-        about.lengths_only()
-    else:
-        about.fixed(lines, header.block_size)
-        about.partial, about.knows_output = header.partial, header.knows_output
-    known = _BLOCKS if about.identity else _LENGTHS
-    for index, record in enumerate(records):
-        check_fields(lines, record, known)
-        after, arrival_ns = arrival(lines, record, index)
-        length, output = (
-            base.integer(lines, record, field, 1, base.MAX_REQUEST_TOKENS)
-            for field in ("input_length", "output_length")
-        )
-        tokens = length + output if about.knows_output else length
-        yield Row(
-            arrival_ns,
-            length,
-            output,
-            _ids(lines, record, tokens, about) if about.identity else (),
-            name(lines, record, "namespace"),
-            after,
-            base.text(lines, record, "session") if "session" in record else None,
-            priority(lines, record),
-            name(lines, record, "tenant"),
-        )
-
-
-def _ids(lines: Lines, record: Record, tokens: int, about: About) -> list[int]:
-    found = record.get("blocks")
+def _blocks(lines: Lines, request: _Blocks, about: About) -> list[int]:
     size = about.block_size
+    tokens = request.input_length + request.output_length * about.knows_output
     most = -(-tokens // size) if about.partial else tokens // size
-    if type(found) is not list:
-        lines.wrong_field(record, "blocks", "a list of ids and of [id, count] pairs")
     ids: list[int] = []
-    for part in found:
-        if type(part) is int:
+    for part in request.blocks:
+        if isinstance(part, int):
             ids.append(part)
+        elif 1 <= part[1] <= most:
+            ids.extend(range(part[0], part[0] + part[1]))
         else:
-            first, count = _pair(lines, part, most)
-            ids.extend(range(first, first + count))
+            lines.wrong(f"pairs [id, count] of at most {most}", base.show(part), "correct the list")
         if len(ids) > most:
             break
     if not tokens // size <= len(ids) <= most:
-        found_count = f"{len(ids)} or more" if len(ids) > most else str(len(ids))
-        lines.wrong(
-            f"{most} blocks ({tokens} tokens / {size}, "
-            f"rounded {'up' if about.partial else 'down'})",
-            found_count,
-            "correct the line",
-        )
+        found = f"{len(ids)} or more" if len(ids) > most else str(len(ids))
+        lines.wrong(f"{most} blocks ({tokens} tokens / {size})", found, "correct the line")
     return ids
 
 
-def _pair(lines: Lines, part: Any, most: int) -> tuple[int, int]:
-    if type(part) is not list or [*map(type, part)] != [int, int] or not 1 <= part[1] <= most:
-        lines.wrong(
-            f"blocks: ids, and [id, count] pairs of at most {most}",
-            base.show(part),
-            "correct the list",
-        )
-    return part[0], part[1]
+FORMAT = Format("segments of token streams, the output's identity included", recognises, rows)
 
 
-def block_texts(rows: Iterable[Row], about: About, made_by: Record) -> Iterator[str]:
-    """The lines of a native trace with these requests. about: complete before the first row."""
-    header: Record = {"format": NAME, "version": 2, "made_by": made_by, "requests": LENGTHS}
-    if about.identity:
-        header |= {
-            "requests": BLOCKS,
-            "block_size": about.block_size,
-            "partial_blocks": about.partial,
-            "output_blocks": about.knows_output,
+# -- writing
+
+
+def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
+    """The first line of a file in this format. made_by: how the file was made. sender: how its
+    requests are sent, if not when they arrive."""
+    first: Record = {"format": NAME, "version": 1, "made_by": made_by}
+    if sender is None:
+        return first
+    written: Record = {
+        "max_parallel": sender.max_parallel,
+        "ready_queue_policy": sender.policy,
+        "round_barrier": sender.barrier,
+        "barrier_pause_ms": sender.pause_ns / base.NS_PER_MS,
+        "seed": sender.seed,
+    }
+    if sender.gap_ns:  # without a rate everything that is ready is sent at once
+        written["request_rate"] = base.NS_PER_S / sender.gap_ns
+        written["distribution"] = sender.distribution
+    return {**first, "sender": written}
+
+
+def texts(trace: Trace, made_by: Record) -> Iterator[str]:
+    """The lines of a file with the requests of a trace."""
+    first = header(made_by, trace.jobs.sender) | {"version": 2, "requests": "lengths"}
+    assert isinstance(trace, BlockTrace | SegmentTrace)
+    if isinstance(trace, SegmentTrace):
+        first["requests"] = "segments"
+    elif trace.identity:
+        first |= {
+            "requests": "blocks",
+            "block_size": trace.block_size,
+            "partial_blocks": trace.partial,
+            "output_blocks": trace.knows_output,
         }
-    yield json.dumps(header) + "\n"
-    for row in rows:
-        yield f"{{{', '.join(_fields(row, about))}}}\n"
+    yield json.dumps(first) + "\n"
+    for job in trace.jobs:
+        yield f"{{{', '.join(_fields(trace, job))}}}\n"
 
 
-def _fields(row: Row, about: About) -> Iterator[str]:
-    if row.after >= 0:
-        yield f'"after": {row.after}'
-        if row.arrival_ns:
-            yield f'"delay": {base.milliseconds(row.arrival_ns)}'
-    else:
-        yield f'"timestamp": {base.milliseconds(row.arrival_ns)}'
-    if row.session is not None:
-        yield f'"session": {json.dumps(row.session)}'
-    if row.scope:
-        yield f'"namespace": {json.dumps(row.scope)}'
-    if row.tenant:
-        yield f'"tenant": {json.dumps(row.tenant)}'
-    if row.priority:
-        yield f'"priority": {row.priority}'
-    yield f'"input_length": {row.input_length}, "output_length": {row.output_length}'
-    if about.identity:
-        yield f'"blocks": [{", ".join(_runs(row.blocks))}]'
+def _fields(trace: BlockTrace | SegmentTrace, job: Job) -> Iterator[str]:
+    if job.after >= 0:
+        yield f'"after": {job.after}'
+        if job.arrival_ns:
+            yield f'"delay": {base.milliseconds(job.arrival_ns)}'
+    elif trace.jobs.timed:
+        yield f'"timestamp": {base.milliseconds(job.arrival_ns)}'
+    if job.session >= 0:
+        yield f'"session": "s{job.session}"'
+    if tenant := trace.tenant_names[int(trace.tenants[job.index])]:
+        yield f'"tenant": {json.dumps(tenant)}'
+    if job.priority:
+        yield f'"priority": {job.priority}'
+    if isinstance(trace, SegmentTrace):
+        if namespace := trace.segments.namespace(job.index):
+            yield f'"namespace": {json.dumps(namespace)}'
+        *prompt, output = (f'["{name}", {count}]' for name, count in trace.segments.of(job))
+        yield f'"input": [{", ".join(prompt)}], "output": {output}'
+        return
+    yield f'"input_length": {job.input_length}, "output_length": {job.output_length}'
+    if trace.identity:
+        yield f'"blocks": [{", ".join(_runs(trace.blocks(job).tolist()))}]'
 
 
 def _runs(ids: Sequence[int]) -> Iterator[str]:
@@ -408,75 +306,3 @@ def _runs(ids: Sequence[int]) -> Iterator[str]:
             end += 1
         yield str(ids[start]) if end - start == 1 else f"[{ids[start]}, {end - start}]"
         start = end
-
-
-_LEAST_RATE, _MOST_RATE = 1e-6, 1e6  # requests per second
-_MOST = (1 << 31) - 1
-_SENDER = {
-    "request_rate",
-    "distribution",
-    "max_parallel",
-    "ready_queue_policy",
-    "round_barrier",
-    "barrier_pause_ms",
-    "seed",
-}
-
-
-def _written(options: SenderOptions) -> Record:
-    """The field. Without a rate everything that is ready is sent at once."""
-    record: Record = {
-        "max_parallel": options.max_parallel,
-        "ready_queue_policy": options.policy,
-        "round_barrier": options.barrier,
-        "barrier_pause_ms": options.pause_ns / base.NS_PER_MS,
-        "seed": options.seed,
-    }
-    if options.gap_ns:
-        record["request_rate"] = base.NS_PER_S / options.gap_ns
-        record["distribution"] = options.distribution
-    return record
-
-
-def _read_sender(lines: Lines, header: Record) -> SenderOptions | None:
-    """The field of a header; None without one. Raises CallerError with the line."""
-    if "sender" not in header:
-        return None
-    found = header["sender"]
-    if type(found) is not dict or not found.keys() <= _SENDER:
-        known = ", ".join(sorted(_SENDER))
-        lines.wrong_field(header, "sender", f"an object with no fields but {known}")
-    plain = SenderOptions()
-    gap_ns = 0
-    if "request_rate" in found:
-        rate = found["request_rate"]
-        if type(rate) not in (int, float) or not _LEAST_RATE <= rate <= _MOST_RATE:
-            expected = f"requests per second, {_LEAST_RATE:g} to {_MOST_RATE:g}"
-            lines.wrong_field(found, "request_rate", expected)
-        gap_ns = max(1, round(base.NS_PER_S / rate))
-    barrier = found.get("round_barrier", plain.barrier)
-    if type(barrier) is not bool:
-        lines.wrong_field(found, "round_barrier", "true or false")
-    pause_ns = 0
-    if "barrier_pause_ms" in found:
-        pause_ns = base.nanoseconds(lines, found, "barrier_pause_ms")
-    return SenderOptions(
-        gap_ns=gap_ns,
-        distribution=_one_of(lines, found, "distribution", DISTRIBUTIONS, plain.distribution),
-        max_parallel=_number(lines, found, "max_parallel", plain.max_parallel),
-        policy=_one_of(lines, found, "ready_queue_policy", POLICIES, plain.policy),
-        barrier=barrier,
-        pause_ns=pause_ns,
-        seed=_number(lines, found, "seed", plain.seed),
-    )
-
-
-def _number(lines: Lines, found: Record, field: str, usual: int) -> int:
-    return base.integer(lines, found, field, 0, _MOST) if field in found else usual
-
-
-def _one_of(lines: Lines, found: Record, field: str, known: tuple[str, ...], usual: str) -> str:
-    value: Any = found.get(field, usual)
-    if value not in known:
-        lines.wrong_field(found, field, f"one of {', '.join(known)}")
-    return str(value)

@@ -17,7 +17,7 @@ from invariants.watch import Level
 from ..formats._open import parse
 from ..formats._with_jobs import sampled
 from ..formats.base import Lines, Paged, Trace
-from ..generators import base, multiturn
+from ..generators import Multiturn, text
 from ..terminal.options import WITHOUT_SPACES, is_size
 from ..terminal.progress import progress
 from .load import loaded
@@ -25,7 +25,7 @@ from .options import ReplayOptions
 
 NAME = "built-in multiturn"
 GENERATOR = "multiturn"
-OPTIONS = multiturn.Options(
+OPTIONS = Multiturn(
     clients=128,
     rounds=12,
     input_tokens=256,
@@ -105,4 +105,4 @@ def builtin_digest() -> str:
 
 
 def _lines() -> Iterator[bytes]:
-    return (line.encode() for line in base.text(GENERATOR, base.load(GENERATOR), OPTIONS))
+    return (line.encode() for line in text(GENERATOR, OPTIONS))

@@ -26,8 +26,8 @@ from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.times.base import Parallelism
 
 from ..formats._open import FORMATS, bytes_of, open_trace
-from ..formats._rows import GROWTHS, SHARINGS, LogOptions, parse_columns
-from ..formats.base import MAX_BLOCK_TOKENS, Trace
+from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace
+from ..formats.logs import GROWTHS, SHARINGS, parse_columns
 from ..outside.entries import entry, spelled_out
 from ..terminal import options as read
 from ..terminal.options import Bandwidth, Names, OptionRecord, Unbounded
@@ -94,7 +94,7 @@ class FormatOptions(OptionRecord):
 
     format: str | None = option(
         "format of the trace; `hicache convert --formats` lists them (default: auto)",
-        read.entry(FORMATS, "auto"),
+        read.choice(("auto", *sorted(FORMATS))),
         "NAME",
         one_value=True,
         needs=(Need.TRACE,),
@@ -115,7 +115,7 @@ class FormatOptions(OptionRecord):
     )
     columns: str | None = option(
         "the trace is a log of your own (CSV, JSON, Parquet); its columns, or expressions over "
-        "them, are such as time=ts,input='new + cached',output=usage.out,session=chat,turn=n; a "
+        "them, are such as time=ts,input='new + cached',output=usage.out,session=chat; a "
         "unit may follow the time: time=ts:ms",
         _columns,
         "ROLE=NAME,...",

@@ -39,7 +39,7 @@ from ..formats.base import MAX_REQUESTS, Paged, Trace
 Numbers = NDArray[np.int64]
 
 MOST = 100  # times the sessions of a trace: the number of a copy has 8 bits
-_COPY_BIT = 55  # ids of pages and tokens in a trace are below; see formats/_blocks and _segments
+_COPY_BIT = 55  # ids of pages and tokens in a trace are below; see formats/_pages
 _NOBODY, _SEVERAL = -1, -2
 _STREAM = 1  # random numbers that nothing else draws
 _FEW = 8  # requests with a common prefix are a session, however short the trace is
