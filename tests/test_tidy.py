@@ -81,7 +81,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
     ),
     "traces.sizing": (
-        *("traces.curves", "traces.deciding", "traces.expected"),
+        *("traces.curves", "traces.expected"),
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("sim.times", "traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
@@ -94,7 +94,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.results", "traces.terminal"),
     ),
     "traces.pages": ("traces.comparing", "traces.html", "traces.results"),
-    "traces.deciding": ("traces.reporting.amounts",),
     "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "traces.terminal"),

@@ -15,22 +15,21 @@ import random
 import sys
 import tempfile
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from traces.cli import parse
 from traces.commands import size as command
-from traces.deciding.prices import Prices
 from traces.replaying.options import ReplayOptions
-from traces.sizing.decision import Asked, Decision, decision
-from traces.sizing.replays import Replays
-from traces.sizing.trials import Trials, as_it_is
+from traces.sizing.candidates import ATTAIN, Asked
+from traces.sizing.decision import Decision, decision
+from traces.sizing.prices import Prices
+from traces.sizing.search import Trials
 from traces.sweeping.work import How
 
 HARDWARE = ("a100", "h100", "h200", "l40s")
 GB = 10**9
-ATTAIN = Fraction(9, 10)
+HOW = How("local", 1, None, "size")
 
 
 def workload(path: Path, draw: random.Random) -> None:
@@ -57,22 +56,11 @@ def workload(path: Path, draw: random.Random) -> None:
                 del history[12:]
 
 
-def asked(draw: random.Random) -> Asked:
-    per_hour = {name: draw.uniform(0.5, 5) for name in HARDWARE}
-    per_hour["host"] = draw.choice((0.0005, 0.004, 0.02))
-    return Asked(
-        HARDWARE,
-        (1, 2),
-        None,
-        (1, 2, 3, 4),
-        (0, 4 * GB, 16 * GB, 64 * GB),
-        8,
-        Prices(per_hour),
-        ATTAIN,
-        1,
-        None,
-        How("local", 1, None, "size"),
-    )
+def asked_of(path: str, limits: str) -> tuple[ReplayOptions, command.Options]:
+    """The options of a replay of the trace, and all of the command."""
+    _, given = parse(["size", path, "--model", "llama-3.1-8b", "--slo", limits])
+    assert isinstance(given, command.Options)
+    return given.replay, given
 
 
 def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
@@ -80,25 +68,31 @@ def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
     path = folder / f"{seed}.jsonl"
     workload(path, draw)
     limits = f"ttft={draw.choice((300, 800, 2000))}ms,tpot={draw.choice((25, 50))}ms"
-    _, given = parse(["size", str(path), "--model", "llama-3.1-8b", "--slo", limits])
-    assert isinstance(given, command.Options)
-    return given.replay, asked(draw)
+    per_hour = {name: draw.uniform(0.5, 5) for name in HARDWARE}
+    per_hour["host"] = draw.choice((0.0005, 0.004, 0.02))
+    wanted = Asked(
+        HARDWARE,
+        (1, 2),
+        None,
+        (1, 2, 3, 4),
+        (0, 4 * GB, 16 * GB, 64 * GB),
+        prices=Prices(per_hour),
+    )
+    return asked_of(str(path), limits)[0], wanted
 
 
 def tried(seed: int, folder: Path, every: bool = True, **fewer: Any) -> tuple[Decision, list[bool]]:
     """The decision, and whether each candidate serves when it is replayed, the cheapest first.
     every: not only those up to the first that serves. fewer: what is asked for instead."""
     options, wanted = drawn(seed, folder)
-    found = decision(options, replace(wanted, **fewer), "hicache size")
+    found = decision(options, replace(wanted, **fewer), HOW, "hicache size")
     known = [row.candidate for row in found.rows]
-    how = How("local", 1, None, "all")
-    replays = Replays(how, "", found.options)
-    trials = Trials(known, found.options, None, replays, ATTAIN, 1)  # type: ignore[arg-type]
+    trials = Trials(known, found.options, found.offered.machines, ATTAIN, HOW, "")
     serving: list[bool] = []
     while len(serving) < len(known) and (every or True not in serving):
         end = len(known) if every else len(serving) + 1
-        documents = trials.documents([(one, as_it_is) for one in range(len(serving), end)])
-        serving += map(trials.serves, documents)
+        wanted_now = [(one, lambda named: named) for one in range(len(serving), end)]
+        serving += map(trials.serves, trials.moved(wanted_now, whole=True))
     return found, serving
 
 

@@ -23,13 +23,13 @@ from sim.storage.timed import Pipe
 from sim.times.base import Parallelism, make
 from sim.times.roofline import Roofline
 from traces.cli import main, parse
-from traces.deciding.prices import read_prices
 from traces.replaying.builtin import opened
 from traces.replaying.load import MODELS, from_gaps
 from traces.replaying.options import ReplayOptions
 from traces.replaying.storage import resolve as resolve_storage
 from traces.reporting.amounts import digits, gigabytes, span
 from traces.sizing.candidates import Candidate, cost_of
+from traces.sizing.prices import read_prices
 from traces.terminal import options as read
 
 from .rig import mooncake, write

@@ -1,8 +1,5 @@
 """`hicache size`: the cheapest machine that serves the whole trace within limits (`--slo`), in one
 report. Takes the options of `hicache replay`.
-
-Does not search (see sizing/decision), run replays (see sweeping/running), word the answer (see
-deciding) or draw the report (see html).
 """
 
 from __future__ import annotations
@@ -19,19 +16,18 @@ from hicache.core.errors import CallerError
 from sim.hardware import profile
 
 from .. import executors
-from ..deciding.prices import Prices, read_prices
 from ..replaying.options import HOST_SIZES, OPTIONS, ReplayOptions
 from ..reporting.outputs import check_files
-from ..sizing import buying, decision
-from ..sizing.candidates import MOST_GPUS, Candidate
-from ..sizing.decision import ATTAIN
+from ..sizing.answer import show
+from ..sizing.candidates import ATTAIN, MOST_GPUS, Asked, Candidate
+from ..sizing.decision import decision
+from ..sizing.prices import Prices, read_prices
 from ..sweeping.work import How
 from ..terminal import options as read
 from ..terminal.rows import Declared, option, rows
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
 
 COMPILED = True
-_DRAWS = 3
 _CHOSEN: tuple[str, ...] = (
     "hardware",
     "tp",
@@ -165,8 +161,8 @@ class Options(WorkerOptions, OfReplays):
         "keep each point here when it is done (JSON lines), and do only what is missing", *read.FILE
     )
     draws: int | None = option(
-        "replays of the answer, with arrivals that differ a little (seeds from --seed on): how far "
-        f"figures move by chance (default: {_DRAWS})",
+        "replays of the answer, with arrivals that differ a little, seeds from --seed on (default: "
+        "1; how far chance moves figures is also told without others)",
         read.between(1, 100),
         "N",
     )
@@ -183,10 +179,6 @@ class Options(WorkerOptions, OfReplays):
             if one.name in _CHOSEN:
                 values[one.name] = own[one.name][0] if own[one.name] else one.default
         return cls(**own, replay=ReplayOptions(**values))
-
-    @property
-    def how(self) -> How:
-        return How(self.executor, self.jobs or 0, self.points, "size")
 
 
 def run(options: Options, command: str) -> int:
@@ -209,19 +201,19 @@ def run(options: Options, command: str) -> int:
     if given.sample is not None and options.budget is not None:
         raise CallerError("--budget and --sample do not go together; leave one out")
     executors.check(options.executor)
-    wanted = decision.Asked(
+    asked = Asked(
         *(options.hardware, options.tp, options.pp, options.replicas, options.sizes),
-        options.most_gpus or MOST_GPUS,
-        options.price,
-        options.attain or ATTAIN,
-        options.draws or _DRAWS,
-        options.today,
-        options.how,
-        None if options.budget is None else options.budget / 1e9,
+        most_gpus=options.most_gpus or MOST_GPUS,
+        prices=options.price,
+        today=options.today,
+        attain=options.attain or ATTAIN,
+        draws=options.draws or 1,
+        budget_s=None if options.budget is None else options.budget / 1e9,
     )
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    found = decision.decision(given, wanted, command)
+    how = How(options.executor, options.jobs or 0, options.points, "size")
+    found = decision(given, asked, how, command)
     if found.ended.error is not None and not found.replays:
         raise found.ended.error  # a fault of every replay: there is nothing to show
-    buying.show(found, command, out, options.output, options.json)
+    show(found, command, out, options.output, options.json)
     return found.ended.ended()

@@ -109,14 +109,6 @@ class Candidate(Struct, frozen=True):
     goodput_per_cost: Float | None = None
 
 
-class Words(Struct, frozen=True):
-    answer: Sequence[str]
-    load: Sequence[str]
-    cost: Sequence[str]
-    sure: Sequence[str]
-    next: Sequence[str]
-
-
 class Demand(Struct, frozen=True):
     requests_per_s: Float | None = None
 
@@ -133,7 +125,6 @@ class Decision(Struct, frozen=True):
     candidates: Sequence[Candidate]
     answer: Candidate | None = None
     demand: Demand | None = None
-    in_words: Words | None = None
 
 
 class Report(Struct, frozen=True, kw_only=True):

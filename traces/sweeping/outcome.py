@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ..curves.distances import Curve
 from ..expected.table import together
-from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import ReplayConfig
 from ..replaying.options import FleetOptions, StorageOptions, plain
 from ..reporting.amounts import digits, gigabytes
 from ..results.record import Result, document, record_of
@@ -148,7 +148,7 @@ def of_host_memory(grid: Grid) -> bool:
     return alone and [axis.name for axis in grid.axes] == ["host_bytes"]
 
 
-def enough_bytes(curve: Curve, settings: Settings) -> int | None:
+def enough_bytes(curve: Curve, settings: ReplayConfig) -> int | None:
     """The least host memory, to a page and on all ranks, with which LRU hits what it hits with any
     amount; 0 where the device alone is enough. None for several pools, which have other pages."""
     if len(settings.core.components) > 1:

@@ -133,7 +133,7 @@ class Traces:
 
     def hold(self, options: ReplayOptions, recorded: Trace) -> None:
         """Keeps a trace that was read already: what these options read, before their load."""
-        self._held, self._read = {_of(options, _READ): recorded}, ()
+        self._held[_of(options, _READ)], self._read = recorded, ()
 
     def __call__(self, options: ReplayOptions) -> Trace:
         recorded, load = self.recorded(options), _of(options, _LOADED)
