@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_189,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
-    "lines of traces": 25_186,
-    "lines of tests": 46_483,
+    "lines of traces": 25_193,
+    "lines of tests": 46_489,
     "files of source": 570,
     "files of tests": 321,
-    "words of pages": 59_953,
+    "words of pages": 59_959,
 }
 
 

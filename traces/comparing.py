@@ -92,7 +92,7 @@ class Side(Struct, frozen=True, kw_only=True):
     command: str
     trace: TraceFigures
     found: Figures
-    figures: Mapping[str, float | None]
+    figures: dict[str, float | None]
     lost_by_reason: Mapping[str, float] | None
 
     @property
@@ -201,11 +201,10 @@ def _check_complete(path: str, label: str, complete: object) -> None:
 
 def _of_variant(path: str, version: str, trace: TraceFigures, found: Replayed) -> Side:
     _check_complete(path, found.label, found.complete)
-    figures = _figures(found)
-    for way in ("read", "written"):
-        moved = sum(getattr(found.moved, f"storage_{way}_bytes")) if found.moved else 0
-        figures[f"storage_{way}_bytes"] = moved or None
-    return _side(path, found.label, version, "", trace, found, figures, found.lost_by_reason)
+    side = _side(path, found.label, version, "", trace, found, found.lost_by_reason)
+    for way in ("read", "written") if found.moved else ():
+        side.figures[f"storage_{way}_bytes"] = sum(getattr(found.moved, f"storage_{way}_bytes"))
+    return side
 
 
 def _of_replay(path: str, document: Mapping[str, Any]) -> Side:
@@ -214,8 +213,7 @@ def _of_replay(path: str, document: Mapping[str, Any]) -> Side:
     _check_complete(path, label, found.complete)
     if found.storage:
         lost = {reason: one.tokens for reason, one in found.storage.lost_tokens.items()}
-    head = (path, label, found.hicache_version, found.command, found.trace)
-    return _side(*head, found, _figures(found), lost)
+    return _side(path, label, found.hicache_version, found.command, found.trace, found, lost)
 
 
 def _side(
@@ -225,7 +223,6 @@ def _side(
     command: str,
     trace: TraceFigures,
     found: Figures,
-    figures: Mapping[str, float | None],
     lost: Mapping[str, int] | None,
 ) -> Side:
     return Side(
@@ -235,13 +232,9 @@ def _side(
         command=command,
         trace=trace,
         found=found,
-        figures=figures,
+        figures={name: _at(found, place) for name, _, _, place in FIGURES},
         lost_by_reason=lost and {name: found.whole.rate(tokens) for name, tokens in lost.items()},
     )
-
-
-def _figures(found: Figures) -> dict[str, float | None]:
-    return {name: _at(found, place) for name, _, _, place in FIGURES}
 
 
 def _at(found: Figures, place: str) -> float | None:

@@ -19,7 +19,7 @@ from traces.html.document import checked
 from traces.html.page import chart_text, render
 from traces.results.record import Goodput, document
 
-from .rig import Capsys, Patch, mooncake, write
+from .rig import Capsys
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202e<!--"
 
@@ -88,6 +88,7 @@ def whole(folder: Path) -> dict[str, Any]:
 def test_a_report_is_rendered_again_to_the_same_bytes(folder: Path) -> None:
     first = (folder / "one.html").read_bytes()
     assert main(["report", str(folder / "one.html"), "-o", str(folder / "again.html")]) == 0
+    assert 400_000 < len(first) < 2_000_000  # most of it is the library that draws
     assert (folder / "again.html").read_bytes() == first
     assert main(["report", str(folder / "one.html"), "--json", str(folder / "one.json")]) == 0
     assert main(["report", str(folder / "one.json"), "-o", str(folder / "again.html")]) == 0
@@ -112,11 +113,6 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts(whole: dict[str, A
     assert re.search(r"script-src ([^;]*);", policy)[1].split() == hashes  # type: ignore[index]
     assert len(scripts) == 2
     assert "@import" not in text[: text.index("</style>")]
-
-
-def test_a_report_is_at_most_two_megabytes(folder: Path) -> None:
-    """Most of it is the library that draws, which is in every report."""
-    assert 400_000 < (folder / "two.html").stat().st_size < 2_000_000
 
 
 def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
@@ -186,16 +182,6 @@ def test_what_more_memory_or_another_policy_can_add(whole: Any, pages: int, poli
     text = re.sub("<[^>]*>", " ", render(whole | {"curve": whole["curve"] | more}))
     shares = re.findall(r" (?:hits|hits at most|adds? at most) +([\d.]+) %", text)
     assert shares == ["40.0", "10.0", "30.0", *policy]
-
-
-def test_names_from_a_file_are_text_in_a_report(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = "<img src=x onerror=alert(1)>.jsonl"
-    write(tmp_path / name, mooncake([1, 2]), mooncake([1, 2]))
-    assert main(["replay", name, "--html", "out.html"]) == 0
-    text = Path("out.html").read_text()
-    assert "&lt;img src=x" in text
-    assert not Elements(text).of("img")
 
 
 @pytest.mark.parametrize(

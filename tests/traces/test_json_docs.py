@@ -161,6 +161,26 @@ def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
     assert never == ({"measured"}, set())
 
 
+def test_a_document_has_what_its_log_measured_and_the_options_that_repeat_it(
+    folder: Path, capsys: Capsys
+) -> None:
+    log = folder / "log.csv"
+    rows = ["0,100,5,0,0.5", "1,300,5,100,0.2", "2,500,5,300,0.3"]
+    log.write_text("\n".join(["time,input,output,cached,first", *rows]))
+    columns = "time=time:s,input=input,output=output,cached=cached,ttft=first:s"
+    found = written(folder, "replay", str(log), "--columns", columns, "--check", "off")
+    assert found["measured"] == {"cached_tokens": 400, "ttft_p50_s": 0.3}
+    assert found["options"] == {"columns": columns, "check": "off"}
+    same(Result, found)
+    told = capsys.readouterr().out
+    assert re.search(r"^measured in the log +400 +44\.444 % *$", told, re.MULTILINE)
+    assert re.search(r"^TTFT measured in the log \(s\) +0\.300 *$", told, re.MULTILINE)
+    repeat = folder / "repeat.json"
+    repeat.write_text(json.dumps(found))
+    again = written(folder, "replay", str(log), "--config", str(repeat))
+    assert (again["digest"], again["latency_s"]) == (found["digest"], found["latency_s"])
+
+
 def fields_of(kind: Any) -> list[str]:
     return list(kind.__struct_fields__)
 

@@ -82,7 +82,7 @@ def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Rep
     replayed()
     warm, out, err = replayed()
     assert warm["storage"]["losses"]["lookups_unanswered"] == 0
-    assert "Not done by storage" not in out
+    assert "not done by storage" not in out
     assert err == ""
     store.dies_at = store.looks + 10
     dead, out, err = replayed()
@@ -95,7 +95,7 @@ def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Rep
         "again now and then"
     ]
     assert f"lookups unanswered {losses['lookups_unanswered']:,}" in out
-    assert "outages 1 " in out
+    assert "outages 1," in out
     assert set(dead["storage"]["lost_tokens"]) >= {"failed"}
 
 

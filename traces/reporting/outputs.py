@@ -104,7 +104,10 @@ def finish(
     result = result_of(trace, settings, run)
     load = load_of_run(trace.jobs, settings, run)
     limit = limit_of(options, settings, paged, run, result, load)
-    result = replace(result, limit=limit, options=config_of(OPTIONS, command))
+    written = {one.flag.removeprefix("--") for one in OPTIONS if one.row.output}
+    given = config_of(OPTIONS, command).items()
+    repeat = {name: value for name, value in given if name not in written}
+    result = replace(result, limit=limit, options=repeat)
     with ignore_broken_pipe():
         print_report(trace, settings, run, result, options.verbose, out)
         repeat_warnings(warnings, out)

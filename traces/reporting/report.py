@@ -26,7 +26,7 @@ from ..replaying.fleet import trip_times
 from ..replaying.following import COMPLETE, EVICTED, FIRST_SEEN, NOT_READY, Miss
 from ..replaying.load import LoadedTrace, spelled
 from ..replaying.run import NS_PER_S, FleetUse, Run
-from ..results.record import Checks, Component, Fleet, Result, Share, Stages, Storage
+from ..results.record import Checks, Component, Fleet, Goodput, Result, Share, Stages, Storage
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 
@@ -64,8 +64,7 @@ def print_report(
         _ended(settings, run) if verbose and several else None,
         _turns(found) if verbose and found.turns else None,
         _latency(found, verbose),
-        _limits(settings, found, verbose),
-        _losses(storage.losses) if storage else None,
+        _limits(settings, found) if verbose else None,
     ]
     if verbose:
         sections += [*_fleet(found.fleet)] if found.fleet else []
@@ -408,7 +407,7 @@ def _latency(found: Result, verbose: bool) -> Table | None:
     return result
 
 
-def _limits(settings: Settings, found: Result, verbose: bool) -> Table | None:
+def _limits(settings: Settings, found: Result) -> Table | None:
     slo = found.slo
     if settings.slo is None or slo is None:
         return None
@@ -418,7 +417,7 @@ def _limits(settings: Settings, found: Result, verbose: bool) -> Table | None:
         keep = ended - (slo.missed[name] or 0)
         result.add_row(name, spelled(limit), f"{keep:,}", percent(keep / ended if ended else 0.0))
     result.add_row("all", "", f"{slo.attained_requests:,}", percent(slo.attained_rate or 0.0))
-    for one in slo.classes if verbose else ():
+    for one in slo.classes:
         what = "tenant" if one.by == "tenant" else "prompts of"
         share = percent(one.attained_requests / one.requests)
         result.add_row(f"  {what} {one.name}", "", f"{one.attained_requests:,}", share)
@@ -469,15 +468,10 @@ def _prefetches(storage: Storage) -> Table:
     return result
 
 
-def _losses(losses: Losses) -> Table | None:
-    """What the store did not do; None if it did everything."""
-    if losses == Losses():
-        return None
-    result = table("Not done by storage", "", "")
-    for name in Losses.__slots__:
-        if count := getattr(losses, name):
-            result.add_row(name.replace("_", " "), f"{count:,.4g}")
-    return result
+def _losses(losses: Losses) -> str:
+    """What the store did not do."""
+    each = ((name.replace("_", " "), getattr(losses, name)) for name in Losses.__slots__)
+    return ", ".join(f"{name} {count:,.6g}" for name, count in each if count)
 
 
 def _fleet(fleet: Fleet) -> Iterator[Table]:
@@ -517,6 +511,10 @@ def _result(found: Result, verbose: bool) -> Rows:
         rows.append(("at once", f"{load.running_mean:,.1f} on average, {load.running_most:,} most"))
     if found.refused:
         rows.append(("retries", _retries(found.refused)))
+    if found.slo is not None and not verbose:
+        rows += _kept(found.slo, found.served_requests)
+    if found.storage and (losses := _losses(found.storage.losses)):
+        rows.append(("not done by storage", losses))
     if found.preempted:
         rows.append(("preempted", f"{found.preempted:,} x"))
     if found.expected_error:
@@ -528,6 +526,19 @@ def _result(found: Result, verbose: bool) -> Rows:
         rows.append(("replicas", f"{len(found.fleet.replicas)}, the busiest computed {most}"))
     rows += _checked(found.checks, verbose)
     return [*rows, ("digest", found.digest), ("wall time", f"{found.wall_s:.1f} s")]
+
+
+def _kept(slo: Goodput, ended: int) -> Rows:
+    """The requests that keep the limits."""
+    each = [
+        f"{name} {percent((ended - missed) / (ended or 1), 1)}"
+        for name, missed in slo.missed.items()
+        if missed is not None
+    ]
+    return [
+        ("limits kept", f"{percent(slo.attained_rate or 0.0, 1)} ({', '.join(each)})"),
+        ("goodput", f"{slo.goodput_requests_per_s:,.3f} requests/s"),
+    ]
 
 
 def _retries(refused: Mapping[str, int]) -> str:
