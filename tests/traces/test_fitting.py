@@ -155,15 +155,6 @@ def test_requests_that_are_too_large_are_left_out_and_counted(
     assert json.loads(again.read_text())["whole"] == found["whole"]
 
 
-def test_nothing_is_skipped_where_everything_fits(tmp_path: Path) -> None:
-    path, outs = known_blocks(tmp_path / "trace.jsonl"), (tmp_path / "a.json", tmp_path / "b.json")
-    for out, more in zip(outs, ([], ["--skip-too-large"]), strict=True):
-        assert main(["replay", path, "--json", str(out), *more]) == 0
-    one, two = (json.loads(out.read_text()) for out in outs)
-    assert one["digest"] == two["digest"]
-    assert two["skipped"] == {"requests": 0, "input_tokens": 0}
-
-
 def test_a_trace_of_which_nothing_fits_is_an_error(tmp_path: Path, capsys: Capsys) -> None:
     path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
     assert main(["replay", str(path), "--device-pages", "1", "--skip-too-large"]) == 2
