@@ -46,7 +46,7 @@ RUNS = {
     "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
 }
 # What the runs do not have.
-ONE, NO_CLOCK = {Need.REPLICAS, Need.DECODE}, {Need.TIMED, Need.CHANCE}
+ONE, NO_CLOCK = {Need.REPLICAS, Need.DECODE}, {Need.TIMED, Need.ENGINE, Need.CHANCE}
 NO_STORE = {Need.STORE}
 LACKING = {
     "timed, host": NO_STORE | ONE,
@@ -55,7 +55,7 @@ LACKING = {
     "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
     "hits, unbounded": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST, Need.SIZED},
     "timed, all components": NO_STORE | ONE,
-    "hits, all components": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
+    "hits, all components": NO_STORE | ONE | NO_CLOCK - {Need.ENGINE} | {Need.HOST},
     "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
     "timed, simulated store": ONE,
     "timed, real store": ONE,
@@ -70,7 +70,8 @@ NEEDED: dict[Need | None, str] = {
     None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
     "eviction host_ratio host_pages host_bytes components swa_window swa_tokens mamba_states "
     "scale_sessions replicas",
-    Need.TIMED: "engine max_running concurrency speed spread host_bandwidth scheduler times slo "
+    Need.ENGINE: "engine",
+    Need.TIMED: "max_running concurrency speed spread host_bandwidth scheduler times slo "
     "arrivals request_rate closed_loop think_time",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
