@@ -1,7 +1,6 @@
 """`hicache models`: the described models, the size of each pool, and how ranks share it.
 
-Prints tables for people, JSON for scripts, and the Markdown of docs/models.md. Does not define any
-figure; all come from the descriptions in hicache/models.
+Prints tables for people, JSON for scripts, and the Markdown of docs/models.md.
 """
 
 from __future__ import annotations
@@ -41,18 +40,6 @@ nvfp4; routers, norms and embeddings are bf16. How fast each type multiplies say
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The sizes of one pool on a rank of the stage that has most of its layers."""
-
-    pool: PoolDescription
-    layers: str
-    row_bytes: int
-    token_bytes: str
-    page_bytes: int
-    share: str
-
-
 @dataclass(frozen=True)
 class Options(OptionRecord):
     names: tuple[str, ...] = option(
@@ -87,25 +74,30 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def rows(model: ModelDescription, page_size: int, tp: int, pp: int) -> list[Row]:
-    """One row for each pool, in the model's order. Raises CallerError for sizes that do not fit."""
+def rows(model: ModelDescription, page_size: int, tp: int, pp: int) -> list[tuple[str, ...]]:
+    """The cells of each pool, in the model's order, on a rank of the stage that has most of its
+    layers. Raises CallerError for sizes that do not fit."""
     try:
         stages = zip(*(stage.pools for stage in model.stages(pp)), strict=True)
-        return [_row(shards, page_size, tp) for shards in stages]
+        return [_cells(shards, page_size, tp) for shards in stages]
     except CallerError as error:
         raise CallerError(f"{error} (model {model.name})") from None
 
 
-def _row(shards: tuple[PoolDescription, ...], page_size: int, tp: int) -> Row:
+def _cells(shards: tuple[PoolDescription, ...], page_size: int, tp: int) -> tuple[str, ...]:
     """shards: the same pool on each pipeline stage."""
-    most = max(shards, key=lambda shard: len(shard.layers))
-    return Row(
-        most,
+    pool = max(shards, key=lambda shard: len(shard.layers))
+    is_logical, parts = pool.kind == "logical", min(tp, pool.heads)
+    return (
+        pool.name,
+        pool.kind,
+        "-" if is_logical else pool.dtype,
+        pool.anchor or pool.component,
         "+".join(str(len(shard.layers)) for shard in shards),
-        most.row_bytes(tp),
-        _token_bytes(most, tp),
-        most.page_bytes(page_size, tp),
-        _share(most, tp),
+        f"{pool.row_bytes(tp):,}",
+        _token_bytes(pool, tp),
+        f"{pool.page_bytes(page_size, tp):,}",
+        "-" if is_logical else "whole" if parts == 1 else f"1/{parts}",
     )
 
 
@@ -146,24 +138,9 @@ def _print(chosen: list[ModelDescription], page_size: int, tp: int, pp: int) -> 
         for column in result.columns[1:4]:
             column.justify = "left"
         for row in pools:
-            result.add_row(*_cells(row))
+            result.add_row(*row)
         out.print(result)
         out.print(f"{_headline(model, tp)}\nSource: {model.source}.")
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    pool = row.pool
-    return (
-        pool.name,
-        pool.kind,
-        "-" if pool.kind == "logical" else pool.dtype,
-        pool.anchor or pool.component,
-        row.layers,
-        f"{row.row_bytes:,}",
-        row.token_bytes,
-        f"{row.page_bytes:,}",
-        row.share,
-    )
 
 
 def _headline(model: ModelDescription, tp: int) -> str:
@@ -182,15 +159,6 @@ def _token_bytes(pool: PoolDescription, tp: int) -> str:
         return "-"
     whole, rest = divmod(size, 1)
     return f"{whole:,}" if not rest else f"{float(size):,.4f}".rstrip("0")
-
-
-def _share(pool: PoolDescription, tp: int) -> str:
-    """The part of a row's heads that one TP rank holds."""
-    if pool.kind == "logical":
-        return "-"
-    if min(tp, pool.heads) == 1:
-        return "whole"
-    return f"1/{min(tp, pool.heads)}"
 
 
 def _document(model: ModelDescription, page_size: int, tp: int, pp: int) -> dict[str, object]:
