@@ -143,6 +143,7 @@ def pools_of(
                 )
         elif residency(name) == "state":
             tokens = model.interval(name)
+            by_page = by_page and tokens > 0  # a stand-in keeps one at every page
             if by_page:
                 tokens = _state_page(model, name, options.parallelism)
             interval = max(1, -(-tokens // page_size)) * page_size
