@@ -1,6 +1,6 @@
 """The `hicache` command: finds a command by its name, runs it, and turns errors into exit codes.
 
-A command is a file in traces/commands with `Options` (a frozen record, see terminal/rows) and
+A command is a file in traces/commands with `Options` (a frozen record, see terminal/options) and
 `run(options, command line) -> exit code`; one with several has `actions()` instead, which are such
 files or like them. It is imported only when it is asked for, so `hicache --help` imports none.
 """
@@ -20,7 +20,7 @@ from hicache.compiled import finder
 from hicache.core.errors import CallerError, CoreBug
 from hicache.version import VERSION
 
-from .terminal.rows import OptionRecord
+from .terminal.options import OptionRecord
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,

@@ -25,7 +25,7 @@ from .html.page import NONE, count, percent, reason_name, seconds, short
 from .replaying.options import OPTIONS
 from .results.record import ExpectedError, Figures, Int, Request, Result, TraceFigures, record_of
 from .results.record import Variant as Replayed
-from .terminal.rows import config_of
+from .terminal.options import config_of
 from .terminal.text import name as shown
 
 SCHEMA = 1

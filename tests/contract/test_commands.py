@@ -31,7 +31,7 @@ LEAST = {
     "twin": ["t", "--profile", "p"],
 }
 # Of what `hicache --help` loads.
-LIGHT = {"traces.cli", "traces.terminal.rows", "traces.terminal.streams", "hicache.core.errors"}
+LIGHT = {"traces.cli", "traces.terminal.options", "traces.terminal.streams", "hicache.core.errors"}
 
 
 def load(name: str) -> Command:

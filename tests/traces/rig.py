@@ -28,8 +28,7 @@ from traces.formats.base import Lines, Paged, Trace
 from traces.fuzzing.work import Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
-from traces.terminal.options import Names
-from traces.terminal.rows import Declared
+from traces.terminal.options import Declared, Names
 
 Capsys = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch

@@ -29,8 +29,8 @@ from traces.commands import inspect
 from traces.formats.base import Lines
 from traces.replaying import playing
 from traces.replaying.options import ReplayOptions
+from traces.terminal.options import config_of
 from traces.terminal.output import write_whole
-from traces.terminal.rows import config_of
 from traces.terminal.text import command_line
 
 from .rig import Capsys, Patch, as_lines, fails, mooncake, write

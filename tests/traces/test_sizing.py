@@ -13,8 +13,7 @@ import pytest
 from hicache import models
 from traces.cli import main, parse
 from traces.replaying.builtin import opened
-from traces.replaying.config import ReplayConfig as Settings
-from traces.replaying.config import resolve
+from traces.replaying.config import ReplayConfig, resolve
 from traces.terminal import options as read
 
 from .rig import Capsys, mooncake, write
@@ -109,7 +108,7 @@ def test_ranks_that_divide_tokens_hold_as_many_times_more(replayed: Replayed) ->
     assert shared == (four[0], eight[1])
 
 
-def settings_of(trace: str, words: str) -> Settings:
+def settings_of(trace: str, words: str) -> ReplayConfig:
     _, options = parse(["replay", trace, *words.split()])
     return resolve(*opened(options))[0]  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ from traces.cli import parse
 from traces.formats._open import open_trace
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.options import OPTIONS, Need, ReplayOptions
-from traces.terminal.rows import Declared
+from traces.terminal.options import Declared
 
 from .rig import mooncake, tried, write
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Axis, Grid, Value
-from ..terminal.options import Names
-from ..terminal.rows import Declared, flag
+from ..terminal.options import Declared, Names, flag
 from ._options import of_replay
 
 ALL = "all"

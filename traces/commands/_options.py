@@ -3,7 +3,6 @@ points are replayed, and those of a replay whose host memory or grid the command
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,16 @@ from typing import Any
 from .. import executors
 from ..formats.base import Trace
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, TraceOptions
-from ..terminal.options import COUNT_OR_0, TOKENS, OptionRecord, between, byte_size, choice
-from ..terminal.rows import Declared, option
+from ..terminal.options import (
+    COUNT_OR_0,
+    TOKENS,
+    Declared,
+    OptionRecord,
+    between,
+    byte_size,
+    choice,
+    option,
+)
 
 _MOST_SIZES = 64
 _PAGE_SIZE = 64
@@ -73,7 +80,5 @@ def sizes_of(text: str) -> tuple[int, ...]:
     """A list of sizes of memory, ascending, each once."""
     sizes = sorted({byte_size(part.strip()) for part in text.split(",")})
     if len(sizes) > _MOST_SIZES:
-        raise argparse.ArgumentTypeError(
-            f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"
-        )
+        raise ValueError(f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}")
     return tuple(sizes)

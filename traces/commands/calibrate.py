@@ -20,9 +20,8 @@ from sim.hardware import measured
 
 from ..devices.bench import DEVICES, MEMORY_LIMIT, TINY, Bench, Geometry, measurable, probe_of
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_whole
-from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, print_written
 from ._options import of_numa_node

@@ -20,9 +20,8 @@ from ..html.page import render_comparison
 from ..reporting.head import head
 from ..results.record import document
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import as_json, check_outputs, write_all
-from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, table
 from ..terminal.text import name as shown

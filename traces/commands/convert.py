@@ -10,8 +10,8 @@ from ..formats import native
 from ..formats._open import FORMATS
 from ..replaying.options import TRACE_HELP, TraceOptions
 from ..terminal import options as read
+from ..terminal.options import option
 from ..terminal.output import check_outputs, write_whole
-from ..terminal.rows import option
 from ..terminal.streams import print_error
 from ..terminal.tables import console, table
 

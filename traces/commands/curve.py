@@ -23,8 +23,8 @@ from ..reporting.amounts import gigabytes
 from ..reporting.head import head
 from ..sweeping.picture import Line, Panel, check_picture, svg
 from ..terminal import options as read
+from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
-from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, table
 from ._options import PagedTraceOptions

@@ -34,9 +34,8 @@ from ..fuzzing.work import Work, hash_seed
 from ..outside import entries
 from ..replaying.defaults import CHECKS
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_folder, check_outputs, write_json
-from ..terminal.rows import option
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences

@@ -12,9 +12,9 @@ from hicache.core.errors import CallerError
 from ..formats.base import MAX_REQUEST_TOKENS, MAX_REQUESTS
 from ..generators import GENERATORS, Generator, text
 from ..terminal import options as read
+from ..terminal.options import Declared, OptionRecord, option, read_values, rows
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.progress import progress
-from ..terminal.rows import Declared, OptionRecord, option, read_values, rows
 
 _REPORT_EVERY = 1000
 

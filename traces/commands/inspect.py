@@ -22,8 +22,8 @@ from ..replaying.account import ceiling_of
 from ..reporting import timestamps
 from ..reporting.head import head
 from ..terminal import options as read
+from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json
-from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ..terminal.text import command_line, name

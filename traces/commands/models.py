@@ -15,9 +15,8 @@ from hicache.models import ModelDescription, PoolDescription
 from sim.times.base import Parallelism, check_ranks
 
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import write_json, write_whole
-from ..terminal.rows import option
 from ..terminal.tables import console, table
 
 # every compression ratio in use divides this page size

@@ -13,9 +13,8 @@ from hicache.core.errors import CallerError
 from ..html.document import joined, read_report
 from ..html.page import render
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import as_json, check_outputs, write_all
-from ..terminal.rows import option
 
 
 @dataclass(frozen=True)

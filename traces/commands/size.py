@@ -4,7 +4,6 @@ report. Takes the options of `hicache replay`.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from ..sizing.decision import decision
 from ..sizing.prices import Prices, read_prices
 from ..sweeping.work import How
 from ..terminal import options as read
-from ..terminal.rows import Declared, option, rows
+from ..terminal.options import Declared, option, rows
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
 
 COMPILED = True
@@ -43,29 +42,25 @@ def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def read(text: str) -> tuple[Any, ...]:
         values = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
         if len(values) > _MOST_VALUES:
-            raise argparse.ArgumentTypeError(
-                f"expected at most {_MOST_VALUES} values, found {len(values)}"
-            )
+            raise ValueError(f"expected at most {_MOST_VALUES} values, found {len(values)}")
         return values
 
     return read
 
 
 def _machine(text: str) -> Candidate:
-    """A machine such as 2xh100,tp=2,host=512GB. Raises ArgumentTypeError for another text."""
+    """A machine such as 2xh100,tp=2,host=512GB. Raises ValueError for another text."""
     first, *rest = text.split(",")
     match = re.fullmatch(r"(?:(\d{1,3})x)?([A-Za-z][\w.-]*)", first.strip(), re.ASCII)
     given = dict(part.strip().partition("=")[::2] for part in rest)
     if not match or not {*given} <= {"tp", "pp", "host"} or len(given) < len(rest):
-        raise argparse.ArgumentTypeError(f"expected a machine such as {_TODAY}, found {text!r}")
+        raise ValueError(f"expected a machine such as {_TODAY}, found {text!r}")
     gpus = int(match[1] or 1)
     tp, pp = (read.at_least(1)(given.get(name, "1")) for name in ("tp", "pp"))
     hardware = read.choice(profile.names())(match[2])
     if not gpus or gpus % (tp * pp):
         ranks = "tp x pp" if pp > 1 else "tp"
-        raise argparse.ArgumentTypeError(
-            f"expected a multiple of {tp * pp} GPUs ({ranks}), found {gpus}"
-        )
+        raise ValueError(f"expected a multiple of {tp * pp} GPUs ({ranks}), found {gpus}")
     host = read.byte_size(given.get("host", "0"))
     return Candidate(hardware, tp, gpus // (tp * pp), host, pp=pp)
 
@@ -76,9 +71,7 @@ def _part(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         part = Fraction(0)
     if not 0 < part < 1 or len(text) > _MOST_DIGITS:
-        raise argparse.ArgumentTypeError(
-            f"expected a part of the requests such as 0.9 or 95%, found {text!r}"
-        )
+        raise ValueError(f"expected a part of the requests such as 0.9 or 95%, found {text!r}")
     return part
 
 

@@ -20,9 +20,9 @@ from hicache.storage.verified import HEADER_BYTES, Verified
 
 from ..reporting.head import head
 from ..terminal import options as read
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
-from ..terminal.rows import OptionRecord, option
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, pairs, table
 

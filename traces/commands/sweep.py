@@ -32,8 +32,8 @@ from ..sweeping.outcome import (
 from ..sweeping.picture import check_picture, of_sizes
 from ..sweeping.work import How, measured, opened_once
 from ..terminal import options as read
+from ..terminal.options import Declared, flag, option, rows
 from ..terminal.output import write_json, write_whole
-from ..terminal.rows import Declared, flag, option, rows
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_written
 from ._grid_options import ALL, WITH_COMMAS, grid_of

@@ -40,9 +40,9 @@ from ..outside.entries import entry, spelled_out
 from ..replaying.observing import story_on_error
 from ..replaying.options import FormatOptions, TimesOptions
 from ..terminal import options as read
+from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
-from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, table
 

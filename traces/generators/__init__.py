@@ -7,7 +7,6 @@ with NumPy's legacy generator, so the same seed gives the lengths of the script.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from array import array
@@ -23,8 +22,7 @@ from hicache.core.errors import CallerError
 from sim.sending import DISTRIBUTIONS, POLICIES, SenderOptions
 from traces.formats.base import MAX_TIME_MS, NS_PER_MS, NS_PER_S, Record
 from traces.formats.native import header
-from traces.terminal.options import at_least, between, choice
-from traces.terminal.rows import OptionRecord, option
+from traces.terminal.options import OptionRecord, at_least, between, choice, option
 
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e6  # requests per second
 _US_PER_S = 1_000_000
@@ -210,16 +208,14 @@ def _rate(text: str) -> float:
     """Requests per second, or `inf` for all at once."""
     found = _float(text)
     if found != math.inf and not _LEAST_RATE <= found <= _MOST_RATE:
-        raise argparse.ArgumentTypeError(
-            f"expected requests per second such as 16 or 0.5, or inf, found {text!r}"
-        )
+        raise ValueError(f"expected requests per second such as 16 or 0.5, or inf, found {text!r}")
     return found
 
 
 def _part(text: str) -> float:
     found = _float(text)
     if not 0 <= found <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text!r}")
+        raise ValueError(f"expected a number from 0 to 1, found {text!r}")
     return found
 
 

@@ -17,7 +17,7 @@ from hicache.core.types import Pages
 
 from ..formats.base import Paged, Trace
 from ..replaying.account import Account, Row
-from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import ReplayConfig
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.timeline import WAYS, Copies
 from ..results.record import (
@@ -37,7 +37,9 @@ _MOST_PREFIXES = 300
 NOT_FOLLOWED = "evicted_or_not_ready"  # where nobody followed what became of pages
 
 
-def collect(trace: Trace, settings: Settings, run: Run, found: Result, label: str = "") -> Variant:
+def collect(
+    trace: Trace, settings: ReplayConfig, run: Run, found: Result, label: str = ""
+) -> Variant:
     """The variant of a finished replay. found: its figures. label: its name in the report;
     empty for its sizes."""
     latency, lost = run.latency, _lost(run)

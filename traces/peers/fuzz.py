@@ -5,7 +5,6 @@ They are played in the engine's own process (see _session), whose time and memor
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -19,9 +18,8 @@ from hicache.core.errors import CallerError, unknown
 from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.asked import Answer, Ended
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_folder, check_outputs, write_json
-from ..terminal.rows import option
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ._failures import NEW_FAILURE, described, told, work_up
@@ -41,7 +39,7 @@ def setting(text: str) -> tuple[str, Any]:
     """KEY=VALUE of an engine's configuration."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as page=4, found {text!r}")
+        raise ValueError(f"expected KEY=VALUE, such as page=4, found {text!r}")
     try:
         return key, json.loads(value)
     except ValueError:

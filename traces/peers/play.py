@@ -13,9 +13,8 @@ from invariants.peers.tape import dumps, read
 from ..reporting.head import head
 from ..terminal import options as given
 from ..terminal.asked import Answer, Ended
-from ..terminal.options import OptionRecord
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json, write_whole
-from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ._failures import NEW_FAILURE, explained, told
 from ._session import SOURCE_HELP, Session, engine_of, script_fails

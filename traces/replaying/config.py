@@ -33,8 +33,7 @@ from sim.times.base import Parallelism, TimeModel
 from sim.wants import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
 
 from ..formats.base import Paged, Trace, need_identity
-from ..terminal.options import Bandwidth
-from ..terminal.rows import flag
+from ..terminal.options import Bandwidth, flag
 from .defaults import HARDWARE, HOST_COPIES, PREFETCH_THRESHOLD_TOKENS, WRITE_POLICY, Mode
 from .load import LoadedTrace, LoadSettings, Slo, settings_of
 from .options import ReplayOptions, check_read

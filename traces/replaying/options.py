@@ -1,7 +1,7 @@
 """The options of `hicache replay` as one frozen record, which is also their declaration.
 
-Each field is an option with its row (see terminal/rows). An option without effect is refused in one
-line that says what would read it: its row names what it needs, and here is when a run has that.
+Each field is an option with its row (see terminal/options). An option without effect is refused in
+one line that says what would read it: its row names what it needs, and here is when a run has that.
 Only options that were given count, so their defaults are None in the record.
 """
 
@@ -30,9 +30,17 @@ from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace
 from ..formats.logs import GROWTHS, SHARINGS, parse_columns
 from ..outside.entries import entry, spelled_out
 from ..terminal import options as read
-from ..terminal.options import Bandwidth, Names, OptionRecord, Unbounded
+from ..terminal.options import (
+    Bandwidth,
+    Declared,
+    Names,
+    OptionRecord,
+    Unbounded,
+    flag,
+    option,
+    rows,
+)
 from ..terminal.progress import megabytes
-from ..terminal.rows import Declared, flag, option, rows
 from .defaults import (
     BACKBONE,
     CHECKS,

@@ -30,7 +30,7 @@ from ..expected.table import MOST_QUEUEING
 from ..formats._jobs import Jobs
 from ..formats.base import Paged
 from ..replaying import following as caps
-from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import ReplayConfig
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.sizes import memory_of
@@ -73,7 +73,7 @@ class Load:
         return not self.overloaded and self.queueing > MOST_QUEUEING
 
 
-def load_of_run(jobs: Jobs, settings: Settings, run: Run) -> Load | None:
+def load_of_run(jobs: Jobs, settings: ReplayConfig, run: Run) -> Load | None:
     """The load that the trace offered; None without a clock."""
     if run.latency is None:
         return None
@@ -108,7 +108,7 @@ def slower(load: Load, speed: Fraction) -> str:
 
 def limit_of(
     options: ReplayOptions,
-    settings: Settings,
+    settings: ReplayConfig,
     paged: Paged,
     run: Run,
     found: Result,
@@ -134,7 +134,7 @@ def limit_of(
     return cached
 
 
-def _eased(load: Load, settings: Settings) -> str:
+def _eased(load: Load, settings: ReplayConfig) -> str:
     """The option with which the machine keeps up."""
     rate = settings.load.request_rate
     if rate is not None:
@@ -143,7 +143,7 @@ def _eased(load: Load, settings: Settings) -> str:
 
 
 def _of_cache(
-    options: ReplayOptions, settings: Settings, paged: Paged, run: Run, found: Result
+    options: ReplayOptions, settings: ReplayConfig, paged: Paged, run: Run, found: Result
 ) -> Limit:
     """What limits the hits."""
     whole = found.whole
@@ -167,7 +167,7 @@ def _of_cache(
 
 
 def _short_of(
-    settings: Settings, run: Run, found: Result
+    settings: ReplayConfig, run: Run, found: Result
 ) -> tuple[str, int, tuple[str, ...]] | None:
     """The component other than full that lost at least half of the lost tokens where it alone ended
     the hit: its name, these tokens, and what to try, nothing if it evicted nothing."""
@@ -194,7 +194,7 @@ def _most_lost(found: Result) -> str | None:
     return reason if 2 * most.tokens >= sum(one.tokens for one in lost.values()) else None
 
 
-def _of_storage(settings: Settings, reason: str) -> tuple[str, ...]:
+def _of_storage(settings: ReplayConfig, reason: str) -> tuple[str, ...]:
     """The option against a reason of storage; empty without one."""
     storage = settings.storage
     assert storage is not None
@@ -210,7 +210,7 @@ def _of_storage(settings: Settings, reason: str) -> tuple[str, ...]:
 _WRITE_THROUGH = "--write-policy write_through"
 
 
-def _ratio(settings: Settings) -> Fraction:
+def _ratio(settings: ReplayConfig) -> Fraction:
     """Host pages, without room for exchanges, for each device page."""
     core = settings.core
     exchange = core.exchange_pages[0] if core.exchange_pages else 0
@@ -218,7 +218,7 @@ def _ratio(settings: Settings) -> Fraction:
 
 
 def _more_host(
-    options: ReplayOptions, settings: Settings, paged: Paged, found: Result
+    options: ReplayOptions, settings: ReplayConfig, paged: Paged, found: Result
 ) -> tuple[str, ...]:
     """A host pool that holds every page of the trace; empty where it would be very large, or where
     nothing was evicted from the last tier."""
@@ -232,7 +232,7 @@ def _more_host(
     return (f"{_sized(options, wanted, ratio)}  # holds every page of the trace",)
 
 
-def _less_host(options: ReplayOptions, settings: Settings, found: Result) -> tuple[str, ...]:
+def _less_host(options: ReplayOptions, settings: ReplayConfig, found: Result) -> tuple[str, ...]:
     ratio, evicted = _ratio(settings), found.evicted_pages
     if not ratio or settings.storage is not None:
         return ()  # storage needs host memory
@@ -250,7 +250,7 @@ def _sized(options: ReplayOptions, wanted: Fraction, ratio: Fraction) -> str:
     return f"--host-ratio {ceil(100 * wanted) / 100:g}"
 
 
-def _device_pool(options: ReplayOptions, settings: Settings) -> list[str]:
+def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> list[str]:
     """Options that give requests more room on the device, each only where it can be used."""
     found = []
     if options.device_tokens is None and options.device_pages is None:
@@ -266,7 +266,7 @@ def _device_pool(options: ReplayOptions, settings: Settings) -> list[str]:
     return found
 
 
-def _is_smaller_in_fp8(settings: Settings) -> bool:
+def _is_smaller_in_fp8(settings: ReplayConfig) -> bool:
     try:
         cached = models.cached_as(settings.model, "fp8")
     except CallerError:
@@ -274,7 +274,7 @@ def _is_smaller_in_fp8(settings: Settings) -> bool:
     return cached.bytes_per_token(settings.tp) < settings.model.bytes_per_token(settings.tp)
 
 
-def _can_share(settings: Settings, tp: int) -> bool:
+def _can_share(settings: ReplayConfig, tp: int) -> bool:
     """Whether `tp` accelerators can share the model."""
     try:
         times.make(settings.times, settings.model, settings.hardware, Parallelism(tp))
@@ -283,7 +283,7 @@ def _can_share(settings: Settings, tp: int) -> bool:
     return True
 
 
-def _fits_twice(settings: Settings) -> bool:
+def _fits_twice(settings: ReplayConfig) -> bool:
     """Whether twice the device pools fit the memory of the hardware."""
     pools = zip(settings.core.device_pages, settings.rank_page_bytes, strict=True)
     pool_bytes = sum(pages * size for pages, size in pools)

@@ -12,13 +12,13 @@ from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
-from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import ReplayConfig
 from ..replaying.options import OPTIONS, ReplayOptions
 from ..replaying.run import Run
 from ..replaying.timeline import timeline
 from ..results.record import Result, document
+from ..terminal.options import config_of
 from ..terminal.output import as_json, check_outputs, write_all
-from ..terminal.rows import config_of
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
 from . import timestamps
@@ -43,7 +43,7 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
     check_outputs({**options.files, **entries.files()}, **outputs)
 
 
-def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:
+def check_served(options: ReplayOptions, trace: Trace, settings: ReplayConfig) -> None:
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
@@ -65,7 +65,7 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
         )
 
 
-def warn(trace: Trace, settings: Settings) -> list[str]:
+def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
     """Prints the warnings about the trace, before the run that they may spare; returns them."""
     timed = settings.mode == "timed"
     warnings = [*trace.notes]
@@ -89,7 +89,7 @@ def repeat_warnings(warnings: list[str], out: TextIO) -> None:
 def finish(
     trace: Trace,
     paged: Paged,
-    settings: Settings,
+    settings: ReplayConfig,
     run: Run,
     options: ReplayOptions,
     command: str,

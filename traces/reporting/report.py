@@ -20,8 +20,7 @@ from sim.workload import Job
 from ..expected import table as expected
 from ..formats.base import Paged, Trace
 from ..replaying.account import NOTHING, TOGETHER, UNSEEN
-from ..replaying.config import ReplayConfig as Settings
-from ..replaying.config import components_of
+from ..replaying.config import ReplayConfig, components_of
 from ..replaying.fleet import trip_times
 from ..replaying.following import COMPLETE, EVICTED, FIRST_SEEN, NOT_READY, Miss
 from ..replaying.load import LoadedTrace, spelled
@@ -44,7 +43,7 @@ _HITS = "hits: one request at a time, no clock, a complete hit counts fully"
 
 def print_report(
     trace: Trace,
-    settings: Settings,
+    settings: ReplayConfig,
     run: Run,
     found: Result,
     verbose: bool = False,
@@ -85,7 +84,7 @@ def sentence(found: Result) -> str:
     return told + (f"; TTFT p90 {found.latency_s.ttft.p90:,.3g} s." if found.latency_s else ".")
 
 
-def _setting(trace: Trace, settings: Settings, verbose: bool) -> Rows:
+def _setting(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
     core, engine, timed = settings.core, settings.engine, settings.mode == "timed"
     rows = [
         ("trace", f"{shown(trace.path)} ({trace.format})"),
@@ -126,7 +125,7 @@ def load_rows(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "closed loop", f"{waiting} for the one before in their {whose}"
 
 
-def size_rows(trace: Trace, settings: Settings, verbose: bool) -> Rows:
+def size_rows(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
     """How large everything is, and why: what was left out, then one row for each pool; if verbose,
     also window, states and the page size. The first component's rows have only the tier's name.
     Bytes are those of one rank; with several ranks, the total of all is printed beside them."""
@@ -160,7 +159,7 @@ def size_rows(trace: Trace, settings: Settings, verbose: bool) -> Rows:
     return rows
 
 
-def _pool(place: int, pages: int, settings: Settings, rule: str, on_host: bool) -> str:
+def _pool(place: int, pages: int, settings: ReplayConfig, rule: str, on_host: bool) -> str:
     if not pages:
         return "none"
     core, ranks = settings.core, settings.parallelism
@@ -188,7 +187,7 @@ def _rounded(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 10**8 else f"{size / 1e6:,.1f} MB"
 
 
-def _storage(settings: Settings) -> Rows:
+def _storage(settings: ReplayConfig) -> Rows:
     storage, core = settings.storage, settings.core
     if storage is None:
         return []
@@ -207,7 +206,7 @@ def _storage(settings: Settings) -> Rows:
     return rows
 
 
-def _model(settings: Settings, verbose: bool) -> Rows:
+def _model(settings: ReplayConfig, verbose: bool) -> Rows:
     model, ranks = settings.model, settings.parallelism
     each = " per rank" if settings.page_ranks * ranks.pp > 1 else ""
     page = f"{settings.rank_page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
@@ -218,7 +217,7 @@ def _model(settings: Settings, verbose: bool) -> Rows:
     return rows
 
 
-def _hardware(settings: Settings) -> tuple[str, str]:
+def _hardware(settings: ReplayConfig) -> tuple[str, str]:
     """The link is that of one rank, in one direction, and what copies reach of it."""
     profile, ranks = settings.hardware, settings.parallelism.ranks
     link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{_each_rank(settings)}"
@@ -233,12 +232,12 @@ def _hardware(settings: Settings) -> tuple[str, str]:
     return "hardware", f"{ranks} x {profile.name}, {link} each way ({source})"
 
 
-def _each_rank(settings: Settings) -> str:
+def _each_rank(settings: ReplayConfig) -> str:
     """What follows a figure of one rank where there are several."""
     return " per rank" if settings.parallelism.ranks > 1 else ""
 
 
-def _engine(settings: Settings) -> str:
+def _engine(settings: ReplayConfig) -> str:
     """The engine, and which version stands for one that is not known."""
     profile, ranks = settings.engine.profile, settings.parallelism
     spread = f", experts over {ranks.ep} ranks" if ranks.ep > 1 else ""
@@ -252,7 +251,7 @@ def _engine(settings: Settings) -> str:
 # -- hits
 
 
-def _hits(settings: Settings, run: Run, found: Result, verbose: bool) -> Table:
+def _hits(settings: ReplayConfig, run: Run, found: Result, verbose: bool) -> Table:
     whole, steady = found.whole, found.steady
     result = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
     counts: list[tuple[str, Callable[[Share], int]]] = [
@@ -290,7 +289,7 @@ def _hits(settings: Settings, run: Run, found: Result, verbose: bool) -> Table:
     return result
 
 
-def _lost(settings: Settings, run: Run, found: Result) -> list[tuple[str, int]]:
+def _lost(settings: ReplayConfig, run: Run, found: Result) -> list[tuple[str, int]]:
     """What tokens were lost to, where it is known, the largest first."""
     losses = []
     if found.storage is not None:
@@ -334,7 +333,7 @@ def _pools(components: Mapping[str, Component]) -> Table:
     return result
 
 
-def _ended(settings: Settings, run: Run) -> Table:
+def _ended(settings: ReplayConfig, run: Run) -> Table:
     size, lookups = settings.core.page_size, run.lookups
     count = len(lookups.by_request)
     wanted = sum(row.wanted for row in lookups.by_request.values()) * size
@@ -349,7 +348,7 @@ def _ended(settings: Settings, run: Run) -> Table:
     return result
 
 
-def _cap(settings: Settings, cap: str) -> str:
+def _cap(settings: ReplayConfig, cap: str) -> str:
     """What ended a hit, as a label."""
     plain = {
         NOTHING: "nothing: complete hit",
@@ -407,7 +406,7 @@ def _latency(found: Result, verbose: bool) -> Table | None:
     return result
 
 
-def _limits(settings: Settings, found: Result) -> Table | None:
+def _limits(settings: ReplayConfig, found: Result) -> Table | None:
     slo = found.slo
     if settings.slo is None or slo is None:
         return None
@@ -436,7 +435,7 @@ def _errors(found: Result) -> Table | None:
     return result
 
 
-def _transfers(settings: Settings, found: Result) -> Table:
+def _transfers(settings: ReplayConfig, found: Result) -> Table:
     first, evicted = next(iter(found.components.values())), found.evicted_pages
     pages_of = "pages" if len(found.components) == 1 else "pages of full"
     result = table("Tiers", "", pages_of, "GB" + _each_rank(settings), "busy (s)")

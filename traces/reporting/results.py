@@ -20,7 +20,7 @@ from sim.engine.sequence import RequestResult
 from ..expected import table
 from ..formats.base import Trace
 from ..outside import entries
-from ..replaying.config import ReplayConfig as Settings
+from ..replaying.config import ReplayConfig
 from ..replaying.fleet import trip_times
 from ..replaying.following import EVICTED
 from ..replaying.load import NAMES, Kept, Slo, kept
@@ -50,7 +50,7 @@ _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so ma
 _RULE_OF_THREE = 3
 
 
-def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
+def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
     """The figures of a replay."""
     whole = run.account.whole()
     found = Result(
@@ -124,7 +124,7 @@ def _load(load: Load, latency: Latency) -> LoadFigures:
     )
 
 
-def _expected(settings: Settings, run: Run, latency: Latency, queueing: float) -> ExpectedError:
+def _expected(settings: ReplayConfig, run: Run, latency: Latency, queueing: float) -> ExpectedError:
     """The error to expect, from the judged runs that are nearest to this one."""
     replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
     at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
@@ -142,7 +142,7 @@ def _expected(settings: Settings, run: Run, latency: Latency, queueing: float) -
     return table.expected_error(judged, table.shipped(table.KNOWN), table.shipped(table.NEW))
 
 
-def _lookups(settings: Settings, run: Run) -> Iterator[LookupFigures]:
+def _lookups(settings: ReplayConfig, run: Run) -> Iterator[LookupFigures]:
     size, names = settings.core.page_size, run.lookups.components
     for index in sorted(run.lookups.by_request):
         row = run.lookups.by_request[index]

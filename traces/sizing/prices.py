@@ -13,7 +13,6 @@ spread over the years that the thing is used (`years=4`). No currency: any, the 
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -66,18 +65,18 @@ LIST_PRICES = Prices(
 
 
 def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
-    """hardware: accelerators that may have a price of their own. Raises ArgumentTypeError for a
+    """hardware: accelerators that may have a price of their own. Raises ValueError for a
     text that is no list of prices."""
     given: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if not equals or name not in (*UNITS, "years", *hardware):
             named = [*UNITS, *(["an accelerator by its name"] if hardware else [])]
-            raise argparse.ArgumentTypeError(
+            raise ValueError(
                 f"expected prices of {', '.join(named)} such as {_EXAMPLE}, found {part.strip()!r}"
             )
         if name in given:
-            raise argparse.ArgumentTypeError(f"expected one price of {name}, found two")
+            raise ValueError(f"expected one price of {name}, found two")
         given[name] = value
     years = _years(given.pop("years", str(YEARS)))
     per_hour = {name: _per_hour(name, value, years) for name, value in given.items()}
@@ -92,7 +91,7 @@ def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
 
 def _years(text: str) -> float:
     if not re.fullmatch(r"\d{1,2}(\.\d{1,3})?", text, re.ASCII) or not float(text):
-        raise argparse.ArgumentTypeError(f"expected years above 0 such as 4, found {text!r}")
+        raise ValueError(f"expected years above 0 such as 4, found {text!r}")
     return float(text)
 
 
@@ -100,7 +99,7 @@ def _per_hour(name: str, text: str, years: float) -> float:
     unit = f"/{UNITS[name]}" if UNITS.get(name) else ""
     match = _PRICE.fullmatch(text)
     if not match or match[2] not in (unit, f"{unit}/h"):
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"expected {name}=AMOUNT{unit} or {name}=AMOUNT{unit}/h, found {name}={text}"
         )
     amount = float(match[1])

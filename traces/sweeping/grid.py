@@ -21,7 +21,7 @@ from ..formats.base import Trace
 from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions, Unread, plain
 from ..replaying.storage import SIMULATED, simulated
-from ..terminal.rows import flag
+from ..terminal.options import flag
 from ..terminal.text import command_line
 from .work import Task, canonical, decisions, key_of, trace_digest
 

@@ -20,7 +20,7 @@ from ..replaying.config import ReplayConfig
 from ..replaying.options import FleetOptions, StorageOptions, plain
 from ..reporting.amounts import digits, gigabytes
 from ..results.record import Result, document, record_of
-from ..terminal.rows import rows as options_of
+from ..terminal.options import rows as options_of
 from ..terminal.tables import console, pairs, table
 from .grid import Axis, Grid
 from .work import Document

@@ -45,8 +45,8 @@ from ..reporting.head import head
 from ..reporting.results import result_of
 from ..results.record import document
 from ..terminal.appended import Lines
+from ..terminal.options import rows
 from ..terminal.progress import progress
-from ..terminal.rows import rows
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
 from ..terminal.workers import cores

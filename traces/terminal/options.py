@@ -1,22 +1,373 @@
-"""Parsers of option values (sizes, ratios, bandwidths, names), and the base of option records.
+"""Options: a field of a record, whose metadata says all that the command line knows of it.
 
-Does not define options; each command and each generator defines its own.
+    page_size: int | None = option("tokens of a page", at_least(1), "TOKENS")
+
+The field gives the name (`--page-size`) and the default, the row the rest. `OptionRecord.read`
+makes a parser of a record's options with the library cyclopts, which prints the help, proposes the
+nearest name, and reads `--config FILE`. A record may be made of several: each class then has a
+HEADING, under which the help lists its options. An error is one line.
+
+Below are the parsers of values: sizes, ratios, bandwidths, names. Each raises ValueError, which
+says what was expected.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from fractions import Fraction
-from typing import Literal
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from cyclopts import App, CycloptsError, Group, Parameter, Token
+from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Dict
+from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError
 
 from hicache import registry
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, closest
+from hicache.files import parsed, text_of
 
-from .rows import WITHOUT_SPACES as WITHOUT_SPACES
-from .rows import OptionRecord as OptionRecord
-from .rows import is_size as is_size
+_ROW = "row"
+_HELP = ("-h", "--help")
+_CONFIG = "--config"
+_MOST_BYTES = 1 << 24  # of a file with options
+_DASH = "\0-"  # stands for -, a value and no option
+_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
+WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is said of one option.
+
+    help        may be made when it is asked for, if that takes time.
+    parse       reads a value, raises ValueError; None for a flag.
+    short       a letter for it. named: its name, where that is not the field's.
+    positional  a value without a name. optional: it may be left out.
+    several     it may be given several times; if positional, it is all values without a name.
+    values      how many values it takes.
+    no          the help of `--no-NAME`, for a flag that has that, too.
+    excludes    options with the same word exclude each other.
+    common      one that people use: it is listed first.
+
+    Of a replay:
+
+    needs       what reads it, see replaying/options.
+    output      it decides what a command prints or writes, not what a replay does.
+    one_value   a sweep may not vary it. commas: one value may have commas.
+    file        the file that a value names.
+    in_head     it is in the head of a document as it was given.
+    keys        it changes the keys of a trace's pages in storage.
+    tried       a value that changes a run, for tests, where its last name, 128, 0.5, 2s or 0.5x
+                does not.
+    """
+
+    help: str | Callable[[], str]
+    parse: Callable[[str], Any] | None = None
+    metavar: str | None = None
+    short: str = ""
+    named: str = ""
+    positional: bool = False
+    optional: bool = False
+    values: int = 1
+    required: bool = False
+    several: bool = False
+    no: str = ""
+    excludes: str = ""
+    common: bool = False
+    needs: tuple[Any, ...] = ()
+    output: bool = False
+    one_value: bool = False
+    commas: bool = False
+    file: Callable[[str], str | None] | None = None
+    in_head: bool = False
+    keys: bool = False
+    tried: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option of a record. name: of its field. heading: of the class that declares it."""
+
+    name: str
+    default: Any
+    heading: str
+    row: Row
+
+    @property
+    def flag(self) -> str:
+        return self.row.named or flag(self.name)
+
+    @property
+    def shown(self) -> str:
+        """What a message calls it."""
+        return (self.row.metavar or self.name) if self.row.positional else self.flag
+
+
+def option(
+    help: str | Callable[[], str],
+    parse: Callable[[str], Any] | None = None,
+    metavar: str | None = None,
+    *,
+    default: Any = None,
+    **more: Any,
+) -> Any:
+    """A field that is an option. more: what else its Row has."""
+    row = Row(help=help, parse=parse, metavar=metavar, **more)
+    return field(default=default, metadata={_ROW: row})
+
+
+def flag(name: str) -> str:
+    """The option of this field as the user writes it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def rows(record: type) -> list[Declared]:
+    """The options of a record: common ones first, inherited ones last."""
+    own = vars(record).get("__annotations__", ())
+    found = [
+        Declared(one.name, one.default, _heading(record, one), one.metadata[_ROW])
+        for one in fields(record)
+        if _ROW in one.metadata
+    ]
+    return sorted(found, key=lambda one: (not one.row.common, one.name not in own))
+
+
+def _heading(record: type, one: Field[Any]) -> str:
+    """The HEADING of the class that has the field."""
+    owners = [base for base in record.__mro__ if one.name in vars(base).get("__annotations__", ())]
+    return str(vars(owners[0]).get("HEADING", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRecord:
+    """The base of options: a frozen dataclass with one field for each option."""
+
+    @classmethod
+    def declared(cls) -> list[Declared]:
+        return rows(cls)
+
+    @classmethod
+    def made(cls, values: dict[str, Any]) -> Self:
+        """The record of the values that were read, by name."""
+        return cls(**values)
+
+    @classmethod
+    def read(
+        cls, words: Iterable[str], prog: str = "hicache", about: str = "", epilog: str = ""
+    ) -> Self:
+        """The record of these words. Prints the help and exits if it is asked for. Raises
+        CallerError for what is no option or no value of it."""
+        return cls.made(read_values(cls.declared(), [*words], prog, about, epilog))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a generator reads, by what names them; empty where none is given."""
+        return {}
+
+
+def is_size(text: str) -> bool:
+    """Whether a word is a size with its unit, or a unit alone."""
+    return bool(_SIZE_WITH_UNIT.fullmatch(text))
+
+
+class _RefusedError(Exception):
+    """A value that an option does not take."""
+
+
+def read_values(
+    declared: Sequence[Declared],
+    words: Sequence[str],
+    prog: str,
+    about: str = "",
+    epilog: str = "",
+) -> dict[str, Any]:
+    """The values of all options, by name; see `OptionRecord.read`."""
+    found: dict[str, Any] = {}
+    app = App(
+        name=prog,
+        help=about,
+        help_format="plaintext",
+        help_epilogue=epilog,
+        usage=_usage(prog, declared),
+        help_flags=(),
+        version_flags=(),
+    )
+    app.default(_function(declared, found))
+    if set(_HELP) & {*words}:
+        app.help_print([])
+        raise SystemExit(0)
+    try:
+        app.config = _config(declared, words)
+        app(
+            [_DASH if word == "-" else word for word in words],
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        known = [one.flag for one in declared]
+        raise CallerError(f"{_in_one_line(error, known)} (see {prog} --help)") from None
+    except _RefusedError as error:
+        raise CallerError(f"{error} (see {prog} --help)") from None
+    return {one.name: found.get(one.name, one.default) for one in declared}
+
+
+def config_of(declared: Sequence[Declared], command: str) -> dict[str, Any]:
+    """The options of a command line as `--config` reads them again: the text of each that differs
+    from its default, by its name without hyphens before it."""
+    texts = [
+        replace(one, row=replace(one.row, parse=str)) if one.row.parse else one for one in declared
+    ]
+    _, _, *words = shlex.split(command)
+    values = read_values(texts, words, "")
+    return {
+        one.flag.removeprefix("--"): [*value] if isinstance(value, tuple) else value
+        for one in declared
+        if (value := values[one.name]) != one.default
+        and one.flag != _CONFIG
+        and not one.row.positional
+    }
+
+
+def _in_one_line(error: CycloptsError, known: Sequence[str]) -> str:
+    if isinstance(error, UnknownOptionError) and error.token:
+        name = str(error.token.keyword or error.token.value)
+        return f"unknown option: {name}{closest(name, known)}"
+    if isinstance(error, UnusedCliTokensError):
+        found = error.unused_tokens or []
+        hint = f"; {WITHOUT_SPACES}" if any(map(is_size, found)) else ""
+        return f"expected no further value, found {' '.join(found)}{hint}"
+    text = " ".join(str(error).split()).removesuffix(".").replace(". Did you", "; did you")
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
+    """The options in the file after `--config`: of a TOML file, or of what a command wrote as JSON,
+    whose `options` repeat it."""
+    paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
+    paths += [path for word, path in pairwise(words) if word == _CONFIG]
+    if not paths or _CONFIG not in {one.flag for one in declared if not one.row.several}:
+        return []
+    text = text_of(paths[0], "file with options", _MOST_BYTES)
+    try:
+        found = parsed(text)["options"] if paths[0].endswith(".json") else tomllib.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("no options by name")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CallerError(
+            f"{paths[0]}: expected options such as `page-size = 64` (TOML), or a document of "
+            f"`--json` (its name ends in .json) with the key options; found {error}"
+        ) from None
+    return [Dict(found, source=paths[0], use_commands_as_keys=False)]
+
+
+def _usage(prog: str, declared: Sequence[Declared]) -> str:
+    words = ["Usage:", prog]
+    for one in declared:
+        if one.row.positional:
+            place = one.shown + ("..." if one.row.several else "")
+            words.append(f"[{place}]" if one.row.optional else place)
+    return " ".join([*words, "[option ...]"])
+
+
+def _function(declared: Sequence[Declared], found: dict[str, Any]) -> Callable[..., None]:
+    """A function with these options as parameters, which puts into `found` what it is given."""
+    headings = dict.fromkeys("" if one.row.common else one.heading for one in declared)
+    groups = {
+        heading: Group(heading or "options", sort_key=place)
+        for place, heading in enumerate(headings)
+    }
+    exclusive = {
+        one.row.excludes: Group(one.row.excludes, show=False, validator=_one_of)
+        for one in declared
+        if one.row.excludes
+    }
+    parameters = []
+    for one in declared:
+        row = one.row
+        listed = [groups["" if row.common else one.heading]]
+        listed += [exclusive[row.excludes]] if row.excludes else []
+        hint: Any = Annotated[_type(row), _parameter(one, tuple(listed))]
+        needed = row.required or (row.positional and (row.several or not row.optional))
+        default = inspect.Parameter.empty if needed else one.default
+        parameters.append(inspect.Parameter(one.name, _kind(row), default=default, annotation=hint))
+    parameters.sort(key=lambda one: one.kind)
+    places = [one for one in declared if one.row.positional]
+
+    def keep(*values: Any, **named: Any) -> None:
+        found.update(named)
+        if places and places[0].row.several:
+            found[places[0].name] = values
+        else:
+            found.update(zip((one.name for one in places), values, strict=False))
+
+    keep.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    keep.__annotations__ = {one.name: one.annotation for one in parameters}
+    return keep
+
+
+def _kind(row: Row) -> Any:
+    if not row.positional:
+        return inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter.VAR_POSITIONAL if row.several else inspect.Parameter.POSITIONAL_ONLY
+
+
+def _type(row: Row) -> Any:
+    if row.parse is None:
+        return bool
+    return list[Any] if row.several and not row.positional else Any
+
+
+def _parameter(one: Declared, groups: tuple[Group, ...]) -> Parameter:
+    """What cyclopts knows of the option."""
+    row, parse = one.row, one.row.parse
+    about = row.help if isinstance(row.help, str) else row.help()
+    if one.default not in (None, False, ()) and "(default: " not in about:
+        about += f" (default: {one.default})"
+
+    def convert(kind: type, tokens: Sequence[Token]) -> Any:
+        values = [_read(one, token.value) for token in tokens]
+        if row.several and not row.positional:
+            return tuple(values)
+        return values[0] if row.values == 1 else tuple(values)
+
+    names = [one.flag, *([row.short] if row.short else [])]
+    return Parameter(
+        name=None if row.positional else names,
+        converter=convert if parse else None,
+        negative=flag(f"no_{one.name}") if row.no else "",
+        group=groups,
+        help=f"{about}; --no-{one.name}: {row.no}" if row.no else about,
+        show_default=False,
+        metavar=row.metavar or ("" if parse is None else one.name.upper()),
+        required=row.required or (row.positional and not row.optional),
+        n_tokens=row.values if row.values > 1 else None,
+        allow_repeating=True if row.several else None,
+    )
+
+
+def _read(one: Declared, text: str) -> Any:
+    assert one.row.parse is not None
+    try:
+        return one.row.parse("-" if text == _DASH else text)
+    except ValueError as error:
+        raise _RefusedError(f"{one.shown}: {error}") from None
+
+
+def _one_of(arguments: ArgumentCollection) -> None:
+    """Refuses options that exclude each other."""
+    found = [one.names[0] for one in arguments if one.tokens]
+    if len(found) > 1:
+        raise _RefusedError(f"{found[1]}: not allowed with {found[0]}; give one of them")
+
+
+# -- values
 
 Unbounded = Literal["unbounded"]
 UNBOUNDED: Unbounded = "unbounded"
