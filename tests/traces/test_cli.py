@@ -362,7 +362,8 @@ def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_lines_count_from_the_first_line_of_the_file() -> None:
     lines = Lines("x", [b"\n", b'{"a": 1}\n', b"\n", b'{"a": 2}\n'])
-    assert [(lines.number, record["a"]) for record in lines] == [(2, 1), (4, 2)]
+    records = lines.records(dict[str, int])
+    assert [(lines.number, record["a"]) for record in records] == [(2, 1), (4, 2)]
 
 
 def test_reading_the_conversation_trace() -> None:

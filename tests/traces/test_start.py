@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize("module", ["traces.cli", "argparse", "numpy", "rich"])
+@pytest.mark.parametrize("module", ["traces.cli", "cyclopts", "numpy", "rich"])
 @pytest.mark.parametrize("package", ["hicache", "traces"])
 def test_an_interrupt_while_modules_load_is_quiet(module: str, package: str) -> None:
     code = f"""
@@ -37,7 +37,7 @@ class Interrupts:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupts())
-for name in ("argparse", "traces.cli"):
+for name in ("cyclopts", "traces.cli"):
     sys.modules.pop(name, None)
 sys.argv = ["hicache", "inspect", "trace.jsonl"]
 runpy.run_module({package!r}, run_name="__main__", alter_sys=False)
