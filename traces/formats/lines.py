@@ -59,6 +59,7 @@ class _Mooncake(Struct):
 _SEVERAL = (
     "requests wait for several others; each follows the one of them that comes last in the file."
 )
+_UNPLAYED = "requests have a tool_wait_ms and wait for no other; it is not played."
 
 
 def _mooncake(files: Iterable[Lines], about: About) -> Iterator[Row]:
@@ -104,11 +105,15 @@ def _arrival(
     time, delay = one.time, one.pause
     waits = one.wait_for if isinstance(one.wait_for, list) else [one.wait_for]
     waits = [name for name in waits if name is not None]
+    if one.tool_wait_ms and not waits:
+        about.notes[_UNPLAYED] += 1
     if waits:
         unknown = [name for name in waits if str(name) not in named]
-        if unknown or delay is not None:
-            found = base.show(unknown[0]) if unknown else "delay as well"
+        if unknown:
+            found = base.show(unknown[0])
             lines.wrong("wait_for: the request_id of an earlier line", found, "sort the lines")
+        if delay is not None:
+            lines.wrong("either wait_for or delay", "both", "remove one of them")
         about.notes[_SEVERAL] += len(waits) > 1
         return max(named[str(name)] for name in waits), base.nanoseconds(one.tool_wait_ms)
     if delay is not None:
