@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LEFT_OUT := $(VENV)/left-out
+# One more than the cores, since some tests wait.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # Hundreds of tests start a command, which would else be compiled each time.
@@ -56,7 +58,7 @@ invariants: $(VENV)/.full
 	$(BIN)/hicache replay --limit 120 --check every
 
 test: $(VENV)/.full
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --seconds 20
