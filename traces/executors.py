@@ -98,9 +98,15 @@ def _local(
         pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,))
         while True:
             for job in islice(jobs, workers - len(under_way)):
-                with deferring_signals(), environment(**_seed(options, len(started))):
-                    under_way[pool.submit(_called, job)] = job
-                    started |= {*active_children()} - others
+                try:
+                    with deferring_signals(), environment(**_seed(options, len(started))):
+                        under_way[pool.submit(_called, job)] = job
+                        started |= {*active_children()} - others
+                except OSError as error:
+                    raise CallerError(
+                        f"--jobs {workers}: expected that worker processes can be started, found: "
+                        f"{error.strerror or error}; give --jobs 1"
+                    ) from None
             if not under_way:
                 return
             done, _ = wait(under_way, _POLL_S, FIRST_COMPLETED)
@@ -114,11 +120,6 @@ def _local(
         gone = [one for one in started if one.sentinel in ended]
         _end(pool, started)
         raise WorkerLost(options.lost(oldest, open_jobs, how_ended(gone))) from None
-    except OSError as error:
-        raise CallerError(
-            f"--jobs {workers}: expected that worker processes can be started, found: "
-            f"{error.strerror or error}; give --jobs 1"
-        ) from None
     finally:
         _end(pool, started)
 
