@@ -132,7 +132,7 @@ def pools_of(
     """
     components = tuple(name for name in COMPONENTS if name in model.components)
     window = interval = 0
-    by_page = engine.profile.states == "page" and (options.mode == "timed" or bool(options.engine))
+    timed, branch_states = options.mode == "timed", True
     for name in components:
         if residency(name) == "window":
             window = _option(options, name, "window") or model.window(name)
@@ -142,10 +142,9 @@ def pools_of(
                     f"{model.name}; give one"
                 )
         elif residency(name) == "state":
-            tokens = model.interval(name)
-            by_page = by_page and tokens > 0  # a stand-in keeps one at every page
-            if by_page:
-                tokens = _state_page(model, name, options.parallelism)
+            tokens = model.interval(name)  # 0: a stand-in, which keeps one at every page
+            if tokens and engine.profile.states == "page" and (timed or options.engine):
+                tokens, branch_states = _state_page(model, name, options.parallelism), False
             interval = max(1, -(-tokens // page_size)) * page_size
     sizes = _Device(options, model, memory, page_size, window, interval, engine)
     device = {BACKBONE: sizes.full(trace.jobs)}
@@ -168,7 +167,7 @@ def pools_of(
         exchange,
         window,
         interval,
-        not (by_page and interval),
+        branch_states,
         sizes.held,
     )
     for tier, counts in (("device", found.device), ("host", found.host)):
