@@ -10,6 +10,7 @@ counted.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,10 +23,9 @@ from hicache.files import parsed, show
 from .html.document import KIND as REPORT
 from .html.document import SWEEP, checked, document_text, objects
 from .html.page import NONE, count, percent, reason_name, seconds, short
-from .replaying.options import OPTIONS
+from .replaying.options import ReplayOptions
 from .results.record import ExpectedError, Figures, Int, Request, Result, TraceFigures, record_of
 from .results.record import Variant as Replayed
-from .terminal.options import config_of
 from .terminal.text import name as shown
 
 SCHEMA = 1
@@ -62,7 +62,7 @@ FIGURES = (
     ("preempted", "preempted", "count", "preempted"),
 )
 # Options that no figure of a replay depends on.
-_WITHOUT_EFFECT = ("check", "json", "requests", "html", "timeline", "verbose")
+_WITHOUT_EFFECT = ("check",)
 
 
 class _Reasons(Struct, frozen=True):
@@ -100,12 +100,16 @@ class Side(Struct, frozen=True, kw_only=True):
         return self.found.expected_error
 
     @property
-    def options(self) -> dict[str, Any] | None:
-        """What the command line gave, by option; None if it was not that of one replay."""
-        if not re.match(r"\S*hicache replay\b", self.command):
+    def options(self) -> Mapping[str, Any] | None:
+        """What was given for the run, by option; None if it was not one replay. A document without
+        them has its command line."""
+        recorded: Mapping[str, Any] | None = getattr(self.found, "options", None)
+        if recorded is not None:
+            return recorded
+        if not re.match(r"\S*hicache replay\b", self.command) or "--config" in self.command:
             return None
         try:
-            return config_of(OPTIONS, self.command)
+            return ReplayOptions.read(shlex.split(self.command)[2:]).repeat
         except (CallerError, ValueError):  # of another version
             return None
 

@@ -28,10 +28,7 @@ from traces.cli import main
 from traces.commands import inspect
 from traces.formats.base import Lines
 from traces.replaying import playing
-from traces.replaying.options import ReplayOptions
-from traces.terminal.options import config_of
 from traces.terminal.output import write_whole
-from traces.terminal.text import command_line
 
 from .rig import Capsys, Patch, as_lines, fails, mooncake, write
 
@@ -59,9 +56,9 @@ def test_options_of_a_file_are_those_of_the_command_line(
     toml, again = tmp_path / "few.toml", tmp_path / "again.json"
     toml.write_text('limit = 7\nhost-ratio = 1.5\ndevice-tokens = "4Ki"\nverbose = true\n')
     words = ["--limit", "9", "--host-ratio", "1.5", "--device-tokens", "4Ki"]
-    config = config_of(ReplayOptions.declared(), command_line(["hicache", "replay", turns, *words]))
-    again.write_text(json.dumps({"options": config}))
     given = replayed(tmp_path, turns, *words)
+    assert given["options"] == {"limit": "9", "host-ratio": "1.5", "device-tokens": "4Ki"}
+    again.write_text(json.dumps({"options": given["options"]}))
     assert (
         replayed(tmp_path, turns, "--config", str(toml), "--limit", "9")["digest"]
         == given["digest"]
@@ -75,6 +72,12 @@ def test_options_of_a_file_are_those_of_the_command_line(
     ):
         toml.write_text(text)
         assert said in fails(capsys, "replay", turns, "--config", str(toml))
+
+
+def test_a_name_that_no_shell_would_split_costs_no_results(turns: str, tmp_path: Path) -> None:
+    odd = tmp_path / "it's\x1b a turn.jsonl"
+    odd.write_bytes(Path(turns).read_bytes())
+    assert replayed(tmp_path, str(odd), "--limit", "3")["options"] == {"limit": "3"}
 
 
 def test_round_trip(turns: str, tmp_path: Path, capsys: Capsys) -> None:

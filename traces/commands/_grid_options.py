@@ -14,7 +14,7 @@ from typing import Any
 
 from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Axis, Grid, Value
-from ..terminal.options import Declared, Names, flag
+from ..terminal.options import Declared, Names
 from ._options import of_replay
 
 ALL = "all"
@@ -51,8 +51,6 @@ def grid_of(given: dict[str, Any]) -> Grid:
             if len(values) > 1:
                 axes.append(Axis(name, values))
             found = values[0].value
-        elif found is False and one.row.no:
-            fixed[name] = (flag(f"no_{name}"),)
         elif found != one.default and not one.row.positional:
             fixed[name] = (one.flag,) if found is True else (one.flag, str(found))
         base[name] = found

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from .. import executors
 from ..formats.base import Trace
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, TraceOptions
 from ..terminal.options import (
-    COUNT_OR_0,
     TOKENS,
     Declared,
     OptionRecord,
@@ -69,11 +67,6 @@ class OfReplays(OptionRecord):
 def of_replay(without: Iterable[str] = ()) -> list[Declared]:
     """The options of a replay that a command with several replays takes."""
     return [one for one in OPTIONS if one.name not in (*OUTPUTS, *without)]
-
-
-def of_numa_node(default: str) -> Any:
-    """default: what happens without the option, in words."""
-    return option(f"NUMA node of host memory (default: {default})", *COUNT_OR_0)
 
 
 def sizes_of(text: str) -> tuple[int, ...]:

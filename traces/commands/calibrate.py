@@ -24,7 +24,6 @@ from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, print_written
-from ._options import of_numa_node
 
 _PAGES, _FEWEST_PAGES = 512, 4
 
@@ -52,7 +51,9 @@ class Options(OptionRecord):
     )
     layout: str = option("layout of the host tier", read.name, default="page_first_direct")
     io_backend: str = option("how to copy pages", read.name, default="direct")
-    numa_node: int | None = of_numa_node("wherever the system puts it")
+    numa_node: int | None = option(
+        "NUMA node of host memory (default: wherever the system puts it)", *read.COUNT_OR_0
+    )
     repeats: int = option("number of copies of each size", read.at_least(3), "N", default=41)
     date: str | None = option("date of the measurement (default: today)", read.name)
 

@@ -40,7 +40,7 @@ class _Command:
         return [*self.generator.declared(), *rows(_Output)]
 
     def read(self, words: Sequence[str], prog: str, about: str, epilog: str) -> Options:
-        values = read_values(self.declared(), words, prog, about, epilog)
+        values, _ = read_values(self.declared(), words, prog, about, epilog)
         output = values.pop("output")
         return Options(self.name, output, self.generator.made(values))
 

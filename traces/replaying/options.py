@@ -7,10 +7,11 @@ Only options that were given count, so their defaults are None in the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
+from typing import Self
 
 from hicache import models, registry
 from hicache.core.components.base import residency
@@ -873,7 +874,27 @@ class ReplayOptions(
     ReplayedTrace,
 ):
     """None means not given: the value is then a default, or follows from the model, the hardware or
-    the trace. So an option that the run would ignore can be told from its default (see unread)."""
+    the trace. So an option that the run would ignore can be told from its default (see Unread).
+    texts: of the options that were given, by name."""
+
+    texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    @classmethod
+    def read(
+        cls, words: Iterable[str], prog: str = "hicache", about: str = "", epilog: str = ""
+    ) -> Self:
+        values, texts = read.read_values(cls.declared(), [*words], prog, about, epilog)
+        return cls(**values, texts=tuple(texts.items()))
+
+    @property
+    def repeat(self) -> dict[str, str | bool]:
+        """What was given, but the trace and what is printed or written, as `--config` reads it."""
+        texts = dict(self.texts)
+        return {
+            one.flag.removeprefix("--"): one.row.parse is None or texts[one.name]
+            for one in OPTIONS
+            if one.name in texts and not (one.row.output or one.row.positional)
+        }
 
     @property
     def files(self) -> dict[str, str]:
@@ -955,7 +976,7 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
     """Raises CallerError for an option that was given and that no part of the run reads."""
     for need, expected, found, do in _missing(options, components, has_host):
         for name in _given(options, that_need(need)):
-            written = _written(options, name)
+            written = flag(name)
             said = f"{written}: expected {expected}, found {found}; {do}, or leave out {flag(name)}"
             raise CallerError(said) if need in _HARD else Unread(said, name)
 
@@ -1022,8 +1043,3 @@ def _sizes_window(options: ReplayOptions, components: Sequence[str]) -> bool:
 def _given(options: ReplayOptions, names: Sequence[str]) -> list[str]:
     """The options of these that were given."""
     return [name for name in names if getattr(options, name) is not None]
-
-
-def _written(options: ReplayOptions, name: str) -> str:
-    """The option as the user wrote it: one that says no has `no` before it."""
-    return flag(f"no_{name}" if getattr(options, name) is False else name)

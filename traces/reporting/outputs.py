@@ -13,11 +13,10 @@ from hicache.core.errors import CallerError
 from ..formats.base import Paged, Trace
 from ..outside import entries
 from ..replaying.config import ReplayConfig
-from ..replaying.options import OPTIONS, ReplayOptions
+from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.timeline import timeline
 from ..results.record import Result, document
-from ..terminal.options import config_of
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
@@ -104,10 +103,7 @@ def finish(
     result = result_of(trace, settings, run)
     load = load_of_run(trace.jobs, settings, run)
     limit = limit_of(options, settings, paged, run, result, load)
-    written = {one.flag.removeprefix("--") for one in OPTIONS if one.row.output}
-    given = config_of(OPTIONS, command).items()
-    repeat = {name: value for name, value in given if name not in written}
-    result = replace(result, limit=limit, options=repeat)
+    result = replace(result, limit=limit, options=options.repeat)
     with ignore_broken_pipe():
         print_report(trace, settings, run, result, options.verbose, out)
         repeat_warnings(warnings, out)

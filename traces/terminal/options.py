@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -51,7 +50,6 @@ class Row:
     positional  a value without a name. optional: it may be left out.
     several     it may be given several times; if positional, it is all values without a name.
     values      how many values it takes.
-    no          the help of `--no-NAME`, for a flag that has that, too.
     excludes    options with the same word exclude each other.
     common      one that people use: it is listed first.
 
@@ -77,7 +75,6 @@ class Row:
     values: int = 1
     required: bool = False
     several: bool = False
-    no: str = ""
     excludes: str = ""
     common: bool = False
     needs: tuple[Any, ...] = ()
@@ -163,7 +160,8 @@ class OptionRecord:
     ) -> Self:
         """The record of these words. Prints the help and exits if it is asked for. Raises
         CallerError for what is no option or no value of it."""
-        return cls.made(read_values(cls.declared(), [*words], prog, about, epilog))
+        values, _ = read_values(cls.declared(), [*words], prog, about, epilog)
+        return cls.made(values)
 
     @property
     def files(self) -> dict[str, str]:
@@ -186,9 +184,11 @@ def read_values(
     prog: str,
     about: str = "",
     epilog: str = "",
-) -> dict[str, Any]:
-    """The values of all options, by name; see `OptionRecord.read`."""
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of all options, by name, and the text of those that were given, on the command
+    line or in a file, "true" for a flag; see `OptionRecord.read`."""
     found: dict[str, Any] = {}
+    texts: dict[str, str] = {}
     app = App(
         name=prog,
         help=about,
@@ -198,7 +198,7 @@ def read_values(
         help_flags=(),
         version_flags=(),
     )
-    app.default(_function(declared, found))
+    app.default(_function(declared, found, texts))
     if set(_HELP) & {*words}:
         app.help_print([])
         raise SystemExit(0)
@@ -215,24 +215,8 @@ def read_values(
         raise CallerError(f"{_in_one_line(error, known)} (see {prog} --help)") from None
     except _RefusedError as error:
         raise CallerError(f"{error} (see {prog} --help)") from None
-    return {one.name: found.get(one.name, one.default) for one in declared}
-
-
-def config_of(declared: Sequence[Declared], command: str) -> dict[str, Any]:
-    """The options of a command line as `--config` reads them again: the text of each that differs
-    from its default, by its name without hyphens before it."""
-    texts = [
-        replace(one, row=replace(one.row, parse=str)) if one.row.parse else one for one in declared
-    ]
-    _, _, *words = shlex.split(command)
-    values = read_values(texts, words, "")
-    return {
-        one.flag.removeprefix("--"): [*value] if isinstance(value, tuple) else value
-        for one in declared
-        if (value := values[one.name]) != one.default
-        and one.flag != _CONFIG
-        and not one.row.positional
-    }
+    texts |= {name: "true" for name, value in found.items() if value is True}
+    return {one.name: found.get(one.name, one.default) for one in declared}, texts
 
 
 def _in_one_line(error: CycloptsError, known: Sequence[str]) -> str:
@@ -276,8 +260,11 @@ def _usage(prog: str, declared: Sequence[Declared]) -> str:
     return " ".join([*words, "[option ...]"])
 
 
-def _function(declared: Sequence[Declared], found: dict[str, Any]) -> Callable[..., None]:
-    """A function with these options as parameters, which puts into `found` what it is given."""
+def _function(
+    declared: Sequence[Declared], found: dict[str, Any], texts: dict[str, str]
+) -> Callable[..., None]:
+    """A function with these options as parameters, which puts into `found` what it is given. The
+    text of each that has one goes into `texts`."""
     headings = dict.fromkeys("" if one.row.common else one.heading for one in declared)
     groups = {
         heading: Group(heading or "options", sort_key=place)
@@ -293,7 +280,7 @@ def _function(declared: Sequence[Declared], found: dict[str, Any]) -> Callable[.
         row = one.row
         listed = [groups["" if row.common else one.heading]]
         listed += [exclusive[row.excludes]] if row.excludes else []
-        hint: Any = Annotated[_type(row), _parameter(one, tuple(listed))]
+        hint: Any = Annotated[_type(row), _parameter(one, tuple(listed), texts)]
         needed = row.required or (row.positional and (row.several or not row.optional))
         default = inspect.Parameter.empty if needed else one.default
         parameters.append(inspect.Parameter(one.name, _kind(row), default=default, annotation=hint))
@@ -324,7 +311,7 @@ def _type(row: Row) -> Any:
     return list[Any] if row.several and not row.positional else Any
 
 
-def _parameter(one: Declared, groups: tuple[Group, ...]) -> Parameter:
+def _parameter(one: Declared, groups: tuple[Group, ...], texts: dict[str, str]) -> Parameter:
     """What cyclopts knows of the option."""
     row, parse = one.row, one.row.parse
     about = row.help if isinstance(row.help, str) else row.help()
@@ -332,7 +319,9 @@ def _parameter(one: Declared, groups: tuple[Group, ...]) -> Parameter:
         about += f" (default: {one.default})"
 
     def convert(kind: type, tokens: Sequence[Token]) -> Any:
-        values = [_read(one, token.value) for token in tokens]
+        words = ["-" if token.value == _DASH else token.value for token in tokens]
+        texts[one.name] = words[-1]
+        values = [_read(one, word) for word in words]
         if row.several and not row.positional:
             return tuple(values)
         return values[0] if row.values == 1 else tuple(values)
@@ -341,9 +330,9 @@ def _parameter(one: Declared, groups: tuple[Group, ...]) -> Parameter:
     return Parameter(
         name=None if row.positional else names,
         converter=convert if parse else None,
-        negative=flag(f"no_{one.name}") if row.no else "",
+        negative="",
         group=groups,
-        help=f"{about}; --no-{one.name}: {row.no}" if row.no else about,
+        help=about,
         show_default=False,
         metavar=row.metavar or ("" if parse is None else one.name.upper()),
         required=row.required or (row.positional and not row.optional),
@@ -355,7 +344,7 @@ def _parameter(one: Declared, groups: tuple[Group, ...]) -> Parameter:
 def _read(one: Declared, text: str) -> Any:
     assert one.row.parse is not None
     try:
-        return one.row.parse("-" if text == _DASH else text)
+        return one.row.parse(text)
     except ValueError as error:
         raise _RefusedError(f"{one.shown}: {error}") from None
 
