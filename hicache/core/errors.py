@@ -31,7 +31,7 @@ class About(NamedTuple):
 
 class HicacheError(Exception):
     """The base of every error that this project raises on purpose. about: what it names, for
-    `hicache explain`."""
+    the story of a failure."""
 
     def __init__(self, text: str = "", *about: About) -> None:
         super().__init__(text)
