@@ -202,6 +202,12 @@ def place_of(module: str) -> str:
     )
 
 
+def test_ci_names_tests_that_exist() -> None:
+    named = re.findall(r"tests/[\w/.]+", (ROOT / ".ci/run").read_text())
+    assert len(named) > 3
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_imports_point_one_way() -> None:
     wrong = []
     for path in SOURCES:
