@@ -24,14 +24,15 @@ from .terminal.options import OptionRecord
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
+    command_line,
     escaped_std_streams,
     flush,
     harden_std_streams,
     print_error,
     print_failure,
     silence_std_streams,
+    unforged,
 )
-from .terminal.text import command_line, unforged
 
 BAD_INPUT = 2
 CRASH = 10

@@ -26,7 +26,7 @@ from .html.page import NONE, count, percent, reason_name, seconds, short
 from .replaying.options import ReplayOptions
 from .results.record import ExpectedError, Figures, Int, Request, Result, TraceFigures, record_of
 from .results.record import Variant as Replayed
-from .terminal.text import name as shown
+from .terminal.streams import name as shown
 
 SCHEMA = 1
 WHAT = "document of hicache replay, size or sweep, or a report"

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from hicache.core.errors import CallerError
 
 from .terminal.options import not_installed
-from .terminal.workers import (
+from .terminal.signals import (
     MOST_HASH_SEED,
     cores,
     deferring_signals,

@@ -28,7 +28,7 @@ from traces.formats.base import Lines, Paged, Trace
 from traces.generators import GENERATORS, text
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
-from traces.terminal import progress
+from traces.terminal import tables
 
 from . import plain_policies
 from .formats_drawn import SAMPLES
@@ -236,7 +236,7 @@ def test_many_tokens_leave_the_heads_whole(tmp_path: Path, capsys: Capsys) -> No
 
 def test_a_long_trace_says_how_far_it_is(trace: str, capsys: Capsys, monkeypatch: Patch) -> None:
     for name, value in (("_MANY_BYTES", 0), ("_MB", 1), ("_LINE_EVERY_S", 0.0)):
-        monkeypatch.setattr(progress, name, value)
+        monkeypatch.setattr(tables, name, value)
     with gzip.open(f"{trace}.gz", "wb") as packed:
         packed.write(Path(trace).read_bytes())
     for path in (trace, f"{trace}.gz"):

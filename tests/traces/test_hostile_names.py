@@ -23,7 +23,7 @@ from sim.hardware.profile import _MEASURED
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from traces.cli import main
-from traces.terminal.text import command_line, one_line, visible
+from traces.terminal.streams import command_line, one_line, visible
 
 from .rig import BUG, HEADER, Capsys, failing_tape, mooncake, native, write
 

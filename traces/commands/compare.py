@@ -23,8 +23,8 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.streams import name as shown
 from ..terminal.tables import console, table
-from ..terminal.text import name as shown
 
 _MOST_SIDES = 64
 

@@ -14,7 +14,7 @@ from ..generators import GENERATORS, Generator, text
 from ..terminal import options as read
 from ..terminal.options import Declared, OptionRecord, option, read_values, rows
 from ..terminal.output import check_outputs, write_whole
-from ..terminal.progress import progress
+from ..terminal.tables import progress
 
 _REPORT_EVERY = 1000
 

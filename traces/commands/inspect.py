@@ -24,9 +24,8 @@ from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.streams import command_line, ignore_broken_pipe, name
 from ..terminal.tables import console, pairs, percent, print_sentences, table
-from ..terminal.text import command_line, name
 from ._options import PagedTraceOptions
 
 _BAR = 30

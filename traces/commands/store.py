@@ -22,9 +22,8 @@ from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json
-from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ..terminal.tables import console, pairs, table
+from ..terminal.tables import console, pairs, progress, table
 
 WRONG_BYTES = 12
 OTHER = ""  # the context of values whose keys are not of this format

@@ -32,9 +32,8 @@ from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.workload import Workload
 from sim.world import World
 
-from ..devices.bench import DEVICES, Bench, Geometry, measurable, probe_of
+from ..devices.bench import DEVICES, Bench, Geometry, Timing, measurable, probe_of
 from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
-from ..devices.stopwatch import Timing
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
 from ..replaying.observing import story_on_error
@@ -42,9 +41,8 @@ from ..replaying.options import FormatOptions, TimesOptions
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
-from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, pairs, table
+from ..terminal.tables import console, pairs, progress, table
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..formats.base import Paged, Trace, need_identity
-from ..terminal.progress import progress
+from ..terminal.tables import progress
 from .distances import Column, Curve, lru_curve
 from .policies import POLICIES, Optimum, Paths
 

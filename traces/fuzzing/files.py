@@ -17,9 +17,8 @@ from hicache.core.errors import CallerError
 
 from ..executors import WorkerLost
 from ..terminal.output import unwritable, write_whole
-from ..terminal.streams import ignore_broken_pipe, print_error
-from ..terminal.text import name as shown
-from ..terminal.text import one_line
+from ..terminal.streams import ignore_broken_pipe, one_line, print_error
+from ..terminal.streams import name as shown
 from .report import Tally
 from .work import FoundFailure, Result, Work
 

@@ -33,7 +33,7 @@ from invariants.watch import Level
 
 from ..outside import entries
 from ..terminal.signals import alarm
-from ..terminal.text import command_line
+from ..terminal.streams import command_line
 
 PLAYS = 1000  # of one failure, to shrink it
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from ..expected.table import together
 from ..results.record import QUANTILES, Prefix, Variant, record_of
-from ..terminal.text import visible
+from ..terminal.streams import visible
 from .document import (
     FIRST_SEEN,
     LOST,

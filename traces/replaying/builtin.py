@@ -19,7 +19,7 @@ from ..formats._with_jobs import sampled
 from ..formats.base import Lines, Paged, Trace
 from ..generators import Multiturn, text
 from ..terminal.options import WITHOUT_SPACES, is_size
-from ..terminal.progress import progress
+from ..terminal.tables import progress
 from .load import loaded
 from .options import ReplayOptions
 

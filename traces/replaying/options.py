@@ -41,7 +41,7 @@ from ..terminal.options import (
     option,
     rows,
 )
-from ..terminal.progress import megabytes
+from ..terminal.tables import megabytes
 from .defaults import (
     BACKBONE,
     CHECKS,

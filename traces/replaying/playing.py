@@ -38,7 +38,7 @@ from sim.world import World
 
 from ..formats.base import Paged, Trace
 from ..results.record import Ended, Lost, Moved, PrefetchFigures, Stages, Storage, Transfer
-from ..terminal.progress import progress
+from ..terminal.tables import progress
 from .account import Account, by_turn, ceiling_of, conversations
 from .config import ReplayConfig
 from .fleet import with_fleet

@@ -26,8 +26,8 @@ from ..replaying.following import COMPLETE, EVICTED, FIRST_SEEN, NOT_READY, Miss
 from ..replaying.load import LoadedTrace, spelled
 from ..replaying.run import NS_PER_S, FleetUse, Run
 from ..results.record import Checks, Component, Fleet, Goodput, Result, Share, Stages, Storage
+from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table
-from ..terminal.text import name as shown
 
 Rows = list[tuple[str, str]]
 _MOST = 4  # stages, reasons of loss: in one report unless verbose

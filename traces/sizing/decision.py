@@ -30,8 +30,8 @@ from ..replaying.options import ReplayOptions
 from ..reporting import timestamps
 from ..sweeping.grid import check_simulated
 from ..sweeping.work import Document, How, Measured, Traces, opened_once
+from ..terminal.signals import cores
 from ..terminal.streams import print_error
-from ..terminal.workers import cores
 from .candidates import Asked, Candidate, Offered, bare
 from .search import (
     LONG,

@@ -22,7 +22,7 @@ from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions, Unread, plain
 from ..replaying.storage import SIMULATED, simulated
 from ..terminal.options import flag
-from ..terminal.text import command_line
+from ..terminal.streams import command_line
 from .work import Task, canonical, decisions, key_of, trace_digest
 
 MOST_POINTS = 10_000

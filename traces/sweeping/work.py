@@ -44,12 +44,11 @@ from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, 
 from ..reporting.head import head
 from ..reporting.results import result_of
 from ..results.record import document
-from ..terminal.appended import Lines
 from ..terminal.options import rows
-from ..terminal.progress import progress
-from ..terminal.signals import INTERRUPTED
+from ..terminal.output import Lines
+from ..terminal.signals import INTERRUPTED, cores
 from ..terminal.streams import print_error
-from ..terminal.workers import cores
+from ..terminal.tables import progress
 
 Document = dict[str, Any]
 KIND, POINT = "sweep", "point"  # of a header, and of a point

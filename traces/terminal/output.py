@@ -1,6 +1,6 @@
-"""Writes files completely or not at all, and never over an input.
+"""Writes files completely or not at all, and never over an input; or adds whole lines to one.
 
-The text goes to a temporary file in the same folder, which then replaces the target. The old file
+A text goes to a temporary file in the same folder, which then replaces the target. The old file
 stays until then. Devices and pipes are written to and never replaced.
 
 Drafts and temporary folders have names that say which process made them, on which machine; what a
@@ -9,6 +9,7 @@ killed command left is removed by a later one.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
 import json
@@ -21,12 +22,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple, Self
 
 import zstandard
 
 from hicache.core.errors import CallerError
 
+from .signals import deferred
 from .streams import raw
 
 _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
@@ -276,3 +278,74 @@ def _runs(process: int) -> bool:
     except OSError:
         pass
     return True
+
+
+class Lines:
+    """An open file. begins: how its first line begins, so that another file is never cut off.
+    repaired: whether a line that was cut off had to go."""
+
+    begins = b""
+
+    def __init__(self, path: str, stream: BinaryIO) -> None:
+        self.path = path
+        self.repaired = False
+        self._stream = stream
+        self._read()
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: str) -> Iterator[Self]:
+        """The file at this path, made if it is missing, for reading and adding. Raises CallerError
+        if it cannot be, if it is another one, or if another command writes to it."""
+        try:
+            stream = open(path, "a+b")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(path, error.strerror) from None
+        with stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CallerError(
+                    f"{path}: expected that nobody else writes to it, found another command that "
+                    "does; wait for it, or name another file"
+                ) from None
+            yield cls(path, stream)
+
+    def take(self, line: Any) -> None:
+        """Takes what a line holds. Raises one of the errors of a wrong shape if it is none of this
+        file."""
+        raise NotImplementedError
+
+    def expected(self) -> str:
+        """What the next line should be, in words."""
+        raise NotImplementedError
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        try:
+            with deferred():  # Ctrl-C would cut the line off
+                self._stream.write(json.dumps(line).encode() + b"\n")
+                self._stream.flush()
+                os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise unwritable(self.path, error.strerror) from None
+
+    def _read(self) -> None:
+        end = 0
+        self._stream.seek(0)
+        for number, line in enumerate(self._stream, 1):
+            whole = line.endswith(b"\n")
+            if not whole and (number > 1 or self.begins.startswith(line[: len(self.begins)])):
+                self.repaired = True
+                self._stream.truncate(end)
+                break
+            end += len(line)
+            try:
+                if not whole:
+                    raise ValueError("cut off")
+                self.take(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                raise CallerError(
+                    f"{self.path}:{number}: expected {self.expected()}, found "
+                    f"{line[:40].decode(errors='replace')!a}; name another file"
+                ) from None
+        self._stream.seek(0, os.SEEK_END)
