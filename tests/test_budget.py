@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_189,
+    "lines of hicache": 30_265,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
     "lines of traces": 25_086,
-    "lines of tests": 46_492,
+    "lines of tests": 46_499,
     "files of source": 565,
     "files of tests": 321,
-    "words of pages": 59_925,
+    "words of pages": 59_936,
 }
 
 

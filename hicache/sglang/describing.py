@@ -9,22 +9,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.storage.identity import code_of, context_of, digest_of_adapter, digest_of_weights
+from hicache.storage.identity import (
+    code_of,
+    context_of,
+    digest_of_adapter,
+    digest_of_weights,
+    fields_of,
+    release_of,
+)
 from hicache.storage.keys import Context
 
-_ARGUMENTS = (
-    *("dtype", "quantization", "quantization_param_path", "kv_cache_dtype"),
-    *("json_model_override_args", "weight_version", "context_length", "speculative_algorithm"),
-    *("modelopt_quant", "quantize_and_serve", "rl_quant_profile", "torchao_config"),
-    *("speculative_draft_model_quantization", "forward_hooks"),
+# SGLang's arguments that may change rows, by parts of their names, so that those of later releases
+# count also; the others are addresses, sizes, logs and schedules.
+_COUNTS = re.compile(
+    "attention|checkpoint|config_file|config_parser|context_length|cp_|dcp|deterministic|dllm|dsa_|"
+    "dsv4|dtype|embedding|expert_location|hisparse|hooks|indexer|kt_|linear|lora|mamba|model_impl|"
+    "override|precis|quant|reduce|rl_|rope|sharding|speculative|swa_|tf32|torchao|weight_version"
+)
+_NOT = re.compile(
+    "^max_|adaptive|draft_load_format|eviction|memory|model_path|model_revision|lora_paths|_ratio"
 )
 # Which of the weights' files are read.
-_LOAD = ("load_format", "model_loader_extra_config", "speculative_draft_load_format")
+_LOAD = re.compile("load_format|loader")
 _DUMMY = "dummy"  # SGLang's load format of random weights
 
 
@@ -39,7 +51,9 @@ def weights_of(
     adapters by path, as they were when the server was started; those of new ones are added.
 
     Raises CallerError where nothing says it."""
-    found: dict[str, Any] = {name: str(getattr(args, name, None)) for name in _ARGUMENTS}
+    found: dict[str, Any] = {"release": release_of("sglang")}
+    if args is not None:
+        found |= fields_of(args, lambda name: bool(_COUNTS.search(name)) and not _NOT.search(name))
     model = getattr(args, "model_path", None)
     if not model and not named:
         raise CallerError(
@@ -56,7 +70,7 @@ def weights_of(
         place = draft if Path(draft).exists() else folder_of(draft, draft_revision)
         found["draft_config"] = _config(place or draft)[0]
     if not named:
-        found |= {name: str(getattr(args, name, None)) for name in _LOAD}
+        found |= fields_of(args, lambda name: bool(_LOAD.search(name)))
     if named:
         found["weights"] = named
     elif getattr(args, "load_format", None) == _DUMMY:

@@ -19,8 +19,11 @@ import io
 import json
 import math
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,6 +65,36 @@ def context_of(
     )
     shown = "".join(one for one in model if one.isprintable())[-200:] or "model"
     return Context(shown, hashlib.sha256(text.encode()).hexdigest(), page_size, "tokens", pools)
+
+
+def release_of(engine: str) -> str:
+    """The release of an engine that runs in this process: another one may compute other rows."""
+    return str(getattr(sys.modules.get(engine), "__version__", ""))
+
+
+def fields_of(config: Any, counts: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
+    """The fields of an engine's configuration in a form that is the same in every process. counts:
+    whether a field of this name changes rows."""
+    names = [one.name for one in fields(config)] if is_dataclass(config) else vars(config)
+    return {name: _plain(getattr(config, name, None)) for name in names if counts(name)}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(_plain(one), sort_keys=True) for one in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return fields_of(value)
+    if hasattr(value, "__qualname__"):  # a function or a class
+        return f"{value.__module__}.{value.__qualname__}"
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 def digest_of_weights(

@@ -17,12 +17,36 @@ from .groups import Groups
 from .moving import block_axis
 
 _LEFT_OUT = ("_name_or_path", "transformers_version", "_attn_implementation", "torch_dtype")
-_MODEL = (
-    *("dtype", "quantization", "quantization_config", "disable_sliding_window", "model_impl"),
-    *("model_weights", "model_class_overrides"),
+# Fields of vLLM's configurations that change no row, or that are described elsewhere. Every other
+# field counts, also of later releases; but of the cache's, whose sizes differ from start to start.
+_MODEL = {
+    *("model", "runner", "tokenizer", "tokenizer_mode", "trust_remote_code", "seed", "hf_config"),
+    *("hf_text_config", "hf_config_path", "hf_overrides", "config_format", "hf_token", "revision"),
+    *("allowed_local_media_path", "allowed_media_domains", "code_revision", "tokenizer_revision"),
+    *("max_model_len", "spec_target_max_model_len", "original_max_model_len", "enforce_eager"),
+    *("return_sampling_mask", "max_logprobs", "logprobs_mode", "use_fp64_gumbel"),
+    *("enable_trace_replay", "skip_tokenizer_init", "served_model_name", "generation_config"),
+    *("override_generation_config", "enable_sleep_mode", "sleep_preserve_parameter_names"),
+    *("sleep_mode_backend", "sleep_mode_offload_cudagraph", "enable_nccl_comm_suspend"),
+    *("enable_cumem_allocator", "logits_processors", "io_processor_plugin"),
+    *("renderer_num_workers", "pooler_config", "multimodal_config", "disable_cascade_attn"),
+}
+_LOAD = {
+    *("download_dir", "device", "use_tqdm_on_load", "pt_load_map_location"),
+    *("safetensors_load_strategy", "safetensors_prefetch_num_threads"),
+    "safetensors_prefetch_block_size",
+}
+_ADAPTERS = {"max_loras", "max_cpu_loras", "max_lora_rank", "specialize_active_lora"}
+_DRAFT = {
+    *("model", "revision", "code_revision", "target_model_config", "target_parallel_config"),
+    *("draft_model_config", "draft_parallel_config", "draft_load_config", "max_model_len"),
+}
+_CACHE = (
+    *("cache_dtype", "sliding_window", "kv_cache_dtype_skip_layers", "kv_cache_layout"),
+    *("mamba_cache_dtype", "mamba_ssm_cache_dtype", "mamba_cache_mode", "use_replayssm"),
+    *("replayssm_buffer_len", "use_kda_recoverssm", "kv_sharing_fast_prefill"),
 )
-_LOAD = ("load_format", "model_loader_extra_config", "ignore_patterns")  # which of its files
-_CACHE = ("cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
+_OTHERS = ("attention_config", "mamba_config", "engram_config", "additional_config")
 
 
 def belonging(
@@ -32,11 +56,14 @@ def belonging(
     what the person calls the weights. folder_of: where files that were downloaded are.
 
     Raises CallerError where nothing says what the weights are."""
+    model = _model(config.model_config, config.load_config, named, folder_of, "weights")
     adapters = getattr(config, "lora_config", None)
-    found = {
-        "model": _model(config.model_config, config.load_config, named, folder_of, "weights"),
-        "cache": {name: str(getattr(config.cache_config, name, "")) for name in _CACHE},
-        "adapters": [str(getattr(adapters, name, "")) for name in ("lora_dtype", "target_modules")],
+    found: dict[str, Any] = {
+        "release": identity.release_of("vllm"),
+        "model": model,
+        "cache": identity.fields_of(config.cache_config, _CACHE.__contains__),
+        "adapters": adapters and identity.fields_of(adapters, _counts(_ADAPTERS)),
+        "others": identity.fields_of(config, _OTHERS.__contains__),
     }
     speculative = getattr(config, "speculative_config", None)
     draft = getattr(speculative, "draft_model_config", None)
@@ -44,9 +71,7 @@ def belonging(
         what = "weights of the draft model"
         load = getattr(speculative, "draft_load_config", None) or config.load_config
         found["draft"] = _model(draft, load, named, folder_of, what)
-        found |= {
-            name: str(getattr(speculative, name, "")) for name in ("method", "kv_cache_dtype")
-        }
+        found["speculative"] = identity.fields_of(speculative, _counts(_DRAFT))
     return found
 
 
@@ -92,8 +117,12 @@ def _model(
     if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
         found["max_model_len"] = model.max_model_len
     if not named:
-        found |= {name: str(getattr(load, name, None)) for name in _LOAD}
-    return found | {name: str(getattr(model, name, None)) for name in _MODEL}
+        found["load"] = identity.fields_of(load, _counts(_LOAD))
+    return found | {"fields": identity.fields_of(model, _counts(_MODEL))}
+
+
+def _counts(ignored: set[str]) -> Callable[[str], bool]:
+    return lambda name: name not in ignored
 
 
 def _form(tensor: Any, blocks: int) -> tuple[int, ...]:

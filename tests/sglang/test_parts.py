@@ -142,6 +142,9 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
         {"quantize_and_serve": True},
         {"rl_quant_profile": "profile"},
         {"torchao_config": "int4wo-128"},
+        {"custom_weight_loader": ["others.load"]},
+        {"speculative_draft_window_size": 512},
+        {"mamba_ssm_dtype": "bfloat16"},
         {"speculative_draft_model_quantization": "fp8"},
         {"forward_hooks": [{"name": "steer"}]},
         {"kv_cache_dtype": "fp8_e4m3"},
@@ -161,6 +164,7 @@ def test_each_part_of_the_identity_changes_it(
 ) -> None:
     files_of_weights = {"model/model.safetensors", "draft/model.safetensors", "load_format"}
     files_of_weights |= {"model_loader_extra_config", "speculative_draft_load_format"}
+    files_of_weights |= {"custom_weight_loader"}
     same = digest(tmp_path, named) == digest(tmp_path, **{"named": named} | changed)
     assert same == bool(named and files_of_weights & set(changed))
 

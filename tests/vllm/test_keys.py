@@ -28,6 +28,7 @@ def model(place: Path, described: dict[str, Any], content: bytes, fields: dict[s
 def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> str:
     """The context of an engine with keys and values apart, and a draft model."""
     fields = {"dtype": "bf16", "quantization": None, "max_model_len": 8} | changed
+    changed = {name: one for name, one in changed.items() if name != "max_model_len"}
     mapped = {"AutoConfig": "modeling.A", "AutoModel": "owner/name--modeling.A"}
     config = {"hidden": 8, "rope": "default", "auto_map": mapped} | changed.get("config", {})
     weights = changed.get("weights", b"w")
@@ -36,6 +37,7 @@ def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> st
         model_config=model(place / "model", config, weights, fields),
         cache_config=SimpleNamespace(**{"cache_dtype": "fp8_e4m3"} | changed),
         load_config=SimpleNamespace(**{"load_format": "auto"} | changed),
+        attention_config=SimpleNamespace(**changed),
         lora_config=SimpleNamespace(**{"lora_dtype": "bf16"} | changed),
         speculative_config=SimpleNamespace(
             **{"method": "eagle"} | changed | {"draft_model_config": draft}
@@ -89,6 +91,7 @@ def test_the_longest_request_matters_where_angles_follow_from_it(tmp_path: Path)
         {"quantization_config": {"bits": 4}},
         {"disable_sliding_window": True},
         {"model_impl": "transformers"},
+        {"a_field_of_a_later_release": 1},
         {"block": 8},
         {"inner": (8, 4)},
         {"kind": torch.int8},
