@@ -19,7 +19,6 @@ from hicache import models
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Inspectable, Stream
 from hicache.devices.cpu import CpuDevice
-from hicache.memory import host
 from hicache.models import ModelDescription
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse, read_recording
@@ -35,7 +34,7 @@ from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
 from traces.commands.twin import compare
-from traces.devices.runs import AtOnce, DeviceResult, DeviceRun, OnSimulator, Service
+from traces.devices.runs import AtOnce, DeviceRun, OnSimulator, Served, Service
 
 from .rig import Capsys, Patch, document, fails, mooncake, write
 
@@ -45,30 +44,16 @@ PROFILES = ("a100", "h200")
 
 def test_a_calibration_is_a_profile(profile: Path) -> None:
     document = json.loads(profile.read_text())
-    assert document["made"]["date"] == "2024-02-29"
     assert document["machine"]["accelerator"]
     assert document["geometry"]["page_bytes"] == 64 * 2048
     for way, layers in (("d2h", 4), ("h2d", 1)):
         counts = [count for count, _ in document["curves"][way]]
         assert counts == [pages * 64 * 512 * layers for pages in (1, 2, 3, 4, 6, 8)]
-        assert document["measured"][way]["points"] == document["curves"][way]
+        assert document["measured"][way]["bytes_per_s"] > 0
     found = hardware.get(str(profile))
     assert found.name == f"cpu@{document['hash'][:12]}"
     assert found.flops_per_s == document["measured"]["rates"]["flops_per_s"] > 0
     assert set(found.curves) == {"d2h", "h2d"}
-
-
-def test_host_memory_of_a_calibration_is_bound_to_the_node(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    bound: list[int] = []
-    monkeypatch.setattr(host, "numa_nodes", lambda: (0, 5))
-    monkeypatch.setattr(host, "_bind", lambda name, buffer, node: bound.append(node))
-    path = tmp_path / "cpu.json"
-    given = ["calibrate", "-o", str(path), "--pages", "4", "--repeats", "3", "--numa-node", "5"]
-    assert main(given) == 0
-    assert bound == [5], "host memory alone"
-    assert json.loads(path.read_text())["geometry"]["numa_node"] == 5
 
 
 def test_a_replay_says_what_its_profile_did_not_measure(
@@ -120,7 +105,7 @@ def serve(
     make: Any = CpuDevice,
     options: DeviceOptions = PLAIN,
     **config: Any,
-) -> tuple[Recording, DeviceResult]:
+) -> tuple[Recording, Served]:
     """A workload on a device, and the recording of what happened there."""
     model, size = model_of(components), workload.page_size
     pages = [{name: sizes[name] for name in components} for sizes in (DEVICE, HOST)]
@@ -147,7 +132,7 @@ def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
     workload = shared_prefixes(7, 40, longest=60)
     recording, real = serve(workload, components, write_policy=policy)
     assert len(real.requests) == 40
-    assert min(real.checked, real.accesses) > 0
+    assert min(real.byte_checks, real.access_checks) > 0
     assert sum(request.host_tokens for request in real.requests)
     moved = {(one.direction, one.component) for one in real.timings}
     assert moved == {(way, name) for way in Direction for name in components}
@@ -171,7 +156,7 @@ def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     workload = shared_prefixes(7, 40, longest=60)
     options = DeviceOptions(layout="page_first_direct", io_backend="direct")
     recording, real = serve(workload, make=make, options=options)
-    assert real.checked
+    assert real.byte_checks
     assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
@@ -215,10 +200,10 @@ def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys
     copies = found["copies"]
     assert copies["count"] == sum(one["count"] for one in copies["overall"].values())
     # 8 pages were calibrated at most, and a batch of four prompts has more
-    assert copies["outside_calibration"]["count"]
+    assert copies["outside_calibration"]
 
 
-def test_a_profile_of_another_machine_needs_force(
+def test_a_profile_of_another_machine_is_refused(
     profile: Path, served: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     made = json.loads(profile.read_text())
@@ -230,8 +215,6 @@ def test_a_profile_of_another_machine_needs_force(
     message = fails(capsys, "twin", str(served), "--profile", str(other))
     assert "expected a profile of this machine" in message
     assert "found one of cpu H900" in message
-    given = ["twin", str(served), "--profile", str(other), "--force", "--limit", "2"]
-    assert main(given) == 0
 
 
 BAD = {

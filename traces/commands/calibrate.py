@@ -9,16 +9,14 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from hicache import models
 from hicache.devices.base import Direction
 from hicache.memory.pieces import CopyShape, copy_shapes
-from hicache.models import ModelDescription
 from sim.hardware import measured
 
-from ..devices.bench import DEVICES, MEMORY_LIMIT, TINY, Bench, Geometry, measurable, probe_of
+from ..devices.bench import DEVICES, MEMORY_LIMIT, Bench, Geometry, fit, probe_of
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_whole
@@ -26,21 +24,20 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, print_written
 
 _PAGES, _FEWEST_PAGES = 512, 4
+_TINY = models.TINY.name
 
 
 @dataclass(frozen=True)
 class Options(OptionRecord):
-    """date: today if None."""
-
     device: str = option(", ".join(DEVICES), read.choice(DEVICES), default="cpu")
     output: str = option(
         "write the profile to this file; - is stdout", *read.OUTPUT, short="-o", default="-"
     )
     model: str = option(
-        f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which fits "
+        f"the model whose pages are copied (default: {_TINY}, 4 layers of 2 KV heads, which fits "
         "any machine; measure the model that will be served)",
-        read.choice(measurable()),
-        default=TINY,
+        read.choice([_TINY, *models.names()]),
+        default=_TINY,
     )
     page_size: int = option("tokens per page", *read.TOKENS, default=64)
     pages: int | None = option(
@@ -55,13 +52,12 @@ class Options(OptionRecord):
         "NUMA node of host memory (default: wherever the system puts it)", *read.COUNT_OR_0
     )
     repeats: int = option("number of copies of each size", read.at_least(3), "N", default=41)
-    date: str | None = option("date of the measurement (default: today)", read.name)
 
 
 def run(options: Options, command: str) -> int:
     """Returns the exit code. Everything in the profile was measured in this call."""
     check_outputs({}, output=options.output)
-    document = measured.seal(_measure(options, models.get(options.model), command))
+    document = measured.seal(_measure(options, command))
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     out = sys.stderr if options.output == "-" else sys.stdout
     with ignore_broken_pipe():
@@ -70,27 +66,30 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def _measure(options: Options, model: ModelDescription, command: str) -> dict[str, Any]:
+def _measure(options: Options, command: str) -> dict[str, Any]:
     """The copies and kernels of the device, as a profile that is not sealed."""
-    probe = probe_of(options.device)
+    probe, model, size = probe_of(options.device), models.get(options.model), options.page_size
     machine = probe.machine()
-    size = options.page_size
     each = sum(model.bytes_per_page(component, size) for component in model.components)
     fitting = max(_FEWEST_PAGES, min(_PAGES, MEMORY_LIMIT // (2 * each)))
     pages = dict.fromkeys(model.components, options.pages or fitting)
     how = (options.layout, options.io_backend, options.numa_node)
     geometry = Geometry(model, size, pages, pages, *how)
-    geometry.check()
     with geometry.make(probe) as device:
         bench = Bench(device, geometry, options.repeats)
-        figures = bench.measure()
-        figures["plain"] = bench.against_plain(partial(probe.plain_ns, device))
-    figures["rates"] = probe.rates()
+        curves, both = bench.curves(), bench.both_permille()
+    rates = probe.rates()
+    fits = {way: fit(points) for way, points in curves.items()}
+    fastest = min(ns for points in curves.values() for _, ns in points)
     component = model.components[0]  # which is measured
-    date = options.date or datetime.now(UTC).date().isoformat()
+    shapes = copy_shapes(model, component, size, options.layout)
     return {
         "name": options.device,
-        "made": {"date": date, "device": options.device, "command": command},
+        "made": {
+            "date": datetime.now(UTC).date().isoformat(),
+            "device": options.device,
+            "command": command,
+        },
         "machine": machine,
         "geometry": {
             "model": model.name,
@@ -101,55 +100,45 @@ def _measure(options: Options, model: ModelDescription, command: str) -> dict[st
             "io_backend": options.io_backend,
             "numa_node": options.numa_node,
             "component": component,
-            "shapes": [
-                shape._asdict() for shape in copy_shapes(model, component, size, options.layout)
-            ],
+            "shapes": [shape._asdict() for shape in shapes],
         },
-        "hardware": _hardware(figures),
-        "curves": {way: figures[way]["points"] for way in ("d2h", "h2d")},
-        "measured": figures,
-    }
-
-
-def _hardware(figures: dict[str, Any]) -> dict[str, int]:
-    """The hardware fields of a profile. All rates were measured, so the reachable share is 1000."""
-    rates, ways = figures["rates"], [figures[way.value] for way in Direction]
-    fastest = min(ns for way in ways for _, ns in way["points"])
-    return {
-        "flops_per_s": rates["flops_per_s"],
-        "hbm_bytes_per_s": rates["memory_bytes_per_s"],
-        "hbm_bytes": rates["memory_bytes"],
-        "link_bytes_per_s": sum(way["fit"]["bytes_per_s"] for way in ways) // len(ways),
-        "link_shared_permille": max(1, figures["both"]["shared_permille"]),
-        # the latency cannot exceed the time of the fastest copy
-        "copy_latency_ns": min(fastest // 2, *(way["fit"]["overhead_ns"] for way in ways)),
-        "compute_permille": 1000,
-        "hbm_permille": 1000,
-        "link_permille": 1000,
-        "step_overhead_ns": rates.get("launch_ns", 0),
+        # all rates were measured, so the reachable share is 1000
+        "hardware": {
+            "flops_per_s": rates["flops_per_s"],
+            "hbm_bytes_per_s": rates["memory_bytes_per_s"],
+            "hbm_bytes": rates["memory_bytes"],
+            "link_bytes_per_s": sum(one["bytes_per_s"] for one in fits.values()) // len(fits),
+            "link_shared_permille": max(1, both),
+            # the latency cannot exceed the time of the fastest copy
+            "copy_latency_ns": min(fastest // 2, *(one["overhead_ns"] for one in fits.values())),
+            "compute_permille": 1000,
+            "hbm_permille": 1000,
+            "link_permille": 1000,
+            "step_overhead_ns": rates.get("launch_ns", 0),
+        },
+        "curves": curves,
+        "measured": {"repeats": options.repeats, "rates": rates, **fits},
     }
 
 
 def _rows(document: dict[str, Any]) -> list[tuple[str, str]]:
-    geometry, figures = document["geometry"], document["measured"]
+    geometry, hardware = document["geometry"], document["hardware"]
     shapes = ", ".join(str(CopyShape(**shape)) for shape in geometry["shapes"])
     rows = [
         ("device", f"{document['name']}, {document['machine']['accelerator']}"),
         ("copied", f"{geometry['model']}, {shapes}; {geometry['layout']}"),
     ]
-    for way, one in figures["plain"].items():
-        speed, fit = one["bytes"] / one["copy_ns"], figures[way]["fit"]
-        share = f"{one['share_permille'] / 1000:.0%} of one plain copy"
-        model = f"{fit['overhead_ns'] / 1e3:.1f} us + bytes / {fit['bytes_per_s'] / 1e9:.2f} GB/s"
-        off = f"off by up to {fit['worst_error_permille'] / 10:.1f} %"
-        rows.append((f"{way}, all pages in random order", f"{speed:.2f} GB/s, {share}"))
-        rows.append((f"{way}, fitted", f"{model}, {off}"))
-    overhead = figures["batch"]["overhead_ns_per_copy"] / 1e3
-    rates = figures["rates"]
+    for way in Direction:
+        size, took_ns = document["curves"][way.value][-1]
+        fitted = document["measured"][way.value]
+        model = f"{fitted['overhead_ns'] / 1e3:.1f} us + bytes / "
+        model += f"{fitted['bytes_per_s'] / 1e9:.2f} GB/s"
+        off = f"off by up to {fitted['worst_error_permille'] / 10:.1f} %"
+        rows.append((f"{way.value}, largest copy", f"{size / took_ns:.2f} GB/s"))
+        rows.append((f"{way.value}, fitted", f"{model}, {off}"))
     return [
         *rows,
-        ("both directions at once", f"{figures['both']['shared_permille'] / 1000:.2f} x of one"),
-        ("each further copy of a batch", f"{overhead:.1f} us"),
-        ("matrix products", f"{rates['flops_per_s'] / 1e9:,.1f} Gflop/s"),
-        ("memory, read and written", f"{rates['memory_bytes_per_s'] / 1e9:,.1f} GB/s"),
+        ("both directions at once", f"{hardware['link_shared_permille'] / 1000:.2f} x of one"),
+        ("matrix products", f"{hardware['flops_per_s'] / 1e9:,.1f} Gflop/s"),
+        ("memory, read and written", f"{hardware['hbm_bytes_per_s'] / 1e9:,.1f} GB/s"),
     ]

@@ -1,77 +1,194 @@
-"""Measures the copies of one device: alone, in both directions at once, and in batches.
+"""Measures the copies of one device, and times every copy of a run.
 
-Copies are measured as the transfer controller issues them: backups of all layers of a page at once,
-loads layer by layer, random pages, and a host that polls. Does not write profiles (see
-commands/calibrate). `cpu` and `cuda` beside it are the devices that can be measured.
+Copies are issued as the transfer controller issues them: backups of all layers of a page at once,
+loads layer by layer, random pages, and a host that polls. `Cpu` and the module `cuda` beside this
+one are the devices that can be measured.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hicache import models
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
-from hicache.devices.base import CopyJob, DeviceOptions, Direction, Mark
+from hicache.devices.base import (
+    CopyJob,
+    Device,
+    DeviceOptions,
+    Direction,
+    Front,
+    Inspectable,
+    Mark,
+    Stream,
+)
+from hicache.devices.cpu import CpuDevice
 from hicache.memory.host import check_node
 from hicache.memory.layouts import check
 from hicache.models import ModelDescription
-from sim.hardware.curve import Curve
-
-from . import cpu
-from .stopwatch import Pools, Stopwatch, TimedDevice, TimedInspectable, Timing, layer_bytes
+from sim.machine import group_bytes
 
 POLL_S = 20e-6
 DEVICES = ("cpu", "cuda")
 MEMORY_LIMIT = 4 << 30
-TINY = models.TINY.name  # small enough for any machine
+# A model, tokens of a page, and the pages of each component on device and on host.
+Pools: TypeAlias = tuple[ModelDescription, int, dict[str, int], dict[str, int]]
 
 _D2H, _H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
-_BATCH = 32
 _OVERLAPPED = 8
+_COLLECT = 1024  # open copies; a device forgets the times of marks that nobody reads
+_SIDE, _COPIED, _REPEATS = 1024, 64 << 20, 7  # of the products and copies of the processor
+_SWITCH_S = 20e-6
 
 
-class Probe(Protocol):
-    """Creates, describes and measures one kind of device."""
+class TimedDevice(Device, Protocol):
+    """A device that knows when a mark was reached, in integer nanoseconds of its clock."""
 
-    def machine(self) -> dict[str, Any]:
-        """Describes the machine; `accelerator` identifies it. Raises CallerError if none."""
-
-    def rates(self) -> dict[str, int]:
-        """flops_per_s, memory_bytes_per_s and memory_bytes, measured or from the system."""
-
-    def make(
-        self, pools: Pools, options: DeviceOptions
-    ) -> AbstractContextManager[TimedInspectable]:
-        """A device that is closed at the end of the block."""
-
-    def plain_ns(self, device: Any, component: str, way: Direction) -> int:
-        """The time of a plain copy of each whole pool of a component, on an idle device that `make`
-        made with as many pages on device as on host."""
+    def reached_ns(self, mark: Mark) -> int: ...
 
 
-def probe_of(device: str) -> Probe:
-    """Raises CallerError that names a missing package."""
+class TimedInspectable(TimedDevice, Inspectable, Protocol):
+    """A timed device with real bytes."""
+
+
+class Timing(NamedTuple):
+    """One copy. number: in order of issue. start_ns, end_ns: on the device's clock."""
+
+    number: int
+    direction: Direction
+    component: str
+    pages: int
+    layers: tuple[int, int]
+    bytes: int
+    start_ns: int = 0
+    end_ns: int = 0
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class Stopwatch(Front[TimedDevice]):
+    """Times the copies of the inner device by a mark before and one after each: on the wall clock
+    (cpu, cuda), or in virtual time (the simulated device). Copies of such a device never fail."""
+
+    def __init__(self, inner: TimedDevice, model: ModelDescription, page_size: int) -> None:
+        super().__init__(inner)
+        self._page_bytes = layer_bytes(model, page_size)
+        self._open: deque[tuple[Timing, Mark, Mark]] = deque()
+        self._copies = 0
+        self._collected_at = _COLLECT
+        self._timings: dict[int, Timing] = {}
+
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        pages = len(job.source)
+        if not pages:
+            return
+        size = pages * sum(self._page_bytes[job.component][slice(*job.layers)])
+        if not size:  # the component has no pool in these layers
+            self.inner.copy(stream, job)
+            return
+        timing = Timing(self._copies, job.direction, job.component, pages, job.layers, size)
+        self._copies += 1
+        before = self.inner.record(stream)
+        self.inner.copy(stream, job)
+        self._open.append((timing, before, self.inner.record(stream)))
+        if len(self._open) >= self._collected_at:
+            self._collect()
+            self._collected_at = len(self._open) + _COLLECT
+
+    def _collect(self) -> None:
+        """Reads the times of every copy that has ended."""
+        reached = self.inner.reached_ns
+        for _ in range(len(self._open)):
+            timing, before, after = self._open.popleft()
+            if self.inner.query(after):
+                ended = timing._replace(start_ns=reached(before), end_ns=reached(after))
+                self._timings[timing.number] = ended
+            else:
+                self._open.append((timing, before, after))
+
+    def settle(self, idle: Callable[[], None] = lambda: time.sleep(POLL_S)) -> list[Timing]:
+        """All timings in order of issue, after the last copy has ended. idle: called to wait."""
+        self._collect()
+        while self._open:
+            idle()
+            self._collect()
+        return [self._timings[number] for number in sorted(self._timings)]
+
+
+def layer_bytes(model: ModelDescription, page_size: int) -> Mapping[str, tuple[int, ...]]:
+    """Bytes of one page, for each component and each layer of the model."""
+    return {
+        component: group_bytes(model, component, page_size, model.layers, 1)
+        for component in model.components
+    }
+
+
+class Cpu:
+    """The reference device: memory of this process, copied by threads."""
+
+    @staticmethod
+    def machine() -> dict[str, Any]:
+        """The name and number of processors, and the versions of the software."""
+        return {
+            "accelerator": _processor(),
+            "cores": os.cpu_count() or 1,
+            "system": f"{platform.system()} {platform.machine()}",
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        }
+
+    @staticmethod
+    def rates() -> dict[str, int]:
+        """Rates of a float32 matrix product and of a large copy (bytes read plus written)."""
+        draw = np.random.default_rng(0)
+        left, right = (draw.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
+        source = np.ones(_COPIED, dtype=np.uint8)
+        target = np.zeros_like(source)
+        product = _median([_timed_ns(lambda: left @ right) for _ in range(_REPEATS)])
+        copy = _median([_timed_ns(lambda: np.copyto(target, source)) for _ in range(_REPEATS)])
+        return {
+            "flops_per_s": 2 * _SIDE**3 * 1_000_000_000 // product,
+            "memory_bytes_per_s": 2 * _COPIED * 1_000_000_000 // copy,
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        }
+
+    @staticmethod
+    @contextmanager
+    def make(pools: Pools, options: DeviceOptions) -> Iterator[CpuDevice]:
+        """Its threads share the interpreter's lock with the caller, who could keep it for the
+        length of a whole copy with the usual switch interval of 5 ms."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        try:
+            with CpuDevice(*pools, options) as device:
+                yield device
+        finally:
+            sys.setswitchinterval(interval)
+
+
+def probe_of(device: str) -> Any:
+    """What creates, describes and measures one kind of device: `machine()`, of which `accelerator`
+    identifies it, `rates()`, and `make(pools, options)`. Raises CallerError that names a missing
+    package."""
     try:
-        return cast(Probe, cpu if device == "cpu" else import_module(f"{__package__}.{device}"))
+        return Cpu if device == "cpu" else import_module(f"{__package__}.{device}")
     except ModuleNotFoundError as error:
         raise CallerError(
             f"device {device}: expected the package {error.name}, found none; install it "
             "(in a clone: .venv/bin/pip install -e '.[torch]'), or use --device cpu"
         ) from None
-
-
-def measurable() -> list[str]:
-    """The models that can be measured: the published ones, and a small one."""
-    return [TINY, *models.names()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +204,9 @@ class Geometry:
     io_backend: str
     numa_node: int | None = None
 
-    def make(self, probe: Probe) -> AbstractContextManager[TimedInspectable]:
-        options = DeviceOptions(
-            layout=self.layout,
-            io_backend=self.io_backend,
-            numa_node=self.numa_node,
-            timer=time.perf_counter_ns,
-        )
-        pools = (self.model, self.page_size, self.device_pages, self.host_pages)
-        return probe.make(pools, options)
-
-    def check(self) -> None:
-        """Raises CallerError for a layout, backend or NUMA node that cannot be used, and if the
-        pools need more than MEMORY_LIMIT bytes."""
+    def make(self, probe: Any) -> AbstractContextManager[TimedInspectable]:
+        """A device that is closed at the end of the block. Raises CallerError for a layout, backend
+        or NUMA node that cannot be used, and for pools of more than MEMORY_LIMIT bytes."""
         check(self.layout, self.io_backend)
         check_node(self.numa_node, "--numa-node")
         wanted = sum(
@@ -113,190 +220,111 @@ class Geometry:
                 f"{self.model.name} at {self.page_size} tokens a page; use fewer pages or a "
                 "smaller model"
             )
+        options = DeviceOptions(
+            layout=self.layout,
+            io_backend=self.io_backend,
+            numa_node=self.numa_node,
+            timer=time.perf_counter_ns,
+        )
+        pools = (self.model, self.page_size, self.device_pages, self.host_pages)
+        return cast(AbstractContextManager[TimedInspectable], probe.make(pools, options))
 
 
 class Bench:
     """Measures one device. All times are medians of `repeats` copies, on the device's clock."""
 
     def __init__(self, device: TimedDevice, geometry: Geometry, repeats: int) -> None:
-        _warm(device, geometry)
+        warm(device, geometry)
         self._device = device
+        self._geometry = geometry
         self._component = component = geometry.model.components[0]
         self._pages = min(geometry.device_pages[component], geometry.host_pages[component])
         self._repeats = repeats
-        self._bytes = layer_bytes(geometry.model, geometry.page_size)
         self._draw = np.random.default_rng(0)
         self._streams = {_D2H: device.stream("write"), _H2D: device.stream("load")}
         self._layers = {_D2H: (0, device.layers), _H2D: (0, 1)}
 
-    def measure(self) -> dict[str, Any]:
-        """All measurements, as they are written to a profile."""
-        sizes = _sizes(self._pages)
-        cases = [(way, count) for way in Direction for count in sizes]
+    def curves(self) -> dict[str, list[tuple[int, int]]]:
+        """(bytes, ns) of copies of 1, 2, 3, 4, 6, 8, 12 and so on pages, by direction."""
+        powers = [1 << power for power in range(self._pages.bit_length())]
+        drawn = {self._pages, *powers, *(power * 3 // 2 for power in powers)}
+        counts = sorted(count for count in drawn if count <= self._pages)
+        cases = [(way, count) for way in Direction for count in counts]
         times: dict[tuple[Direction, int], list[int]] = {case: [] for case in cases}
         # a new random order each time, so that caches and other load disturb all sizes equally
         for _ in range(self._repeats):
             for index in self._draw.permutation(len(cases)):
                 times[cases[index]].append(self._alone(*cases[index]))
-        figures: dict[str, Any] = {"repeats": self._repeats}
-        for way in Direction:
-            points = [(self._size(way, count), _median(times[way, count])) for count in sizes]
-            figures[way.value] = {
-                "points": points,
-                "p90_ns": [int(np.percentile(times[way, count], 90)) for count in sizes],
-                "largest_bytes_per_s": points[-1][0] * 1_000_000_000 // points[-1][1],
-                "fit": _fit(points),
-            }
-        figures["both"] = self._both()
-        figures["batch"] = self._batch()
-        return figures
+        bytes_of = layer_bytes(self._geometry.model, self._geometry.page_size)[self._component]
+        page = {way: sum(bytes_of[slice(*self._layers[way])]) for way in Direction}
+        return {
+            way.value: [(count * page[way], _median(times[way, count])) for count in counts]
+            for way in Direction
+        }
 
-    def against_plain(self, plain_ns: Callable[[str, Direction], int]) -> dict[str, dict[str, int]]:
-        """The speed of a copy of every page, in random order and all layers, against one plain copy
-        of as many bytes, in turn. plain_ns: the time of such a copy."""
-        found = {}
-        for way in Direction:
-            pairs = []
-            for _ in range(self._repeats):
-                whole = plain_ns(self._component, way)
-                watch = self._watch()
-                self._issue(watch, way, self._pages, layers=(0, self._device.layers))
-                pairs.append((whole, max(1, _settled(watch)[0].ns)))
-            found[way.value] = {
-                "bytes": self._size(_D2H, self._pages),
-                "plain_ns": _median([whole for whole, _ in pairs]),
-                "copy_ns": _median([ns for _, ns in pairs]),
-                "share_permille": _median([1000 * whole // ns for whole, ns in pairs]),
-            }
-        return found
-
-    def drift(self, curves: Mapping[str, Curve]) -> dict[str, float]:
-        """The relative change of copy times since these curves were measured, by direction: 0.1
-        means 10 % longer. The median over a few sizes; a direction is left out if no size can be
-        compared."""
-        changes: dict[str, float] = {}
-        for way in Direction:
-            counts = {1, self._pages // 8, self._pages // 2} - {0}
-            ratios = [
-                self._median_alone(way, count) / curves[way.value].ns(self._size(way, count))
-                for count in sorted(counts)
-                if curves[way.value].covers(self._size(way, count))
-            ]
-            if ratios:
-                changes[way.value] = float(np.median(ratios)) - 1
-        return changes
-
-    def _watch(self) -> Stopwatch:
-        return Stopwatch(self._device, self._bytes)
-
-    def _scattered(self, count: int) -> Pages:
-        return cast(Pages, self._draw.permutation(self._pages)[:count].astype(np.int64))
-
-    def _issue(
-        self,
-        watch: Stopwatch,
-        way: Direction,
-        count: int,
-        copies: int = 1,
-        layers: tuple[int, int] | None = None,
-    ) -> None:
-        for _ in range(copies):
-            source, target = self._scattered(count), self._scattered(count)
-            chosen = layers or self._layers[way]
-            job = CopyJob(way, self._component, source, target, chosen, "calibration")
-            watch.copy(self._streams[way], job)
-
-    def _alone(self, way: Direction, count: int) -> int:
-        watch = self._watch()
-        self._issue(watch, way, count)
-        return max(1, _settled(watch)[0].ns)
-
-    def _median_alone(self, way: Direction, count: int) -> int:
-        return _median([self._alone(way, count) for _ in range(self._repeats)])
-
-    def _size(self, way: Direction, count: int) -> int:
-        first, last = self._layers[way]
-        return count * sum(self._bytes[self._component][first:last])
-
-    def _both(self) -> dict[str, int]:
+    def both_permille(self) -> int:
         """The throughput of both directions together, in thousandths of one direction alone."""
         count = max(1, self._pages // 2)
-        alone = {way: self._median_alone(way, count) for way in Direction}
+        alone = {
+            way: _median([self._alone(way, count) for _ in range(self._repeats)])
+            for way in Direction
+        }
         # enough copies of the faster direction to fill the time of the slower one
         longest = max(alone.values()) * _OVERLAPPED
         slowed: dict[Direction, list[int]] = {way: [] for way in Direction}
         for _ in range(max(3, self._repeats // 3)):
             watch = self._watch()
             for way in Direction:
-                self._issue(watch, way, count, -(-longest // alone[way]))
+                for _ in range(-(-longest // alone[way])):
+                    self._issue(watch, way, count)
             times: dict[Direction, list[Timing]] = {way: [] for way in Direction}
-            for timing in _settled(watch):
+            for timing in watch.settle():
                 times[timing.direction].append(timing)
-            begin = max(one[0].start_ns for one in times.values())
-            end = min(max(each.end_ns for each in one) for one in times.values())
+            begin = max(each[0].start_ns for each in times.values())
+            end = min(max(timing.end_ns for timing in each) for each in times.values())
             for way, each in times.items():
                 inside = [one.ns for one in each if one.start_ns >= begin and one.end_ns <= end]
                 slowed[way] += [_median(inside)] if inside else []
         ratio = sum(
             1000 * alone[way] // _median(taken) if taken else 1000 for way, taken in slowed.items()
         )
-        compared = sum(map(len, slowed.values()))
-        return {"shared_permille": min(2000, ratio), "copies_compared": compared}
+        return min(2000, ratio)
 
-    def _batch(self) -> dict[str, int]:
-        """The cost of each further copy of a batch, compared with one copy of as many pages."""
-        count = min(_BATCH, self._pages)
-        singles, whole = [], []
-        for _ in range(self._repeats):
-            watch = self._watch()
-            self._issue(watch, _D2H, 1, count)
-            times = _settled(watch)
-            singles.append(times[-1].end_ns - times[0].start_ns)
-            whole.append(self._alone(_D2H, count))
-        return {
-            "copies": count,
-            "batch_ns": _median(singles),
-            "one_copy_ns": _median(whole),
-            "overhead_ns_per_copy": max(0, _median(singles) - _median(whole)) // count,
-        }
+    def _watch(self) -> Stopwatch:
+        return Stopwatch(self._device, self._geometry.model, self._geometry.page_size)
+
+    def _issue(self, watch: Stopwatch, way: Direction, count: int) -> None:
+        source, target = (
+            cast(Pages, self._draw.permutation(self._pages)[:count].astype(np.int64))
+            for _ in range(2)
+        )
+        job = CopyJob(way, self._component, source, target, self._layers[way], "calibration")
+        watch.copy(self._streams[way], job)
+
+    def _alone(self, way: Direction, count: int) -> int:
+        watch = self._watch()
+        self._issue(watch, way, count)
+        return max(1, watch.settle()[0].ns)
 
 
-def _warm(device: TimedDevice, geometry: Geometry) -> None:
+def warm(device: TimedDevice, geometry: Geometry) -> None:
     """Copies every page in both directions once, so that no first use is measured."""
+    stream, layers = device.stream("warm"), (0, device.layers)
     for component in geometry.model.components:
         rows = geometry.device_pages[component]
         for first in range(0, geometry.host_pages[component], rows):
             host = np.arange(first, min(first + rows, geometry.host_pages[component]))
             near = np.arange(len(host))
             for way, source, target in ((_H2D, host, near), (_D2H, near, host)):
-                stream = device.stream("warm")
-                layers = (0, device.layers)
                 device.copy(stream, CopyJob(way, component, source, target, layers, "warming up"))
-                wait_for(device, device.record(stream))
+                mark = device.record(stream)
+                while not device.query(mark):
+                    time.sleep(POLL_S)
 
 
-def wait_for(device: TimedDevice, mark: Mark) -> None:
-    while not device.query(mark):
-        time.sleep(POLL_S)
-
-
-def _settled(watch: Stopwatch) -> list[Timing]:
-    return watch.settle(lambda: time.sleep(POLL_S))
-
-
-def _sizes(pages: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12 and so on, up to `pages`."""
-    powers = [1 << power for power in range(pages.bit_length())]
-    return sorted({pages, *(one for n in powers for one in (n, n * 3 // 2) if one <= pages)})
-
-
-def _median(times: list[int]) -> int:
-    return sorted(times)[len(times) // 2]
-
-
-def _fit(points: list[tuple[int, int]]) -> dict[str, int]:
+def fit(points: list[tuple[int, int]]) -> dict[str, int]:
     """Fits overhead + bytes / bandwidth to (bytes, ns) by least squares of the relative error."""
-    table: NDArray[np.float64] = np.array(points, dtype=np.float64)
+    table = np.array(points, dtype=np.float64)
     weights = 1 / table[:, 1]
     columns = np.stack((weights, table[:, 0] * weights), axis=1)
     (overhead, slope), *_ = np.linalg.lstsq(columns, np.ones(len(table)), rcond=None)
@@ -307,3 +335,24 @@ def _fit(points: list[tuple[int, int]]) -> dict[str, int]:
         "bytes_per_s": int(1e9 / slope),
         "worst_error_permille": int(1000 * errors.max()),
     }
+
+
+def _median(times: list[int]) -> int:
+    return sorted(times)[len(times) // 2]
+
+
+def _timed_ns(work: Callable[[], object]) -> int:
+    started = time.perf_counter_ns()
+    work()
+    return max(1, time.perf_counter_ns() - started)
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from hicache.core.errors import CallerError
-from hicache.devices.base import DeviceOptions, Direction
+from hicache.devices.base import DeviceOptions
 from hicache.devices.cuda import CudaDevice
 
-from .stopwatch import Pools
+from .bench import Pools
 
 _SIDE = 8192
 _COPIED = 1 << 30
@@ -84,19 +84,6 @@ def rates() -> dict[str, int]:
 
 def make(pools: Pools, options: DeviceOptions) -> CudaDevice:
     return CudaDevice(*pools, options)
-
-
-def plain_ns(device: CudaDevice, component: str, way: Direction) -> int:
-    """The time of one pinned copy of each pool, on the device's clock: the speed of the bus."""
-    sources, targets = (device.arena.pools(tier, component) for tier in way.ends)
-    stream = device.stream("plain")
-    before = device.record(stream)
-    with device.on(stream):
-        for source, target in zip(sources, targets, strict=True):
-            target.flat.copy_(source.flat, non_blocking=True)
-    after = device.record(stream)
-    device.synchronize(after)
-    return max(1, device.reached_ns(after) - device.reached_ns(before))
 
 
 def _median_ns(work: Callable[[], object]) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,8 +55,7 @@ from sim.options import EngineOptions, WorldOptions
 from sim.times import base as times
 from sim.workload import Job, Workload
 
-from .bench import POLL_S
-from .stopwatch import Stopwatch, TimedInspectable, Timing, layer_bytes
+from .bench import POLL_S, Stopwatch, TimedInspectable, Timing
 
 _STUCK_POLLS = 2000
 # Every start issues all queued transfers as one batch: with a limit on batches in flight, batches
@@ -65,7 +63,38 @@ _STUCK_POLLS = 2000
 _AS_STARTED = ControllerOptions(backup_batches=ControllerOptions().capacity)
 
 
-class WallTimer:
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a run did. digest: of the decisions. timings: of each copy. byte_checks: reads compared
+    byte by byte. access_checks: accesses whose order the hazard detector checked."""
+
+    digest: str
+    timings: list[Timing]
+    byte_checks: int
+    access_checks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Played):
+    """What a run on a device did."""
+
+    requests: tuple[RequestResult, ...]
+    wall_ns: int
+
+
+class AtOnce:
+    """A workload without times: a request arrives at once, or when its predecessor has ended."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self.page_size = workload.page_size
+        self.jobs: Sequence[Job] = [replace(job, arrival_ns=0) for job in workload.jobs]
+
+    def key(self, job: Job, length: int) -> Key:
+        return self._workload.key(job, length)
+
+
+class _WallTimer:
     """Runs actions at times of the wall clock; `turn` runs them in the caller's thread."""
 
     def __init__(self) -> None:
@@ -90,19 +119,15 @@ class WallTimer:
             heapq.heappop(self._queue)[2]()
 
 
-class StandIn:
-    """A model that computes nothing: it writes pages with known content, and checks reads.
-
-    Reads are compared in any thread. A difference is not an error if a load that the read waited
-    for has failed; `wrong` decides that later, in the thread of the device's caller. checked: reads
-    compared.
-    """
+class _StandIn:
+    """A model that computes nothing: it writes pages with known content, and compares what it
+    reads, in any thread. checked: reads compared. wrong: those with other content."""
 
     def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
         self._device = device
         self._plans = contents_of(model, page_size)
         self._synced: list[tuple[Mark, Callable[[], None]]] = []
-        self._suspects: deque[tuple[str, tuple[Mark, ...]]] = deque()
+        self.wrong: list[str] = []
         self.checked = 0
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
@@ -114,34 +139,20 @@ class StandIn:
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
+        """No load fails here, so `unless` is not heeded."""
+
         def compare(blocks: tuple[Bytes, ...]) -> None:
             what, layers = f"{touch.why}: pages {touch.pages.tolist()[:8]}", touch.layers
             plans = self._plans[touch.component]
             for number, (plan, block) in enumerate(zip(plans, blocks, strict=True)):
                 if not np.array_equal(block, plan.stamped(tags, number, plan.layers_in(*layers))):
-                    label = f"{what} of {plan.label}, layers from {layers[0]}"
-                    self._suspects.append((label, unless))
+                    self.wrong.append(f"{what} of {plan.label}, layers from {layers[0]}")
             self.checked += 1
 
         self._device.peek(stream, touch.area, compare)
 
-    def wrong(self, device: Device) -> str | None:
-        """A read that found wrong content, or None. Reads behind a failed load do not count."""
-        for _ in range(len(self._suspects)):
-            what, unless = self._suspects.popleft()
-            if not all(device.query(mark) for mark in unless):
-                self._suspects.append((what, unless))
-            elif not any(device.failed(mark) for mark in unless):
-                return what
-        return None
-
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
         self._synced.append((mark, action))
-
-    @property
-    def undecided(self) -> int:
-        """Reads with wrong content whose loads have not ended yet."""
-        return len(self._suspects)
 
     @property
     def busy(self) -> bool:
@@ -158,13 +169,11 @@ class StandIn:
 
 
 class _Untouched(Front[Device]):
-    """A device that does not carry out accesses; the stand-in does.
-
-    The devices in front of it (the hazard detector) still see them.
-    """
+    """A device that does not carry out accesses, since the stand-in does. The hazard detector in
+    front of it still sees them."""
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        """Does nothing: `StandIn.publish` or `StandIn.verify` follows for the same pages."""
+        """`_StandIn.publish` or `_StandIn.verify` follows for the same pages."""
 
 
 class _Controller(TransferController):
@@ -179,49 +188,24 @@ class _Controller(TransferController):
         super().start()
 
 
-class AtOnce:
-    """A workload without times: a request arrives at once, or when its predecessor has ended."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-        self.page_size = workload.page_size
-        self.jobs: Sequence[Job] = [replace(job, arrival_ns=0) for job in workload.jobs]
-
-    def key(self, job: Job, length: int) -> Key:
-        return self._workload.key(job, length)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceResult:
-    """The results of a run on a device.
-
-    checked: reads compared byte by byte. accesses: ordered by the hazard detector. digest: of the
-    decisions. timings: of each copy.
-    """
-
-    requests: tuple[RequestResult, ...]
-    wall_ns: int
-    checked: int
-    accesses: int
-    digest: str
-    timings: list[Timing]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Service:
     """What is served, and by what: the requests, the core's settings, the model whose pages are
-    moved, the accelerator that the engine plans with, the engine's limits, and the time model."""
+    moved, the accelerator that the engine plans with, and the engine's limits."""
 
     workload: Workload
     config: Config
     model: ModelDescription
     profile: HardwareProfile
     engine: EngineOptions
-    times: str = times.DEFAULT
 
 
 class DeviceRun:
-    """Runs one workload on one device. The caller closes the device."""
+    """Runs one workload on one device, which the caller closes.
+
+    record: called with each line of the recording. made_by: what the recording says of its origin.
+    observers: of the core, beside the recorder.
+    """
 
     def __init__(
         self,
@@ -231,135 +215,69 @@ class DeviceRun:
         made_by: dict[str, object] | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """record: called with each line of the recording. made_by: what the recording says of its
-        origin. observers: of the core, beside the recorder."""
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
-        self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
+        self._watch = Stopwatch(device, model, config.page_size)
         self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
-        self._stand_in = StandIn(device, model, config.page_size)
-        self.timer = WallTimer()
-        self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made_by)
-        self._controller = _Controller(shadow, self.recorder)
-        costs = times.make(service.times, model, service.profile)
+        self._stand_in = stand_in = _StandIn(device, model, config.page_size)
+        self._timer = _WallTimer()
+        self._recorder = Recorder(config, record, lambda: self._timer.now_ns, made_by)
+        self._controller = _Controller(shadow, self._recorder)
+        costs = times.make(times.DEFAULT, model, service.profile)
         core = Core(config)
-        forward = Forward(
-            self._stand_in,
-            shadow,
-            self._controller,
-            costs,
-            Accesses(config, core.view.components),
-            checked=True,
-        )
-        driver = Driver(core, self._controller, (self.recorder, *observers))
-        platform = Platform(self.timer, driver, self._controller, forward, costs)
+        accesses = Accesses(config, core.view.components)
+        forward = Forward(stand_in, shadow, self._controller, costs, accesses, checked=True)
+        driver = Driver(core, self._controller, (self._recorder, *observers))
+        platform = Platform(self._timer, driver, self._controller, forward, costs)
         self._engine = Engine(service.workload, platform, service.engine, self._ended)
-        self._workload = service.workload
+        self._jobs = service.workload.jobs
         self._results: dict[int, RequestResult] = {}
         self._followers: dict[int, list[Job]] = {}
 
-    def run(self, progress: Callable[[int], None] = lambda done: None) -> DeviceResult:
+    def run(self, progress: Callable[[int], None] = lambda done: None) -> Served:
         """Serves all requests. Raises WrongBytesError if a read found wrong content."""
-        jobs = self._workload.jobs
-        for job in jobs:
+        for job in self._jobs:
             if job.after < 0:
                 self._engine.arrive(job)
             else:
                 self._followers.setdefault(job.after, []).append(job)
         idle, seen = 0, -1
-        while len(self._results) < len(jobs) or self._controller.unanswered:
+        while len(self._results) < len(self._jobs) or self._controller.unanswered:
             if not self._stand_in.turn(self._device):
                 self._engine.wake()
                 time.sleep(POLL_S)
-            self.timer.turn()
+            self._timer.turn()
             self._check()
-            events = self.recorder.decisions.events
+            events = self._recorder.decisions.events
             waits = self._controller.unanswered or self._stand_in.busy or events != seen
             idle, seen = (0 if waits else idle + 1), events
             if idle > _STUCK_POLLS:
-                raise self._stuck()
+                raise StuckError(
+                    f"{len(self._engine.sequences)} requests are left and nothing is in flight; "
+                    f"last refusal: {self._engine.last_refusal}"
+                )
             progress(len(self._results))
         end = self._device.record(self._device.stream(COMPUTE))
-        while not self._device.query(end) or self._stand_in.undecided:
-            self._check()
+        while not self._device.query(end):
             time.sleep(POLL_S)
         self._check()
-        digest = self.recorder.close()
-        return DeviceResult(
-            tuple(self._results[index] for index in sorted(self._results)),
-            self.timer.now_ns,
+        return Served(
+            self._recorder.close(),
+            self._watch.settle(),
             self._stand_in.checked,
             self._hazards.checked,
-            digest,
-            self._watch.settle(lambda: time.sleep(POLL_S)),
+            tuple(self._results[index] for index in sorted(self._results)),
+            self._timer.now_ns,
         )
 
     def _check(self) -> None:
-        wrong = self._stand_in.wrong(self._device)
-        if wrong is not None:
-            raise WrongBytesError(wrong)
+        if self._stand_in.wrong:
+            raise WrongBytesError(self._stand_in.wrong[0])
 
     def _ended(self, request: Request) -> None:
         self._results[request.job.index] = request.result
         for job in self._followers.pop(request.job.index, ()):
             self._engine.arrive(job)
-
-    def _stuck(self) -> StuckError:
-        return StuckError(
-            f"{len(self._engine.sequences)} requests are left and nothing is in flight; "
-            f"last refusal: {self._engine.last_refusal}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedRecording:
-    """digest: of the decisions. byte_checks: comparisons. access_checks: ordered accesses."""
-
-    digest: str
-    timings: list[Timing]
-    byte_checks: int
-    access_checks: int
-
-
-class Holdings:
-    """The pages and the progress of the requests of a recording, derived from its outcomes. Call
-    `note` for every outcome, and `decoded` before every event."""
-
-    def __init__(self, accesses: Accesses) -> None:
-        self._accesses = accesses
-        self._latest: dict[RequestId, Prefill | Cached | Granted] = {}
-        self._computed: dict[RequestId, int] = {}
-
-    def note(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Prefill):
-            self._computed[outcome.request] = outcome.end_token
-        if isinstance(outcome, Prefill | Cached | Granted):
-            self._latest[outcome.request] = outcome
-        elif isinstance(outcome, Released | Restarted):
-            self._latest.pop(outcome.request, None)
-            self._computed.pop(outcome.request, None)
-
-    def decoded(self, event: Event) -> list[Access]:
-        """The accesses of the decode steps of the event's request since the last call.
-
-        They reach up to the token that the event declares computed. The core may free pages
-        afterwards.
-        """
-        if isinstance(event, PagesWanted):
-            computed = event.computed_tokens
-        elif isinstance(event, Finished):
-            computed = event.length
-        elif isinstance(event, Retracted):
-            computed = event.committed_tokens
-        else:
-            return []
-        request = event.request
-        latest, since = self._latest.get(request), self._computed.get(request, 0)
-        if latest is None or computed <= since:
-            return []
-        self._computed[request] = computed
-        why = f"decode of request {request}"
-        return self._accesses.decoded(latest.tables, latest.states, since, computed, why)
 
 
 class OnSimulator:
@@ -374,19 +292,20 @@ class OnSimulator:
         self._machine = machine = build(config, model, profile, model.layers, options)
         assert machine.hazards is not None
         self._clock = machine.clock
-        self._watch = Stopwatch(machine.sim, layer_bytes(model, config.page_size))
-        self._passes: dict[FlightId, Mark] = {}
+        self._watch = Stopwatch(machine.sim, model, config.page_size)
         self._recording = recording
         self._device = device = HazardDevice(self._watch, machine.hazards)
         self._controller = TransferController(device, _AS_STARTED)
         self._follower = Follower(recording, self._controller)
-        self._stream = device.stream(COMPUTE)
-        self._replied: dict[FlightId, None] = {}
-        self._waiting: list[Prefill] = []
         self._accesses = Accesses(config, self._follower.driver.core.view.components)
-        self._holdings = Holdings(self._accesses)
+        self._stream = device.stream(COMPUTE)
+        self._passes: dict[FlightId, Mark] = {}
+        self._replied: set[FlightId] = set()
+        self._waiting: list[Prefill] = []
+        self._holdings: dict[RequestId, Prefill | Cached | Granted] = {}
+        self._computed: dict[RequestId, int] = {}
 
-    def run(self) -> SimulatedRecording:
+    def run(self) -> Played:
         """Raises DivergedError at the first event whose decisions differ from the recording."""
         for step in self._recording.steps:
             self._advance(step.time_ns)
@@ -401,27 +320,47 @@ class OnSimulator:
                 mark = self._passes.pop(event.flight)
                 while not self._device.query(mark):
                     self._step("the end of a forward pass")
-            # all accesses of decode steps at once, before the core commits the tokens
-            for access in self._holdings.decoded(event):
-                self._access(access, (0, self._device.layers), "decode")
+            self._decode(event)
             for outcome in self._follower.feed(step):
-                self._holdings.note(outcome)
-                if isinstance(outcome, Prefill):
-                    self._waiting.append(outcome)
+                self._note(outcome)
         digest = self._follower.end()
         timings = self._watch.settle(self._clock.step)
         memory, hazards = self._machine.memory, self._machine.hazards
         assert memory is not None
         assert hazards is not None
-        return SimulatedRecording(digest, timings, memory.checked, hazards.checked)
+        return Played(digest, timings, memory.checked, hazards.checked)
 
-    def _until_replied(self, flight: FlightId) -> None:
-        while flight not in self._replied:
-            for reply in self._controller.poll():
-                self._replied[reply.flight] = None
-            if flight not in self._replied:
-                self._step(f"a reply for flight {flight}")
-        del self._replied[flight]
+    def _note(self, outcome: Outcome) -> None:
+        """Keeps which pages each request has, and how much of it is computed."""
+        if isinstance(outcome, Prefill):
+            self._waiting.append(outcome)
+            self._computed[outcome.request] = outcome.end_token
+        if isinstance(outcome, Prefill | Cached | Granted):
+            self._holdings[outcome.request] = outcome
+        elif isinstance(outcome, Released | Restarted):
+            self._holdings.pop(outcome.request, None)
+            self._computed.pop(outcome.request, None)
+
+    def _decode(self, event: Event) -> None:
+        """The accesses of the decode steps of the event's request, up to the token that the event
+        declares computed. The core may free pages afterwards."""
+        if isinstance(event, PagesWanted):
+            computed = event.computed_tokens
+        elif isinstance(event, Finished):
+            computed = event.length
+        elif isinstance(event, Retracted):
+            computed = event.committed_tokens
+        else:
+            return
+        request = event.request
+        holding, since = self._holdings.get(request), self._computed.get(request, 0)
+        if holding is None or computed <= since:
+            return
+        self._computed[request] = computed
+        why = f"decode of request {request}"
+        decoded = self._accesses.decoded(holding.tables, holding.states, since, computed, why)
+        for access in decoded:
+            self._touch(access, (0, self._device.layers), "decode")
 
     def _launch(self) -> None:
         """One pass over the prefills since the last pass; it reads and writes in no time."""
@@ -438,13 +377,20 @@ class OnSimulator:
             for prefill in prefills:
                 why = f"prefill of request {prefill.request}, flight {prefill.flight}"
                 for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
-                    self._access(access, (layer, layer + 1), why)
+                    self._touch(access, (layer, layer + 1), why)
         if prefills:
             mark = self._device.record(self._stream)
             self._passes |= {prefill.flight: mark for prefill in prefills}
 
-    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+    def _touch(self, access: Access, layers: tuple[int, int], why: str) -> None:
         self._device.touch(self._stream, access.touch(layers, why))
+
+    def _until_replied(self, flight: FlightId) -> None:
+        while flight not in self._replied:
+            self._replied.update(reply.flight for reply in self._controller.poll())
+            if flight not in self._replied:
+                self._step(f"a reply for flight {flight}")
+        self._replied.remove(flight)
 
     def _advance(self, time_ns: int) -> None:
         clock = self._clock
