@@ -255,7 +255,7 @@ def test_twin(folder: Path, profile: Path) -> None:
 
 def test_store(folder: Path) -> None:
     address = test_store_command.fill(folder / "store")
-    for action in ("list", "stats", "check"):
+    for action in ("list", "check"):
         compare(f"hicache store {action}", [written(folder, "store", action, address)])
     test_store_command.spoil(folder / "store", keys.context_key(test_store_command.ONE.digest))
     found = written(folder, "store", "check", address, code=12)

@@ -79,8 +79,8 @@ def test_a_size_in_the_address_is_the_size_of_storage(
         assert found["config"]["storage_size"] == 50_000_000
         shown = capsys.readouterr().out
         told += [line for line in shown.splitlines() if line.startswith("storage ")][:1]
-        assert main(["store", "stats", "file:sized", "--json", "stats.json"]) == 0
-        assert json.loads(Path("stats.json").read_text())["store"]["values"] == 5
+        assert main(["store", "list", "file:sized", "--json", "list.json"]) == 0
+        assert json.loads(Path("list.json").read_text())["store"]["values"] == 5
         shutil.rmtree("sized")
     assert told[0] == told[1] != ""
 

@@ -1,4 +1,4 @@
-"""`hicache store list|stats|check|gc`: what people and programs are told, and what is deleted."""
+"""`hicache store list|check|gc`: what people and programs are told, and what is deleted."""
 
 from __future__ import annotations
 
@@ -107,25 +107,12 @@ def test_list_shows_a_long_revision_and_what_gc_needs(tmp_path: Path, capsys: Ca
     assert long.revision in "".join(told.split())
 
 
-def test_stats_count_pools_and_shards(address: str, tmp_path: Path) -> None:
-    found = results(tmp_path, "stats", address)
-    assert found["store"]["values"] == 24
-    assert {
-        (one["context"], one["pool"], one["shard"]): one["values"] for one in found["parts"]
-    } == {
-        (ONE.digest, "kv", "0of1"): 10,
-        (ONE.digest, "indexer", "0of1"): 10,
-        (TWO.digest, "kv", "0of1"): 3,
-    }
-    assert all(one["bytes"] == one["values"] * 1064 for one in found["parts"])
-
-
-@pytest.mark.parametrize("action", [["list"], ["stats"], ["check"], ["gc", "--size", "1GB"]])
+@pytest.mark.parametrize("action", [["list"], ["check"], ["gc", "--size", "1GB"]])
 def test_a_size_in_the_address_deletes_nothing(
     address: str, tmp_path: Path, action: list[str]
 ) -> None:
     results(tmp_path, action[0], f"{address}?size=1KB", *action[1:])
-    assert results(tmp_path, "stats", address)["store"]["values"] == 24
+    assert results(tmp_path, "list", address)["store"]["values"] == 24
 
 
 def test_check_finds_what_is_spoilt(
@@ -157,14 +144,13 @@ def test_gc_keeps_a_size_and_deletes_whole_pages(
     asked = ["gc", address, "--size", str(15 * 1064)]
     planned = results(tmp_path, *asked, "--dry-run")
     assert (planned["pages"], planned["deleted_pages"], planned["bytes"]) == (13, 4, 23 * 1064)
-    assert results(tmp_path, "stats", address)["store"]["values"] == 24
+    assert results(tmp_path, "list", address)["store"]["values"] == 24
     done = results(tmp_path, *asked)
     assert done == planned | {"dry_run": False, "command": done["command"]}
-    parts = results(tmp_path, "stats", address)["parts"]
-    assert {(one["context"], one["pool"]): one["values"] for one in parts} == {
-        (ONE.digest, "kv"): 6,
-        (ONE.digest, "indexer"): 6,
-        (TWO.digest, "kv"): 3,
+    left = results(tmp_path, "list", address)["contexts"]
+    assert {one["context"]: (one["pages"], one["values"]) for one in left} == {
+        ONE.digest: (6, 12),
+        TWO.digest: (3, 3),
     }
 
 
@@ -174,7 +160,7 @@ def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) ->
     assert results(tmp_path, "gc", address, "--unused-for", "1h")["deleted_pages"] == 6
     assert results(tmp_path, "gc", address, "--context", TWO.digest[:9])["deleted_pages"] == 3
     assert results(tmp_path, "gc", address, "--context", ONE.digest)["deleted_pages"] == 4
-    left = results(tmp_path, "stats", address)["store"]["values"]
+    left = results(tmp_path, "list", address)["store"]["values"]
     assert left == 0, "the text of a context goes with its last page"
 
 
@@ -184,7 +170,7 @@ def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) ->
         (["list", "somewhere"], "expected SCHEME:REST such as file:DIR"),
         (["list", "nowhere:x"], "expected one of"),
         (["check", "file:nowhere"], "expected a store, found none in nowhere"),
-        (["stats", "file:file"], "expected a store, found none in file"),
+        (["list", "file:file"], "expected a store, found none in file"),
         (["gc", "{address}"], "expected --size, --unused-for or --context"),
         (["gc", "{address}", "--unused-for", "7"], "expected a time such as 12h or 7d"),
         (["gc", "{address}", "--context", "zz"], "expected the beginning of one that is stored"),

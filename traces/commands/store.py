@@ -6,9 +6,9 @@ import re
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ..terminal.tables import console, pairs, progress, table
+from ..terminal.tables import console, progress, table
 
 WRONG_BYTES = 12
 OTHER = ""  # the context of values whose keys are not of this format
@@ -102,62 +102,37 @@ def _tell(options: OfStore, command: str, result: Mapping[str, object], *parts: 
         write_json(options.json, head(command, complete=True) | dict(result))
 
 
-@dataclass
-class Part:
-    """The values of one pool and shard. used_at_s: the latest use, 0 if the store does not say."""
-
-    pool: str
-    shard: str
-    values: int = 0
-    bytes: int = 0
-    used_at_s: float = 0.0
-
-
-@dataclass
-class Owner:
-    """One context: its document (None if its text is not stored, or is not that of the context)
-    and its values. pages: digests."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The values that are useless without each other, of every pool and shard. digest: empty for
+    the text of a context; the key of a value whose key is not of this format."""
 
     context: str
-    document: dict[str, Any] | None = None
-    parts: dict[tuple[str, str], Part] = field(default_factory=dict)
-    pages: set[str] = field(default_factory=set)
+    digest: str
+    values: tuple[Entry, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.values)
 
     @property
     def used_at_s(self) -> float:
-        return max((part.used_at_s for part in self.parts.values()), default=0.0)
-
-    @property
-    def name(self) -> str:
-        """Its beginning, for a table and for `gc --context`."""
-        return self.context[:12] or "(other keys)"
-
-    def named(self, *fields: str) -> str:
-        """Fields of the document for a table."""
-        known = self.document or {}
-        return " ".join(str(known[one]) for one in fields if known.get(one)) or "?"
+        """The latest use (Unix time), 0 if the store does not say."""
+        return max(entry.used_at_s for entry in self.values)
 
 
-def _owners(store: Storage) -> list[Owner]:
-    """Every context that has values, the one that was used last first."""
-    found: dict[str, Owner] = {}
-    for entry in store.entries(""):
-        key = keys.take_apart(entry.key) or keys.StoredKey(OTHER, "", "", "")
-        owner = found.setdefault(key.context, Owner(key.context))
-        if key.context != OTHER and not key.pool:
-            owner.document = _document(store, entry)
-            continue
-        part = owner.parts.setdefault((key.pool, key.shard), Part(key.pool, key.shard))
-        part.values += 1
-        part.bytes += entry.size_bytes
-        part.used_at_s = max(part.used_at_s, entry.used_at_s)
-        if key.digest:
-            owner.pages.add(key.digest)
-    return sorted(found.values(), key=lambda one: (-one.used_at_s, one.context))
+def _pages(store: Storage, context: str = "") -> list[Page]:
+    """What is stored of contexts that begin like this, the least recently used first."""
+    families: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in store.entries(context):
+        key = keys.take_apart(entry.key)
+        families[(key.context, key.digest) if key else (OTHER, entry.key)].append(entry)
+    pages = [Page(*names, tuple(values)) for names, values in families.items()]
+    return sorted(pages, key=lambda page: page.used_at_s)
 
 
 def _document(store: Storage, entry: Entry) -> dict[str, Any] | None:
-    """The document of the context whose text is stored there."""
+    """The document of the context whose text is stored there, None if it is not that one's."""
     text = bytearray(max(0, entry.size_bytes - HEADER_BYTES))
     checked = Verified(store, delete_corrupt=False)
     if checked.read([entry.key], [(memoryview(text),)]) != [Status.DONE]:
@@ -166,54 +141,38 @@ def _document(store: Storage, entry: Entry) -> dict[str, Any] | None:
 
 
 def _list(options: OfStore, command: str) -> int:
+    """Every context, the one that was used last first."""
+    contexts: defaultdict[str, list[Page]] = defaultdict(list)
+    documents: dict[str, dict[str, Any] | None] = {}
     with _opened(options) as store:
-        found = _owners(store)
-    shown_rows = table("Contexts", "context", "model", "page", "pages", "MB", "last used")
+        for page in reversed(_pages(store)):
+            if page.digest:
+                contexts[page.context].append(page)
+            else:
+                contexts.setdefault(page.context, [])
+                documents[page.context] = _document(store, page.values[0])
+        figures = store.stats()
+    rows = table("Contexts", "context", "model", "pages", "MB", "last used")
     for column in (0, -1):
-        shown_rows.columns[column].no_wrap = True
-    shown_rows.columns[1].justify = "left"
-    contexts = []
-    for owner in found:
-        size = sum(part.bytes for part in owner.parts.values())
-        contexts.append(
-            {
-                "context": owner.context,
-                "document": owner.document,
-                "pages": len(owner.pages),
-                "values": sum(part.values for part in owner.parts.values()),
-                "bytes": size,
-                "used_at_s": owner.used_at_s,
-            }
-        )
-        used = f"{datetime.fromtimestamp(owner.used_at_s):%Y-%m-%d %H:%M}"
-        shown_rows.add_row(
-            owner.name,
-            owner.named("model", "revision"),
-            owner.named("page_size"),
-            f"{len(owner.pages):,}",
+        rows.columns[column].no_wrap = True
+    rows.columns[1].justify = "left"
+    result = []
+    for context, pages in contexts.items():
+        document, size = documents.get(context), sum(page.bytes for page in pages)
+        used_at_s = max((page.used_at_s for page in pages), default=0.0)
+        names = [str((document or {}).get(key) or "") for key in ("model", "revision")]
+        rows.add_row(
+            context[:12] or "(other keys)",
+            " ".join(filter(None, names)) or "?",
+            f"{len(pages):,}",
             f"{size / 1e6:,.1f}",
-            used if owner.used_at_s else "?",
+            f"{datetime.fromtimestamp(used_at_s):%Y-%m-%d %H:%M}" if used_at_s else "?",
         )
-    _tell(options, command, {"contexts": contexts}, shown_rows if found else "The store is empty.")
-    return 0
-
-
-def _stats(options: OfStore, command: str) -> int:
-    with _opened(options) as store:
-        found, figures = _owners(store), store.stats()
-    parts = [(owner, part) for owner in found for part in owner.parts.values()]
-    figure_rows = [
-        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-        for name, value in figures.items()
-    ]
-    shown_rows = table("Values", "context", "model", "pool", "shard", "values", "MB")
-    shown_rows.columns[0].no_wrap = True
-    for owner, part in parts:
-        figures_of = (f"{part.values:,}", f"{part.bytes / 1e6:,.1f}")
-        shown_rows.add_row(owner.name, owner.named("model"), part.pool, part.shard, *figures_of)
-    result = [{"context": owner.context, **asdict(part)} for owner, part in parts]
-    both = {"store": figures, "parts": result}
-    _tell(options, command, both, pairs("Store", figure_rows), shown_rows)
+        values = sum(len(page.values) for page in pages)
+        result.append({"context": context, "document": document, "pages": len(pages)})
+        result[-1] |= {"values": values, "bytes": size, "used_at_s": used_at_s}
+    shown_rows = rows if result else "The store is empty."
+    _tell(options, command, {"store": figures, "contexts": result}, shown_rows)
     return 0
 
 
@@ -234,14 +193,14 @@ def _check(options: Check, command: str) -> int:
         "unread": counts[Status.FAILED],
         "deleted": options.delete,
     }
-    told = [f"{counts[Status.DONE]:,} of {len(entries):,} values are what was written."]
-    told += [f"corrupt: {key}" for key in wrong[:_SHOWN]]
+    lines = [f"{counts[Status.DONE]:,} of {len(entries):,} values are what was written."]
+    lines += [f"corrupt: {key}" for key in wrong[:_SHOWN]]
     if wrong:
-        told += [f"... and {len(wrong) - _SHOWN:,} more"] * (len(wrong) > _SHOWN)
-        told.append("deleted" if options.delete else "read as missing; --delete deletes them")
+        lines += [f"... and {len(wrong) - _SHOWN:,} more"] * (len(wrong) > _SHOWN)
+        lines.append("deleted" if options.delete else "read as missing; --delete deletes them")
     if counts[Status.MISSING]:
-        told.append(f"{counts[Status.MISSING]:,} went away meanwhile")
-    _tell(options, command, result, *told)
+        lines.append(f"{counts[Status.MISSING]:,} went away meanwhile")
+    _tell(options, command, result, *lines)
     if counts[Status.FAILED]:
         raise CallerError(
             f"storage: expected a store that answers, found {counts[Status.FAILED]:,} values that "
@@ -253,7 +212,7 @@ def _check(options: Check, command: str) -> int:
 def _verify(
     store: Storage, entries: Sequence[Entry], delete: bool, report: Callable[[int], None]
 ) -> dict[str, Status]:
-    """What became of reading each value."""
+    """What became of reading each value, a bounded number of bytes at a time."""
     checked = Verified(store, delete_corrupt=delete)
     found: dict[str, Status] = {}
     first = 0
@@ -277,38 +236,35 @@ def _verify(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The values that are useless without each other, of every pool and shard. context: empty
-    for a value whose key is not of this format."""
-
-    context: str
-    values: tuple[Entry, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self.values)
-
-    @property
-    def used_at_s(self) -> float:
-        return max(entry.used_at_s for entry in self.values)
-
-
 def _gc(options: Gc, command: str) -> int:
     """Deletes pages until the store is small or fresh enough, least used first. The text of a
     context goes with its last page."""
-    if options.size is None and options.unused_for is None and not options.context:
+    everything = options.size is None and options.unused_for is None
+    if everything and not options.context:
         raise CallerError("store gc: expected --size, --unused-for or --context, found none")
     with _opened(options) as store:
-        pages = sorted(_pages(store, options.context or ""), key=lambda page: page.used_at_s)
-        if options.context and not pages:
-            _check_context(store, options.context)
-        gone = list(_too_much(pages, options, time.time()))
+        listed = _pages(store, options.context or "")
+        if options.context and not listed:
+            raise CallerError(
+                f"context: expected the beginning of one that is stored, found "
+                f"{options.context!r}; see hicache store list"
+            )
+        pages = [page for page in listed if page.digest]
+        size = left = sum(page.bytes for page in pages)
+        oldest_s = time.time() - (options.unused_for or 0)
+        gone = []
+        for page in pages:
+            large = options.size is not None and left > options.size
+            old = options.unused_for is not None and 0 < page.used_at_s < oldest_s
+            if everything or large or old:
+                left -= page.bytes
+                gone.append(page)
         failed, why = set[str](), ""
         if not options.dry_run:
-            failed, why = _delete(store, gone, {*pages} - {*gone})
+            kept = {page.context for page in {*pages} - {*gone}}
+            failed, why = _delete(store, gone, kept)
     gone = [page for page in gone if failed.isdisjoint(entry.key for entry in page.values)]
-    size, deleted = (sum(page.bytes for page in some) for some in (pages, gone))
+    deleted = sum(page.bytes for page in gone)
     result = {
         "dry_run": options.dry_run,
         "pages": len(pages),
@@ -330,45 +286,10 @@ def _gc(options: Gc, command: str) -> int:
     return 0
 
 
-def _check_context(store: Storage, prefix: str) -> None:
-    """Raises CallerError if no context begins with `prefix`."""
-    found = _owners(store)
-    if not any(owner.context.startswith(prefix) for owner in found):
-        known = ", ".join(owner.name for owner in found[:5]) or "none"
-        raise CallerError(
-            f"context: expected the beginning of one that is stored ({known}), found {prefix!r}"
-        )
-
-
-def _pages(store: Storage, context: str) -> Iterator[Page]:
-    families: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for entry in store.entries(context):
-        key = keys.take_apart(entry.key)
-        if key is None:
-            families[OTHER, entry.key].append(entry)
-        elif key.pool:
-            families[key.context, key.digest].append(entry)
-    for (owner, _), values in families.items():
-        yield Page(owner, tuple(values))
-
-
-def _too_much(pages: Sequence[Page], options: Gc, now_s: float) -> Iterator[Page]:
-    """Which of the pages go; they are sorted by their last use."""
-    left = sum(page.bytes for page in pages)
-    everything = options.size is None and options.unused_for is None
-    for page in pages:
-        large = options.size is not None and left > options.size
-        unused_s = now_s - page.used_at_s if page.used_at_s else 0
-        old = options.unused_for is not None and unused_s > options.unused_for
-        if everything or large or old:
-            left -= page.bytes
-            yield page
-
-
-def _delete(store: Storage, gone: Sequence[Page], kept: Iterable[Page]) -> tuple[set[str], str]:
+def _delete(store: Storage, gone: Sequence[Page], kept: set[str]) -> tuple[set[str], str]:
     """Delete the pages, and the texts of contexts of which nothing is kept; the values that the
     store did not delete, and why."""
-    empty = {page.context for page in gone} - {page.context for page in kept} - {OTHER}
+    empty = {page.context for page in gone} - kept - {OTHER}
     names = [entry.key for page in gone for entry in page.values]
     names += [keys.context_key(context) for context in sorted(empty)]
     failed: set[str] = set()
@@ -391,6 +312,5 @@ def actions() -> dict[str, Action]:
     return {
         "check": Action("read and verify every value in a store", Check, _check),
         "gc": Action("delete the least recently used pages, down to a size or an age", Gc, _gc),
-        "list": Action("list whose pages a store holds: model, page size, pools", OfStore, _list),
-        "stats": Action("count pages and bytes by context, pool and shard", OfStore, _stats),
+        "list": Action("list whose pages a store holds: model, pages, bytes", OfStore, _list),
     }
