@@ -25,9 +25,8 @@ from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
     command_line,
-    escaped_std_streams,
     flush,
-    harden_std_streams,
+    hardened_std_streams,
     print_error,
     print_failure,
     silence_std_streams,
@@ -138,8 +137,7 @@ _CODES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Bad input never causes a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    harden_std_streams()
-    with escaped_std_streams():
+    with hardened_std_streams():
         return _run(words, command_line(["hicache", *words]))
 
 

@@ -1,28 +1,24 @@
 """Writes files completely or not at all, and never over an input; or adds whole lines to one.
 
-A text goes to a temporary file in the same folder, which then replaces the target. The old file
-stays until then. Devices and pipes are written to and never replaced.
-
-Drafts and temporary folders have names that say which process made them, on which machine; what a
-killed command left is removed by a later one.
+A text goes to a draft in the same folder, which then replaces the target. The old file stays until
+then. Devices and pipes are written to and never replaced. The name of a draft says which process
+made it, on which machine; what a killed command left is removed by a later one.
 """
 
 from __future__ import annotations
 
 import fcntl
-import gzip
-import io
 import json
 import os
 import platform
 import re
 import stat
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import zstandard
 
@@ -36,15 +32,10 @@ _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write 
 _OPEN_STREAM = re.compile(r"/dev/(std(in|out|err)$|fd/)|/proc/")
 _HOST = re.sub(r"[^A-Za-z0-9]", "", platform.node())[:40] or "here"
 _MADE = re.compile(rf"\.hicache-{_HOST}-(\d{{1,9}})-\d{{1,4}}\.tmp", re.ASCII)
-
-
-class _Target(NamedTuple):
-    """What an output's name stands for. file: behind any link. special: a device, a pipe, or the
-    name of an open stream."""
-
-    name: str
-    file: Path
-    special: bool
+_PACKERS: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.compressobj(wbits=31),
+    ".zst": lambda: zstandard.ZstdCompressor().compressobj(),
+}
 
 
 def write_whole(path: str, pieces: Iterable[str], pack: bool = False) -> None:
@@ -60,25 +51,25 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], pack: bool = False) ->
 
     Standard output, devices and pipes, which cannot be taken back, come after all files.
     """
-    targets = [(_target(path), pieces) for path, pieces in files if path != "-"]
-    drafts: list[tuple[_Target, Path]] = []
+    targets = [(path, *_target(path), pieces) for path, pieces in files if path != "-"]
+    drafts: list[tuple[str, Path, Path]] = []
     try:
-        for target, pieces in targets:
-            if not target.special:
-                draft = target.file.with_name(draft_name(len(drafts)))
-                remove_leftovers(target.file.parent)
-                drafts.append((target, draft))
-                _fill(target.name, draft, "w", pieces, pack)
-        for target, pieces in targets:
-            if target.special:
-                _fill(target.name, target.file, "a", pieces)
-        for target, draft in drafts:
+        for path, file, special, pieces in targets:
+            if not special:
+                _remove_leftovers(file.parent)
+                name = f".hicache-{_HOST}-{os.getpid()}-{len(drafts)}.tmp"
+                drafts.append((path, file, file.with_name(name)))
+                _fill(path, drafts[-1][2], "w", pieces, pack)
+        for path, file, special, pieces in targets:
+            if special:
+                _fill(path, file, "a", pieces, False)
+        for path, file, draft in drafts:
             try:
-                os.replace(draft, target.file)
+                os.replace(draft, file)
             except OSError as error:
-                raise unwritable(target.name, error.strerror) from None
+                raise unwritable(path, error.strerror) from None
     finally:
-        for _, draft in drafts:
+        for _, _, draft in drafts:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
     for path, pieces in files:
@@ -88,34 +79,19 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], pack: bool = False) ->
             stream.flush()
 
 
-def _fill(name: str, path: Path, mode: str, pieces: Iterable[str], pack: bool = False) -> None:
+def _fill(name: str, path: Path, mode: str, pieces: Iterable[str], pack: bool) -> None:
+    packer = _PACKERS.get(Path(name).suffix) if pack else None
     try:
-        with _opened(name, path, mode, pack) as stream:
-            stream.writelines(pieces)
+        if packer is None:
+            with open(path, mode, encoding="utf-8") as stream:
+                stream.writelines(pieces)
+        else:
+            packed = packer()
+            with open(path, f"{mode}b") as file:
+                file.writelines(packed.compress(piece.encode()) for piece in pieces)
+                file.write(packed.flush())
     except OSError as error:
         raise unwritable(name, error.strerror) from None
-
-
-@contextmanager
-def _opened(name: str, path: Path, mode: str, pack: bool) -> Iterator[IO[str]]:
-    """The file as text, packed if its name says so. The time is not written into it."""
-    if pack and name.endswith(".gz"):
-        with (
-            open(path, f"{mode}b") as file,
-            gzip.GzipFile("", f"{mode}b", fileobj=file, mtime=0) as packed,
-            io.TextIOWrapper(packed, encoding="utf-8") as stream,
-        ):
-            yield stream
-    elif pack and name.endswith(".zst"):
-        with (
-            open(path, f"{mode}b") as file,
-            zstandard.ZstdCompressor().stream_writer(file) as writer,
-            io.TextIOWrapper(writer, encoding="utf-8") as stream,
-        ):
-            yield stream
-    else:
-        with open(path, mode, encoding="utf-8") as stream:
-            yield stream
 
 
 def write_json(path: str, document: dict[str, object]) -> None:
@@ -146,41 +122,17 @@ def check_outputs(inputs: Mapping[str, str | None], **outputs: str | None) -> No
             )
         if identity:
             seen[identity] = name
-        for name_of_input, folder in inputs.items():
-            if folder and folder != "-" and _joins(path, folder):
+        parent = os.path.dirname(os.path.realpath(path))
+        for what, folder in inputs.items():
+            if folder and os.path.isdir(folder) and os.path.realpath(folder) == parent:
                 raise CallerError(
-                    f"--{name}: expected a file outside the folder of the {name_of_input}, of "
-                    f"which it would become a part, found {path}; name another file"
+                    f"--{name}: expected a file outside the folder of the {what}, of which it "
+                    f"would become a part, found {path}; name another file"
                 )
         try:
-            _check_writable(path)
+            _target(path)
         except CallerError as error:
             raise CallerError(f"--{name} {error}") from None
-
-
-def _joins(path: str, folder: str) -> bool:
-    """Whether a file would lie in a folder among files with its ending."""
-    try:
-        if not os.path.isdir(folder) or not os.path.samefile(
-            os.path.dirname(os.path.realpath(path)), folder
-        ):
-            return False
-        ending = Path(path).suffix
-        return bool(ending) and any(name.endswith(ending) for name in os.listdir(folder))
-    except (OSError, ValueError):  # checked elsewhere
-        return False
-
-
-def _check_writable(path: str) -> None:
-    target = _target(path)
-    if not target.file.parent.is_dir():
-        raise unwritable(path, "no directory there")
-    exists = target.file.exists()
-    if target.special and not exists:
-        raise unwritable(path, "no open stream")
-    places = [target.file] * exists + [target.file.parent] * (not target.special)
-    if not all(os.access(place, os.W_OK) for place in places):
-        raise unwritable(path, "no right to write there")
 
 
 def _identity(path: str) -> tuple[int, int] | str:
@@ -194,21 +146,33 @@ def _identity(path: str) -> tuple[int, int] | str:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else ""
 
 
-def _target(path: str) -> _Target:
-    """What `path` stands for. Raises CallerError for what no file can be written to."""
-    file = Path(os.path.realpath(path))
+def _target(path: str) -> tuple[Path, bool]:
+    """The file behind any link, and whether it is special: a device, a pipe, or the name of an
+    open stream. Raises CallerError for what no file can be written to."""
+    special = bool(_OPEN_STREAM.match(path))
+    file = Path(path if special else os.path.realpath(path))
+    reason: str | None = ""
     try:
-        if file.is_dir():
-            raise unwritable(path, "a directory")
-        if file.is_symlink():
-            raise unwritable(path, "a link to itself")
-        found = file.stat() if file.exists() else None
-        special = found is not None and not stat.S_ISREG(found.st_mode)
-        if found is not None and not special and not found.st_mode & _ANYONE_WRITES:
-            raise unwritable(path, "a read-only file")
-        return _Target(path, file, special or bool(_OPEN_STREAM.match(path)))
+        mode = file.stat().st_mode if file.exists() else 0
+        special = special or (mode != 0 and not stat.S_ISREG(mode))
+        places = [file] * bool(mode) + [file.parent] * (not special)
+        if stat.S_ISDIR(mode):
+            reason = "a directory"
+        elif not file.parent.is_dir():
+            reason = "no directory there"
+        elif special and not mode:
+            reason = "no open stream"
+        elif file.is_symlink() and not special:
+            reason = "a link to itself"
+        elif mode and not special and not mode & _ANYONE_WRITES:
+            reason = "a read-only file"
+        elif not all(os.access(place, os.W_OK) for place in places):
+            reason = "no right to write there"
     except OSError as error:  # a name that is too long
-        raise unwritable(path, error.strerror) from None
+        reason = error.strerror
+    if reason != "":
+        raise unwritable(path, reason)
+    return file, special
 
 
 def unwritable(path: str, reason: str | None) -> CallerError:
@@ -219,70 +183,44 @@ def unwritable(path: str, reason: str | None) -> CallerError:
 
 
 def check_folder(path: str, what: str) -> None:
-    """Raises CallerError if no file can be written to the folder. Call it before long work.
-
-    A folder that does not exist counts as writable if it can be created. Nothing is left behind.
-    """
-    folder = Path(path)
-    missing = _missing(folder)
+    """Raises CallerError if no file can be written to the folder, which may be made later. Call it
+    before long work."""
+    folder = Path(path).absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        reason = "" if os.access(there, os.W_OK) else "no right to write there"
+        if not there.is_dir():
+            reason = "a file"
     except OSError as error:
-        is_file = isinstance(error, FileExistsError | NotADirectoryError)
-        reason = "a file" if is_file else error.strerror
+        reason = error.strerror or "an error"
+    if reason:
         raise CallerError(
             f"{what}: expected a folder that can be written, found: {reason}; name another"
-        ) from None
-    finally:
-        _remove_empty(missing)
+        )
 
 
-def _missing(folder: Path) -> list[Path]:
-    """The folder and those above it that do not exist, the deepest first."""
-    whole = folder.absolute()
-    return [parent for parent in (whole, *whole.parents) if not parent.exists()]
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def draft_name(number: int = 0) -> str:
-    """The name of a draft of this process. number: of several at once, up to 9,999."""
-    return f".hicache-{_HOST}-{os.getpid()}-{number}.tmp"
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Removes from the folder what dead processes of this user and machine left there."""
+def _remove_leftovers(folder: Path) -> None:
+    """Removes from the folder the drafts of dead processes of this user and machine."""
     with suppress(OSError):
-        for one in list(os.scandir(folder)):
-            made = _MADE.fullmatch(one.name)
-            if (
-                made
-                and not _runs(int(made[1]))
-                and one.stat(follow_symlinks=False).st_uid == os.getuid()
-            ):
-                os.unlink(one.path)
-
-
-def _runs(process: int) -> bool:
-    """Whether there is a process of this number, anybody's."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
+        for entry in list(os.scandir(folder)):
+            made = _MADE.fullmatch(entry.name)
+            if made and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                try:
+                    os.kill(int(made[1]), 0)
+                except ProcessLookupError:
+                    os.unlink(entry.path)
+                except OSError:  # somebody else's process of this number
+                    pass
 
 
 class Lines:
-    """An open file. begins: how its first line begins, so that another file is never cut off.
-    repaired: whether a line that was cut off had to go."""
+    """A file to which a command adds a line, a JSON object, whenever something is done, such as the
+    points of a sweep; so what is done stays whatever ends the command.
+
+    A line that was cut off (a killed command, a full disk) is removed when the file is opened
+    again. begins: how its first line begins, so that another file is never cut off. repaired:
+    whether a line that was cut off had to go.
+    """
 
     begins = b""
 

@@ -21,6 +21,8 @@ INTERRUPTED = 130  # the exit code
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0  # one Ctrl-C can arrive twice: for the process, and for its group
 ASLEEP = 30  # a block that computes nothing is given this many times its limit, by the clock
+MOST_HASH_SEED = 1 << 32
+_POLL_S = 0.5
 
 
 class _Deferral:
@@ -110,10 +112,6 @@ def alarm(seconds: float, error: BaseException) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-MOST_HASH_SEED = 1 << 32
-_POLL_S = 0.5
-
-
 def ignore_signals() -> None:
     """Call in a worker: ignores the signals, since the parent ends its workers.
 
@@ -123,8 +121,14 @@ def ignore_signals() -> None:
         signal.signal(end, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     parent = parent_process()
-    if parent is not None and parent.pid is not None:
-        _exit_with(parent.pid)
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent.pid,), daemon=True).start()
+
+
+def _exit_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL_S)
+    os._exit(1)
 
 
 @contextmanager
@@ -146,22 +150,19 @@ def deferring_signals() -> Iterator[None]:
 @contextmanager
 def environment(**settings: str) -> Iterator[None]:
     """Processes that start in the block have these variables."""
-    before = {name: os.environ.get(name) for name in settings}
+    before = dict(os.environ)
     os.environ.update(settings)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def how_ended(processes: Sequence[BaseProcess]) -> str:
     """Says how a worker ended that was not asked to, as far as that is known."""
-    asked = (None, 0, -signal.SIGTERM)
-    code = next((one.exitcode for one in processes if one.exitcode not in asked), None)
+    ends = (None, 0, -signal.SIGTERM)
+    code = next((one.exitcode for one in processes if one.exitcode not in ends), None)
     if code is None:
         return "the reason is not known"
     if code >= 0:
@@ -176,13 +177,3 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _exit_with(parent: int) -> None:
-    threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
-
-
-def _exit_after(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_POLL_S)
-    os._exit(1)

@@ -19,12 +19,70 @@ from typing import Any, TextIO, cast
 
 from hicache.core.errors import CallerError
 
+_MOST_SHOWN = 1000  # characters of an error line
+_MOST_WORD = 250  # of them without a space: a path
+_MOST_NAME = 160  # characters of a name within a report
+# Everything below 0x20 but the newline, 0x7f to 0x9f, marks of direction, characters without width,
+# separators of lines, and lone surrogates.
+_UNSAFE = re.compile(
+    "[\0-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_OWN_LINE = re.compile("^(?=hicache:)", re.MULTILINE)
+_LONG_WORD = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
 
-class Escaped:
+
+def visible(text: str) -> str:
+    r"""The text with every unsafe character as an escape such as \x1b. Newlines stay."""
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def one_line(text: str, most: int = _MOST_SHOWN) -> str:
+    """The text on one line, escaped. Of what is too long, a word or all of it, the middle is left
+    out."""
+    line = visible(_cut(text, 4 * most)).replace("\n", "\\n")
+    return _cut(_LONG_WORD.sub(lambda match: _cut(match[0], _MOST_WORD), line), most)
+
+
+def name(text: str) -> str:
+    """A name for a report: on one line, escaped, and short."""
+    return one_line(text, _MOST_NAME)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    tail = most // 3
+    return f"{text[: most - tail]}[...]{text[-tail:]}"
+
+
+def unforged(text: str) -> str:
+    """The text without a line that begins as the lines of the command itself do."""
+    return _OWN_LINE.sub("    ", text)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The words as one line for a shell. A word with unsafe characters is in bash's $'...'."""
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    if "\n" not in word and visible(word) == word:
+        return shlex.quote(word)
+    plain = word.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n")
+    return f"$'{_UNSAFE.sub(_bash_escape, plain)}'"
+
+
+def _bash_escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # stands for a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+
+
+class _Escaped:
     """A standard stream for people: whatever is printed to it, unsafe characters are escaped.
-
-    raw: the stream behind it, for documents and for the colours that rich makes itself.
-    """
+    raw: the stream behind it."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
@@ -42,15 +100,25 @@ class Escaped:
 
 
 def raw(stream: TextIO) -> TextIO:
-    """The stream without escapes, for a document or for a writer that escapes by itself."""
-    return stream.raw if isinstance(stream, Escaped) else stream
+    """The stream without escapes, for a document or for the colours that rich makes."""
+    return stream.raw if isinstance(stream, _Escaped) else stream
 
 
 @contextmanager
-def escaped_std_streams() -> Iterator[None]:
-    """Everything that the block prints to a standard stream is escaped."""
+def hardened_std_streams() -> Iterator[None]:
+    """Everything that the block prints to a standard stream is escaped.
+
+    A closed stream (>&-) is replaced by one that discards its text. Characters that the encoding
+    lacks (LC_ALL=C) are printed as escapes.
+    """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, Escaped(raw(stream))) for stream in before)
+    for name in ("stdout", "stderr"):
+        stream: TextIO | None = getattr(sys, name)
+        if stream is None:
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, cast(TextIO, _Escaped(raw(stream))))
     try:
         yield
     finally:
@@ -65,19 +133,6 @@ def check_current_folder() -> None:
         raise CallerError(
             f"expected to run in a folder that is there, found: {error.strerror}; go to another"
         ) from None
-
-
-def harden_std_streams() -> None:
-    """Replaces a closed standard stream (>&-) by one that discards its text.
-
-    Characters that the encoding lacks (LC_ALL=C) are printed as escapes.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
@@ -129,69 +184,3 @@ def print_failure(text: str) -> None:
     with suppress(OSError):
         print(f"hicache: {unforged(text)}", file=sys.stderr)
     silence_std_streams()
-
-
-MOST_SHOWN = 1000  # characters of an error line
-MOST_WORD = 250  # of them without a space: a path
-MOST_NAME = 160  # characters of a name within a report
-# Everything below 0x20 but the newline, 0x7f to 0x9f, marks of direction, characters without width,
-# separators of lines, and lone surrogates.
-_UNSAFE = re.compile(
-    "[\0-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
-_OWN_LINE = re.compile("^(?=hicache:)", re.MULTILINE)
-_LONG_WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
-
-
-def visible(text: str) -> str:
-    r"""The text with every unsafe character as an escape such as \x1b. Newlines stay."""
-    return _UNSAFE.sub(_escape, text)
-
-
-def one_line(text: str, most: int = MOST_SHOWN) -> str:
-    """The text on one line, escaped. Of what is too long, a word or all of it, the middle is left
-    out."""
-    line = visible(_cut(text, 4 * most)).replace("\n", "\\n")
-    return _cut(_LONG_WORD.sub(lambda match: _cut(match[0], MOST_WORD), line), most)
-
-
-def unforged(text: str) -> str:
-    """The text without a line that begins as the lines of the command itself do."""
-    return _OWN_LINE.sub("    ", text)
-
-
-def command_line(words: Iterable[str]) -> str:
-    """The words as one line for a shell. A word with unsafe characters is in bash's $'...'."""
-    return " ".join(map(_quoted, words))
-
-
-def _quoted(word: str) -> str:
-    if "\n" not in word and visible(word) == word:
-        return shlex.quote(word)
-    plain = word.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n")
-    return f"$'{_UNSAFE.sub(_bash_escape, plain)}'"
-
-
-def _bash_escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # stands for a byte that is not UTF-8
-        code -= 0xDC00
-        return f"\\x{code:02x}"
-    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
-
-
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    tail = most // 3
-    return f"{text[: most - tail]}[...]{text[-tail:]}"
-
-
-def name(text: str) -> str:
-    """A name for a report: on one line, escaped, and short."""
-    return one_line(text, MOST_NAME)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return ascii(match[0])[1:-1]

@@ -24,6 +24,9 @@ from .streams import ignore_broken_pipe, raw, visible
 from .streams import name as shown_name
 
 WIDTH = 80
+_LINE_EVERY_S = 5.0
+_MB = 10**6
+_MANY_BYTES = 20 * _MB
 
 
 class _Console(Console):
@@ -55,26 +58,12 @@ def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
     """
     stream = stream or sys.stdout
     width = None if stream.isatty() else piped
-    return _Console(
-        file=raw(stream),
-        width=width,
-        highlight=False,
-        soft_wrap=False,
-        markup=False,
-        emoji=False,
-    )
+    return _Console(file=raw(stream), width=width, highlight=False, markup=False, emoji=False)
 
 
 def table(title: str, *columns: str) -> Table:
     """A table with a title. The first column is text, the others are numbers."""
-    result = Table(
-        title=f"\n{title}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
+    result = _titled(title, box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
         result.add_column(column, justify="right" if index else "left", overflow="fold")
     result.show_header = any(columns)
@@ -83,15 +72,24 @@ def table(title: str, *columns: str) -> Table:
 
 def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
     """A table of names and their values."""
-    result = Table(
-        title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
+    result = _titled(title, None)
     result.show_header = False
     result.add_column(no_wrap=True, style="dim")
     result.add_column(overflow="fold")
     for name, value in rows:
         result.add_row(name, value)
     return result
+
+
+def _titled(title: str, lines: box.Box | None) -> Table:
+    return Table(
+        title=f"\n{title}",
+        title_justify="left",
+        title_style="bold",
+        box=lines,
+        show_edge=False,
+        pad_edge=False,
+    )
 
 
 def print_sentences(title: str, sentences: Sequence[str], stream: TextIO | None = None) -> None:
@@ -107,7 +105,7 @@ def print_written(paths: Iterable[str | None], stream: TextIO | None = None) -> 
     written = [shown_name(path) for path in paths if path not in (None, "-")]
     if written:
         with ignore_broken_pipe():
-            console(stream).print(f"wrote {', '.join(written)}", markup=False)
+            console(stream).print(f"wrote {', '.join(written)}")
 
 
 def percent(rate: float, places: int = 3) -> str:
@@ -115,24 +113,27 @@ def percent(rate: float, places: int = 3) -> str:
     return f"{rate * 100:.{places}f} %"
 
 
-_LINE_EVERY_S = 5.0
-_SHOWN_EVERY = 1000
-_MB = 10**6
-_MANY_BYTES = 20 * _MB
-
-
 @contextmanager
-def counting(label: str, unit: str = "requests") -> Iterator[Callable[[int], None]]:
-    """As `progress`, where nobody knows how many units there will be."""
+def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callable[[int], None]]:
+    """Yields a function that takes the number of units done so far."""
     screen = console(sys.stderr)
     if screen.is_terminal:
-        columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"))
-        with Progress(*columns, TextColumn(unit), console=screen, transient=True) as bar:
-            task = bar.add_task(label, total=None)
-            yield lambda done: None if done % _SHOWN_EVERY else bar.update(task, completed=done)
+        text = TextColumn("{task.description}")
+        columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=screen, transient=True) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda done: bar.update(task, completed=done)
         return
-    line = _Line(label, unit)
-    yield line.show
+    next_s = time.monotonic() + _LINE_EVERY_S
+
+    def show(done: int) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s:
+            next_s = time.monotonic() + _LINE_EVERY_S
+            with ignore_broken_pipe():
+                print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
+
+    yield show
 
 
 @contextmanager
@@ -144,35 +145,3 @@ def megabytes(label: str, total: int) -> Iterator[Callable[[int], None]]:
         return
     with progress(label, total // _MB, "MB") as shown:
         yield lambda done: shown(done // _MB)
-
-
-class _Line:
-    """Prints a line every few seconds. total: what is still to come, in words; may be empty."""
-
-    def __init__(self, label: str, unit: str, total: str = "") -> None:
-        self._label, self._end = label, f"{total} {unit}"
-        self._next = time.monotonic() + _LINE_EVERY_S
-
-    def show(self, done: int) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_EVERY_S
-            with ignore_broken_pipe():
-                print(f"{self._label}: {done}{self._end}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes the number of units done so far."""
-    screen = console(sys.stderr)
-    if screen.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=screen, transient=True) as bar:
-            task = bar.add_task(label, total=total)
-            yield lambda done: bar.update(task, completed=done)
-        return
-    yield _Line(label, unit, f" of {total}").show
