@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("transformers", exc_type=ImportError, reason="needs the extra transformers")
 
+import numpy as np
 import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -208,6 +209,8 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a function of a module": lambda model: setattr(model.model.norm, "forward", other),
     "a buffer": lambda model: _named(model, "mine", torch.ones(2)),
     "a tensor that is no buffer": lambda model: setattr(model.model, "mine", torch.ones(2)),
+    "an array": lambda model: setattr(model.model, "mine", np.ones(2)),
+    "an array of objects": lambda model: setattr(model.model, "mine", np.array([{1}, {2}])),
     "a module": lambda model: setattr(model.model, "mine", nn.Dropout(0.5)),
     "two modules exchanged": _renamed,
     "the mode of a module": lambda model: model.model.norm.train(),

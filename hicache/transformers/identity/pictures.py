@@ -80,7 +80,7 @@ class Painter:
             return value
         if isinstance(value, torch.Tensor):
             return self._tensor(value, where)
-        if not value and type(value) in _CONTAINERS:
+        if type(value) in _CONTAINERS and not value:
             return (type(value).__name__,)
         return self._once(value, where)
 
@@ -244,7 +244,8 @@ class Painter:
     def _object(self, value: Any, where: str) -> Any:
         kind = type(value)
         if isinstance(value, np.ndarray | np.generic):
-            return (_name(kind), str(value.dtype), value.shape, value.tobytes())
+            held = value.tolist() if value.dtype.hasobject else value.tobytes()
+            return (_name(kind), str(value.dtype), value.shape, self.of(held, where))
         if isinstance(value, weakref.ref):
             return ("weak", self.of(value(), where))
         if isinstance(value, _BARE) or kind.__name__ in _EMPTY:
