@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_265,
+    "lines of hicache": 30_289,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
     "lines of traces": 24_516,
-    "lines of tests": 46_466,
+    "lines of tests": 46_509,
     "files of source": 563,
     "files of tests": 321,
-    "words of pages": 59_808,
+    "words of pages": 59_832,
 }
 
 

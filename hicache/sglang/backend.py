@@ -22,6 +22,7 @@ from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_store, parse
 from hicache.storage.changes import after, caller
+from hicache.storage.identity import code_of_modules
 
 from .describing import form_of, weights_of
 from .hits import Wanted, restorable
@@ -55,7 +56,7 @@ class HicacheStorage(HiCacheStorage):
         _check_adapters(args)
         weights = weights_of(args, settings.weights, _downloaded, self._server.adapters)
         self._updates = self._server.updates
-        weights["weight_version"] = self._version
+        weights |= {"weight_version": self._version, "modules": self._server.modules}
         self._stopped = False
         self._metrics = (
             import_module(_METRICS).StorageMetrics if config.enable_storage_metrics else None
@@ -207,11 +208,11 @@ class HicacheStorage(HiCacheStorage):
 
 
 class _Server:
-    """What is known of the server of this process. updates: of its weights. adapters: those that it
-    was started with, by path."""
+    """What is known of the server of this process. updates: of its weights. modules: digests of the
+    code of its model that is not SGLang's. adapters: those that it was started with, by path."""
 
-    def __init__(self) -> None:
-        self.updates = 0
+    def __init__(self, modules: list[str]) -> None:
+        self.updates, self.modules = 0, modules
         self.adapters: dict[str, str] = {}
 
     def updated(self, *_: Any, **__: Any) -> None:
@@ -225,7 +226,7 @@ def _watched(named: str) -> _Server:
     Raises CallerError if nothing says what its weights are now."""
     scheduler = caller(lambda one: hasattr(one, "tp_worker"))
     if scheduler is None:
-        return _Server()
+        return _Server([])
     runner = scheduler.tp_worker.model_runner
     found: _Server | None = getattr(runner, _MARK, None)
     begins = caller(lambda one: one is scheduler, "__init__") is not None
@@ -235,7 +236,7 @@ def _watched(named: str) -> _Server:
             'since they may have been updated; set "weights", another for each update'
         )
     if found is None:
-        found = _Server()
+        found = _Server(code_of_modules([runner.model], "sglang"))
         setattr(runner, _MARK, found)
         owners = [type(runner), type(getattr(runner, "weight_updater", runner)), runner.model]
         for owner in dict.fromkeys(owners):

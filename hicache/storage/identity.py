@@ -139,6 +139,20 @@ def code_of(
     return found
 
 
+def code_of_modules(models: Iterable[Any], engine: str) -> list[str]:
+    """Digests of the code of models' modules that is neither the engine's own, by the name of its
+    package, nor torch's: a plugin may have put it in the place of the engine's."""
+    own = {*sys.stdlib_module_names, "torch", engine}
+    kinds = {kind for model in models for one in model.modules() for kind in type(one).__mro__}
+    found = set()
+    for kind in kinds:
+        if kind.__module__.partition(".")[0] not in own:
+            file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+            code = Path(file).read_bytes() if file else b""
+            found.add(f"{kind.__qualname__} {hashlib.sha256(code).hexdigest()}")
+    return sorted(found)
+
+
 def digest_of_adapter(place: str) -> str:
     """A digest of all that an adapter is: its files and its configuration.
 

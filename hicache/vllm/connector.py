@@ -260,12 +260,14 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         rank = self._config.parallel_config.rank
-        mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watching(rank))
+        watched = watching(rank)
+        mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watched)
         self._mover = mover
         if self._settings.storage:
             address = parse(self._settings.storage)
             store = open_store(address, self._settings.options, self._clock.now_s, _log.warning)
-            belongs = belonging(self._config, self._settings.weights, _downloaded)
+            named, models = self._settings.weights, watched.models
+            belongs = belonging(self._config, named, _downloaded, models)
             context = context_of(self._config, self._groups, kv_caches, self._blocks, belongs)
             mine = Rank(rank, self._ranks)
             mover.use_store(store, context, mine, self._clock.now_s, _log.warning)

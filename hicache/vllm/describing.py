@@ -7,7 +7,7 @@ The weights with all that says how they are read (`belonging`), and the form of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hicache.storage import identity
@@ -50,10 +50,14 @@ _OTHERS = ("attention_config", "mamba_config", "engram_config", "additional_conf
 
 
 def belonging(
-    config: Any, named: str, folder_of: Callable[[str, str | None], str | None]
+    config: Any,
+    named: str,
+    folder_of: Callable[[str, str | None], str | None],
+    models: Iterable[Any],
 ) -> dict[str, Any]:
     """What rows follow from, beside tokens, salt and adapter. config: vLLM's `VllmConfig`. named:
-    what the person calls the weights. folder_of: where files that were downloaded are.
+    what the person calls the weights. folder_of: where files that were downloaded are. models: as
+    vLLM has loaded them, also a draft.
 
     Raises CallerError where nothing says what the weights are."""
     model = _model(config.model_config, config.load_config, named, folder_of, "weights")
@@ -61,6 +65,7 @@ def belonging(
     found: dict[str, Any] = {
         "release": identity.release_of("vllm"),
         "model": model,
+        "modules": identity.code_of_modules(models, "vllm"),
         "cache": identity.fields_of(config.cache_config, _CACHE.__contains__),
         "adapters": adapters and identity.fields_of(adapters, _counts(_ADAPTERS)),
         "others": identity.fields_of(config, _OTHERS.__contains__),

@@ -24,7 +24,8 @@ _WRITES = (
 
 
 class Watching:
-    """worker: vLLM's. rank: its own. stamp: counts everything that has changed."""
+    """worker: vLLM's. rank: its own. stamp: counts everything that has changed. models: of the
+    worker, a draft among them."""
 
     def __init__(self, worker: Any, rank: int) -> None:
         self.stamp = 0
@@ -33,15 +34,15 @@ class Watching:
         self._adapters: dict[int, str] = {}
         runner = worker.model_runner
         models = [runner.get_model(), getattr(runner, "get_draft_model", lambda: None)()]
-        models = [one for one in models if hasattr(one, "modules")]
-        for owner in (worker, runner, *models):
+        self.models = [one for one in models if hasattr(one, "modules")]
+        for owner in (worker, runner, *self.models):
             for name in (*_WRITES, "load_weights"):
                 after(owner, name, self._updated)
         after(worker, "sleep", self._slept)
         self._manager = getattr(runner, "lora_manager", None)
         if self._manager is not None:
             after(self._manager, "_load_adapter", self._loaded)
-        self._samples = Samples(models)
+        self._samples = Samples(self.models)
 
     def look(self) -> int:
         """The stamp, after a look at the parameters."""

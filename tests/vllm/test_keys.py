@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,10 @@ from hicache.vllm.describing import belonging, context_of
 from hicache.vllm.groups import FULL, groups_of
 
 from .engine import cache_config
+
+
+class Plugged(torch.nn.Module):
+    """What a plugin has registered for an architecture that vLLM knows."""
 
 
 def model(place: Path, described: dict[str, Any], content: bytes, fields: dict[str, Any]) -> Any:
@@ -49,7 +54,8 @@ def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> st
     (place / "owner").mkdir(exist_ok=True)
     (place / "owner/modeling.py").write_text(changed.get("its_code", ""))
     folders = {"owner/name": str(place / "owner")}
-    belongs = belonging(vllm_config, named, lambda model, revision: folders.get(model))
+    models = changed.get("models", [torch.nn.Linear(1, 1)])
+    belongs = belonging(vllm_config, named, lambda model, revision: folders.get(model), models)
     return context_of(vllm_config, groups, tensors, blocks, belongs).digest
 
 
@@ -76,6 +82,7 @@ def test_the_longest_request_matters_where_angles_follow_from_it(tmp_path: Path)
         {"ignore_patterns": ["model-1*"]},
         {"model_weights": "others"},
         {"model_class_overrides": {"A": "others:A"}},
+        {"models": [torch.nn.Sequential(Plugged())]},
         {"draft_load_config": SimpleNamespace(load_format="pt")},
         {"kv_cache_dtype": "fp8_e5m2"},
         {"target_modules": ["q_proj"]},
@@ -102,6 +109,16 @@ def test_what_the_bytes_depend_on_does(tmp_path: Path, changed: dict[str, Any]) 
     assert digest(tmp_path) != digest(tmp_path, **changed)
 
 
+def test_the_code_of_a_plugin_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "plugin.py"
+    monkeypatch.setattr(sys.modules[__name__], "__file__", str(file))
+    found = set()
+    for code in ("x = 1", "x = 2"):
+        file.write_text(code)
+        found.add(digest(tmp_path, models=[Plugged()]))
+    assert len(found) == 2
+
+
 def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     config = SimpleNamespace(
@@ -109,4 +126,4 @@ def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path: Path) -> N
         load_config=SimpleNamespace(load_format="auto"),
     )
     with pytest.raises(CallerError, match=r"files of 'owner/name' .* name with \"weights\"$"):
-        belonging(config, "", lambda model, revision: None)
+        belonging(config, "", lambda model, revision: None, [])
