@@ -61,14 +61,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.files", "hicache.registry"),
     "traces.formats": ("hicache", "sim"),
-    "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),
+    "traces.curves": ("traces.formats", "traces.results", "traces.terminal"),
     "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
         *("traces.curves", "traces.formats", "traces.generators"),
         *("traces.outside", "traces.results", "traces.terminal"),
     ),
-    "traces.results": ("hicache.core.errors", "hicache.storage"),
+    "traces.results": ("hicache.core.errors", "hicache.storage", "hicache.version"),
     "traces.expected": ("sim", "traces.results"),
     "traces.reporting": (
         *("hicache", "sim", "traces.expected"),
@@ -86,21 +86,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("sim.times", "traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
     "traces.html": (
-        *("hicache", "traces.expected", "traces.formats", "traces.replaying"),
+        *("hicache", "traces.curves", "traces.expected"),
         *("traces.reporting", "traces.results", "traces.terminal"),
     ),
-    "traces.comparing": (
-        *("hicache", "traces.html", "traces.replaying.options"),
-        *("traces.results", "traces.terminal"),
-    ),
-    "traces.pages": ("traces.comparing", "traces.html", "traces.results"),
+    "traces.pages": ("traces.commands", "traces.curves", "traces.html", "traces.results"),
     "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "traces.terminal"),
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
-    "traces.peers": ("hicache", "invariants", "traces.reporting.head", "traces.terminal"),
+    "traces.peers": ("hicache", "invariants", "traces.results", "traces.terminal"),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": (
         "hicache.compiled",

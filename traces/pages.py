@@ -12,8 +12,9 @@ from typing import Any, get_args, get_type_hints
 from msgspec import Struct
 from msgspec.structs import fields
 
-from .comparing import Comparison
-from .html.document import Curve, Decision, Report
+from .commands.compare import Comparison
+from .curves import CurveFigures
+from .html import Decision, Report
 from .results.record import Request, Result
 
 PAGE = Path(__file__).parents[1] / "docs" / "json.md"
@@ -23,6 +24,7 @@ ROOTS: dict[str, type[Struct]] = {
     "hicache replay --requests": Request,
     "hicache report": Report,
     "hicache compare": Comparison,
+    "hicache curve": CurveFigures,
 }
 _FIELD = re.compile(r"^(\w+(?:, \w+)*): ", re.MULTILINE)
 
@@ -61,7 +63,7 @@ def _direct(names: Iterable[str], kind: type[Struct]) -> Iterator[type[Struct]]:
     while hints:
         hint = hints.pop(0)
         hints = [*get_args(hint), *hints]
-        if isinstance(hint, type) and issubclass(hint, Struct) and hint not in (Curve, Decision):
+        if isinstance(hint, type) and issubclass(hint, Struct) and hint is not Decision:
             yield hint
 
 

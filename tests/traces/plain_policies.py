@@ -53,45 +53,6 @@ def fifo(paths: Paths, capacity: int) -> list[int]:
     return _replay(paths, resident, use)
 
 
-def lfu(paths: Paths, capacity: int) -> list[int]:
-    resident: list[int] = []  # coldest first
-    uses: dict[int, int] = {}
-
-    def use(page: int) -> None:
-        if page in resident:
-            resident.remove(page)
-        else:
-            if len(resident) == capacity:
-                victim = min(resident, key=uses.__getitem__)
-                resident.remove(victim)
-            uses[page] = 0
-        uses[page] += 1
-        resident.append(page)
-
-    return _replay(paths, resident, use)
-
-
-def slru(paths: Paths, capacity: int) -> list[int]:
-    resident: list[int] = []
-    probation: list[int] = []
-    protected: list[int] = []
-    room = capacity * 4 // 5
-
-    def use(page: int) -> None:
-        if page not in resident:
-            if len(resident) == capacity:
-                resident.remove((probation or protected).pop(0))
-            resident.append(page)
-            probation.append(page)
-            return
-        (probation if page in probation else protected).remove(page)
-        protected.append(page)
-        if len(protected) > room:
-            probation.append(protected.pop(0))
-
-    return _replay(paths, resident, use)
-
-
 def sieve(paths: Paths, capacity: int) -> list[int]:
     resident: list[int] = []  # oldest first
     marked: set[int] = set()
@@ -156,4 +117,4 @@ def s3_fifo(paths: Paths, capacity: int) -> list[int]:
     return _replay(paths, resident, use)
 
 
-PLAIN = {"fifo": fifo, "lfu": lfu, "s3_fifo": s3_fifo, "sieve": sieve, "slru": slru}
+PLAIN = {"fifo": fifo, "s3_fifo": s3_fifo, "sieve": sieve}

@@ -19,7 +19,7 @@ import pytest
 
 from tests.needs import missing
 from tests.patience import PATIENCE_S
-from traces.html.page import render
+from traces.html import render
 
 from .test_html_report import folder, hostile, whole
 
@@ -148,8 +148,9 @@ def test_the_report_is_drawn_in_a_browser(
     for page in found:
         assert page["drawn"] == "all"
         assert {name: count for name, count in page["traces"].items() if not count} == {}
-        assert page["traces"]["curve"] == 5
+        assert page["traces"]["curve"] == 6
         assert page["traces"]["cdf"] == 3
+        assert page["traces"]["time"] == 2
         assert min(page["heights"]) > 100
         assert page["overflow"] <= 0
         assert page["forged"] == 0
@@ -164,8 +165,8 @@ def test_the_report_is_drawn_in_a_browser(
 
 
 @pytest.mark.parametrize("size", ["A4", "letter"])
-def test_a_purchase_prints_on_two_pages(size: str, whole: dict[str, Any], tmp_path: Path) -> None:
-    """Whatever the answer, and with more candidates than a page has room for."""
+def test_a_report_prints_on_two_pages(size: str, whole: dict[str, Any], tmp_path: Path) -> None:
+    """With more candidates than a page has room for."""
     answer = {
         **dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), 0.934),
         "label": "2 x h100",

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from traces.cli import main
-from traces.html.document import checked
-from traces.html.page import chart_text, render
-from traces.results.record import Goodput, document
+from traces.html import Report, chart_text, render
+from traces.results.record import Goodput, document, record_of
 
 from .rig import Capsys
 
@@ -61,28 +60,21 @@ def whole(folder: Path) -> dict[str, Any]:
     files = [str(folder / f"{name}.html") for name in ("one", "two")]
     assert main(["report", *files, "--json", str(out), "--title", "Everything"]) == 0
     report: dict[str, Any] = json.loads(out.read_text())
-    capacities = [512 << place for place in range(12)]
-    rates = [place / 30 for place in range(12)]
-    report["curve"] = {
-        "capacities_tokens": capacities,
-        "capacities_bytes": [size * 1000 for size in capacities],
-        "working_set_tokens": 300_000,
-        "policies": {
-            name: {"hit_rates": [min(1, rate * factor) for rate in rates]}
-            for name, factor in (("lru", 1.0), ("fifo", 0.9), ("optimum", 1.2), ("bound", 1.3))
-        },
-    }
+    curve = ["curve", str(folder / "tree.jsonl"), "--policies", "all", "--model", "tiny"]
+    assert main([*curve, "--json", str(out)]) == 0
+    report["curve"] = json.loads(out.read_text())
     report["slo"] = {"ttft_s": 0.02, "tpot_s": None}
     for variant in report["variants"]:
         variant["slo"] = document(
-            Goodput(0.02, None, None, None, 60, 0.75, None, 3.5, 99.0, {"ttft": 20}, [])
+            Goodput(0.02, None, None, None, 60, 0.75, None, 3.5, 99.0, {"ttft": 20})
         )
     report["verdict"] = {
         "sentences": ["Host memory of 1 GB is enough.", "What binds: More hits more."],
         "best": report["variants"][1]["label"],
     }
     report["warnings"], report["estimates"] = ["The clock is coarse."], ["A tenth was sampled."]
-    return checked("whole", report)
+    record_of(Report, report)
+    return report
 
 
 def test_a_report_is_rendered_again_to_the_same_bytes(folder: Path) -> None:
@@ -123,8 +115,7 @@ def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
     ids = [one["id"] for _, one in page.found if "id" in one]
     assert len(ids) == len(set(ids))
     charts = [one for one in page.of("div") if one.get("class") == "chart"]
-    names = ["curve", "tokens", "cdf", "parts", "timeline", "moved", "tree"]
-    assert [one["id"] for one in charts] == names
+    assert [one["id"] for one in charts] == ["curve", "cdf", "time"]
     for one in charts:
         assert one["role"] == "img"
         assert one["aria-label"]
@@ -153,9 +144,8 @@ def test_text_of_a_document_is_never_markup(whole: dict[str, Any]) -> None:
     spoiled["curve"]["policies"][HOSTILE] = spoiled["curve"]["policies"]["lru"]
     for variant in spoiled["variants"]:
         variant["lost_by_reason"] = {HOSTILE: 5}
-        variant["timeline"]["series"][f"lost:{HOSTILE}"] = [5]
         variant["config"][HOSTILE] = HOSTILE
-    text = render(checked("spoiled", spoiled))
+    text = render(spoiled)
     page, plain = Elements(text), Elements(render(whole))
     assert not page.of("img")
     assert len(page.of("script")) == len(plain.of("script")) == 4
@@ -174,35 +164,23 @@ def test_labels_of_charts_are_escaped_and_short_and_no_json_is_refused(whole: An
         render(whole | {"more": float("nan")})
 
 
-@pytest.mark.parametrize(("pages", "policy"), [(32, ["7.3"]), (1 << 20, [])])
-def test_what_more_memory_or_another_policy_can_add(whole: Any, pages: int, policy: Any) -> None:
-    """From the device memory on, the optimum is ahead of LRU by at most 0.2 * 11 / 30."""
-    tiers = {"device_pages": pages, "inclusive": {"device_hit_tokens": [100, 100]}}
-    more = {"input_tokens": 1000, "unbounded_hit_tokens": 400, "page_size": 64, "tiers": tiers}
-    text = re.sub("<[^>]*>", " ", render(whole | {"curve": whole["curve"] | more}))
-    shares = re.findall(r" (?:hits|hits at most|adds? at most) +([\d.]+) %", text)
-    assert shares == ["40.0", "10.0", "30.0", *policy]
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(kind="curve"), 'found a document of kind "curve"'),
+        (lambda d: d.update(kind="twin"), 'found a document of kind "twin"'),
         (lambda d: d.update(schema=9), "schema: invalid enum value 9"),
         (lambda d: d.pop("variants"), "object missing required field `variants`"),
         (lambda d: d["variants"][0].update(label=3), "variants[0].label: expected `str`, got `int"),
-        (lambda d: d["variants"][0]["timeline"].update(bucket=1e-320), "expected `float` >= 1e-09"),
-        (lambda d: d["variants"][0].update(latency_s=None), "variants[0]: latency_s: expected"),
+        (lambda d: d["variants"][0]["charts"].update(bucket=1e-320), "expected `float` >= 1e-09"),
         (
             lambda d: d["curve"]["policies"]["lru"]["hit_rates"].__setitem__(0, -1e17),
             "hit_rates[0]: expected `float` >= 0.0",
         ),
-        (lambda d: d["variants"][0].update(ttft_quantiles_s=[1]), "of length >= 101"),
+        (lambda d: d["variants"][0]["charts"].update(ttft_quantiles_s=[1]), "of length >= 101"),
         (lambda d: d["variants"][0]["whole"].update(hit_rate=1e19), "expected `float` <= "),
         (lambda d: d["variants"][0]["whole"].update(requests=10**400), "expected `int` <= "),
         (lambda d: d["variants"][0]["whole"].update(hit_rate=1e400), "the number Infinity"),
-        (lambda d: d["curve"]["policies"]["lru"].update(hit_rates=[1]), "12 values in each list"),
-        (lambda d: d["prefixes"]["edges"][0].update(parent=5), "an edge behind its parent"),
+        (lambda d: d["curve"]["policies"]["lru"].update(hit_rates=[1]), "values in each list"),
         (lambda d: d["verdict"].update(sentences={}), "sentences: expected `array`, got `object`"),
     ],
 )
@@ -243,6 +221,29 @@ def test_files_that_are_no_report_are_one_line(
     assert "say what to make" in capsys.readouterr().err
     assert main(["report", str(folder / "one.html"), "-o", str(folder / "one.html")]) == 2
     assert "which it would replace" in capsys.readouterr().err
+
+
+def test_charts_add_up_to_the_figures(whole: dict[str, Any]) -> None:
+    for one in whole["variants"]:
+        charts, spread = one["charts"], one["latency_s"]["ttft"]
+        assert [charts["ttft_quantiles_s"][at] for at in (50, 90)] == pytest.approx(
+            [spread["p50"], spread["p90"]], rel=1e-5
+        )
+        assert len(charts["hit_rates"]) <= 200
+        assert sum(one["lost_by_reason"].values()) == one["whole"]["lost_tokens"] > 0
+        known = [rate for rate in charts["hit_rates"] if rate is not None]
+        assert min(known) <= one["whole"]["hit_rate"] <= max(known)
+
+
+def test_a_replay_and_a_sweep_become_reports(folder: Path, tmp_path: Path) -> None:
+    tree, out = str(folder / "tree.jsonl"), str(tmp_path / "out.json")
+    files = [str(tmp_path / name) for name in ("replay.json", "sweep.jsonl")]
+    small = [tree, "--device-pages", "60"]
+    assert main(["replay", *small, "--mode", "hits", "--json", files[0]]) == 0
+    assert main(["sweep", *small, "--host-pages", "0,70", "--jobs", "1", "-o", files[1]]) == 0
+    assert main(["report", *files, "--json", out, "-o", str(tmp_path / "out.html")]) == 0
+    labels = [one["label"] for one in json.loads(Path(out).read_text())["variants"]]
+    assert labels == [files[0], "host-pages=0", "host-pages=70"]
 
 
 def test_variants_of_several_reports_stand_side_by_side(whole: dict[str, Any]) -> None:

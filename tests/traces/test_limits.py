@@ -6,6 +6,7 @@ import json
 import sys
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ from traces.replaying import playing
 from traces.replaying.builtin import opened
 from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
-from traces.reporting.limits import Load, limit_of, load_of, slower
-from traces.reporting.results import result_of
-from traces.reporting.timestamps import warnings
+from traces.reporting.outputs import time_warnings as warnings
+from traces.reporting.results import limit_of, load_of, result_of, slower
+from traces.results.record import LoadFigures
 
 from .rig import Capsys, Patch, mooncake, write
 
@@ -109,13 +110,13 @@ def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
     settings, paged = resolve(options, trace)
     run = playing.run(trace, paged, settings, None, 0.0)
     refused = {"no_pages": 1, "writing_back of full": 1, "fetching": 9}
-    found = replace(result_of(trace, settings, run), refused=refused)
-    told = limit_of(options, settings, paged, run, found, Load(1.0, 0.95, 21.3))
+    load = LoadFigures(1.0, 0.95, False, 1.0, 1)
+    found = replace(result_of(trace, settings, run), refused=refused, load=load)
+    told = limit_of(options, settings, paged, found)
     assert told.by == "device_memory"
-    assert told.why == "queue 21 x the time of computing, 2 x no pages"
+    assert told.why == "95.0 % of TTFT is queueing, 2 x no pages"
     assert list(told.tries) == [*tries, "--host-ratio 0  # the same hits"]
-    few = replace(found, refused={})
-    assert limit_of(options, settings, paged, run, few, Load(1.0, 0.95, 21.3)).by != "device_memory"
+    assert limit_of(options, settings, paged, replace(found, refused={})).by != "device_memory"
 
 
 @pytest.mark.parametrize(("gap_ms", "overloaded"), [(20, True), (2000, False)])
@@ -134,47 +135,46 @@ def test_overload_is_said_with_a_speed_at_which_it_ends(
         assert not again["load"]["overloaded"]
 
 
-def results(*times: tuple[float, float, float]) -> tuple[Jobs, list[RequestResult]]:
-    """Requests from (arrival, time in the queue, time of its passes), in seconds."""
+def load(*times: tuple[float, float, float]) -> LoadFigures:
+    """Of requests from (arrival, time in the queue, time of its passes), in seconds."""
     jobs, served = Jobs(), []
     for index, (arrival, queue, compute) in enumerate(times):
         at, first = round(arrival * NS), round((arrival + queue + compute) * NS)
         jobs.add(at, 10, 1)
         result = RequestResult(index, 10, 1, 0, 0, 10, at, at, first, first, 0)
         served.append(result._replace(compute_ns=round(compute * NS)))
-    return jobs, served
+    return load_of(jobs, SimpleNamespace(requests=served, makespan_ns=0))  # type: ignore[arg-type]
 
 
 def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() -> None:
-    twice = load_of(*results(*((n, n, 0.0) for n in range(101))))
+    twice = load(*((n, n, 0.0) for n in range(101)))
     assert twice.offered == pytest.approx(2)
     assert twice.overloaded
-    fine = load_of(*results(*((n, 0.0, 2.0) for n in range(101))))
+    fine = load(*((n, 0.0, 2.0) for n in range(101)))
     assert fine.offered == pytest.approx(1.02)
     assert not fine.overloaded
-    assert not fine.queued
     # a long last request alone is no overload: it does not wait in a queue
-    assert not load_of(*results(*((n, 0.0, 2.0) for n in range(20)), (20, 0.0, 40.0))).overloaded
+    assert not load(*((n, 0.0, 2.0) for n in range(20)), (20, 0.0, 40.0)).overloaded
     # nor can a handful of requests tell
-    assert load_of(*results((0, 0, 1), (1, 9, 1))).offered == 0
-    burst = load_of(*results(*((n, 3.0, 1.0) for n in range(101))))
-    assert burst.waits == pytest.approx(3)
+    assert load((0, 0, 1), (1, 9, 1)).offered is None
+    burst = load(*((n, 3.0, 1.0) for n in range(101)))
+    assert burst.queueing_share == pytest.approx(0.75)
     assert not burst.overloaded
-    assert burst.queued
 
 
 def test_a_queue_that_is_long_all_the_time_is_overload_although_the_run_is_hardly_longer() -> None:
     """Half an hour of requests that wait a minute each, for passes of a second."""
-    long = load_of(*results(*((n, 60.0, 1.0) for n in range(1800))))
+    long = load(*((n, 60.0, 1.0) for n in range(1800)))
+    assert long.offered is not None
     assert long.offered < 1.1
     assert long.overloaded
     calm = ((n, 60.0 if n % 5 else 1.0, 1.0) for n in range(1800))  # a fifth hardly wait
-    assert not load_of(*results(*calm)).overloaded
+    assert not load(*calm).overloaded
 
 
 def test_the_advised_speed_has_one_digit_and_is_below_the_load() -> None:
     loads = ((2.1, 1), (1.2, 1), (15, 1), (2, 10), (1.5, 100))
-    advised = [slower(Load(offered, 1.0), Fraction(speed)) for offered, speed in loads]
+    advised = [slower(offered, Fraction(speed)) for offered, speed in loads]
     assert advised == ["0.4", "0.7", "0.06", "4", "60"]
 
 
@@ -193,8 +193,8 @@ def arrivals(*times_ms: float) -> Jobs:
         ([0.3 * n for n in range(100)], "1", "3.4 million input tokens a second"),
         ([0.3 * n for n in range(100)], "0.001", None),
         ([7] * 20, "1", "All 20 requests arrive at the same time"),
-        ([*range(0, 10_000, 1000), 18_000_000], "1", "check the timestamps of requests 9 and 10"),
-        ([1.7e12 + 300 * n for n in range(20)], "1", "The first request arrives after 472,222.2 h"),
+        ([*range(0, 10_000, 1000), 18_000_000], "1", "arrives for 5.0 h before request 10: check"),
+        ([1.7e12 + 300 * n for n in range(20)], "1", "arrives for 472,222.2 h before request 0"),
     ],
 )
 def test_times_that_look_wrong_are_warned_about(

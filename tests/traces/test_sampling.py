@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from traces.cli import main
-from traces.curves.distances import lru_curve
+from traces.curves import lru_curve
 from traces.formats._open import open_trace
 from traces.formats._with_jobs import groups, sampled
 from traces.sizing.decision import errors_of, part_for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,26 +63,6 @@ def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
     assert found["goodput_requests_per_s"] == pytest.approx(len(good) / seconds)
     tokens = sum(line["output_tokens"] for line in good)
     assert found["goodput_tokens_per_s"] == pytest.approx(tokens / seconds)
-    assert sum(one["requests"] for one in found["classes"]) == len(lines)
-    assert sum(one["attained_requests"] for one in found["classes"]) == len(good)
-
-
-def test_a_prompt_at_a_bound_is_in_one_class(tmp_path: Path) -> None:
-    lengths = (2_047, 2_048, 8_191, 8_192, 32_767, 32_768)
-    records = [
-        mooncake([*range(100 * n, 100 * n + -(-length // 512))], length, timestamp=n)
-        for n, length in enumerate(lengths)
-    ]
-    path, out = write(tmp_path / "trace.jsonl", *records), tmp_path / "out.json"
-    words = ["replay", str(path), "--slo", LIMITS, "--check", "off", *PLAIN, "--json", str(out)]
-    assert main(words) == 0
-    classes = json.loads(out.read_text())["slo"]["classes"]
-    assert [(one["name"], one["requests"]) for one in classes] == [
-        ("0 to 2,047", 1),
-        ("2,048 to 8,191", 2),
-        ("8,192 to 32,767", 2),
-        ("32,768 or more", 1),
-    ]
 
 
 def test_each_limit_is_kept_up_to_its_value_and_no_further() -> None:

@@ -14,7 +14,7 @@ from traces.cli import parse
 from traces.formats._jobs import Jobs
 from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
-from traces.reporting.timestamps import warnings
+from traces.reporting.outputs import time_warnings as warnings
 
 from .rig import HEADER, native, read
 

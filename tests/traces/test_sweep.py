@@ -87,7 +87,6 @@ def test_a_point_is_what_its_command_replays(turns: str) -> None:
         one = json.loads(Path("one.json").read_text())
         same = ("digest", "whole", "steady", "latency_s", "transfers", "output", "slo")
         assert {key: point.get(key) for key in same} == {key: one.get(key) for key in same}
-        assert point["variant"]["digest"] == one["digest"]
 
 
 def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
@@ -353,7 +352,7 @@ def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:
     """Requests wait because others are served, not because more arrive than can be."""
     sweep(turns, *SMALL[:2], "--concurrency", "2", "-o", "s.jsonl")
     point = lines()[-1]
-    assert point["load"] == point["variant"]["load"]
+    assert not point["load"]["overloaded"]
 
 
 def outcome(label: str, **figures: Any) -> Outcome:

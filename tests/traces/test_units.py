@@ -27,7 +27,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.load import MODELS, from_gaps
 from traces.replaying.options import ReplayOptions
 from traces.replaying.storage import resolve as resolve_storage
-from traces.reporting.amounts import digits, gigabytes, span
+from traces.reporting import digits, gigabytes
 from traces.sizing.candidates import Candidate, cost_of
 from traces.sizing.prices import read_prices
 from traces.terminal import options as read
@@ -98,11 +98,6 @@ def test_figures_are_never_said_as_powers_of_ten(first: float, size: float) -> N
         assert float(said.replace(",", "")) == pytest.approx(first * size, rel=close)
         assert digits(-first * size, most, "+") == f"-{said}"
     assert digits(1_034.4) == "1,034"
-
-
-def test_a_range_has_its_median() -> None:
-    assert span([3.0], str) == "3.0"
-    assert span([1.0, 4.0, 2.0, 9.0], str) == "3.0 (1.0 to 9.0)"
 
 
 def test_shares_of_a_simulated_store_are_in_millionths() -> None:

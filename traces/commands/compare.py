@@ -1,32 +1,65 @@
-"""`hicache compare`: what changed between replays, and why, from their documents.
+"""`hicache compare`: what changed between replays: settings and figures side by side, and the cause
+where it is sure. The first replay is what the others are compared with.
 
-Takes documents of `replay`, `size` and `sweep`, and reports. The first replay is what the
-others are compared with. What changed is found in traces/comparing.
+A change is put down to an option only if it is the only one that differs, and the trace and the
+version are the same: a replay has no chance in it, so then nothing else can have caused it.
+Settings that follow from an option are shown, and not counted. A figure that a document does not
+have is a dash.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import Struct
 
 from hicache.core.errors import CallerError
 
-from ..comparing import Side, compared, comparison, read_sides, tables, warnings
-from ..expected.table import together
-from ..html.page import render_comparison
-from ..reporting.head import head
-from ..results.record import document
+from ..expected import together
+from ..html import named, read_results
+from ..reporting import NONE, count, percent, reason_name, seconds, short
+from ..results.record import ExpectedError, Result, document, head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
-from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, table
 
 _MOST_SIDES = 64
+# (name, in words, unit, place in the record of a replay), in the order of the table.
+FIGURES = (
+    ("hit_rate", "hit rate", "rate", "whole.hit_rate"),
+    ("device_rate", "  device", "rate", "whole.hit_tokens.device"),
+    ("host_rate", "  host", "rate", "whole.hit_tokens.host"),
+    ("storage_rate", "  storage", "rate", "whole.hit_tokens.storage"),
+    ("lost_rate", "lost", "rate", "whole.lost_tokens"),
+    ("ceiling_rate", "ceiling", "rate", "whole.ceiling_rate"),
+    ("ttft_mean_s", "TTFT, mean", "s", "latency_s.ttft.mean"),
+    ("queue_mean_s", "  queue", "s", "latency_s.queue.mean"),
+    ("load_mean_s", "  load", "s", "latency_s.load.mean"),
+    ("compute_mean_s", "  compute", "s", "latency_s.compute.mean"),
+    ("ttft_p50_s", "TTFT, p50", "s", "latency_s.ttft.p50"),
+    ("ttft_p90_s", "TTFT, p90", "s", "latency_s.ttft.p90"),
+    ("ttft_p99_s", "TTFT, p99", "s", "latency_s.ttft.p99"),
+    ("tpot_p50_s", "TPOT, p50", "s", "latency_s.tpot.p50"),
+    ("running_mean", "running at once, mean", "count", "load.running_mean"),
+    ("tokens_per_s", "output tokens/s", "count", "output.tokens_per_s"),
+    ("attained_rate", "attained SLO", "rate", "slo.attained_rate"),
+    ("goodput_requests_per_s", "goodput, requests/s", "count", "slo.goodput_requests_per_s"),
+    ("d2h_bytes", "device to host", "bytes", "transfers.d2h.bytes_total"),
+    ("h2d_bytes", "host to device", "bytes", "transfers.h2d.bytes_total"),
+    ("storage_read_bytes", "storage to host", "bytes", "storage.read.bytes_total"),
+    ("storage_written_bytes", "host to storage", "bytes", "storage.written.bytes_total"),
+    ("evicted_device_pages", "evicted from device, pages", "count", "evicted_pages.device"),
+    ("evicted_host_pages", "evicted from host, pages", "count", "evicted_pages.host"),
+    ("preempted", "preempted", "count", "preempted"),
+)
+# Options that no figure of a replay depends on.
+_WITHOUT_EFFECT = ("check",)
 
 
 @dataclass(frozen=True)
@@ -39,93 +72,231 @@ class Options(OptionRecord):
         positional=True,
         several=True,
     )
-    requests: tuple[str, ...] | None = option(
-        "the files of `hicache replay --requests` of both replays: also show the requests "
-        "that changed most",
-        read.name,
-        "A B",
-        values=2,
-    )
     json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
-    html: str | None = option("also write an HTML page; - is stdout", *read.OUTPUT)
+
+
+class Side(Struct, frozen=True):
+    """One replay."""
+
+    path: str
+    label: str
+    hicache_version: str
+    digest: str
+    expected_error: ExpectedError | None
+
+
+class Setting(Struct, frozen=True):
+    """A setting that differs.
+
+    values: on each side
+    counts: whether it may be a cause
+    """
+
+    name: str
+    values: Sequence[Any]
+    counts: bool
+
+
+class Comparison(Struct, frozen=True):
+    """The document of `hicache compare`, with [the head](#all-documents), `kind` and `warnings[]`.
+
+    sides: the first is what the others are compared with
+    figures: of each side, with its unit in its name; or null
+    lost_by_reason: of each side, rate of the prompt tokens lost to it
+    causes: by label of the other sides
+    """
+
+    sides: Sequence[Side]
+    settings: Sequence[Setting]
+    figures: Mapping[str, Sequence[float | None]]
+    lost_by_reason: Mapping[str, Sequence[float]]
+    causes: Mapping[str, str]
 
 
 def run(options: Options, command: str) -> int:
-    if options.json == options.html == "-":
-        raise CallerError("--html: expected a file, since --json has stdout, found -; name one")
-    names = (*options.documents, *(options.requests or ()))
-    inputs = {f"input {number}": path for number, path in enumerate(names, 1)}
-    check_outputs(inputs, json=options.json, html=options.html)
-    sides = _named([side for path in options.documents for side in read_sides(path)])
-    _check(sides, options)
-    changed = None
-    if options.requests:
-        paths = options.requests[0], options.requests[1]
-        changed = compared(paths, sides[0], sides[1])
-    weak, found = warnings(sides), comparison(sides, changed)
-    shown_tables, lines = tables(found, sides), []
-    for label, text in found.causes.items():
-        lines.append(f"Cause{f' ({label})' if len(sides) > 2 else ''}: {text}")
-    lines += together(side.error for side in sides)
+    inputs = {f"input {number}": path for number, path in enumerate(options.documents, 1)}
+    check_outputs(inputs, json=options.json)
+    read_all = [(path, *one) for path in options.documents for one in read_results(path)]
+    results = [result for _, _, result in read_all]
+    labels = named([result.label for result in results])
+    sides = [
+        Side(path, label, version, result.digest, result.expected_error)
+        for label, (path, version, result) in zip(labels, read_all, strict=True)
+    ]
+    _check(sides, results)
+    weak = warnings(sides, results)
+    found = comparison(sides, results)
     for warning in weak:
         print_error(f"warning: {warning}")
-    out = sys.stderr if "-" in (options.json, options.html) else sys.stdout
     with ignore_broken_pipe():
-        for title, columns, rows in shown_tables:
+        out = console(sys.stderr if options.json == "-" else sys.stdout)
+        for title, columns, rows in tables(found):
             made = table(title, *map(shown, columns))
             for row in rows:
                 made.add_row(*map(shown, row))
-            console(out).print(made)
-        for line in lines:
-            console(out).print(line)
-    whole = head(command, True) | {"kind": "compare", **document(found), "warnings": weak}
-    files = []
+            out.print(made)
+        out.print()
+        for label, cause in found.causes.items():
+            out.print(f"Cause{f' of {shown(label)}' * (len(sides) > 2)}: {cause}.")
+        for line in together(one.expected_error for one in results):
+            out.print(line)
     if options.json:
-        files.append((options.json, as_json(whole)))
-    if options.html:
-        title = f"{sides[0].label} and {sides[1].label}" if len(sides) == 2 else "Replays compared"
-        trace = sides[0].trace
-        line = f"{trace.requests:,} requests of {trace.path}; {command}"
-        rows = [[side.label, side.path, side.version, side.found.digest] for side in sides]
-        columns = ["replay", "document", "version", "digest"]
-        shown_tables = [*shown_tables, ("What was compared", columns, rows)]
-        about = {"title": title, "line": line, "lines": lines, "warnings": weak}
-        files.append((options.html, [render_comparison(whole, tables=shown_tables, **about)]))
-    write_all(files)
+        whole = head(command, True) | {"kind": "compare", **document(found), "warnings": weak}
+        write_json(options.json, whole)
     return 0
 
 
-def _named(sides: list[Side]) -> list[Side]:
-    """Each side with a label of its own: a number is added to one that is there again."""
-    seen: dict[str, int] = {}
-    found = []
-    for side in sides:
-        seen[side.label] = number = seen.get(side.label, 0) + 1
-        found.append(side if number == 1 else replace(side, label=f"{side.label} ({number})"))
-    return found
-
-
-def _check(sides: Sequence[Side], options: Options) -> None:
+def _check(sides: Sequence[Side], results: Sequence[Result]) -> None:
     """Raises CallerError for replays that cannot be compared."""
-    if len(sides) < 2:
+    if not 2 <= len(sides) <= _MOST_SIDES:
         raise CallerError(
-            f"compare: expected two replays, found {len(sides)} in {options.documents[0]}; name "
-            "another document"
+            f"compare: expected 2 to {_MOST_SIDES} replays, found {len(sides)}; name "
+            f"{'another document' if len(sides) < 2 else 'fewer'}"
         )
-    if len(sides) > _MOST_SIDES:
-        raise CallerError(
-            f"compare: expected at most {_MOST_SIDES} replays, found {len(sides)}; name fewer"
-        )
-    if options.requests and len(sides) > 2:
-        raise CallerError(
-            f"--requests: expected two replays, found {len(sides)}; name two documents"
-        )
-    first = sides[0]
-    for side in sides[1:]:
+    first = results[0].trace
+    for side, result in zip(sides, results, strict=True):
         for key in ("requests", "input_tokens"):
-            pair = getattr(first.trace, key), getattr(side.trace, key)
+            pair = getattr(first, key), getattr(result.trace, key)
             if pair[0] != pair[1]:
                 raise CallerError(
-                    f"{side.path}: expected a replay of the trace of {first.path} ({pair[0]:,} "
+                    f"{side.path}: expected a replay of the trace of {sides[0].path} ({pair[0]:,} "
                     f"{key.replace('_', ' ')}), found {pair[1]:,}; compare replays of one trace"
                 )
+
+
+def comparison(sides: Sequence[Side], results: Sequence[Result]) -> Comparison:
+    figures = {name: [_at(one, place) for one in results] for name, _, _, place in FIGURES}
+    reasons = dict.fromkeys(reason for one in results for reason in one.lost_by_reason)
+    return Comparison(
+        sides=sides,
+        settings=settings(results),
+        figures={name: values for name, values in figures.items() if any(values)},
+        lost_by_reason={
+            reason: [one.whole.rate(one.lost_by_reason.get(reason, 0)) for one in results]
+            for reason in reasons
+        },
+        causes={
+            side.label: _cause((sides[0], side), (results[0], result))
+            for side, result in zip(sides[1:], results[1:], strict=True)
+        },
+    )
+
+
+def _at(result: Result, place: str) -> float | None:
+    """A figure of the record; None for one that it has not. Tokens are rates of the prompts."""
+    value: Any = result
+    for name in place.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if value is not None and place.startswith("whole.") and not place.endswith("_rate"):
+        return result.whole.rate(value)
+    return value  # type: ignore[no-any-return]
+
+
+def settings(results: Sequence[Result]) -> list[Setting]:
+    """The settings that differ on any side, those that may be causes first: the options that were
+    given where all sides have them, else all settings."""
+    options = [one.options for one in results]
+    given = _differing([one for one in options if one is not None])
+    by_option = bool(given) and None not in options
+    found = [Setting(name, values, True) for name, values in given.items() if by_option]
+    for name, values in _differing([one.config for one in results]).items():
+        if name.replace("_", "-") not in {one.name for one in found}:
+            found.append(Setting(name, values, not by_option))
+    counted = [
+        Setting(one.name, one.values, one.counts and one.name not in _WITHOUT_EFFECT)
+        for one in found
+    ]
+    return sorted(counted, key=lambda one: not one.counts)
+
+
+def _differing(sides: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for side in sides for name in side)
+    values = {name: [side.get(name) for side in sides] for name in names}
+    return {name: each for name, each in values.items() if each.count(each[0]) < len(each)}
+
+
+def warnings(sides: Sequence[Side], results: Sequence[Result]) -> list[str]:
+    """What makes a comparison weaker, one sentence each."""
+    versions = list(dict.fromkeys(side.hicache_version for side in sides))
+    different = {
+        f"The replays were made by versions {', '.join(map(shown, versions))}.": versions,
+        "The documents name different files of equal size as their trace.": {
+            one.trace.path for one in results
+        },
+        "The replays served different requests (--skip-too-large).": {
+            one.whole.input_tokens for one in results
+        },
+        "The replays have different modes: `hits` has no times, and a lower ceiling.": {
+            str(one.config.get("mode")) for one in results
+        },
+    }
+    return [told for told, values in different.items() if len(values) > 1]
+
+
+def _cause(sides: tuple[Side, Side], results: tuple[Result, Result]) -> str:
+    """What the changes from one side to the other come from, as far as the documents show it."""
+    one, other = results
+    if one.digest == other.digest and one.whole == other.whole:
+        return "nothing changed: the same decisions at the same times"
+    if warnings(sides, results):
+        return "not known: more than settings differs (see the warnings)"
+    differing = [setting for setting in settings(results) if setting.counts]
+    if not differing:
+        return "not known: no setting that the documents show differs"
+    if len(differing) > 1:
+        names = ", ".join(shown(setting.name) for setting in differing)
+        return f"not known: {len(differing)} settings differ ({names}); change one at a time"
+    before, after = map(_told, differing[0].values)
+    return f"{shown(differing[0].name)}: {before} to {after}, and nothing else"
+
+
+def _told(value: object) -> str:
+    """A setting's value in words."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return shown(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+def tables(found: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
+    """(title, columns, rows) of every table that has rows."""
+    labels = [side.label for side in found.sides]
+    differing = [
+        [one.name if one.counts else f"({one.name})", *map(_told, one.values)]
+        for one in found.settings
+    ]
+    figures = []
+    for name, words, unit, _ in FIGURES:
+        if name in found.figures:
+            figures.append(_row(words, found.figures[name], unit))
+        if name == "lost_rate":
+            lost = found.lost_by_reason.items()
+            figures += [_row(f"  {reason_name(one)}", rates, "rate") for one, rates in lost]
+    changed = ["change"] if len(labels) == 2 else []
+    made = [
+        ("Settings that differ", ["", *labels], differing),
+        ("Figures", ["", *labels, *changed], figures),
+    ]
+    return [one for one in made if one[2]]
+
+
+def _row(words: str, values: Sequence[float | None], unit: str) -> list[str]:
+    row = [words, *(_value(one, unit) for one in values)]
+    if len(values) != 2:
+        return row
+    one, other = values
+    if one is None or other is None:
+        return [*row, NONE]
+    sign, size = "+" if other > one else "-" if other < one else "", abs(other - one)
+    return [*row, sign + (f"{size * 100:.1f} points" if unit == "rate" else _value(size, unit))]
+
+
+def _value(figure: float | None, unit: str) -> str:
+    if unit == "rate":
+        return percent(figure, 1)
+    if unit == "s":
+        return seconds(figure)
+    return short(figure, "B") if unit == "bytes" else count(figure)

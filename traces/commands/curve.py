@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from rich.console import Console
 from rich.table import Table
 
 import hicache.models as models
 from hicache.core.errors import CallerError
 
-from ..curves.curves import NAMES, NINE_TENTHS, CurveOptions, Curves, curves_of
-from ..reporting.amounts import gigabytes
-from ..reporting.head import head
+from ..curves import NAMES, NINE_TENTHS, CurveOptions, Curves, TwoTiers, curves_of
+from ..reporting import gigabytes
+from ..results.record import head
 from ..sweeping.picture import Line, Panel, check_picture, svg
 from ..terminal import options as read
 from ..terminal.options import option
@@ -92,19 +91,19 @@ def run(options: Options, command: str) -> int:
         device_pages=options.device_pages,
         bytes_per_token=each,
     )
-    found = curves_of(trace, trace.paged(page_size), wanted)
+    curves = curves_of(trace, trace.paged(page_size), wanted)
     out = console(sys.stderr if "-" in (options.output, options.json) else sys.stdout)
     with ignore_broken_pipe():
-        out.print(_fitting(found, out))
-        if wanted.device_pages is not None:
-            out.print(_tiers(found, wanted.device_pages))
-        out.print(pairs("What the curves say", list(_figures(found))))
+        out.print(_policies_table(curves))
+        if (tiers := curves.figures.tiers) is not None:
+            out.print(_tiers(curves, tiers))
+        out.print(pairs("What the curves say", list(_figures(curves))))
         for note in trace.notes:
             out.print(note)
     if options.output:
-        write_whole(options.output, [picture(found)])
+        write_whole(options.output, [picture(curves)])
     if options.json:
-        write_json(options.json, head(command, complete=True) | found.document())
+        write_json(options.json, head(command, complete=True) | curves.document())
     return 0
 
 
@@ -119,87 +118,82 @@ def _pages(capacities: tuple[Capacity, ...], page_size: int, each: int | None) -
     return pages
 
 
-def _fitting(found: Curves, out: Console) -> Table:
-    """A row for each capacity, its amount left out where it would break the words of others."""
-    result = _policies_table(found, True)
-    wide = out.measure(result, options=out.options.update(max_width=10 * out.width)).maximum
-    return result if wide <= out.width else _policies_table(found, False)
-
-
-def _policies_table(found: Curves, amounts: bool) -> Table:
-    names, places = list(found.hit_tokens), 2 if len(found.hit_tokens) <= _MANY else 1
-    title = f"Hit rate (%) of {found.input_tokens:,} prompt tokens"
-    if found.lru.first:
-        title += f", of requests from {found.lru.first:,} on"
-    amount = ["memory" if found.options.bytes_per_token else "tokens"] * amounts
-    result = table(title, f"pages of {found.lru.page_size}", *amount, *names)
+def _policies_table(curves: Curves) -> Table:
+    figures = curves.figures
+    names, places = list(figures.policies), 2 if len(figures.policies) <= _MANY else 1
+    title = f"Hit rate (%) of {figures.input_tokens:,} prompt tokens"
+    if figures.first_request:
+        title += f", of requests from {figures.first_request:,} on"
+    amount = "memory" if figures.bytes_per_token else "tokens"
+    result = table(title, f"pages of {figures.page_size}", amount, *names)
     result.collapse_padding = True
     for column in result.columns:
         column.justify, column.no_wrap = "right", column is not result.columns[0]
-    for place, pages in enumerate(found.capacities.tolist()):
-        rates = [found.rate(found.hit_tokens[name][place]) * 100 for name in names]
-        cells = [_amount(found, pages)] * amounts + [f"{rate:.{places}f}" for rate in rates]
-        result.add_row(f"{pages:,}", *cells)
+    for place, pages in enumerate(figures.capacities_pages):
+        rates = [f"{one.hit_rates[place] * 100:.{places}f}" for one in figures.policies.values()]
+        result.add_row(f"{pages:,}", _amount(curves, pages), *rates)
     result.add_section()
-    ceiling = f"{found.rate(found.lru.unbounded) * 100:.{places}f}"
-    result.add_row("no limit", *[""] * amounts, *[ceiling] * len(names))
+    ceiling = f"{curves.rate(curves.lru.unbounded) * 100:.{places}f}"
+    result.add_row("no limit", "", *[ceiling] * len(names))
     return result
 
 
-def _tiers(found: Curves, device: int) -> Table:
-    columns = ("host pages", "host", "device", "host, inclusive", "host, exclusive")
-    result = table(f"Hit rate (%) of a device of {device:,} pages and a host", *columns)
-    lru, host = found.lru, found.capacities
-    alone = lru.hit_tokens(device)
-    adds = [lru.host_tokens(device, host, exclusive) for exclusive in (False, True)]
-    for place, pages in enumerate(host.tolist()):
-        tokens = (alone, *(int(one[place]) for one in adds))
-        rates = [f"{found.rate(one) * 100:.2f}" for one in tokens]
-        result.add_row(f"{pages:,}", _amount(found, pages), *rates)
+def _tiers(curves: Curves, tiers: TwoTiers) -> Table:
+    """LRU on two tiers hits what the larger one hits, since each page is on the host at once."""
+    device = f"{curves.rate(tiers.device_hit_tokens) * 100:.2f}"
+    title = f"Hit rate (%) of a device of {tiers.device_pages:,} pages and a host"
+    result = table(title, "host pages", "host", "device", "host adds")
+    sizes = curves.figures.capacities_pages
+    for pages, hits in zip(sizes, tiers.host_hit_tokens, strict=True):
+        added = f"{curves.rate(hits) * 100:.2f}"
+        result.add_row(f"{pages:,}", _amount(curves, pages), device, added)
     return result
 
 
-def _amount(found: Curves, pages: int) -> str:
+def _amount(curves: Curves, pages: int) -> str:
     """A capacity in bytes where the model is known, else in tokens."""
-    tokens, each = pages * found.lru.page_size, found.options.bytes_per_token
+    tokens, each = pages * curves.figures.page_size, curves.figures.bytes_per_token
     return gigabytes(tokens * each) if each else f"{tokens:,}"
 
 
-def _figures(found: Curves) -> Iterator[tuple[str, str]]:
+def _figures(curves: Curves) -> Iterator[tuple[str, str]]:
     """What the curves say about capacity and policy."""
-    lru, unit = found.lru, "" if found.options.bytes_per_token else " tokens"
+    lru, figures = curves.lru, curves.figures
+    unit = "" if figures.bytes_per_token else " tokens"
 
     def size(pages: int) -> str:
-        return f"{pages:,} pages, {_amount(found, pages)}{unit}"
+        return f"{pages:,} pages, {_amount(curves, pages)}{unit}"
 
-    yield "most that any cache can hit", f"{found.rate(lru.unbounded) * 100:.1f} %"
+    yield "most that any cache can hit", f"{curves.rate(lru.unbounded) * 100:.1f} %"
     if not lru.unbounded:
         return
     yield "LRU hits all of that with", size(lru.working_set)
     yield "nine tenths of it with", size(lru.pages_for(NINE_TENTHS * lru.unbounded))
-    if found.options.device_pages is not None:
-        yield "nine tenths of what a host adds", size(found.host_for(NINE_TENTHS))
-    for name, tokens in found.hit_tokens.items():
-        more = [other - own for other, own in zip(tokens, found.hit_tokens["lru"], strict=True)]
+    if figures.tiers is not None:
+        yield "nine tenths of what a host adds", size(figures.tiers.nine_tenths_host_pages)
+    own = figures.policies["lru"].hit_rates
+    for name, one in figures.policies.items():
+        more = [other - rate for other, rate in zip(one.hit_rates, own, strict=True)]
         place = max(range(len(more)), key=more.__getitem__)
         if more[place] > 0 and name != "bound":
-            points = f"{found.rate(more[place]) * 100:.1f} points"
-            yield f"{name} above LRU, at most", f"{points} at {size(int(found.capacities[place]))}"
+            points = f"{more[place] * 100:.1f} points at {size(figures.capacities_pages[place])}"
+            yield f"{name} above LRU, at most", points
 
 
-def picture(found: Curves) -> str:
+def picture(curves: Curves) -> str:
     """The curves as SVG text."""
-    each, size = found.options.bytes_per_token, found.lru.page_size
+    figures = curves.figures
+    each, size = figures.bytes_per_token, figures.page_size
     scale = size * each / 1e9 if each else size / 1e6
     unit = "cache (GB, all ranks together)" if each else "cache (million tokens)"
-    x = [0.0, *(pages * scale for pages in found.capacities.tolist())]
-    ceiling = found.rate(found.lru.unbounded) * 100
+    x = [0.0, *(pages * scale for pages in figures.capacities_pages)]
+    ceiling = curves.rate(curves.lru.unbounded) * 100
     lines = [Line("unbounded", [ceiling] * len(x), "d", dashed=True)]
     colours = iter("abcefgh")
-    for name, tokens in found.hit_tokens.items():
+    for name, one in figures.policies.items():
         if name != "bound":
-            rates = [found.rate(one) * 100 for one in tokens]
-            lines.append(Line(name, [0.0, *rates], next(colours), dashed=name == "optimum"))
-    note = f"{found.requests:,} requests of {Path(found.trace.path).name}, one after another"
+            rates = [0.0, *(rate * 100 for rate in one.hit_rates)]
+            lines.append(Line(name, rates, next(colours), dashed=name == "optimum"))
+    note = f"{figures.requests:,} requests of {Path(figures.trace.path).name}, one after another"
     panel = Panel("prompt tokens that hit (%)", unit, x, lines)
     return svg("Hit rate against capacity", [note], [panel])

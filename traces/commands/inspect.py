@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ..curves.distances import Curve, lru_curve
+from ..curves import Curve, lru_curve
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
-from ..reporting import timestamps
-from ..reporting.head import head
+from ..reporting.outputs import time_warnings
+from ..results.record import head
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json
@@ -47,7 +47,7 @@ def run(options: Options, command: str) -> int:
     trace = options.opened()
     inspection = inspect(trace, options.page_size_of(trace))
     out = sys.stderr if options.json == "-" else sys.stdout
-    warnings = [*trace.notes, *timestamps.warnings(trace.jobs, Fraction(1))]
+    warnings = [*trace.notes, *time_warnings(trace.jobs, Fraction(1))]
     told = conclusions(inspection, options.log.words)
     with ignore_broken_pipe():
         print_inspection(inspection, out)

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from invariants.watch import SPECIFIED_PAGES, Watch
 
-from ..html.collecting import collect, hot_prefixes
-from ..html.document import report
-from ..html.page import render
+from ..html import render, report
 from ..replaying import playing
 from ..replaying.builtin import opened, story
 from ..replaying.config import resolve
 from ..replaying.observing import story_on_error
 from ..replaying.options import ReplayOptions
 from ..reporting.outputs import check_files, check_served, finish, warn
-from ..reporting.report import why_rows
+from ..reporting.report import sentence, why_rows
+from ..reporting.results import charted
 from ..results.record import Result, document
 from ..terminal.signals import INTERRUPTED
 from ..terminal.tables import console, pairs
@@ -59,21 +57,23 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.why is not None:
         if not result.account.served(options.why):
             return INTERRUPTED
-        rows = why_rows(trace, paged, result, options.why)
+        rows = why_rows(trace, result, options.why)
         console(out).print(pairs(f"Request {options.why}", rows))
         return 0
 
-    def page(found: Result, told: Sequence[str]) -> str:
-        """The HTML report. told: its first sentences."""
-        slo = found.slo
+    def page(found: Result) -> str:
+        """The HTML report."""
+        limit, slo = found.limit, found.slo
+        told = [sentence(found)]
+        if limit is not None:
+            told += [f"Limits: {limit.text}.", *(f"Try {one}" for one in limit.tries)]
         whole = report(
             f"Replay of {Path(trace.path).name}",
             command,
             document(found.trace),
-            [document(collect(trace, settings, result, found))],
-            verdict={"sentences": list(told), "best": None},
+            [document(charted(settings, result, found))],
+            verdict={"sentences": told, "best": None},
             slo=None if slo is None else {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s},
-            prefixes=hot_prefixes(paged, result.account) if trace.identity else None,
             warnings=warnings,
             complete=not result.interrupted,
         )

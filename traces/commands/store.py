@@ -18,7 +18,7 @@ from hicache.storage.address import open_storage, parse, shown
 from hicache.storage.base import Entry, Status, Storage, StorageOptions, listening
 from hicache.storage.verified import HEADER_BYTES, Verified
 
-from ..reporting.head import head
+from ..results.record import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json

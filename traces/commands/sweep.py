@@ -12,13 +12,12 @@ from typing import Any, Self
 from hicache.core.errors import CallerError
 
 from .. import executors
-from ..curves.distances import lru_curve
+from ..curves import lru_curve
 from ..replaying.builtin import with_defaults
 from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
-from ..reporting.head import head
 from ..reporting.outputs import check_files, repeat_warnings, warn
-from ..results.record import Result, record_of
+from ..results.record import Result, head, record_of
 from ..sweeping.grid import Faults, Grid, Point, header_of, resolved, tasks_of
 from ..sweeping.outcome import (
     best,

@@ -1,0 +1,389 @@
+"""A report as one JSON document, reading it from JSON, its HTML, a replay or the file of a
+sweep, and its page: the same document gives the same bytes.
+
+A file is checked whole before it is used, so a broken or hostile one is one line and never half a
+page. page.html.jinja has text and tables and escapes whatever it shows, page.js draws, page.css has
+the looks. The page has everything in it, also plotly (as published and packed, see PLOTLY) and the
+document; its policy (CSP) lets a browser load nothing and run only the two scripts in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hicache import files
+from hicache.core.errors import CallerError
+from hicache.files import show
+from hicache.version import VERSION
+
+from ..curves import CurveFigures
+from ..expected import together
+from ..reporting import count, percent, reason_name, seconds, short
+from ..reporting.results import NOT_FOLLOWED, REQUESTS
+from ..results.record import QUANTILES, Float, Result, TraceFigures, document, record_of
+from ..terminal.streams import visible
+
+KIND, SWEEP = "report", "sweep"  # of a report, and of the header of a sweep's file
+SCHEMA = 1  # grows when a key changes its meaning or goes
+WHAT = "document of hicache replay, size or sweep, or a report (JSON or HTML)"
+_MOST_BYTES = 256 << 20
+_SCRIPT = re.compile(r'<script type="application/json" id="document">(.*?)</script>', re.DOTALL)
+_MOST_WAITING = 20  # candidates without a replay
+_MOST_POINTS = 400  # of one line
+_MOST_LABEL = 40  # characters in a chart
+
+Chart: TypeAlias = dict[str, Any]
+
+
+class Slo(Struct, frozen=True):
+    """Limits of the charts."""
+
+    ttft_s: Float | None = None
+    tpot_s: Float | None = None
+
+
+class Verdict(Struct, frozen=True):
+    """What the report says first.
+
+    best: label of the best variant
+    """
+
+    sentences: Sequence[str]
+    best: str | None = None
+
+
+class Candidate(Struct, frozen=True):
+    label: str
+    hardware: str
+    why: str
+    cost_per_hour: Float
+    served: bool | None = None
+    ttft_p50_s: Float | None = None
+    ttft_p90_s: Float | None = None
+    ttft_p99_s: Float | None = None
+    attained_rate: Float | None = None
+    goodput_requests_per_s: Float | None = None
+    goodput_per_cost: Float | None = None
+
+
+class Demand(Struct, frozen=True):
+    requests_per_s: Float | None = None
+
+
+class PriceList(Struct, frozen=True):
+    currency: str
+    per_hour: Mapping[str, Float] | None = None
+
+
+class Decision(Struct, frozen=True):
+    """What the page shows of the decision of `hicache size`."""
+
+    prices: PriceList
+    candidates: Sequence[Candidate]
+    answer: Candidate | None = None
+    demand: Demand | None = None
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """The document of `hicache report`, and what an HTML report contains (the script with the id
+    `document`).
+
+    decision: of [hicache size](#hicache-size)
+    curve: of [hicache curve](#hicache-curve)
+    variants: the first is the one that the others are compared with
+    """
+
+    schema: Literal[1]
+    kind: Literal["report"]
+    hicache_version: str
+    command: str
+    complete: bool
+    title: str
+    trace: TraceFigures
+    slo: Slo | None
+    verdict: Verdict | None
+    decision: Decision | None
+    curve: CurveFigures | None
+    variants: Sequence[Result]
+    warnings: Sequence[str]
+    estimates: Sequence[str]
+
+
+def report(
+    title: str,
+    command: str,
+    trace: Mapping[str, Any],
+    variants: Sequence[Mapping[str, Any]],
+    **parts: Any,
+) -> dict[str, Any]:
+    """The document of a report. trace: as in TraceFigures. variants: documents of `Result`. parts:
+    any other key of `Report`."""
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "hicache_version": VERSION,
+        "command": command,
+        "complete": True,
+        "title": title,
+        "trace": trace,
+        **dict.fromkeys(("slo", "verdict", "decision", "curve")),
+        "variants": variants,
+        "warnings": [],
+        "estimates": [],
+        **parts,
+    }
+
+
+# -- reading
+
+
+def read_report(path: str) -> dict[str, Any]:
+    """The checked document of a file. Raises CallerError with one line."""
+    first, *more = _objects(path)
+    if first.get("kind") == KIND and not more:
+        record_of(Report, first, path)
+        return first
+    results = _results(path, first, more)
+    title = f"Replays of {os.path.basename(results[0].trace.path)}"
+    variants = [document(one) for one in results]
+    command = str(first.get("command"))
+    return report(title, command, document(results[0].trace), variants)
+
+
+def read_results(path: str) -> list[tuple[str, Result]]:
+    """The replays of a file, in its order, each with the version that made it. Raises CallerError
+    with one line."""
+    first, *more = _objects(path)
+    if first.get("kind") == KIND and not more:
+        results = record_of(Report, first, path).variants
+    else:
+        results = _results(path, first, more)
+    for one in results:
+        if one.interrupted:
+            raise CallerError(
+                f"{path}: expected whole replays, found {one.label}, which was interrupted; run it "
+                "again"
+            )
+    return [(str(first["hicache_version"]), one) for one in results]
+
+
+def _results(path: str, first: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[Result]:
+    """Of the document of a replay, or of the points of a sweep in the order in which they were
+    done, whose options are those that vary."""
+    is_sweep = first.get("kind") == SWEEP
+    if not (is_sweep or "whole" in first) or "hicache_version" not in first:
+        kind = f"a document of kind {show(first['kind'])}" if first.get("kind") else "another one"
+        raise CallerError(f"{path}: expected a {WHAT}, found {kind}; name another")
+    if (schema := first.get("schema")) != SCHEMA:
+        raise CallerError(
+            f"{path}: expected schema {SCHEMA}, found {show(schema)}; run it again with this "
+            "version"
+        )
+    if not is_sweep and points:
+        raise CallerError(f"{path}: expected a {WHAT}, found JSON lines of another kind; name one")
+    if not is_sweep:
+        result = record_of(Result, first, path)
+        return [replace(result, label=result.label or path)]
+    results = []
+    for one in points:
+        if one.get("kind") != SWEEP and one.get("complete") is not False:
+            given = one["point"] if isinstance(one.get("point"), dict) else {}
+            options = {name.replace("_", "-"): value for name, value in given.items()}
+            results.append(replace(record_of(Result, one, path), options=options))
+    if not results:
+        raise CallerError(f"{path}: expected a sweep with points, found none; run the sweep")
+    return results
+
+
+def _objects(path: str) -> list[dict[str, Any]]:
+    """The JSON objects of a file, or of the document in an HTML report: one, or one a line. Raises
+    CallerError if there is none."""
+    text = files.text_of(path, WHAT, _MOST_BYTES)
+    if (inside := _SCRIPT.search(text)) is not None:
+        text = inside[1]
+    try:
+        json.loads(text)
+        lines = [text]
+    except (ValueError, RecursionError):
+        lines = text.splitlines()
+    objects = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            one = files.parsed(line)
+            told = show(one)
+        except ValueError as error:
+            one, told = None, f"no JSON ({str(error).partition(': line ')[0]})"
+        if not isinstance(one, dict):
+            raise CallerError(f"{path}:{number}: expected a {WHAT}, found {told}; name another")
+        objects.append(one)
+    if not objects:
+        raise CallerError(f"{path}: expected a {WHAT}, found an empty file; name another")
+    return objects
+
+
+def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -> dict[str, Any]:
+    """One report with the variants of all. Everything else is that of the first; the sentences of
+    verdicts stand below each other, warnings and estimates once."""
+    whole = reports[0] | {"title": title or reports[0]["title"]}
+    if len(reports) == 1:
+        return whole
+    for field in ("warnings", "estimates"):
+        whole[field] = list(dict.fromkeys(one for each in reports for one in each[field]))
+    variants = [one for each in reports for one in each["variants"]]
+    labels = named([one.get("label", "") for one in variants])
+    whole["variants"] = [
+        one | {"label": label} for one, label in zip(variants, labels, strict=True)
+    ]
+    sentences = [one for each in reports if each["verdict"] for one in each["verdict"]["sentences"]]
+    whole["verdict"] = {"sentences": [*dict.fromkeys(sentences)], "best": None}
+    return whole | {"complete": all(one["complete"] for one in reports), "command": command}
+
+
+def named(labels: Sequence[str]) -> list[str]:
+    """A label that is there again gets a number."""
+    again = [labels[:place].count(label) for place, label in enumerate(labels)]
+    return [f"{label} ({n + 1})" if n else label for label, n in zip(labels, again, strict=True)]
+
+
+# -- the page
+
+
+def render(given: Mapping[str, Any]) -> str:
+    """The text of the file. given: a document of `report`, `read_report` or `joined`."""
+    whole = record_of(Report, given, "report")
+    timed = [one for one in whole.variants if one.latency_s and one.charts]
+    plotly, script = _bytes("plotly-basic.min.js.gz"), _bytes("page.js")
+    reasons = dict.fromkeys(name for one in whole.variants for name in one.lost_by_reason)
+    environment = import_module("jinja2").Environment(  # here: most commands make no page
+        autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+    )
+    compact = {"ensure_ascii": True, "separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = compact
+    for function in (percent, seconds, count, short, reason_name, policy_name):
+        environment.filters[function.__name__] = function
+    template = environment.from_string(_bytes("page.html.jinja").decode())
+    text: str = template.render(
+        given=given,
+        document=whole,
+        css=_bytes("page.css").decode(),
+        charts=_charts(whole),
+        scripts=[_allowed(gzip.decompress(plotly)), _allowed(script)],
+        plotly=base64.b64encode(plotly).decode(),
+        script=script.decode(),
+        timed=timed,
+        reasons=[one for one in reasons if one != NOT_FOLLOWED],
+        loads=list(dict.fromkeys(_load_of(one.config) for one in timed)),
+        errors=[] if whole.decision else together(one.expected_error for one in timed),
+        candidates=_candidates(whole.decision) if whole.decision else [],
+    )
+    return text
+
+
+def _shown(value: Any) -> Any:
+    """Unsafe characters are shown as escapes, as on a terminal."""
+    return visible(value) if type(value) is str else value
+
+
+def _bytes(name: str) -> bytes:
+    return Path(__file__).with_name(name).read_bytes()
+
+
+def _allowed(script: bytes) -> str:
+    """How the page's policy allows a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
+
+
+def chart_text(text: str) -> str:
+    """Text for a label of a chart, where plotly reads tags and entities; the middle is left out."""
+    line = visible(text).replace("\n", " ")
+    if len(line) > _MOST_LABEL:
+        line = f"{line[: _MOST_LABEL * 2 // 3]}...{line[len(line) - _MOST_LABEL // 4 :]}"
+    return html.escape(line, quote=False)
+
+
+def policy_name(name: str) -> str:
+    known = {"optimum": "optimum (Belady)", "bound": "bound of any policy"}
+    return known.get(name, name.upper().replace("_", "-"))
+
+
+def _load_of(config: Mapping[str, Any]) -> str:
+    """The load that was played: requests a second, and how it was made of the trace."""
+    load = f"{config.get('speed') or 1} x the trace"
+    if config.get("concurrency"):
+        load = f"{config['concurrency']} at once"
+    elif config.get("closed_loop"):
+        load = "closed loop"
+    elif config.get("request_rate"):
+        load = f"{config['request_rate']} requests/s"
+    sessions = config.get("scale_sessions") or 1
+    return load if sessions == 1 else f"{load}, {sessions} x its sessions"
+
+
+def _candidates(decision: Decision) -> list[Candidate]:
+    """Those that serve, the cheapest first, then those that do not, and the first of those that
+    were not replayed."""
+    tried = [one for one in decision.candidates if one.served is not None]
+    tried.sort(key=lambda one: (not one.served, one.cost_per_hour, one != decision.answer))
+    return [*tried, *[one for one in decision.candidates if one.served is None][:_MOST_WAITING]]
+
+
+def _charts(whole: Report) -> dict[str, Chart]:
+    """What page.js draws, by the id of its place: lines, axes, and a mark."""
+    charts = {}
+    if (curve := whole.curve) and any(any(one.hit_rates) for one in curve.policies.values()):
+        tokens, in_bytes = curve.capacities_tokens, curve.capacities_bytes
+        unit, scale = ("GB", 1e9) if in_bytes else ("tokens", 1)
+        last = len(tokens) - 1
+        places = sorted({at * last // (_MOST_POINTS - 1) for at in range(_MOST_POINTS)})
+        x = [(in_bytes or tokens)[at] / scale for at in places]
+        lines = [
+            (policy_name(name), x, [round(one.hit_rates[at], 5) for at in places])
+            for name, one in curve.policies.items()
+        ]
+        charts["curve"] = _chart(
+            lines, f"capacity ({unit}, logarithmic)", "prompt tokens that hit", log=True
+        )
+    timed = [one for one in whole.variants if one.charts and one.charts.ttft_quantiles_s]
+    if any(one.latency_s and one.latency_s.ttft.mean for one in timed):
+        shares = [place / (QUANTILES - 1) for place in range(QUANTILES)]
+        lines = []
+        for one in timed:
+            times = one.charts.ttft_quantiles_s if one.charts else None
+            lines.append((one.label, [max(time, 1e-6) for time in times or ()], shares))
+        limit = whole.slo.ttft_s if whole.slo else None
+        charts["cdf"] = _chart(
+            lines, "time to first token (s, logarithmic)", "share of requests", log=True
+        ) | {"mark": [f"SLO: {seconds(limit)}", limit] if limit else None}
+    lines, axis = [], REQUESTS
+    for one in whole.variants:
+        if one.charts and any(one.charts.hit_rates):
+            rates, width, axis = one.charts.hit_rates, one.charts.bucket, one.charts.axis
+            known = [(at, rate) for at, rate in enumerate(rates) if rate is not None]
+            x = [float(f"{(at + 0.5) * width:.6g}") for at, _ in known]
+            lines.append((one.label, x, [round(rate, 5) for _, rate in known]))
+    if lines:
+        name = "request" if axis == REQUESTS else "time of admission (s)"
+        charts["time"] = _chart(lines, name, "prompt tokens that hit")
+    return charts
+
+
+def _chart(
+    lines: Sequence[tuple[str, list[float], list[float]]], x: str, y: str, log: bool = False
+) -> Chart:
+    named_lines = [{"name": chart_text(name), "x": xs, "y": ys} for name, xs, ys in lines]
+    return {"lines": named_lines, "x": x, "y": y, "log": log}

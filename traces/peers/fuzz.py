@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from hicache.core.errors import CallerError, unknown
 
-from ..reporting.head import head
+from ..results.record import head
 from ..terminal import options as read
 from ..terminal.asked import Answer, Ended
 from ..terminal.options import OptionRecord, option

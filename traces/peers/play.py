@@ -10,7 +10,7 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 from invariants.peers.tape import dumps, read
 
-from ..reporting.head import head
+from ..results.record import head
 from ..terminal import options as given
 from ..terminal.asked import Answer, Ended
 from ..terminal.options import OptionRecord, option

@@ -1,32 +1,47 @@
-"""What a replay prints and writes at its end: the report and the files."""
+"""What a replay says before it runs, and what it prints and writes at its end.
+
+A trace whose times go backwards is refused when it is read; see traces/formats. The limits of what
+looks wrong lie far from every public trace: the busiest of them asks for 0.05 million input tokens
+a second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from typing import TextIO, TypeAlias
 
+import numpy as np
 from msgspec.json import encode
 from msgspec.structs import replace
 
 from hicache.core.errors import CallerError
+from hicache.core.types import Pages
 
+from ..formats._jobs import Jobs
 from ..formats.base import Paged, Trace
 from ..outside import entries
 from ..replaying.config import ReplayConfig
+from ..replaying.load import RECORDED, LoadSettings
 from ..replaying.options import ReplayOptions
-from ..replaying.run import Run
+from ..replaying.run import NS_PER_S, Run
 from ..replaying.timeline import timeline
-from ..results.record import Result, document
+from ..results.record import Result, document, head
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
-from . import timestamps
-from .head import head
-from .limits import limit_of, load_of_run
-from .report import print_report, sentence
-from .results import requests_of, result_of
+from .report import print_report
+from .results import limit_of, requests_of, result_of
 
 File: TypeAlias = tuple[str, Iterable[str]]
+
+_LEAST_REQUESTS = 10
+_MOST_TOKENS_PER_S = 1_000_000
+_LONG_S = 3600.0
+_CROWD = 4  # requests at one instant, on average
+
+
+# -- before
 
 
 def check_files(options: ReplayOptions, **outputs: str | None) -> None:
@@ -46,8 +61,7 @@ def check_served(options: ReplayOptions, trace: Trace, settings: ReplayConfig) -
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
-    whole = (options.json, options.requests, options.html, options.timeline)
-    if any(whole):
+    if options.json or options.requests or options.html or options.timeline:
         raise CallerError(
             "--why: expected no --json, --requests, --html or --timeline, which belong to a whole "
             "replay, found one; give either"
@@ -66,14 +80,14 @@ def check_served(options: ReplayOptions, trace: Trace, settings: ReplayConfig) -
 
 def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
     """Prints the warnings about the trace, before the run that they may spare; returns them."""
-    timed = settings.mode == "timed"
     warnings = [*trace.notes]
     if not trace.identity:
         warnings.append(
             f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
             "those of a cache that never hits, and hit rates say nothing."
         )
-    warnings += timestamps.warnings(trace.jobs, settings.speed, settings.load) if timed else []
+    if settings.mode == "timed":
+        warnings += time_warnings(trace.jobs, settings.speed, settings.load)
     for warning in warnings:
         print_error(f"warning: {warning}")
     return warnings
@@ -85,6 +99,83 @@ def repeat_warnings(warnings: list[str], out: TextIO) -> None:
         print_sentences("Warnings", warnings, out)
 
 
+def time_warnings(jobs: Jobs, speed: Fraction, load: LoadSettings | None = None) -> list[str]:
+    """What looks wrong with arrival times, one sentence each with what to do. speed: the factor of
+    `--speed`. load: how requests arrive; times that it replaces or does not read are not judged."""
+    load, free = load or LoadSettings(), np.flatnonzero(jobs.afters < 0)
+    if jobs.sender is not None or load.concurrency:
+        return []  # clients pace the requests
+    times, tokens = jobs.arrivals_ns[free], int(jobs.input_lengths[free].sum(dtype=np.int64))
+    recorded = load.arrivals.name == RECORDED and load.request_rate is None
+    return [*_warnings(jobs, free, times, tokens, float(speed) if recorded else None)]
+
+
+def _warnings(
+    jobs: Jobs, free: Pages, times: Pages, tokens: int, speed: float | None
+) -> Iterator[str]:
+    """free: requests that wait for none. speed: None where a load model made the times."""
+    if speed is not None and jobs.begin_together and len(times) < len(jobs):
+        yield (
+            f"{len(times):,} sessions of {len(jobs):,} requests begin at the same time. Unless "
+            "they are spaced (--spread, or --request-rate with a rate of yours), times to first "
+            "token contain the queue of their first requests."
+        )
+        return
+    if len(times) < _LEAST_REQUESTS:
+        return
+    span_s = float(times[-1] - times[0]) / NS_PER_S / (speed or 1.0)
+    if not span_s:
+        yield (
+            f"All {len(times):,} requests arrive at the same time, so the times to first token say "
+            "how long the whole queue takes; if the trace has no times, use --mode hits."
+        )
+        return
+    if tokens / span_s > _MOST_TOKENS_PER_S:
+        told = (
+            f"The requests arrive within {_seconds(span_s)}: {tokens / span_s / 1e6:,.1f} million "
+        )
+        told += "input tokens a second. "
+        if speed is None:
+            yield told + "--request-rate is in requests a second."
+        else:
+            yield told + f"If the timestamps are seconds, use --speed {speed / 1000:g}."
+    if speed is None:
+        return
+    gaps = np.diff(times, prepend=0)
+    place = int(gaps.argmax())
+    gap_s = float(gaps[place]) / NS_PER_S
+    if gap_s >= _LONG_S and gap_s * NS_PER_S >= times[-1] / 2:
+        yield (
+            f"No request arrives for {_seconds(gap_s)} before request {free[place]}: check its "
+            "timestamp; the makespan counts from 0."
+        )
+    yield from _coarse(times)
+
+
+def is_coarse(jobs: Jobs) -> bool:
+    """Whether several requests arrive at each instant, on average."""
+    return any(_coarse(jobs.arrivals_ns[jobs.afters < 0]))
+
+
+def _coarse(times: Pages) -> Iterator[str]:
+    instants, counts = np.unique(times, return_counts=True)
+    if len(instants) < 2 or len(times) < _CROWD * len(instants):
+        return
+    apart_s = float(np.median(np.diff(instants))) / NS_PER_S
+    yield (
+        f"The clock of the trace is coarse: {len(times):,} requests arrive at {len(instants):,} "
+        f"instants, mostly {_seconds(apart_s)} apart and up to {counts.max():,} at once. Times to "
+        "first token contain the queue of each batch; --spread lets its requests arrive evenly."
+    )
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:,.1f} s" if time_s < _LONG_S else f"{time_s / 3600:,.1f} h"
+
+
+# -- at the end
+
+
 def finish(
     trace: Trace,
     paged: Paged,
@@ -94,18 +185,16 @@ def finish(
     command: str,
     warnings: list[str],
     out: TextIO,
-    page: Callable[[Result, Sequence[str]], str],
+    page: Callable[[Result], str],
 ) -> None:
     """Prints the report and writes the files that were asked for, each whole or not at all.
 
-    page: the HTML report, from the result and its first sentences.
+    page: the HTML report of a result.
     """
-    result = result_of(trace, settings, run)
-    load = load_of_run(trace.jobs, settings, run)
-    limit = limit_of(options, settings, paged, run, result, load)
-    result = replace(result, limit=limit, options=options.repeat)
+    result = replace(result_of(trace, settings, run), options=options.repeat)
+    result = replace(result, limit=limit_of(options, settings, paged, result))
     with ignore_broken_pipe():
-        print_report(trace, settings, run, result, options.verbose, out)
+        print_report(trace, settings, result, options.verbose, out)
         repeat_warnings(warnings, out)
     files: list[File] = []
     if options.requests:
@@ -119,6 +208,5 @@ def finish(
         whole = head(command, complete=not run.interrupted) | document(result)
         files.append((options.json, as_json(whole | {"warnings": warnings})))
     if options.html:
-        told = [sentence(result), f"Limits: {limit.text}.", *(f"Try {one}" for one in limit.tries)]
-        files.append((options.html, [page(result, told)]))
+        files.append((options.html, [page(result)]))
     write_all(files)

@@ -1,59 +1,98 @@
-"""The record of a replay, and one for each request, from what the run counted.
+"""The record of a replay, and one for each request, from what the run counted; what limits it, and
+what to try next (docs/replay.md).
 
 Tokens and nanoseconds are integers, so the sums of the records of the requests are the figures of
 the result exactly.
+
+    offered load = (last first token - first arrival) / (last arrival - first arrival)
+    queueing     = time that requests waited for a forward pass / time to first token, summed
+
+Only requests with an arrival time count for the load: a request that waits for another one (a
+closed loop) slows down with the machine. A machine is overloaded if requests spent most of the time
+to their first token in the queue, and if it took a tenth longer than the arrivals or its queue was
+long nearly all the time: nine tenths of the requests waited ten times as long as their passes took.
+An option is offered only where a replay with it runs, and its effect is known without one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import accumulate
-from math import sqrt
+from math import ceil, floor, log10, sqrt
+from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from hicache import registry
+from hicache import models, registry
+from hicache.core.components.base import residency
+from hicache.core.errors import CallerError
 from sim.engine.sequence import RequestResult
+from sim.times import base as times
+from sim.times.base import Parallelism
 
-from ..expected import table
-from ..formats.base import Trace
+from ..expected import (
+    KNOWN,
+    MOST_QUEUEING,
+    NEW,
+    Judged,
+    at_once,
+    expected_error,
+    precision,
+    shipped,
+)
+from ..expected import load as load_class
+from ..formats._jobs import Jobs
+from ..formats.base import Paged, Trace
 from ..outside import entries
+from ..replaying import following
 from ..replaying.config import ReplayConfig
 from ..replaying.fleet import trip_times
-from ..replaying.following import EVICTED
 from ..replaying.load import NAMES, Kept, Slo, kept
+from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, FleetUse, Latency, Run
-from ..replaying.sizes import Skipped
+from ..replaying.sizes import memory_of
 from ..results.record import (
-    Class,
+    QUANTILES,
+    Charts,
     ExpectedError,
     Goodput,
-    Judged,
+    Limit,
     LoadFigures,
-    LookupFigures,
     Measured,
     Output,
+    Pair,
     Request,
     Requests,
     Result,
     Tiers,
     TraceFigures,
 )
-from .limits import Load, load_of_run
+from . import gigabytes, percent
 
-_BOUNDS = (2_048, 8_192, 32_768)  # tokens of a prompt, between two classes
-_LEAST_REQUESTS = 10  # in a batch
-_MOST_TENANTS = 8
+NOT_FOLLOWED = "evicted_or_not_ready"  # where nobody followed what became of pages
+TIME, REQUESTS = "time_s", "requests"  # what the axis of a chart counts
+MOST_LOAD = 1.1
+_MOST_WAITING = 0.9
+_LEAST_REQUESTS = 10  # to tell a load, or in a batch
 _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so many, at 95 %
 _RULE_OF_THREE = 3
+_MOST_BUCKETS = 200
+_ROOM = 0.9  # of what the machine can do, for the advice
+_MANY = 0.5  # refusals for each request
+_NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
+_NEGLIGIBLE = 0.01  # of the prompt tokens
+_MOST_RATIO = 16
+_MOST_TRIES = 3
 
 
 def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
     """The figures of a replay."""
-    whole = run.account.whole()
-    found = Result(
+    whole, (cached, ttft_ns) = run.account.whole(), trace.measured
+    result = Result(
         interrupted=run.interrupted,
         served_requests=whole.requests,
         trace=TraceFigures(
@@ -64,62 +103,84 @@ def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
             block_size=trace.block_size,
             identity=trace.identity,
         ),
-        skipped=_requests(settings.skipped),
-        uncached=_requests(settings.uncached),
+        skipped=Requests(len(settings.skipped.requests), settings.skipped.input_tokens),
+        uncached=Requests(len(settings.uncached.requests), settings.uncached.input_tokens),
         config=settings.as_options(),
         whole=whole,
         steady=run.account.steady(),
+        lost_by_reason=_lost_by_reason(run),
         refused=run.refused,
         transfers=run.transfers,
         storage=run.storage,
         evicted_pages=run.evicted,
         components=run.components,
-        lookups=list(_lookups(settings, run)) if len(run.components) > 1 else None,
         turns_from=run.turns_from if run.turns else None,
         turns=run.turns or None,
         checks=run.checks,
         fleet=None if run.fleet is None else run.fleet.figures,
-        measured=_measured(trace),
+        measured=None
+        if cached is None and ttft_ns is None
+        else Measured(cached, None if ttft_ns is None else ttft_ns / NS_PER_S),
         digest=run.digest,
         wall_s=round(run.wall_s, 3),
     )
-    latency, slo, load = run.latency, settings.slo, load_of_run(trace.jobs, settings, run)
-    if latency is None or load is None:
-        return found
+    latency = run.latency
+    if latency is None:
+        return result
+    load = load_of(trace.jobs, latency, settings.load.concurrency)
     return replace(
-        found,
+        result,
         latency_s=latency.figures,
         output=Output(latency.generated_tokens, latency.tokens_per_s),
-        slo=None if slo is None else goodput(trace, slo, latency),
-        load=_load(load, latency),
+        slo=None if settings.slo is None else goodput(settings.slo, latency),
+        load=load,
         times_from=settings.time_model.label,
         stages=run.stages,
-        expected_error=_expected(settings, run, latency, load.queueing),
+        expected_error=_expected(settings, run, latency, load.queueing_share),
         preempted=run.preempted,
     )
 
 
-def _measured(trace: Trace) -> Measured | None:
-    cached, ttft_ns = trace.measured
-    if cached is None and ttft_ns is None:
-        return None
-    return Measured(cached, None if ttft_ns is None else ttft_ns / NS_PER_S)
+def _lost_by_reason(run: Run) -> dict[str, int]:
+    tokens: Counter[str] = Counter()
+    for row in run.account.rows():
+        if row.lost:
+            tokens[_reason(run, row.request)] += row.lost
+    return dict(tokens.most_common())
 
 
-def _requests(some: Skipped) -> Requests:
-    return Requests(len(some.requests), some.input_tokens)
+def _reason(run: Run, request: int) -> str:
+    """What the lost tokens of a request were lost to, as far as somebody followed it."""
+    if run.history is not None:
+        return run.history.lost_to(request)
+    lookup = run.lookups.by_request.get(request)
+    others = [*run.lookups.components[1:], following.TOGETHER]
+    return lookup.cap if lookup is not None and lookup.cap in others else NOT_FOLLOWED
 
 
-def _load(load: Load, latency: Latency) -> LoadFigures:
-    """With the requests that ran at once: admitted, and not ended."""
-    changes = [(one.admit_ns, 1) for one in latency.requests]
-    changes += [(one.finish_ns, -1) for one in latency.requests]
+def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> LoadFigures:
+    """The load of the requests that were served. jobs: of the trace, at least these. concurrency: a
+    fixed one, with which every request waits for another."""
+    results = latency.requests
+    timed = (jobs.afters < 0) & (not concurrency)
+    served = [one for one in results if timed[one.request]]
+    ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
+    queueing = sum(one.queue_ns for one in results) / (ttft_ns or 1)
+    first = min((one.arrival_ns for one in served), default=0)
+    span_ns = max((one.arrival_ns for one in served), default=0) - first
+    offered, waiting = 0.0, 0.0
+    if len(served) >= _LEAST_REQUESTS and span_ns:
+        offered = (max(one.first_token_ns for one in served) - first) / span_ns
+        long = sum(11 * one.queue_ns > 10 * (one.first_token_ns - one.arrival_ns) for one in served)
+        waiting = long / len(served)
+    too_much = offered > MOST_LOAD or waiting > _MOST_WAITING
+    changes = [(one.admit_ns, 1) for one in results] + [(one.finish_ns, -1) for one in results]
     running = accumulate(change for _, change in sorted(changes))
     return LoadFigures(
-        offered=load.offered or None,
-        queueing_share=load.queueing,
-        overloaded=load.overloaded,
-        running_mean=table.at_once(latency.requests, latency.makespan_ns),
+        offered=offered or None,
+        queueing_share=queueing,
+        overloaded=too_much and queueing > MOST_QUEUEING,
+        running_mean=at_once(results, latency.makespan_ns),
         running_most=max(running, default=0),
     )
 
@@ -127,56 +188,37 @@ def _load(load: Load, latency: Latency) -> LoadFigures:
 def _expected(settings: ReplayConfig, run: Run, latency: Latency, queueing: float) -> ExpectedError:
     """The error to expect, from the judged runs that are nearest to this one."""
     replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
-    at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
     judged = Judged(
         times=entries.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
         engine=settings.engine.profile.name,
         model=settings.model.name,
         ranks=settings.parallelism.ranks,
-        precision=table.precision(settings.model.weight_dtype),
-        load=table.load(at_once),
+        precision=precision(settings.model.weight_dtype),
+        load=load_class(at_once(latency.requests, latency.makespan_ns, replicas)),
         queueing=queueing,
         stages=settings.parallelism.pp,
     )
-    return table.expected_error(judged, table.shipped(table.KNOWN), table.shipped(table.NEW))
+    return expected_error(judged, shipped(KNOWN), shipped(NEW))
 
 
-def _lookups(settings: ReplayConfig, run: Run) -> Iterator[LookupFigures]:
-    size, names = settings.core.page_size, run.lookups.components
-    for index in sorted(run.lookups.by_request):
-        row = run.lookups.by_request[index]
-        yield LookupFigures(
-            request=index,
-            wanted=row.wanted * size,
-            device=row.device * size,
-            host=row.host * size,
-            depths={name: depth * size for name, depth in zip(names, row.depths, strict=True)},
-            capped_by=row.cap,
-        )
-
-
-# -- limits that requests must keep
-
-
-def goodput(trace: Trace, slo: Slo, latency: Latency) -> Goodput:
+def goodput(slo: Slo, latency: Latency) -> Goodput:
     """The requests that keep all limits, and how many a second those are (docs/load.md)."""
     served = latency.served
     each = kept(slo, served)
     attained = np.ones(len(latency.requests), dtype=np.bool_)
     for one in each.values():
         attained &= one
-    count, given = int(attained.sum()), dict(slo.limits)
+    count, limits = int(attained.sum()), dict(slo.limits)
     tokens, seconds = int(served.output_tokens[attained].sum()), latency.makespan_ns / NS_PER_S
     return Goodput(
-        **{f"{name}_s": given[name] / NS_PER_S if name in given else None for name in NAMES},
+        **{f"{name}_s": limits[name] / NS_PER_S if name in limits else None for name in NAMES},
         attained_requests=count,
         attained_rate=count / len(attained) if len(attained) else 0.0,
         attained_error=_chance(latency, attained),
         goodput_requests_per_s=count / seconds if seconds else 0.0,
         goodput_tokens_per_s=tokens / seconds if seconds else 0.0,
         missed={name: int((~each[name]).sum()) if name in each else None for name in NAMES},
-        classes=list(_classes(trace, latency, attained)),
     )
 
 
@@ -190,26 +232,170 @@ def _chance(latency: Latency, attained: Kept) -> float | None:
         return None
     order = np.argsort([one.arrival_ns for one in latency.requests], kind="stable")
     errors = [_RULE_OF_THREE / count]
-    for blocks, times in _STUDENT.items():
+    for blocks, factor in _STUDENT.items():
         rates = [float(one.mean()) for one in np.array_split(attained[order], blocks)]
-        errors.append(times * float(np.std(rates, ddof=1)) / sqrt(blocks))
+        errors.append(factor * float(np.std(rates, ddof=1)) / sqrt(blocks))
     return max(errors)
 
 
-def _classes(trace: Trace, latency: Latency, attained: Kept) -> Iterator[Class]:
-    """By the length of the prompt, and by tenant if there are several and not too many."""
-    lengths = np.array([one.input_length for one in latency.requests], dtype=np.int64)
-    for least, most in zip((0, *_BOUNDS), (*_BOUNDS, None), strict=True):
-        chosen = (lengths >= least) & (lengths < (most or 1 << 62))
-        if chosen.any():
-            name = f"{least:,} to {most - 1:,}" if most else f"{least:,} or more"
-            yield Class("prompt_tokens", name, int(chosen.sum()), int(attained[chosen].sum()))
-    if 1 < len(trace.tenant_names) <= _MOST_TENANTS:
-        tenants = trace.tenants[[one.request for one in latency.requests]]
-        for number, name in enumerate(trace.tenant_names):
-            chosen = tenants == number
-            if chosen.any():
-                yield Class("tenant", name, int(chosen.sum()), int(attained[chosen].sum()))
+def charted(settings: ReplayConfig, run: Run, result: Result, label: str = "") -> Result:
+    """The result for a report: with the data of its charts, and a label, or its sizes as one."""
+    core, latency, quantiles = settings.core, run.latency, None
+    host = core.host_pages[0] * settings.host_page_bytes[0] * settings.page_ranks
+    sizes = f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
+    rows = [*run.account.rows()]
+    axis, span, unit = REQUESTS, result.trace.requests, 1
+    places = np.array([row.request for row in rows], dtype=np.int64)
+    if latency is not None:
+        admitted = {one.request: one.admit_ns for one in latency.requests}
+        places = np.array([admitted[row.request] for row in rows], dtype=np.int64)
+        axis, span, unit = TIME, latency.makespan_ns, NS_PER_S
+        if len(latency.ttft_ns):
+            at = np.linspace(0, 100, QUANTILES)
+            points = np.percentile(latency.ttft_ns, at, method="inverted_cdf")
+            quantiles = [float(f"{point / NS_PER_S:.6g}") for point in points]
+    bucket = _nice(span)
+    which = places // bucket
+    tokens = [np.array([row.input_tokens for row in rows]), np.array([r.hit_tokens for r in rows])]
+    asked, hit = (np.bincount(which, one).tolist() if len(which) else [] for one in tokens)
+    rates = [None if not all_ else some / all_ for all_, some in zip(asked, hit, strict=True)]
+    return replace(
+        result, label=label or sizes, charts=Charts(quantiles, axis, bucket / unit, rates)
+    )
+
+
+def _nice(span: int) -> int:
+    """The least width that is 1, 2 or 5 times a power of ten and divides the span into few."""
+    widths = (step * 10**power for power in range(30) for step in (1, 2, 5))
+    least: int = next(one for one in widths if -(-(span + 1) // one) <= _MOST_BUCKETS)
+    return least
+
+
+# -- what limits, and what to try
+
+
+def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
+    """The first limit that applies."""
+    whole, load = result.whole, result.load
+    if not whole.requests:
+        return Limit("nothing_served", "no request was served")
+    cached = _of_cache(options, settings, paged, result)
+    queueing = load.queueing_share if load else 0.0
+    share = f"{percent(queueing, 1)} of TTFT is queueing"
+    if load and load.overloaded:
+        if load.offered is None or load.offered <= MOST_LOAD:
+            return Limit("load", f"queue long all the time, {share}")
+        rate = settings.load.request_rate
+        option = "--speed" if rate is None else "--request-rate"
+        slow = slower(load.offered, settings.speed if rate is None else rate)
+        why = f"offered {load.offered:.1f} x what the machine can do, {share}"
+        return Limit("load", why, (f"{option} {slow}",))
+    refused = sum(n for why, n in result.refused.items() if not why.startswith(_NO_LACK))
+    if queueing > MOST_QUEUEING and refused >= _MANY * whole.requests:
+        tries = (*_device_pool(options, settings), *cached.tries)[:_MOST_TRIES]
+        return Limit("device_memory", f"{share}, {refused:,} x no pages", tries)
+    return cached
+
+
+def slower(offered: float, speed: Fraction) -> str:
+    """The speed or rate at which the machine keeps up: one digit, rounded down."""
+    wanted = float(speed) * _ROOM / offered
+    places = -floor(log10(wanted))
+    return f"{floor(wanted * 10**places) / 10**places:.{max(0, places)}f}"
+
+
+def _of_cache(
+    options: ReplayOptions, settings: ReplayConfig, paged: Paged, result: Result
+) -> Limit:
+    """What limits the hits."""
+    whole, evicted, core = result.whole, result.evicted_pages, settings.core
+    exchange = core.exchange_pages[0] if core.exchange_pages else 0
+    ratio = Fraction(core.host_pages[0] - exchange, core.device_pages[0])
+    if not whole.ceiling_tokens:
+        return Limit("no_repeats", "no prompt shares a whole page with an earlier one")
+    if whole.lost_rate < _NEGLIGIBLE:
+        idle = ratio and settings.storage is None and not evicted.device
+        less = [f"{_sized(options, Fraction(0), ratio)}  # the same hits"] if idle else []
+        return Limit("new_tokens", "what did not hit was new, more memory cannot help", less)
+    lost = f"{whole.lost_tokens:,} lost tokens"
+    reason, tokens = next(iter(result.lost_by_reason.items()))
+    mostly = 2 * tokens >= whole.lost_tokens
+    host = _more_host(options, settings, paged, result, ratio)
+    if mostly and reason in core.components[1:]:
+        use, is_state = result.components[reason], residency(reason) == "state"
+        wanted = 2 * use.capacity.device * (1 if is_state else core.page_size)
+        option = f"--{reason}-{'states' if is_state else 'tokens'} {wanted}"
+        why = f"no {'state' if is_state else 'window'} of {reason} for {tokens:,} of {lost}"
+        return Limit(reason, why, (option,) if use.evicted != Pair(0, 0) else ())
+    if mostly and settings.storage is not None:
+        tries = _of_storage(settings, reason) or host
+        return Limit(reason, f"{lost}, mostly {reason.replace('_', ' ')}", tries)
+    if evicted == Pair(0, 0):
+        return Limit("not_ready", f"{lost} were still being computed, nothing was evicted")
+    return Limit("cache_memory", f"{lost} were evicted or not ready", host)
+
+
+def _of_storage(settings: ReplayConfig, reason: str) -> tuple[str, ...]:
+    """The option against a reason of storage; empty without one."""
+    storage = settings.storage
+    assert storage is not None
+    size = storage.options.size_bytes
+    tried = {
+        "too_short": "--prefetch-threshold 0",
+        following.NEVER_BACKED_UP: "--write-policy write_through",
+        "late": "--prefetch wait_complete" * (storage.policy != "wait_complete"),
+        "evicted_from_storage": f"--storage-size {gigabytes(2 * size, '')}" if size else "",
+    }
+    return tuple(filter(None, [tried.get(reason)]))
+
+
+def _more_host(
+    options: ReplayOptions, settings: ReplayConfig, paged: Paged, result: Result, ratio: Fraction
+) -> tuple[str, ...]:
+    """A host pool that holds every page of the trace; empty where it would be very large, or where
+    nothing was evicted from the last tier. ratio: host pages for each device page."""
+    if not (result.evicted_pages.host if ratio else result.evicted_pages.device):
+        return ()
+    chains = filter(len, map(paged.chain, paged.jobs))
+    pages = 1 + max((int(chain.max()) for chain in chains), default=0)
+    wanted = Fraction(pages, settings.core.device_pages[0])
+    if not ratio < wanted <= _MOST_RATIO:
+        return ()
+    return (f"{_sized(options, wanted, ratio)}  # holds every page of the trace",)
+
+
+def _sized(options: ReplayOptions, wanted: Fraction, ratio: Fraction) -> str:
+    """The option for a host pool of `wanted` pages for each device page, in the unit given."""
+    if options.host_bytes:
+        return f"--host-bytes {gigabytes(round(options.host_bytes * wanted / ratio), '')}"
+    if options.host_pages:
+        return f"--host-pages {ceil(options.host_pages * wanted / ratio)}"
+    return f"--host-ratio {ceil(100 * wanted) / 100:g}"
+
+
+def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> Iterator[str]:
+    """Options that give requests more room on the device, each only where it can be used."""
+    model, tp, core = settings.model, settings.tp, settings.core
+    if options.device_tokens is None and options.device_pages is None:
+        try:
+            smaller = models.cached_as(model, "fp8").bytes_per_token(tp)
+            if smaller < model.bytes_per_token(tp):
+                yield "--kv-dtype fp8"
+        except CallerError:
+            pass
+        try:
+            times.make(settings.times, model, settings.hardware, Parallelism(2 * tp))
+            yield f"--tp {2 * tp}"
+        except CallerError:
+            pass
+        return
+    pools = zip(core.device_pages, settings.rank_page_bytes, strict=True)
+    pool_bytes = sum(pages * size for pages, size in pools)
+    if settings.weight_bytes + 2 * pool_bytes <= memory_of(settings.hardware):
+        pages = 2 * core.device_pages[0]
+        given_tokens = options.device_tokens is not None
+        tokens = f"--device-tokens {pages * core.page_size}"
+        yield tokens if given_tokens else f"--device-pages {pages}"
 
 
 # -- one record for each request
@@ -217,17 +403,19 @@ def _classes(trace: Trace, latency: Latency, attained: Kept) -> Iterator[Class]:
 
 def requests_of(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Request]:
     """One record for each request that was served. The run must have kept its history."""
-    assert run.history is not None
-    results: dict[int, RequestResult] = {}
-    missed: dict[int, list[str]] | None = None
-    if run.latency is not None:
-        results = {one.request: one for one in run.latency.requests}
-        missed = None if slo is None else _missed(slo, run.latency)
+    history, latency = run.history, run.latency
+    assert history is not None
+    results = {} if latency is None else {one.request: one for one in latency.requests}
+    missed: dict[int, list[str]] = {index: [] for index in results}
+    if slo is not None and latency is not None:
+        for name, one in kept(slo, latency.served).items():
+            for place in np.flatnonzero(~one).tolist():
+                missed[latency.requests[place].request].append(name)
     for row in run.account.rows():
-        index, miss = row.request, run.history.misses[row.request]
-        result, caps = results.get(index), run.history.caps.get(index)
-        evicted = miss.ended_by == EVICTED
-        found = Request(
+        index, miss = row.request, history.misses[row.request]
+        result, caps = results.get(index), history.caps.get(index)
+        evicted = miss.ended_by == following.EVICTED
+        yield Request(
             request=index,
             line=trace.line_numbers[index],
             input_tokens=row.input_tokens,
@@ -242,17 +430,13 @@ def requests_of(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Requ
             evicted_at_ns=miss.evicted_ns if evicted and result is not None else None,
             capped=None if caps is None else caps.tiers,
             lost_to=UNSET if caps is None else caps.reason or None,
+            **({} if result is None else _times(result)),
+            slo_missed=missed[index] if slo is not None and index in missed else None,
+            **({} if run.fleet is None else _way(run.fleet, index)),
         )
-        if result is not None:
-            found = replace(
-                found,
-                **_times(result),
-                slo_missed=None if missed is None else missed.get(index, []),
-            )
-        yield found if run.fleet is None else replace(found, **_way(run.fleet, index))
 
 
-def _times(result: RequestResult) -> dict[str, int | None]:
+def _times(result: RequestResult) -> dict[str, Any]:
     gaps = result.output_length - 1
     after_first = result.finish_ns - result.first_token_ns
     return {
@@ -268,23 +452,14 @@ def _times(result: RequestResult) -> dict[str, int | None]:
     }
 
 
-def _missed(slo: Slo, latency: Latency) -> dict[int, list[str]]:
-    """The limits that each request misses, by its number; none for those that keep all."""
-    found: dict[int, list[str]] = {}
-    for name, one in kept(slo, latency.served).items():
-        for place in np.flatnonzero(~one).tolist():
-            found.setdefault(latency.requests[place].request, []).append(name)
-    return found
-
-
-def _way(use: FleetUse, request: int) -> dict[str, int | None]:
+def _way(use: FleetUse, request: int) -> dict[str, Any]:
     """Where a request went, in a fleet. Its only token came from the prefill replica if there is no
     trip."""
-    found: dict[str, int | None] = {"replica": use.choices[request]}
+    way: dict[str, Any] = {"replica": use.choices[request]}
     if use.trips is None:
-        return found
+        return way
     trip = use.trips.get(request)
     if trip is None:
-        return {**found, "decode_replica": None}
-    times = {f"{name}_ns": time for name, time in trip_times(trip).items()}
-    return {**found, "decode_replica": trip.decode, **times, "link_bytes": trip.bytes}
+        return {**way, "decode_replica": None}
+    waits = {f"{name}_ns": time for name, time in trip_times(trip).items()}
+    return {**way, "decode_replica": trip.decode, **waits, "link_bytes": trip.bytes}

@@ -2,8 +2,8 @@
 
 Every key of a document is a field here, under its name and in its unit; `name: meaning` lines of
 the docstrings become docs/json.md (see pages). The run fills the parts (traces/replaying),
-`reporting/results` puts them together; tables, pages, comparisons and sweeps read them back with
-`read`, strictly.
+`reporting/results` puts them together; reports, comparisons, sweeps and `size` read them back with
+`record_of`, strictly.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, to
 
 from hicache.core.errors import CallerError
 from hicache.storage.base import Losses
+from hicache.version import VERSION
 
+SCHEMA = 1  # grows when a key changes its meaning or goes
 PERCENTS = (50, 90, 95, 99)
-METRICS = ("ttft", "tpot", "throughput")
 QUANTILES = 101  # from the least to the largest, one per cent apart
 
 T = TypeVar("T")
 Int: TypeAlias = Annotated[int, Meta(ge=-(10**18), le=10**18)]
 Float: TypeAlias = Annotated[float, Meta(ge=-1e18, le=1e18)]
 Series: TypeAlias = Sequence[Float]
+Quantiles: TypeAlias = Annotated[Sequence[Float], Meta(min_length=QUANTILES, max_length=QUANTILES)]
 
 
 class Spread(Struct, frozen=True):
@@ -167,25 +169,13 @@ class Output(Struct, frozen=True):
     tokens_per_s: Float
 
 
-class Class(Struct, frozen=True):
-    """Requests that have something in common.
-
-    by: `prompt_tokens` or `tenant`
-    """
-
-    by: str
-    name: str
-    requests: Int
-    attained_requests: Int
-
-
 class Goodput(Struct, frozen=True):
     """Limits (null where not given), and the requests that keep all of them.
 
     attained_rate: of those that ended
     attained_error: how far it may be from that of other traces of the same traffic, 19 times of 20
         (batch means); null for few requests
-    missed: requests that miss each limit
+    missed: requests that miss each limit; null where it is not given
     """
 
     ttft_s: Float | None
@@ -198,7 +188,6 @@ class Goodput(Struct, frozen=True):
     goodput_requests_per_s: Float | None
     goodput_tokens_per_s: Float
     missed: Mapping[str, Int | None]
-    classes: Sequence[Class]
 
 
 class LoadFigures(Struct, frozen=True):
@@ -337,22 +326,6 @@ class Component(Struct, frozen=True, omit_defaults=True):
     evicted_along: Int | None = None
 
 
-class LookupFigures(Struct, frozen=True):
-    """One request with several components: its tokens.
-
-    wanted: that it could reuse
-    depths: that each component alone would have reached
-    capped_by: what ended the hit: a component, `unseen`, `together` or nothing
-    """
-
-    request: Int
-    wanted: Int
-    device: Int
-    host: Int
-    depths: Mapping[str, Int]
-    capped_by: str
-
-
 class Turn(Struct, frozen=True):
     """All requests that are the same turn of their conversations, from 1."""
 
@@ -456,118 +429,89 @@ class Stages(Struct, frozen=True):
 
 
 class ErrorOf(Struct, frozen=True):
-    """The absolute errors of one metric in judged runs; null without any.
+    """The absolute errors of one metric in judged runs.
 
     nine_tenths: what nine of ten do not exceed
-    engine: of those runs, as the keys beside it; `all` where too few are of this one
-    load: requests at once on average: 1, 2 to 8, 9 to 64, 65 or more
-    differs: in what they differ from this run: `engine`, `saturation`, `ranks`, `precision`,
+    differs: in what those runs differ from this one: `engine`, `saturation`, `ranks`, `precision`,
         `load`, `model`
     """
 
-    runs: Int = 0
-    median: Float | None = None
-    nine_tenths: Float | None = None
-    hardware: str | None = None
-    engine: str | None = None
-    ranks: Int | None = None
-    precision: str | None = None
-    load: str | None = None
-    models: Sequence[str] = ()
+    runs: Int
+    median: Float
+    nine_tenths: Float
     differs: Sequence[str] = ()
-
-
-class Judged(Struct, frozen=True):
-    """The run of which an error is expected.
-
-    engine: name of its profile
-    ranks: accelerators of a replica
-    queueing: share of TTFT spent in the queue; above a half, runs whose requests mostly wait are
-        looked up first
-    stages: of the pipeline
-    """
-
-    times: str
-    hardware: str
-    engine: str
-    model: str
-    ranks: Int
-    precision: str
-    load: str
-    queueing: Float = 0.0
-    stages: Int = 1
 
 
 class ExpectedError(Struct, frozen=True):
     """The error to expect of predicted times, from published runs (docs/replay.md).
 
-    validated: whether published runs on this hardware were compared with this time model
+    missing: what no published run had, so that nothing is validated
     published: whether runs of this engine, accelerator and model were published
-    missing: why not: no `engine`, or nothing was compared with these `times`, with pipeline
-        `stages` or on this `hardware`
-    run: what was looked up
     """
 
-    validated: bool
-    published: bool
     missing: str | None
-    run: Judged
-    ttft: ErrorOf = ErrorOf()
-    tpot: ErrorOf = ErrorOf()
-    throughput: ErrorOf = ErrorOf()
+    published: bool
+    ttft: ErrorOf | None = None
+    tpot: ErrorOf | None = None
+    throughput: ErrorOf | None = None
 
 
-class Figures(Struct, frozen=True, kw_only=True):
-    """What every document of a replay has. In hits mode times, and what follows from them, are null
-    or missing.
+class Charts(Struct, frozen=True):
+    """What the charts of a report draw; of a replay with `--html`, and of a sweep.
 
+    ttft_quantiles_s: 101 observed values, one per cent apart; null in hits mode
+    axis: `time_s` of admission, or `requests` in hits mode
+    bucket: width of one
+    hit_rates: of the prompts in each bucket; null where there are none
+    """
+
+    ttft_quantiles_s: Quantiles | None
+    axis: str
+    bucket: Annotated[float, Meta(ge=1e-9, le=1e18)]
+    hit_rates: Sequence[Float | None]
+
+
+class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of `hicache replay`, with [the head](#all-documents) and `warnings[]`; after
+    Ctrl-C, of the requests that were served until then. Hits mode has no times, and nothing that
+    follows from them.
+
+    label: in a report or a sweep
     digest: of every event, decision and time
     config: the settings by the names of their options, also those that were chosen
-    whole: of all requests
-    slo: with `--slo`
-    transfers: `d2h` to host, `h2d` to the device
-    evicted_pages: of full attention
-    """
-
-    digest: str
-    config: Mapping[str, Any]
-    whole: Share
-    latency_s: Times | None
-    expected_error: ExpectedError | None
-    slo: Goodput | None
-    output: Output | None
-    load: LoadFigures | None
-    transfers: Mapping[str, Transfer]
-    evicted_pages: Pair
-    checks: Checks
-
-
-class Result(Figures, frozen=True, kw_only=True, omit_defaults=True):
-    """The document of `hicache replay`, with `HEAD` and `warnings[]`; after Ctrl-C, of the requests
-    that were served until then.
-
+    options: that were given, which `--config` reads again
     skipped: by `--skip-too-large`
     uncached: larger than the device pool, computed without the cache; hits mode only
+    whole: of all requests
     steady: of the second half of the requests
+    lost_by_reason: the lost tokens, the largest first: `lost_to` or `hit_ended_by` of requests;
+        `evicted_or_not_ready` where pages were not followed
+    slo: with `--slo`
     times_from: the time model, in words
     preempted: how often a request gave its pages back
     refused: admissions, chunks and growths asked for again, by reason: `no_pages`, `writing_back`,
         `arriving`, `fetching`; with ` of COMPONENT` for other pools than full attention's
+    transfers: `d2h` to host, `h2d` to the device
+    evicted_pages: of full attention
     components: by name; full attention first
-    lookups: with several components
     turns_from: what tells the turns: `after`, `session`, or `prompt` (a prompt extends an earlier
         one)
     fleet: with several replicas
     measured: of a log that measured it
-    options: that were given, which `--config` reads again
     """
 
+    label: str = ""
+    digest: str
     interrupted: bool
     served_requests: Int
     trace: TraceFigures
     skipped: Requests
     uncached: Requests
+    config: Mapping[str, Any]
+    options: Mapping[str, Any] | None = None
+    whole: Share
     steady: Share
+    lost_by_reason: Mapping[str, Int]
     latency_s: Times | None = None
     expected_error: ExpectedError | None = None
     slo: Goodput | None = None
@@ -577,15 +521,17 @@ class Result(Figures, frozen=True, kw_only=True, omit_defaults=True):
     stages: Stages | None = None
     preempted: Int | None = None
     refused: Mapping[str, Int]
+    transfers: Mapping[str, Transfer]
+    evicted_pages: Pair
     storage: Storage | None = None
     components: Mapping[str, Component]
-    lookups: Sequence[LookupFigures] | None = None
     turns_from: str | None = None
     turns: Sequence[Turn] | None = None
+    checks: Checks
     fleet: Fleet | None = None
     measured: Measured | None = None
     limit: Limit | None = None
-    options: Mapping[str, Any] | None = None
+    charts: Charts | None = None
     wall_s: Float
 
 
@@ -638,91 +584,14 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     link_bytes: Int | None = None
 
 
-# -- reports
-
-
-class Timeline(Struct, frozen=True):
-    """Tokens of prompts by bucket.
-
-    axis: `time_s` of admission, or `requests` in hits mode
-    bucket: width of one
-    series: `device`, `host`, `storage`, `first_seen`, and `lost:REASON` for each reason
-    """
-
-    axis: str
-    bucket: Annotated[float, Meta(ge=1e-9, le=1e18)]
-    series: Mapping[str, Sequence[Int]]
-
-
-class MovedOverTime(Struct, frozen=True):
-    """Bytes of all ranks that arrived in each bucket."""
-
-    bucket_s: Annotated[float, Meta(ge=1e-9, le=1e18)]
-    d2h_bytes: Sequence[Int]
-    h2d_bytes: Sequence[Int]
-    storage_read_bytes: Sequence[Int]
-    storage_written_bytes: Sequence[Int]
-
-
-Quantiles: TypeAlias = Annotated[Sequence[Float], Meta(min_length=QUANTILES, max_length=QUANTILES)]
-
-
-class Variant(Figures, frozen=True, kw_only=True):
-    """One replay of a report, bounded in size.
-
-    lost_by_reason: tokens, the largest first; `evicted_or_not_ready` where pages were not followed
-    ttft_quantiles_s, tpot_quantiles_s: 101 observed values, one per cent apart
-    moved: null where copies were not followed
-    """
-
-    label: str
-    complete: bool
-    lost_by_reason: Mapping[str, Int]
-    ttft_quantiles_s: Quantiles | None
-    tpot_quantiles_s: Quantiles | None
-    timeline: Timeline
-    moved: MovedOverTime | None
-
-    def __post_init__(self) -> None:
-        if self.ttft_quantiles_s is not None and self.latency_s is None:
-            raise ValueError("latency_s: expected times beside ttft_quantiles_s")
-
-
-class Prefix(Struct, frozen=True):
-    """One edge of the tree of prefixes: the pages that the same requests share.
-
-    id: place in the list
-    parent: the id of the edge above, which stands before; -1 at the root
-    end_tokens: depth of its end
-    requests: that have it
-    hit_tokens: of the reusable ones; null without a replay
-    """
-
-    id: Int
-    parent: Int
-    end_tokens: Int
-    tokens: Int
-    requests: Int
-    reusable_tokens: Int
-    hit_tokens: Int | None
-    first_request: Int
-
-
-class Prefixes(Struct, frozen=True):
-    """The edges that save most.
-
-    left_out, left_out_tokens: other shared edges, and what is reusable of them
-    """
-
-    page_size: Int
-    edges: Annotated[Sequence[Prefix], Meta(max_length=300)]
-    left_out: Int
-    left_out_tokens: Int
-
-    def __post_init__(self) -> None:
-        for place, edge in enumerate(self.edges):
-            if edge.id != place or not -1 <= edge.parent < place:
-                raise ValueError(f"edges[{place}]: expected an edge behind its parent")
+def head(command: str, complete: bool) -> dict[str, object]:
+    """The keys that every document has. command: as the user typed it."""
+    return {
+        "schema": SCHEMA,
+        "hicache_version": VERSION,
+        "command": command,
+        "complete": complete,
+    }
 
 
 def document(record: Any) -> Any:

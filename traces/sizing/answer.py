@@ -11,13 +11,11 @@ from typing import TextIO
 
 from rich.table import Table
 
-from ..expected.table import together
-from ..html.collecting import hot_prefixes
-from ..html.document import report
-from ..html.page import render
+from ..expected import together
+from ..html import render, report
 from ..replaying.load import Slo
-from ..reporting import timestamps
-from ..reporting.amounts import digits, gigabytes, percent
+from ..reporting import digits, gigabytes, percent
+from ..reporting.outputs import time_warnings
 from ..reporting.report import load_rows
 from ..sweeping.work import Document
 from ..terminal.output import as_json, write_all
@@ -33,7 +31,7 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
     """Prints the decision and writes the files that were asked for, each whole or not at all."""
     places = dict.fromkeys((found.answer, found.runner_up, found.today))
     documents = [found.rows[place].found for place in places if place is not None]
-    variants = [one["variant"] for one in documents if one and "stopped" not in one]
+    variants = [one for one in documents if one and "stopped" not in one]
     trace, slo = found.trace, found.options.slo
     assert slo is not None
     headline = sentence(found, slo)
@@ -56,11 +54,7 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
         },
         decision=document(found, slo),
         slo={f"{name}_s": limit / 1e9 for name, limit in slo.limits},
-        # of a trace too long to replay, counting every page takes gigabytes
-        prefixes=hot_prefixes(found.offered.paged)
-        if trace.identity and found.part.rate == 1
-        else None,
-        warnings=[*trace.notes, *timestamps.warnings(trace.jobs, settings.speed, settings.load)],
+        warnings=[*trace.notes, *time_warnings(trace.jobs, settings.speed, settings.load)],
         estimates=[f"{name}: {text}" for name, text in rest],
         complete=not found.ended.over,
     )

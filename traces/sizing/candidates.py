@@ -22,12 +22,11 @@ from hicache.core.errors import CallerError
 from hicache.models.base import stage_layers
 from sim.times.base import Chunks, TimeModel, stages_ns
 
-from ..curves.curves import CurveOptions, Curves, curves_of
-from ..curves.distances import Curve
+from ..curves import Curve, CurveOptions, Curves, curves_of
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig, resolve
 from ..replaying.options import Need, ReplayOptions, that_need
-from ..reporting.amounts import gigabytes
+from ..reporting import gigabytes
 from ..sweeping.grid import Point, Value
 from .prices import LIST_PRICES, Prices
 

@@ -23,11 +23,11 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 
-from ..curves.distances import Curve, lru_curve
+from ..curves import Curve, lru_curve
 from ..formats._with_jobs import sampled
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
-from ..reporting import timestamps
+from ..reporting.outputs import is_coarse
 from ..sweeping.grid import check_simulated
 from ..sweeping.work import Document, How, Measured, Traces, opened_once
 from ..terminal.signals import cores
@@ -222,7 +222,7 @@ def _spread_of(base: ReplayOptions, traces: Traces) -> tuple[ReplayOptions, bool
         return base, False
     if traces(base).jobs.sender is not None:
         return base, False
-    return replace(base, spread=True), timestamps.is_coarse(traces(base).jobs)
+    return replace(base, spread=True), is_coarse(traces(base).jobs)
 
 
 # -- a part of a trace

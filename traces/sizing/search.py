@@ -18,7 +18,7 @@ from typing import Any
 
 from ..replaying.load import Slo
 from ..replaying.options import ReplayOptions
-from ..reporting.amounts import percent
+from ..reporting import percent
 from ..sweeping.grid import Grid, Point, Value, header_of, tasks_of
 from ..sweeping.work import Document, How, Measured, labelled, measured, opened_once
 from .candidates import OPTIMISM, Candidate, Machines, odds

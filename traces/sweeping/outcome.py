@@ -14,11 +14,11 @@ from typing import Any, TextIO
 from msgspec.structs import astuple
 from rich.table import Table
 
-from ..curves.distances import Curve
-from ..expected.table import together
+from ..curves import Curve
+from ..expected import together
 from ..replaying.config import ReplayConfig
 from ..replaying.options import FleetOptions, StorageOptions, plain
-from ..reporting.amounts import digits, gigabytes
+from ..reporting import digits, gigabytes
 from ..results.record import Result, document, record_of
 from ..terminal.options import rows as options_of
 from ..terminal.tables import console, pairs, table

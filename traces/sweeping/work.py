@@ -32,7 +32,6 @@ from invariants.watch import SPECIFIED_PAGES, Watch
 from .. import executors
 from ..formats._open import files_of
 from ..formats.base import Trace
-from ..html.collecting import collect
 from ..outside import entries
 from ..replaying import playing
 from ..replaying.builtin import NAME as BUILTIN
@@ -41,9 +40,8 @@ from ..replaying.config import resolve
 from ..replaying.load import LoadOptions, loaded
 from ..replaying.observing import Hopeless, story_on_error
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, plain
-from ..reporting.head import head
-from ..reporting.results import result_of
-from ..results.record import document
+from ..reporting.results import charted, result_of
+from ..results.record import document, head
 from ..terminal.options import rows
 from ..terminal.output import Lines
 from ..terminal.signals import INTERRUPTED, cores
@@ -207,13 +205,12 @@ class PointWork:
         named = {"kind": POINT, "key": task.key, "label": task.label, "point": task.point}
         if hopeless is not None and hopeless.stopped:
             part = {"ended": hopeless.ended, "missed": hopeless.missed, "of": len(paged.jobs)}
-            return head(task.command, complete=False) | named | {"stopped": part, "variant": None}
+            return head(task.command, complete=False) | named | {"stopped": part}
         if run.interrupted:
             raise KeyboardInterrupt
-        result = result_of(trace, settings, run)
-        variant = document(collect(trace, settings, run, result, task.label))
+        result = charted(settings, run, result_of(trace, settings, run), task.label)
         found: Document = head(task.command, complete=True) | named | document(result)
-        return found | {"variant": variant}
+        return found
 
     def _far(self, job: int) -> Callable[[int], None]:
         """A function that writes how far this job is."""
@@ -398,9 +395,8 @@ def _run(
 
 
 def labelled(point: Document, label: str) -> Document:
-    """A point with another label. One whose replay was stopped has no variant."""
-    variant = point["variant"]
-    return point | {"label": label, "variant": variant and variant | {"label": label}}
+    """A point with another label."""
+    return point | {"label": label}
 
 
 def _lost(task: Task, open_tasks: int, how_ended: str) -> str:
