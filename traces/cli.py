@@ -11,9 +11,8 @@ import errno
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any, NoReturn, Protocol
-
-from cyclopts import App, Group
 
 from hicache import registry
 from hicache.compiled import finder
@@ -80,58 +79,38 @@ _GONE = {
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
+# What an error with an exit code means.
+_CODES = {
+    10: "crash",
+    11: "invariant violated",
+    12: "wrong bytes",
+    13: "hazard",
+    14: "no progress",
+    15: "ranks diverge",
+    16: "nondeterminism",
+    17: "error of the harness",
+}
 _ABOUT = """\
 Replay LLM serving traces through a tiered KV cache (device and host memory), on
 a simulated accelerator or on real memory, with every decision checked. Look for
 bugs in the cache.
 """
-
 _EXAMPLES = """\
 examples:
   hicache replay                        a built-in workload, about 10 s
-  hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
-      --device-tokens 1M --host-ratio 2 --write-policy write_through
-  hicache replay trace.jsonl --mode hits --page-size 512 \\
-      --device-pages 5637 --json out.json
-  hicache replay trace.jsonl --model gemma-3-27b --hardware h200 \\
-      --swa-tokens 64K
-  hicache replay trace.jsonl --components full,mamba --mamba-states 50 \\
-      --device-tokens 1M
-  hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 \\
-      --seed 7
-  hicache replay trace.jsonl --requests out.jsonl
+  hicache replay trace.jsonl --model llama-3.1-8b --host-ratio 2
+  hicache replay trace.jsonl --mode hits --page-size 512 --json out.json
   hicache replay trace.jsonl --why 7
   hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html
   hicache sweep trace.jsonl --host-bytes 0,256GB,1TB --picture picture.svg
-  hicache sweep trace.jsonl --host-ratio 0,1,2 --write-policy all -o s.jsonl
-  hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
-  hicache inspect trace.jsonl
   hicache fuzz                          60 s on all cores; failures become tapes
 
 Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
 also with a B: 512GB.
 `hicache COMMAND --help` lists the options, `hicache convert --formats`
 the formats of traces.
-
-exit codes:
-  0 done, 2 bad input or option, 10 crash, 11 invariant violated,
-  12 wrong bytes, 13 hazard, 14 no progress, 15 ranks diverge,
-  16 nondeterminism, 17 error of the harness, 130 interrupted
 """
-
-
-# What an error with an exit code means, in words.
-_CODES = {
-    10: "the simulation found a defect",
-    11: "an invariant is violated",
-    12: "wrong bytes: a page does not hold what was written for it",
-    13: "a hazard: nothing orders two accesses to one page",
-    14: "no progress: something is left that nothing will end",
-    15: "the ranks diverge",
-    16: "nondeterminism: the same input gave another result",
-    17: "an error of the harness; its results do not count",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -152,7 +131,6 @@ class Command(Protocol):
 
 def _run(words: Sequence[str], typed: str) -> int:
     """Runs the command; turns what it raises into a message and an exit code."""
-    options: OptionRecord | None = None
     command: Command | None = None
     try:
         check_current_folder()
@@ -171,7 +149,11 @@ def _run(words: Sequence[str], typed: str) -> int:
         print_error(_with_option(str(error), command))
         return BAD_INPUT
     except MemoryError:
-        print_error(_no_memory(words, options))
+        print_error(
+            f"{words[0]}: expected its input and its bookkeeping to fit in RAM, found that no more "
+            "is free; give smaller pools, read fewer requests (--limit) or run fewer at once "
+            "(--jobs)"
+        )
         return BAD_INPUT
     except Exception as error:
         return _failed(error, typed)
@@ -185,17 +167,6 @@ def _with_option(message: str, command: Command | None) -> str:
         return message
     declared = {one.name: one.flag for one in command.Options.declared()}
     return f"{declared[field]}{message[len(field) :]}" if field in declared else message
-
-
-def _no_memory(words: Sequence[str], options: OptionRecord | None) -> str:
-    """The error of a command that ran out of memory, with an advice that its options allow."""
-    advice = {"device_pages": "give smaller pools", "limit": "read fewer requests (--limit)"}
-    advice |= {"jobs": "run fewer at once (--jobs)"}
-    ways = [how for field, how in advice.items() if hasattr(options, field)]
-    return (
-        f"{words[0]}: expected its input and its bookkeeping to fit in RAM, "
-        f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
-    )
 
 
 def _failed(error: Exception, typed: str) -> int:
@@ -230,7 +201,9 @@ def parse(words: Sequence[str]) -> tuple[Command, OptionRecord]:
         if [*words] == ["--version"]:
             print(f"hicache {VERSION} ({finder.which()})")
             raise SystemExit(0)
-        _list("hicache", "COMMAND", words, COMMANDS, _ABOUT, _EXAMPLES)
+        codes = ", ".join(f"{code} {text}" for code, text in _CODES.items())
+        codes = fill(f"exit codes: 0 done, 2 bad input or option, {codes}, 130 interrupted", 79)
+        _list("hicache", "COMMAND", words, COMMANDS, _ABOUT, f"{_EXAMPLES}\n{codes}\n")
     command, prog, about, rest = _of(words)
     epilog = getattr(command, "EPILOG", "")
     return command, command.Options.read(rest, prog, about, epilog)
@@ -268,18 +241,11 @@ def _list(
         if words[0].startswith("-"):
             raise registry.unknown("option", words[0], _TOP)
         raise registry.unknown(kind.lower(), words[0], names)
-    app = App(
-        name=prog,
-        usage=f"Usage: {prog} {kind} [option ...]",
-        help=about,
-        help_format="plaintext",
-        help_epilogue=epilog,
-        help_flags=(),
-        version_flags=(),
-    )
-    for place, (title, group) in enumerate(groups.items()):
-        listed = Group(title, sort_key=place)
+    print(f"Usage: {prog} {kind} [option ...]\n\n{about.strip()}\n")
+    for title, group in groups.items():
+        print(f"{title}:")
         for name, does in group.items():
-            app.command("traces.cli:main", name=name, help=does, group=listed)
-    app.help_print([])
+            print(fill(f"  {name:<11}{does}", 79, subsequent_indent=" " * 13))
+        print()
+    print(epilog, end="")
     raise SystemExit(0)

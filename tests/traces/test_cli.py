@@ -383,6 +383,6 @@ def test_every_example_of_the_help_that_replays_a_trace_runs(
     lines = capsys.readouterr().out.replace("\\\n", " ").splitlines()
     wanted = " *hicache (replay trace|.* --picture)"
     examples = [line.split() for line in lines if re.match(wanted, line)]
-    assert len(examples) == 8
+    assert len(examples) == 4
     for example in examples:
         assert main(example[1:]) == 0, example

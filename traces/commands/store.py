@@ -156,7 +156,7 @@ def _list(options: OfStore, command: str) -> int:
     for column in (0, -1):
         rows.columns[column].no_wrap = True
     rows.columns[1].justify = "left"
-    result = []
+    result: list[dict[str, object]] = []
     for context, pages in contexts.items():
         document, size = documents.get(context), sum(page.bytes for page in pages)
         used_at_s = max((page.used_at_s for page in pages), default=0.0)
@@ -169,8 +169,8 @@ def _list(options: OfStore, command: str) -> int:
             f"{datetime.fromtimestamp(used_at_s):%Y-%m-%d %H:%M}" if used_at_s else "?",
         )
         values = sum(len(page.values) for page in pages)
-        result.append({"context": context, "document": document, "pages": len(pages)})
-        result[-1] |= {"values": values, "bytes": size, "used_at_s": used_at_s}
+        sizes = {"pages": len(pages), "values": values, "bytes": size, "used_at_s": used_at_s}
+        result.append({"context": context, "document": document, **sizes})
     shown_rows = rows if result else "The store is empty."
     _tell(options, command, {"store": figures, "contexts": result}, shown_rows)
     return 0
