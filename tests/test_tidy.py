@@ -83,7 +83,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.sizing": (
         *("traces.curves", "traces.expected"),
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
-        *("sim.times", "traces.reporting", "traces.sweeping", "traces.terminal"),
+        *("sim.hardware", "traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
     "traces.html": (
         *("hicache", "traces.curves", "traces.expected"),

@@ -35,7 +35,8 @@ from .terminal.signals import (
 )
 
 LOCAL = "local"
-_POLL_S = 0.2  # how late `watch` and Ctrl-C may be
+_POLL_S = 0.2  # how late Ctrl-C may be
+_AHEAD = 2  # jobs that each worker of a cluster has
 _work: list[Callable[[Any], Any]] = []  # of a worker process
 
 Job = TypeVar("Job")
@@ -55,15 +56,11 @@ class WorkerLost(AssertionError):
 @dataclass(frozen=True)
 class JobOptions:
     """lost: the message for a lost worker, from the oldest job under way, how many are under way,
-    and how the worker ended. ahead: jobs that are queued for each worker of a cluster. hash_seed:
-    of the first process, each further one has another; None leaves it to Python. watch: called from
-    time to time, while workers are at work. forked: on Linux, workers begin with all that the
-    command has read."""
+    and how the worker ended. hash_seed: of the first process, each further one has another; None
+    leaves it to Python. forked: on Linux, workers begin with all that the command has read."""
 
     lost: Callable[[Any, int, str], str]
-    ahead: int = 3
     hash_seed: int | None = None
-    watch: Callable[[], None] = lambda: None
     forked: bool = False
 
 
@@ -88,18 +85,21 @@ def _local(
     if workers == 1:
         yield from map(work, jobs)
         return
-    forked = options.forked and sys.platform == "linux"
     others = {*active_children()}
     started: set[BaseProcess] = set()
     under_way: dict[Future[Done], Job] = {}
     pool = None
     try:
-        context = get_context("fork" if forked else "spawn")
+        context = get_context("fork" if options.forked and sys.platform == "linux" else "spawn")
         pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,))
         while True:
             for job in islice(jobs, workers - len(under_way)):
+                seed = {}
+                if options.hash_seed is not None:
+                    number = (options.hash_seed + len(started)) % MOST_HASH_SEED
+                    seed["PYTHONHASHSEED"] = str(number)
                 try:
-                    with deferring_signals(), environment(**_seed(options, len(started))):
+                    with deferring_signals(), environment(**seed):
                         under_way[pool.submit(_called, job)] = job
                         started |= {*active_children()} - others
                 except OSError as error:
@@ -110,7 +110,6 @@ def _local(
             if not under_way:
                 return
             done, _ = wait(under_way, _POLL_S, FIRST_COMPLETED)
-            options.watch()
             for future in [each for each in under_way if each in done]:
                 oldest, open_jobs = next(iter(under_way.values())), len(under_way)
                 del under_way[future]
@@ -118,25 +117,14 @@ def _local(
     except BrokenProcessPool:
         ended = connection.wait([one.sentinel for one in started], 0)
         gone = [one for one in started if one.sentinel in ended]
-        _end(pool, started)
+        for process in gone:
+            process.join()
         raise WorkerLost(options.lost(oldest, open_jobs, how_ended(gone))) from None
     finally:
-        _end(pool, started)
-
-
-def _seed(options: JobOptions, number: int) -> dict[str, str]:
-    """The environment of a process. number: how many there are before it."""
-    if options.hash_seed is None:
-        return {}
-    return {"PYTHONHASHSEED": str((options.hash_seed + number) % MOST_HASH_SEED)}
-
-
-def _end(pool: ProcessPoolExecutor | None, started: Iterable[BaseProcess]) -> None:
-    """Ends the workers by SIGKILL: they ignore every other signal."""
-    for process in started:
-        process.kill()
-    if pool is not None:
-        pool.shutdown(cancel_futures=True)
+        for process in started:
+            process.kill()  # they ignore every other signal
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
@@ -169,12 +157,11 @@ def _ray(
     under_way: dict[Any, Job] = {}
     try:
         while True:
-            wanted = max(0, workers * options.ahead - len(under_way))
+            wanted = max(0, _AHEAD * workers - len(under_way))
             under_way |= {do.remote(work, job): job for job in islice(jobs, wanted)}
             if not under_way:
                 return
             done, _ = ray.wait(list(under_way), num_returns=1, timeout=_POLL_S)
-            options.watch()
             for task in done:
                 job, open_jobs = under_way.pop(task), len(under_way) + 1
                 try:

@@ -19,7 +19,7 @@ from textwrap import fill
 from typing import Any
 
 from traces.cli import main
-from traces.sweeping.work import decisions
+from traces.sweeping.points import decisions
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT.parent / "shared/traces/mooncake_conversation.jsonl"

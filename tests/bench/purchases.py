@@ -21,11 +21,9 @@ from typing import Any
 from traces.cli import parse
 from traces.commands import size as command
 from traces.replaying.options import ReplayOptions
-from traces.sizing.candidates import ATTAIN, Asked
-from traces.sizing.decision import Decision, decision
-from traces.sizing.prices import Prices
-from traces.sizing.search import Trials
-from traces.sweeping.work import How
+from traces.sizing.candidates import Asked, Prices
+from traces.sizing.search import Decision, Trials, decision
+from traces.sweeping.points import How
 
 HARDWARE = ("a100", "h100", "h200", "l40s")
 GB = 10**9
@@ -73,10 +71,9 @@ def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
     wanted = Asked(
         HARDWARE,
         (1, 2),
-        None,
         (1, 2, 3, 4),
         (0, 4 * GB, 16 * GB, 64 * GB),
-        prices=Prices(per_hour),
+        price=Prices(per_hour),
     )
     return asked_of(str(path), limits)[0], wanted
 
@@ -86,13 +83,13 @@ def tried(seed: int, folder: Path, every: bool = True, **fewer: Any) -> tuple[De
     every: not only those up to the first that serves. fewer: what is asked for instead."""
     options, wanted = drawn(seed, folder)
     found = decision(options, replace(wanted, **fewer), HOW, "hicache size")
-    known = [row.candidate for row in found.rows]
-    trials = Trials(known, found.options, found.offered.machines, ATTAIN, HOW, "")
+    trials = Trials(found.offer, found.options, wanted.attain, HOW, "")
     serving: list[bool] = []
-    while len(serving) < len(known) and (every or True not in serving):
-        end = len(known) if every else len(serving) + 1
-        wanted_now = [(one, lambda named: named) for one in range(len(serving), end)]
-        serving += map(trials.serves, trials.moved(wanted_now, whole=True))
+    count = len(found.offer.candidates)
+    while len(serving) < count and (every or True not in serving):
+        now = range(len(serving), count if every else len(serving) + 1)
+        trials.run(now)
+        serving += map(trials.served, now)
     return found, serving
 
 
@@ -101,17 +98,16 @@ def main(seeds: range) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             found, serving = tried(seed, Path(folder), every=False)
-            true = found.rows[serving.index(True)].cost if True in serving else None
-            row = None if found.answer is None else found.rows[found.answer]
-            cost = None if row is None else row.cost
+            rows, answer = found.document["candidates"], found.document["answer"]
+            true = rows[serving.index(True)]["cost_per_hour"] if True in serving else None
+            cost = answer and answer["cost_per_hour"]
             equal += cost == true
-            parts.append(found.searched / len(found.rows))
+            parts.append(found.document["searched"] / len(rows))
             if cost != true:
                 dearer.append((seed, cost, true))
-            label = "nothing" if row is None else row.candidate.label
             print(
-                f"{seed:3} {len(found.rows):4} candidates, {found.searched:3} replays "
-                f"{'' if cost == true else 'WRONG'} {label}",
+                f"{seed:3} {len(rows):4} candidates, {found.document['searched']:3} replays "
+                f"{'' if cost == true else 'WRONG'} {answer['label'] if answer else 'nothing'}",
                 flush=True,
             )
     print(

@@ -38,7 +38,7 @@ ASKED: dict[str, tuple[tuple[int, int, int, int], str]] = {
     ),
 }
 MACHINE = (
-    *("hardware", "tp", "pp", "replicas", "gpus", "host_bytes", "cost_per_hour"),
+    *("hardware", "tp", "replicas", "gpus", "host_bytes", "cost_per_hour"),
     *("attained_rate", "ttft_p50_s", "ttft_p90_s", "goodput_requests_per_s", "served"),
 )
 GRID = "--device-tokens 16K,64K --host-ratio 2 --write-policy write_back,write_through"
@@ -48,7 +48,7 @@ GRID = "--device-tokens 16K,64K --host-ratio 2 --write-policy write_back,write_t
 def test_what_to_buy(name: str, tmp_path: Path) -> None:
     shape, words = ASKED[name]
     trace = conversations(tmp_path / "trace.jsonl", *shape)
-    given = ["size", trace, *words.split(), "--jobs", "1", "--draws", "1"]
+    given = ["size", trace, *words.split(), "--jobs", "1"]
     decision = document(tmp_path, *given)["decision"]
 
     def machine(one: dict[str, Any] | None) -> dict[str, Any] | None:

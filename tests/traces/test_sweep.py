@@ -21,9 +21,8 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from traces.cli import main, parse
-from traces.sweeping import work
-from traces.sweeping.outcome import Outcome, best, front, ordered
-from traces.sweeping.picture import Line, Panel, svg
+from traces.sweeping import points as work
+from traces.sweeping.table import Line, Outcome, Panel, front, ordered, svg
 
 from .rig import Capsys, Patch, mooncake, write
 
@@ -60,9 +59,8 @@ def keys(path: str = "s.jsonl") -> list[str]:
 
 
 def answer(found: dict[str, Any]) -> str:
-    """The document, without the words of the command and how long each point took."""
-    points = [one | {"wall_s": None} for one in found["points"]]
-    return json.dumps(found | {"command": None, "points": points})
+    """The document, without the words of the command."""
+    return json.dumps(found | {"command": None})
 
 
 def digests(found: dict[str, Any]) -> dict[str, str]:
@@ -122,14 +120,14 @@ def test_a_second_run_does_only_what_is_missing(
     def never(*_: object) -> None:
         raise AssertionError("a point that is done runs again")
 
-    plain = work.PointWork.__call__
-    monkeypatch.setattr(work.PointWork, "__call__", never)
+    plain = work.replayed
+    monkeypatch.setattr(work, "replayed", never)
     again = sweep(turns, *SMALL, "--host-ratio", "0.0,2.0", "-o", "s.jsonl")
     assert [point["digest"] for point in again["points"]] == [
         point["digest"] for point in first["points"]
     ]
     assert Path("s.jsonl").read_text() == before
-    monkeypatch.setattr(work.PointWork, "__call__", plain)
+    monkeypatch.setattr(work, "replayed", plain)
     more = sweep(turns, *SMALL, "--host-ratio", "0,2,4", "-o", "s.jsonl")
     assert "4 of 6 points are done already" in capsys.readouterr().err
     assert len(more["points"]) == 6
@@ -171,11 +169,10 @@ def test_another_trace_another_version_and_another_file_are_refused(
         assert said.count("\n") == 1
         return said
 
-    assert "s.jsonl: expected a sweep of the trace (" in refused("other.jsonl")
+    assert "s.jsonl: expected a sweep of the trace, found" in refused("other.jsonl")
     with monkeypatch.context() as patch:
-        patch.setattr("traces.sweeping.grid.decisions", lambda: "0" * 16)
         patch.setattr(work, "decisions", lambda: "0" * 16)
-        assert "s.jsonl: expected a sweep of this version (" in refused(turns)
+        assert "s.jsonl: expected a sweep of this version, found" in refused(turns)
     with Path("s.jsonl").open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         assert "expected that nobody else writes to it" in refused(turns)
@@ -206,20 +203,10 @@ def test_another_trace_another_version_and_another_file_are_refused(
 def test_a_grid_with_a_mistake_runs_nothing(
     words: list[str], said: str, turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
-    monkeypatch.delattr(work.PointWork, "__call__")
+    monkeypatch.delattr(work, "replayed")
     assert main(["sweep", turns, *words, "-o", "s.jsonl"]) == 2
     assert said in capsys.readouterr().err
     assert not Path("s.jsonl").exists()
-
-
-def test_all_mistakes_of_a_grid_are_told_with_their_points(turns: str, capsys: Capsys) -> None:
-    grid = ["--device-pages", "1,40,2", "--tp", "1,3"]
-    assert main(["sweep", turns, *grid]) == 2
-    found = capsys.readouterr().err.splitlines()
-    assert len(found) == 3
-    assert all(line.startswith("hicache: ") for line in found)
-    assert "(point tp=1 device-pages=1)" in found[0]
-    assert "--tp: expected" in "".join(found)
 
 
 def test_an_option_that_some_points_do_not_read_is_left_out_there(
@@ -241,34 +228,36 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(
 def test_ctrl_c_keeps_the_points_that_are_done(
     turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
-    plain = work.PointWork.__call__
+    plain, labels = work.replayed, list[str]()
 
-    def once(self: work.PointWork, task: work.Task) -> dict[str, Any]:
-        if task.number:
+    def once(outside: Any, task: work.Task) -> dict[str, Any]:
+        labels.append(task.label)
+        if len(labels) > 1:
             raise KeyboardInterrupt
-        return plain(self, task)
+        return plain(outside, task)
 
-    monkeypatch.setattr(work.PointWork, "__call__", once)
+    monkeypatch.setattr(work, "replayed", once)
     found = sweep(turns, *SMALL, "-o", "s.jsonl", code=130)
     assert not found["complete"]
     assert len(found["points"]) == len(keys()) == 1
     said = capsys.readouterr().err
     assert "interrupted: 1 of 2 points are done; the same command does the rest" in said
-    monkeypatch.setattr(work.PointWork, "__call__", plain)
+    monkeypatch.setattr(work, "replayed", plain)
     assert len(sweep(turns, *SMALL, "-o", "s.jsonl")["points"]) == 2
 
 
 def test_a_point_that_fails_is_told_after_those_that_are_done(
     turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
-    plain = work.PointWork.__call__
+    plain, labels = work.replayed, list[str]()
 
-    def failing(self: work.PointWork, task: work.Task) -> dict[str, Any]:
-        if task.number:
+    def failing(outside: Any, task: work.Task) -> dict[str, Any]:
+        labels.append(task.label)
+        if len(labels) > 1:
             raise ZeroDivisionError("told")
-        return plain(self, task)
+        return plain(outside, task)
 
-    monkeypatch.setattr(work.PointWork, "__call__", failing)
+    monkeypatch.setattr(work, "replayed", failing)
     assert main(["sweep", turns, *SMALL, "-o", "s.jsonl", "--jobs", "1"]) == 10
     said = capsys.readouterr()
     assert "1 of 2 points" in said.out
@@ -281,12 +270,12 @@ def test_a_lost_worker_is_named_with_its_point(turns: str) -> None:
         f"""
 import os, sys
 from traces.cli import main
-from traces.sweeping import work
-class Dying(work.PointWork):
-    def __call__(self, task):
-        return os._exit(7) if task.number else super().__call__(task)
+from traces.sweeping import points
+plain = points.replayed
+def dying(outside, task):
+    return os._exit(7) if task.label == "page-size=64" else plain(outside, task)
 if __name__ == "__main__":
-    work.PointWork = Dying
+    points.replayed = dying
     sys.exit(main({["sweep", turns, *SMALL, "--jobs", "2"]!r}))
 """
     )
@@ -356,24 +345,17 @@ def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:
 
 
 def outcome(label: str, **figures: Any) -> Outcome:
-    given: dict[str, Any] = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
-    given |= {"ttft_p50_s": 0.5, "output_tokens_per_s": 1.0, "goodput_requests_per_s": None}
-    given |= {"overloaded": False, "wall_s": 1.0, "tier_rates": ()}
-    given |= {"ceiling_rate": 0.9, "offered": None}
-    return Outcome(label=label, point={}, key=label, digest=label, **given | figures)
+    given = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
+    return {"label": label, **given, "goodput_requests_per_s": None, **figures}
 
 
-def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None:
+def test_the_front_has_what_nothing_beats_and_the_best_comes_first() -> None:
     small, large = outcome("small"), outcome("large", host_bytes=9, hit_rate=0.7)
     waste = outcome("waste", host_bytes=12, hit_rate=0.7)
     fast = outcome("fast", host_bytes=9, hit_rate=0.6, ttft_p90_s=0.5)
     points = [waste, large, fast, small]
-    assert [one.label for one in front(points)] == ["large", "fast", "small"]
-    assert {name: one.label for name, one in best(points).items()} == {
-        "hit_rate": "large",
-        "ttft_p90_s": "fast",
-    }
-    assert [one.label for one in ordered(points)] == ["fast", "large", "waste", "small"]
+    assert [one["label"] for one in front(points)] == ["large", "fast", "small"]
+    assert [one["label"] for one in ordered(points)] == ["fast", "large", "waste", "small"]
 
 
 # -- what host memory buys
@@ -394,9 +376,7 @@ def texts(picture: str, kind: str) -> list[str | None]:
     return [text.text for text in found if text.get("class") == kind]
 
 
-def test_sizes_of_host_memory_are_shown_in_order_with_bars_and_drawn(
-    rounds: str, capsys: Capsys
-) -> None:
+def test_sizes_of_host_memory_are_shown_in_order_and_drawn(rounds: str, capsys: Capsys) -> None:
     given = [*SIZES, "--host-bytes", "3.2GB,0,0.8GB", "--slo", "ttft=30ms", "--picture", "a.svg"]
     points = sweep(rounds, *given)["points"]
     printed = capsys.readouterr().out
@@ -411,8 +391,6 @@ def test_sizes_of_host_memory_are_shown_in_order_with_bars_and_drawn(
         rates = [*one["tier_rates"][:2], one["hit_rate"]]
         assert figures[:3] == [round(rate * 100, 1) for rate in rates]
         assert figures[4] == round(one["ttft_p90_s"], 2)
-    assert "+" not in shown[0][-1]
-    assert len(shown[2][-1]) > len(shown[0][-1])
     assert re.search(r"^model +llama-3.1-8b on 1 x h100 *$", printed, re.MULTILINE)
     assert re.search(r"^load +the arrivals of the trace *$", printed, re.MULTILINE)
     picture = Path("a.svg").read_text()
@@ -456,8 +434,8 @@ def test_a_picture_of_hits_has_one_panel_and_the_place_of_stdout(
 
 
 def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:
-    panel = Panel("rate (%)", "GB", [0, 1, 2], [Line("a < b & c", [0, 50, 99], "a")])
-    text = svg("<script>\x1b[2J", ['"note" & \u202e more ' * 12], [panel, panel])
+    panel = Panel("rate (%)", "GB", [0, 1, 2], [Line("a < b & c", [0, 50, 99])])
+    text = svg("<script>\x1b[2J", '"note" & \u202e more ' * 12, [panel, panel])
     root = ElementTree.fromstring(text)
     assert root.tag == f"{SVG}svg"
     assert not list(root.iter(f"{SVG}script"))
@@ -465,7 +443,6 @@ def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:
     assert "\u202e" not in text
     names = [one.text for one in root.iter(f"{SVG}text")]
     assert names.count("a < b & c") == 2
-    assert "prefers-color-scheme:dark" in text
     places = [line.get("points") for line in root.iter(f"{SVG}polyline")]
     assert all(place and len(place.split()) == 3 for place in places)
 

@@ -5,7 +5,6 @@ is written out, so that a constant of a unit that is wrong anywhere on the way c
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,7 @@ from traces.replaying.load import MODELS, from_gaps
 from traces.replaying.options import ReplayOptions
 from traces.replaying.storage import resolve as resolve_storage
 from traces.reporting import digits, gigabytes
-from traces.sizing.candidates import Candidate, cost_of
-from traces.sizing.prices import read_prices
+from traces.sizing.candidates import Candidate, cost_of, read_prices
 from traces.terminal import options as read
 
 from .rig import mooncake, write
@@ -39,31 +37,23 @@ NINE = 1_000_000_000
 
 def test_money_by_hand() -> None:
     """Two years are 17,520 hours and four are 35,040."""
-    prices = read_prices("gpu=35040,host=3.504/GB,storage=0.25/GB/h,years=2")
-    assert prices.per_hour == pytest.approx({"gpu": 2.0, "host": 0.0002, "storage": 0.25})
+    prices = read_prices("gpu=35040,host=3.504/GB,years=2")
+    assert prices.per_hour == pytest.approx({"gpu": 2.0, "host": 0.0002})
     assert read_prices("gpu=35040").per_hour == pytest.approx({"gpu": 1.0})
     assert read_prices("gpu=2/h,host=3/GB").source == (
         "the prices that were given (host paid once, over 4 years; a rent ends with /h)"
     )
     assert read_prices("gpu=2/h").source == "the prices that were given"
-    # 2 x 2 + 512 x 0.0002 + 3,000 x 0.25 an hour
-    machine = Candidate("h100", 2, 1, 512 * NINE, stored=True)
-    assert cost_of(machine, prices, 3000 * NINE) == pytest.approx(4 + 0.1024 + 750)
+    # 2 x 2 + 512 x 0.0002 an hour
+    assert cost_of(Candidate("h100", 2, 1, 512 * NINE), prices) == pytest.approx(4 + 0.1024)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("gpu", "expected prices of gpu, host, storage such as"),
-        ("ram=3/GB", "found 'ram=3/GB'"),
-        ("gpu=1/h,gpu=2/h", "expected one price of gpu, found two"),
-        ("host=3", "expected host=AMOUNT/GB or host=AMOUNT/GB/h, found host=3"),
-        ("gpu=-1/h", "expected gpu=AMOUNT or gpu=AMOUNT/h"),
-        ("gpu=1/h,years=0", "expected years above 0 such as 4, found '0'"),
-    ],
+    "text",
+    ["gpu", "ram=3/GB", "gpu=1/h,gpu=2/h", "host=3", "gpu=3/GB", "gpu=-1/h", "gpu=1/h,years=0"],
 )
-def test_bad_prices_are_refused(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_bad_prices_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected prices of gpu, host or an accelerator"):
         read_prices(text)
 
 

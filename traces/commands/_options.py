@@ -14,12 +14,10 @@ from ..terminal.options import (
     Declared,
     OptionRecord,
     between,
-    byte_size,
     choice,
     option,
 )
 
-_MOST_SIZES = 64
 _PAGE_SIZE = 64
 
 
@@ -67,11 +65,3 @@ class OfReplays(OptionRecord):
 def of_replay(without: Iterable[str] = ()) -> list[Declared]:
     """The options of a replay that a command with several replays takes."""
     return [one for one in OPTIONS if one.name not in (*OUTPUTS, *without)]
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    """A list of sizes of memory, ascending, each once."""
-    sizes = sorted({byte_size(part.strip()) for part in text.split(",")})
-    if len(sizes) > _MOST_SIZES:
-        raise ValueError(f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}")
-    return tuple(sizes)

@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 from ..curves import NAMES, NINE_TENTHS, CurveOptions, Curves, TwoTiers, curves_of
 from ..reporting import gigabytes
 from ..results.record import head
-from ..sweeping.picture import Line, Panel, check_picture, svg
+from ..sweeping.table import Line, Panel, check_picture, svg
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
@@ -188,12 +188,11 @@ def picture(curves: Curves) -> str:
     unit = "cache (GB, all ranks together)" if each else "cache (million tokens)"
     x = [0.0, *(pages * scale for pages in figures.capacities_pages)]
     ceiling = curves.rate(curves.lru.unbounded) * 100
-    lines = [Line("unbounded", [ceiling] * len(x), "d", dashed=True)]
-    colours = iter("abcefgh")
+    lines = [Line("unbounded", [ceiling] * len(x), dashed=True)]
     for name, one in figures.policies.items():
         if name != "bound":
             rates = [0.0, *(rate * 100 for rate in one.hit_rates)]
-            lines.append(Line(name, rates, next(colours), dashed=name == "optimum"))
+            lines.append(Line(name, rates, dashed=name == "optimum"))
     note = f"{figures.requests:,} requests of {Path(figures.trace.path).name}, one after another"
     panel = Panel("prompt tokens that hit (%)", unit, x, lines)
-    return svg("Hit rate against capacity", [note], [panel])
+    return svg("Hit rate against capacity", note, [panel])

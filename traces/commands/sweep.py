@@ -1,45 +1,61 @@
 """`hicache sweep`: replays a trace at every point of a grid, and shows which points are best.
 
-Takes the options of `hicache replay`, each with several values.
+Takes the options of `hicache replay`, each with several values: commas separate them, and an option
+may be given several times. An option whose one value may have commas (`--components full,swa`)
+takes one value each time. `all` stands for every name that the option knows.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain
 from typing import Any, Self
 
 from hicache.core.errors import CallerError
 
 from .. import executors
 from ..curves import lru_curve
-from ..replaying.builtin import with_defaults
 from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
 from ..reporting.outputs import check_files, repeat_warnings, warn
-from ..results.record import Result, head, record_of
-from ..sweeping.grid import Faults, Grid, Point, header_of, resolved, tasks_of
-from ..sweeping.outcome import (
-    best,
+from ..results.record import head
+from ..sweeping.points import (
+    Grid,
+    How,
+    Value,
+    header_of,
+    measured,
+    opened_once,
+    tasks_of,
+    trace_digest,
+)
+from ..sweeping.table import (
+    check_picture,
     enough_bytes,
     front,
     of_host_memory,
+    of_sizes,
     outcome_of,
-    print_best,
     print_outcomes,
 )
-from ..sweeping.picture import check_picture, of_sizes
-from ..sweeping.work import How, measured, opened_once
 from ..terminal import options as read
-from ..terminal.options import Declared, flag, option, rows
+from ..terminal.options import Declared, Names, option, rows
 from ..terminal.output import write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_written
-from ._grid_options import ALL, WITH_COMMAS, grid_of
-from ._grid_options import declared as listed
-from ._options import WorkerOptions
+from ._options import WorkerOptions, of_replay
 
 COMPILED = True
+_ALL = "all"
+_WITH_COMMAS = ", ".join(one.flag for one in of_replay() if one.row.commas)
+EPILOG = (
+    "Every option of hicache replay with a value takes several here, separated by commas: "
+    f"--host-ratio 0,1,2. {_ALL} stands for every name that an option knows: --write-policy {_ALL}."
+    f" Options may be repeated; {_WITH_COMMAS} must be, since one value of theirs may have commas."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +75,59 @@ class Options(WorkerOptions):
 
     @classmethod
     def declared(cls) -> list[Declared]:
-        return [*rows(cls), *listed()]
+        """Every option of `hicache replay`; those that may vary are lists."""
+        return [*rows(cls), *(_as_list(one) if _varies(one) else one for one in of_replay())]
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
-        grid = grid_of(values)
-        return cls(grid=grid, **values)
+        base: dict[str, Any] = {}
+        axes: dict[str, tuple[Value, ...]] = {}
+        fixed: dict[str, tuple[str, ...]] = {}
+        for one in of_replay():
+            name, found = one.name, values.pop(one.name)
+            if _varies(one) and found is not None:
+                kept: dict[Any, Value] = {}
+                for value in chain.from_iterable(found):
+                    kept.setdefault(value.value, value)
+                first, *more = kept.values()
+                if all(isinstance(one, int | Fraction) for one in kept):  # ascending
+                    first, *more = sorted(kept.values(), key=lambda one: one.value)
+                fixed[name] = one.flag, first.text
+                if more:
+                    axes[name] = first, *more
+                found = first.value
+            elif _varies(one):
+                found = one.default
+            elif found != one.default and not one.row.positional:
+                fixed[name] = (one.flag,) if found is True else (one.flag, str(found))
+            base[name] = found
+        return cls(grid=Grid(ReplayOptions(**base), axes, fixed), **values)
 
 
-_SEVERAL = ", ".join(map(flag, WITH_COMMAS))
-EPILOG = (
-    "Every option of hicache replay with a value takes several here, separated by commas: "
-    f"--host-ratio 0,1,2. {ALL} stands for every name that an option knows: --write-policy {ALL}. "
-    f"Options may be repeated; {_SEVERAL} must be, since one value of theirs may have commas."
-)
+def _varies(one: Declared) -> bool:
+    """Whether the option may have several values."""
+    return not (one.row.parse is None or one.row.positional or one.row.one_value)
+
+
+def _as_list(one: Declared) -> Declared:
+    shown = "" if one.default is None else f" (default: {one.default})"
+    about = one.row.help if isinstance(one.row.help, str) else one.row.help()
+    row = replace(one.row, parse=_listed(one), several=True, help=about + shown)
+    return replace(one, default=None, row=row)
+
+
+def _listed(one: Declared) -> Callable[[str], tuple[Value, ...]]:
+    """A parser of a list of what the option reads."""
+    parse = one.row.parse
+    assert parse is not None
+
+    def read(text: str) -> tuple[Value, ...]:
+        if text == _ALL and isinstance(parse, Names):
+            return tuple(Value(name, parse(name)) for name in parse.known())
+        parts = [text] if one.row.commas else [part.strip() for part in text.split(",")]
+        return tuple(Value(part, parse(part)) for part in parts)
+
+    return read
 
 
 def run(options: Options, command: str) -> int:
@@ -90,68 +145,38 @@ def run(options: Options, command: str) -> int:
         )
     executors.check(options.executor)
     out = sys.stderr if "-" in (options.json, options.picture) else sys.stdout
-    grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
-    points = _points(grid)
-    trace = opened_once(points[0].options)
-    settings, paged = resolve(points[0].options, trace)
+    grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
+    tasks = tasks_of(grid, trace_digest(grid.base.trace))
+    if len(tasks) < len(grid):
+        print_error(
+            f"{len(grid)} combinations are {len(tasks)} different points: an option that a point "
+            "does not read is left out there"
+        )
+    trace = opened_once(tasks[0].options)
+    settings, paged = resolve(tasks[0].options, trace)
     warnings, header = warn(trace, settings), header_of(grid, command)
-    tasks = tasks_of(points, grid.fixed, header["trace"]["sha256"])
     how = How(options.executor, options.jobs or 0, options.output, "sweep")
-    done = measured(tasks, how, header, len(trace.jobs))
+    done = measured(tasks, how, header)
     outcomes = [outcome_of(point) for point in done.points]
     enough = None
     if of_host_memory(grid) and trace.identity and not grid.base.exclusive:
         enough = enough_bytes(lru_curve(paged), settings)
     with ignore_broken_pipe():
-        print_outcomes(outcomes, grid.axes, len(tasks), out)
         repeat_warnings(warnings, out)
-        if done.points:
-            print_best(done.points, outcomes, enough, out)
+        if outcomes:
+            print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
     if options.json:
         found = {
             **head(command, not done.code),
             **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
-            "points": [one.document() for one in outcomes],
-            "best": {name: one.label for name, one in best(outcomes).items()},
-            "front": [one.label for one in front(outcomes)],
+            "points": outcomes,
+            "front": [one["label"] for one in front(outcomes)],
             "enough_host_bytes": enough,
             "warnings": warnings,
         }
         write_json(options.json, found)
-    drawn = options.picture and _picture(done.points)
+    drawn = of_sizes(done.points) if options.picture else ""
     if options.picture and drawn:
         write_whole(options.picture, [drawn])
     print_written((options.output, options.json, options.picture if drawn else None), out)
     return done.ended()
-
-
-def _picture(points: Any) -> str:
-    """Of sizes of host memory; empty without any of a trace that says which prompts begin alike."""
-    found = [(point["point"]["host_bytes"], record_of(Result, point)) for point in points]
-    known = [(size, one) for size, one in found if one.trace.identity]
-    return of_sizes(sorted(known, key=lambda one: one[0])) if known else ""
-
-
-def _with_sizes(grid: Grid) -> ReplayOptions:
-    """The options of all points; without a trace, with the sizes of the built-in workload."""
-    if grid.base.trace is not None:
-        return grid.base
-    varied = {axis.name: axis.values[0].value for axis in grid.axes}
-    sized = with_defaults(replace(grid.base, **varied))
-    return replace(sized, **{name: getattr(grid.base, name) for name in varied})
-
-
-def _points(grid: Grid) -> list[Point]:
-    """The points to run. All that is wrong is told, a line each."""
-    try:
-        points = resolved(grid, opened_once)
-    except Faults as faults:
-        for line in faults.lines[:-1]:
-            print_error(line)
-        raise CallerError(faults.lines[-1]) from None
-    if len(points) < len(grid):
-        print_error(
-            f"{len(grid)} combinations are {len(points)} different points: an option that a point "
-            "does not read is left out there"
-        )
-    return points

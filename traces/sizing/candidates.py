@@ -1,17 +1,13 @@
-"""What can be bought: accelerators, how the model is split over them, host memory and storage; what
-each costs an hour, which of two is the stronger, and what each can do without a replay.
-
-    split      `tp` ranks share each of `pp` stages, and `replicas` of the model serve side by side
-    host       bytes of host memory of each replica
-    stored     whether the store of --storage is behind it
-
-Does not replay; see search.
+"""What can be bought: accelerators, how many ranks share the model, replicas side by side, and host
+memory of each; what it costs an hour, which of two is the stronger, and what each can do without a
+replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -19,27 +15,24 @@ from typing import Any
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.models.base import stage_layers
-from sim.times.base import Chunks, TimeModel, stages_ns
+from sim.hardware import profile
 
 from ..curves import Curve, CurveOptions, Curves, curves_of
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig, resolve
-from ..replaying.options import Need, ReplayOptions, that_need
+from ..replaying.options import OPTIONS, Need, ReplayOptions, StorageOptions, that_need
 from ..reporting import gigabytes
-from ..sweeping.grid import Point, Value
-from .prices import LIST_PRICES, Prices
+from ..terminal import options as read
+from ..terminal.options import OptionRecord, option, rows
 
-ATTAIN = Fraction(9, 10)  # of the requests, as DistServe (OSDI 2024) counts
-MOST_GPUS = 8
 MOST_SIZES = 4
 NEARLY_ALL = Fraction(19, 20)  # of the hits of an unbounded cache
 LITTLE = 0.01  # of all prompt tokens: a size that adds less is not tried
 SAME = 0.001  # of all prompt tokens: host memory that adds fewer hits changes nothing
-OPTIMISM = 1.1  # by so much the queue of `in_time` may be too short or too long
+STORAGE = tuple(one.name for one in rows(StorageOptions))
+_OF_HOST = tuple(name for name in that_need(Need.HOST) if name not in STORAGE)
 _HOST_OF_A_GPU = 256 * 10**9  # bytes; a DGX H100 has 2 TB for eight, says its data sheet
 _HOSTS = 3  # sizes of host memory beside none
-_NOT_HARDWARE = ("gpu", "host", "storage")
 _RANKS = (1, 2, 4, 8, 16, 32)
 _GB = 1e9
 _CONTEXT = 32_768  # tokens; the time of a chunk is a line over the tokens before it
@@ -53,74 +46,156 @@ _PASSES = (
     ((), 256, 524_288),
     (((4_096, 8_192),), 64, 262_144),
 )
-_STORAGE = ("storage", *that_need(Need.STORE))
-OF_HOST = tuple(name for name in that_need(Need.HOST) if name != "storage")
-_OF_A_FLEET = ("router",)
 
-Machine = tuple[str, int, int]  # accelerator, tensor ranks, stages
+Machine = tuple[str, int]  # accelerator, tensor ranks
+Numbers = np.ndarray[Any, Any]
+_TODAY = "2xh100,tp=2,host=512GB"
+_MACHINE = re.compile(
+    r"(?:(\d{1,3})x)?([a-z][\w.-]*)(?:,tp=(\d{1,3}))?(?:,host=(\w+))?", re.ASCII | re.IGNORECASE
+)
+_HARDWARE = next(one.row.parse for one in OPTIONS if one.name == "hardware")
+_MOST_VALUES = 16
+
+
+# -- prices
+
+
+_GIVEN = "the prices that were given"
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """per_hour: of `gpu`, an accelerator or a gigabyte of `host`; a thing without a price costs
+    nothing. source: where they are from. currency: empty for any."""
+
+    per_hour: dict[str, float] = field(default_factory=dict)
+    source: str = _GIVEN
+    currency: str = ""
+
+    def of_gpu(self, hardware: str) -> float | None:
+        """An hour of one accelerator; None without a price."""
+        return self.per_hour.get(hardware, self.per_hour.get("gpu"))
+
+
+LIST_PRICES = Prices(
+    {
+        # hyperstack.cloud/gpu-pricing, read on 2026-08-26: on demand, USD for an hour of one GPU
+        "a100": 1.60,
+        "b200": 6.00,
+        "h100": 3.20,
+        "h100-pcie": 2.50,
+        "h200": 3.99,
+        "rtx-pro-6000": 1.85,
+        # Google Compute Engine, us-central1, 2018-07-06: n1-highmem-2 (13 GB, 0.1184 USD an hour)
+        # less n1-standard-2 (7.5 GB, 0.0950), for a gigabyte
+        "host": 0.00425,
+    },
+    "list prices of 2026-08-26 (accelerators: Hyperstack) and 2018-07-06 (memory: Google)",
+    "USD",
+)
+_PRICE = re.compile(r"([\w.-]+)=(\d{1,9}(?:\.\d{1,9})?)(/GB)?(/h)?", re.ASCII)
+_YEARS, _HOURS = 4.0, 365 * 24
+
+
+def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
+    """hardware: accelerators that may have a price of their own. Raises ValueError for a text that
+    is no list of prices."""
+    found: dict[str, tuple[float, bool]] = {}
+    for part in text.split(","):
+        match = _PRICE.fullmatch(part.strip())
+        name, amount, unit, rent = match.groups() if match else ("", "", None, None)
+        known = name in ("gpu", "host", "years", *hardware) and name not in found
+        wrong = name == "years" and (rent or not 0 < float(amount) < 100)
+        if not known or wrong or (unit is not None) != (name == "host"):
+            raise ValueError(
+                "expected prices of gpu, host or an accelerator, each once, such as "
+                f"h100=3.2/h,gpu=30000,host=3/GB,years=4, found {part.strip()!r}"
+            )
+        found[name] = float(amount), rent is None
+    years, _ = found.pop("years", (_YEARS, True))
+    per_hour = {
+        name: amount / (years * _HOURS) if once else amount
+        for name, (amount, once) in found.items()
+    }
+    paid = [name for name, (_, once) in found.items() if once]
+    if not paid:
+        return Prices(per_hour)
+    told = f"{', '.join(paid)} paid once, over {years:g} years; a rent ends with /h"
+    return Prices(per_hour, f"{_GIVEN} ({told})")
+
+
+# -- candidates
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """See the module. host_bytes: of one replica. machine: what a replica runs on."""
+    """tp: ranks that share the model. replicas: side by side. host_bytes: of one replica."""
 
     hardware: str
     tp: int
     replicas: int
     host_bytes: int = 0
-    stored: bool = False
-    pp: int = 1
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.pp * self.replicas
+        return self.tp * self.replicas
 
     @property
     def machine(self) -> Machine:
-        return self.hardware, self.tp, self.pp
+        """What a replica runs on."""
+        return self.hardware, self.tp
 
     @property
     def label(self) -> str:
         """What is bought, in words that name every total once."""
-        ranks = ", ".join([f"tp {self.tp}"] * (self.tp > 1) + [f"pp {self.pp}"] * (self.pp > 1))
+        ranks = f"tp {self.tp}" * (self.tp > 1)
         split = f" ({ranks})" if ranks else ""
         if self.replicas > 1:
             split = f" ({self.replicas} replicas{f', each {ranks}' if ranks else ''})"
         told = f"{self.gpus} x {self.hardware}{split}"
         if self.host_bytes:
-            each = f"{gigabytes(self.host_bytes)} of host memory"
+            told += f" with {gigabytes(self.host_bytes)} of host memory"
             if self.replicas > 1:
-                each += f" each, {gigabytes(self.host_bytes * self.replicas)} in all"
-            told += f" with {each}"
-        return told + (" and the store" if self.stored else "")
+                told += f" each, {gigabytes(self.host_bytes * self.replicas)} in all"
+        return told
 
-    def point(self, base: ReplayOptions) -> Point:
-        """The replay of it. base: with the load, the limits and the store."""
-        options = base if self.stored else bare(base)
-        given: dict[str, Any] = {
-            "hardware": self.hardware,
-            "tp": self.tp,
-            "pp": self.pp if self.pp > 1 else None,
-            "replicas": self.replicas if self.replicas > 1 else None,
-            "host_bytes": self.host_bytes or None,
-        }
-        if self.replicas == 1:
-            given |= dict.fromkeys(_OF_A_FLEET)
-        if self.host_bytes:
-            given |= {name: getattr(base, name) for name in OF_HOST} | {"host_ratio": None}
-        varied = {name: Value(str(value), value) for name, value in given.items() if value}
-        varied["host_bytes"] = Value(str(self.host_bytes), self.host_bytes)
-        return Point(replace(options, **given | {"pp": self.pp}), varied)
+    def options(self, base: ReplayOptions) -> ReplayOptions:
+        """Those of its replay. base: with the load and the limits."""
+        given: dict[str, Any] = {"host_bytes": self.host_bytes}
+        if not self.host_bytes:
+            given = dict.fromkeys(_OF_HOST) | {"host_ratio": Fraction(0), "exclusive": False}
+        if self.replicas > 1:
+            given["replicas"] = self.replicas
+        else:
+            given["router"] = None
+        return replace(base, hardware=self.hardware, tp=self.tp, **given)
 
 
-def bare(options: ReplayOptions) -> ReplayOptions:
-    """The options without host memory, and without what reads it."""
-    nothing: dict[str, Any] = dict.fromkeys((*OF_HOST, *_STORAGE))
-    nothing |= {"host_ratio": Fraction(0), "host_bytes": None, "host_pages": None}
-    return replace(options, **{**nothing, "exclusive": False})
+def machine(text: str) -> Candidate:
+    """Raises ValueError for what is no machine."""
+    match = _MACHINE.fullmatch(text)
+    gpus, tp = (int(match[place] or 1) for place in (1, 3)) if match else (0, 1)
+    if match is None or not tp or gpus < tp or gpus % tp:
+        raise ValueError(
+            f"expected a machine such as {_TODAY} (GPUs in groups of tp), not {text!r}"
+        )
+    host = read.byte_size(match[4] or "0")
+    return Candidate(read.choice(profile.names())(match[2]), tp, gpus // tp, host)
 
 
-def cost_of(one: Candidate, prices: Prices, storage_bytes: int) -> float:
+def several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """A parser of a list of what `parse` reads, each value once."""
+
+    def values(text: str) -> tuple[Any, ...]:
+        found = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+        if len(found) > _MOST_VALUES:
+            raise ValueError(f"expected at most {_MOST_VALUES} values, found {len(found)}")
+        return found
+
+    return values
+
+
+def cost_of(one: Candidate, prices: Prices) -> float:
     """For an hour. Raises CallerError for an accelerator without a price."""
     each = prices.of_gpu(one.hardware)
     if each is None:
@@ -128,48 +203,160 @@ def cost_of(one: Candidate, prices: Prices, storage_bytes: int) -> float:
             f"--price: expected a price of {one.hardware}, found none; add {one.hardware}=2.5/h, "
             "or gpu=2.5/h for any accelerator"
         )
-    amounts = {
-        "host": one.host_bytes * one.replicas / _GB,
-        "storage": storage_bytes / _GB if one.stored else 0.0,
-    }
-    return one.gpus * each + prices.cost_per_hour(amounts)
+    host = one.host_bytes * one.replicas / _GB
+    return one.gpus * each + prices.per_hour.get("host", 0.0) * host
 
 
-Numbers = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Demand:
     """What the trace asks for. duration_s: from the first arrival to the last one, at the load that
     is played; 0 where requests wait for others, so that there is no fixed time. lengths: tokens of
     each prompt. arrivals_s: of each request; empty without a fixed time."""
 
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    duration_s: float
-    lengths: Numbers
-    arrivals_s: Numbers
+    def __init__(self, trace: Trace, speed: Fraction | None) -> None:
+        """trace: with its load. speed: at which its times are played; None if they are not read."""
+        jobs = trace.jobs
+        fixed = bool((jobs.afters < 0).all()) and jobs.sender is None and speed is not None
+        self.lengths: Numbers = jobs.input_lengths.astype(np.int64)
+        self.arrivals_s = jobs.arrivals_ns / 1e9 / float(speed or 1) if fixed else np.zeros(0)
+        self.requests, self.input_tokens = len(jobs), int(self.lengths.sum())
+        self.output_tokens = int(jobs.output_lengths.astype(np.int64).sum())
+        self.duration_s = float(np.ptp(self.arrivals_s)) if fixed else 0.0
+        self.requests_per_s = self.requests / self.duration_s if self.duration_s else 0.0
 
-    @property
-    def requests_per_s(self) -> float:
-        return self.requests / self.duration_s if self.duration_s else 0.0
+
+def odds(part: float) -> float:
+    return part / max(1e-6, 1 - part)
 
 
-def demand_of(trace: Trace, speed: Fraction | None) -> Demand:
-    """trace: with its load. speed: at which its times are played; None if they are not read."""
-    jobs = trace.jobs
-    fixed = bool((jobs.afters < 0).all()) and jobs.sender is None and speed is not None
-    lengths = jobs.input_lengths.astype(np.int64)
-    arrivals_s = jobs.arrivals_ns / 1e9 / float(speed or 1) if fixed else np.zeros(0)
-    return Demand(
-        len(jobs),
-        int(lengths.sum()),
-        int(jobs.output_lengths.astype(np.int64).sum()),
-        float(np.ptp(arrivals_s)) if len(arrivals_s) else 0.0,
-        lengths,
-        arrivals_s,
-    )
+class Machines:
+    """The machines that one replica may be, each resolved once, and what candidates can do.
+
+    curve: None for a trace of lengths only, and before it is known.
+    """
+
+    def __init__(
+        self, base: ReplayOptions, trace: Trace, demand: Demand, curve: Curve | None = None
+    ) -> None:
+        self.demand, self.curve = demand, curve
+        self._base, self._trace = base, trace
+        self.settings = cache(self._settings)
+        self._slower = cache(self._is_slower)
+        self._times = cache(lambda machine: self.settings(*machine).time_model)
+        self.in_time = cache(self._in_time)
+        self.likely = cache(self._likely)
+
+    def _settings(self, hardware: str, tp: int) -> ReplayConfig:
+        """Of a replica without host memory, whose pages are as large on host as the base would keep
+        them there. Raises CallerError for one that cannot serve it."""
+        settings, _ = resolve(Candidate(hardware, tp, 1).options(self._base), self._trace)
+        shared = self._base.parallelism.shared_host
+        return replace(settings, parallelism=replace(settings.parallelism, shared_host=shared))
+
+    def weaker(self, one: Candidate, other: Candidate) -> bool:
+        """Whether `one` has at most what `other` has, of everything, and so serves no more.
+
+        Fewer replicas are not weaker: each has a cache of its own, so that more of them hit less.
+        """
+        return (
+            (one.tp, one.replicas) == (other.tp, other.replicas)
+            and one.host_bytes <= other.host_bytes
+            and self._slower(one.machine, other.machine)
+        )
+
+    def _is_slower(self, one: Machine, other: Machine) -> bool:
+        """With as many ranks."""
+        if one == other:
+            return True
+        first, second = self.settings(*one), self.settings(*other)
+        if first.core.device_pages > second.core.device_pages:
+            return False
+        if first.hardware.reached_link_bytes_per_s > second.hardware.reached_link_bytes_per_s:
+            return False
+        profiles = first.engine.profile, second.engine.profile
+        names = [each.name for each in fields(profiles[0]) if each.name.endswith("_ns")]
+        pairs = [tuple(getattr(each, name) for each in profiles) for name in names]
+        times = self._times(one), self._times(other)
+        pairs += [tuple(each.step_ns(*what) for each in times) for what in _PASSES]
+        return all(slow >= fast for slow, fast in pairs)
+
+    def pages(self, one: Candidate) -> int:
+        """Pages that all replicas hold together, where host memory has what the device has."""
+        settings = self.settings(*one.machine)
+        host = one.host_bytes // (settings.host_page_bytes[0] * settings.page_ranks)
+        device = settings.core.device_pages[0]
+        return one.replicas * (host + device if self._base.exclusive else max(host, device))
+
+    def same_hits(self, less: Candidate, more: Candidate) -> bool:
+        """Whether host memory is all that differs, and adds no hits that would be seen.
+
+        What one cache keeps, a replica that gets a part of the requests keeps, too: two uses of a
+        page are no further apart there.
+        """
+        alike = (less.machine, less.replicas) == (more.machine, more.replicas)
+        if not alike or self.curve is None:
+            return False
+        hits, most = (
+            self.curve.hit_tokens(self.pages(replace(each, replicas=1))) for each in (less, more)
+        )
+        if less.replicas > 1:
+            most = self.curve.unbounded
+        return most - hits < SAME * self.demand.input_tokens
+
+    def _in_time(self, one: Candidate, optimism: float = 1.0) -> float:
+        """The part of the requests whose first token comes within the limit of TTFT, if prompts are
+        computed in the order in which they arrive, on all replicas together as one that is so many
+        times as fast, which hits as one cache and does nothing else: about as many as can keep the
+        limits. Where requests have no fixed times, if each is alone. optimism: by how much work is
+        less than that."""
+        slo, demand = self._base.slo, self.demand
+        if slo is None or slo.ttft_ns is None:
+            return 1.0
+        work_s = self._work_s(one) / optimism
+        limit_s = slo.ttft_ns / 1e9
+        if not len(demand.arrivals_s):
+            return float(np.mean(work_s <= limit_s))
+        order = np.argsort(demand.arrivals_s, kind="stable")
+        columns = (each[order].tolist() for each in (demand.arrivals_s, work_s))
+        queue_s, last_s, late = 0.0, 0.0, 0
+        for at_s, own_s in zip(*columns, strict=True):
+            queue_s = max(0.0, queue_s - (at_s - last_s))
+            late += queue_s + own_s > limit_s
+            queue_s, last_s = queue_s + own_s / one.replicas, at_s
+        return 1 - late / demand.requests
+
+    def _work_s(self, one: Candidate) -> Numbers:
+        """Seconds that a replica computes each prompt for, if it hits what one cache with the pages
+        of all replicas hits."""
+        demand, settings = self.demand, self.settings(*one.machine)
+        times, budget = self._times(one.machine), settings.engine.token_budget
+        hits = np.zeros(demand.requests, dtype=np.int64)
+        if self.curve is not None:
+            lru = settings.core.eviction_policy == "lru"
+            pages = self.pages(one) if lru else self.curve.working_set
+            hits = np.minimum(hits_of(self.curve, demand.requests, pages), demand.lengths - 1)
+        layers = times.layers / budget / 1e9
+        first, later = (
+            times.layer_ns([(start, start + budget)], 0, 0) * layers for start in (0, _CONTEXT)
+        )
+        computed = demand.lengths - hits
+        before = np.maximum(hits + (computed - budget) / 2, 0)  # tokens, at the middle of them
+        found: Numbers = computed * (first + (later - first) / _CONTEXT * before)
+        return found
+
+    def _likely(self, one: Candidate) -> float:
+        """How likely it is to serve, as odds: that prompts are in time, on a machine that has time
+        for answers, too."""
+        settings, demand = self.settings(*one.machine), self.demand
+        busy = 0.0
+        if demand.duration_s:
+            times = self._times(one.machine)
+            each = (demand.input_tokens + demand.output_tokens) // max(1, demand.requests)
+            room = settings.core.device_pages[0] * settings.core.page_size // max(1, each)
+            batch = max(1, min(settings.engine.max_running, room))
+            token_ns = times.layer_ns([], batch, batch * each) * times.layers / batch
+            work_s = float(self._work_s(one).sum()) + demand.output_tokens * token_ns / 1e9
+            busy = min(1.0, work_s / one.replicas / demand.duration_s)
+        return odds(self.in_time(one) * (1 - busy * busy))
 
 
 def hits_of(curve: Curve, requests: int, pages: int) -> Numbers:
@@ -182,315 +369,153 @@ def hits_of(curve: Curve, requests: int, pages: int) -> Numbers:
     return found
 
 
-class Machines:
-    """The machines that one replica may be, each resolved once, and what candidates can do.
-
-    curve: None for a trace of lengths only.
-    """
-
-    def __init__(
-        self, base: ReplayOptions, trace: Trace, demand: Demand, curve: Curve | None
-    ) -> None:
-        self._base, self._trace = base, trace
-        self._demand, self._curve = demand, curve
-        self._resolved: dict[Machine, ReplayConfig | CallerError] = {}
-        self.weaker = cache(self._weaker)
-        self._slower = cache(self._is_slower)
-        self._times = cache(lambda machine: self.settings(*machine).time_model)
-        self.in_time = cache(self._in_time)
-        self.likely = cache(self._likely)
-
-    def settings(self, hardware: str, tp: int, pp: int) -> ReplayConfig:
-        """Of a replica without host memory, whose pages are as large on host as the base would keep
-        them there. Raises CallerError for one that cannot serve it."""
-        key = hardware, tp, pp
-        if key not in self._resolved:
-            point = Candidate(hardware, tp, 1, pp=pp).point(self._base)
-            try:
-                settings, _ = resolve(point.options, self._trace)
-                shared = self._base.parallelism.shared_host
-                ranks = replace(settings.parallelism, shared_host=shared)
-                self._resolved[key] = replace(settings, parallelism=ranks)
-            except CallerError as error:
-                self._resolved[key] = error
-        found = self._resolved[key]
-        if isinstance(found, CallerError):
-            raise found
-        return found
-
-    def _weaker(self, one: Candidate, other: Candidate) -> bool:
-        """Whether `one` has at most what `other` has, of everything, and so serves no more.
-
-        Fewer replicas are not weaker: each has a cache of its own, so that more of them hit less.
-        """
-        return (
-            one.machine[1:] == other.machine[1:]
-            and one.replicas == other.replicas
-            and one.host_bytes <= other.host_bytes
-            and one.stored <= other.stored
-            and self._slower(one.machine, other.machine)
-        )
-
-    def _stages_ns(
-        self, one: Machine, chunks: Chunks, decoding: int, context: int
-    ) -> tuple[list[int], int]:
-        """Of a pass on each stage, and between two, without the host."""
-        times: TimeModel = self._times(one)
-        layers = [last - first for first, last in stage_layers(times.layers, one[2])]
-        layer_ns = times.layer_ns(chunks, decoding, context)
-        return stages_ns(times, layers, chunks, decoding, layer_ns)
-
-    def _is_slower(self, one: Machine, other: Machine) -> bool:
-        """With as many ranks and stages."""
-        if one == other:
-            return True
-        first, second = self.settings(*one), self.settings(*other)
-        if first.core.device_pages > second.core.device_pages:
-            return False
-        if first.hardware.reached_link_bytes_per_s > second.hardware.reached_link_bytes_per_s:
-            return False
-        hosts = [
-            (getattr(first.engine.profile, name), getattr(second.engine.profile, name))
-            for name in (each.name for each in fields(first.engine.profile))
-            if name.endswith("_ns")
-        ]
-        passes: list[tuple[int, int]] = []
-        for each in _PASSES:
-            (slow, to), (fast, faster) = (self._stages_ns(of, *each) for of in (one, other))
-            passes += [*zip(slow, fast, strict=True), (to, faster)]
-        return all(slow >= fast for slow, fast in (*hosts, *passes))
-
-    def pages(self, one: Candidate) -> int:
-        """Pages that all replicas hold together, where host memory has what the device has."""
-        settings = self.settings(*one.machine)
-        host = one.host_bytes // (settings.host_page_bytes[0] * settings.page_ranks)
-        device = settings.core.device_pages[0]
-        return one.replicas * (host + device if self._base.exclusive else max(host, device))
-
-    def hits(self, one: Candidate) -> int:
-        """Tokens that it would hit at most: those of one cache with the pages of all replicas."""
-        return 0 if self._curve is None else self._curve.hit_tokens(self.pages(one))
-
-    def _in_time(self, one: Candidate, optimism: float = 1.0) -> float:
-        """The part of the requests whose first token comes within the limit of TTFT, if prompts are
-        computed in the order in which they arrive, on all replicas together as one that is so many
-        times as fast, which hits as one cache and does nothing else: about as many as can keep the
-        limits. Where requests have no fixed times, if each is alone. optimism: by how much work is
-        less than that."""
-        slo, demand = self._base.slo, self._demand
-        if slo is None or slo.ttft_ns is None:
-            return 1.0
-        work_s = self._work_s(one) / optimism
-        limit_s = slo.ttft_ns / 1e9
-        if not len(demand.arrivals_s):
-            return float(np.mean(work_s <= limit_s))
-        order = np.argsort(demand.arrivals_s, kind="stable")
-        queue_s, last_s, late = 0.0, 0.0, 0
-        for at_s, own_s in zip(
-            *(each[order].tolist() for each in (demand.arrivals_s, work_s)), strict=True
-        ):
-            queue_s = max(0.0, queue_s - (at_s - last_s))
-            late += queue_s + own_s > limit_s
-            queue_s, last_s = queue_s + own_s / one.replicas, at_s
-        return 1 - late / demand.requests
-
-    def _work_s(self, one: Candidate) -> Numbers:
-        """Seconds that a replica computes each prompt for, if it hits what one cache with the pages
-        of all replicas hits."""
-        demand, settings = self._demand, self.settings(*one.machine)
-        times, budget = self._times(one.machine), settings.engine.token_budget
-        hits = np.zeros(demand.requests, dtype=np.int64)
-        if self._curve is not None:
-            lru = settings.core.eviction_policy == "lru" and not one.stored
-            pages = self.pages(one) if lru else self._curve.working_set
-            hits = np.minimum(hits_of(self._curve, demand.requests, pages), demand.lengths - 1)
-        layers = times.layers / one.pp / budget / 1e9
-        first, later = (
-            times.layer_ns([(start, start + budget)], 0, 0) * layers for start in (0, _CONTEXT)
-        )
-        computed = demand.lengths - hits
-        before = np.maximum(hits + (computed - budget) / 2, 0)  # tokens, at the middle of them
-        found: Numbers = computed * (first + (later - first) / _CONTEXT * before)
-        return found
-
-    def _likely(self, one: Candidate) -> float:
-        """How likely it is to serve, as odds: that prompts are in time, on a machine that has time
-        for answers, too."""
-        settings, demand = self.settings(*one.machine), self._demand
-        busy = 0.0
-        if demand.duration_s:
-            times = self._times(one.machine)
-            each = (demand.input_tokens + demand.output_tokens) // max(1, demand.requests)
-            room = settings.core.device_pages[0] * settings.core.page_size // max(1, each)
-            batch = max(1, -(-min(settings.engine.max_running, room) // one.pp))
-            token_ns = times.layer_ns([], batch, batch * each) * times.layers / one.pp / batch
-            work_s = float(self._work_s(one).sum()) + demand.output_tokens * token_ns / 1e9
-            busy = min(1.0, work_s / one.replicas / demand.duration_s)
-        return odds(self.in_time(one) * (1 - busy * busy))
-
-    def same_hits(self, less: Candidate, more: Candidate) -> bool:
-        """Whether host memory is all that differs, and adds no hits that would be seen.
-
-        What one cache keeps, a replica that gets a part of the requests keeps, too: two uses of a
-        page are no further apart there.
-        """
-        if replace(more, host_bytes=less.host_bytes) != less or self._curve is None:
-            return False
-        one, other = (replace(each, replicas=1) for each in (less, more))
-        most = self.hits(other) if less.replicas == 1 else self._curve.unbounded
-        return most - self.hits(one) < SAME * self._demand.input_tokens
+# -- what is offered
 
 
-def odds(part: float) -> float:
-    return part / max(1e-6, 1 - part)
+@dataclass(frozen=True)
+class Asked(OptionRecord):
+    """What may be bought, and how it is judged. hosts: bytes of host memory; None to choose
+    them."""
+
+    hardware: tuple[str, ...] | None = option(
+        "accelerators to choose from (default: those with a price)",
+        several(_HARDWARE),  # type: ignore[arg-type]
+        "LIST",
+        common=True,
+    )
+    tp: tuple[int, ...] | None = option(
+        "accelerators that share the model (default: powers of two)",
+        several(read.at_least(1)),
+        "LIST",
+        common=True,
+    )
+    replicas: tuple[int, ...] | None = option(
+        "replicas behind a router, each with the device and the host memory of the other options "
+        "(default: up to --most-gpus)",
+        several(read.at_least(1)),
+        "LIST",
+    )
+    hosts: tuple[int, ...] | None = option(
+        "sizes of host memory of a replica, of all its GPUs together (default: powers of two, from "
+        "what adds hits to what brings nearly all)",
+        several(read.byte_size),
+        "LIST",
+        named="--host-bytes",
+    )
+    price: Prices = option(
+        "prices, such as gpu=2.5/h,host=4/GB or h100=3.2/h,b200=6/h (docs/sizing.md; default: list "
+        "prices)",
+        lambda text: read_prices(text, profile.names()),
+        "LIST",
+        default=LIST_PRICES,
+    )
+    most_gpus: int = option(
+        "accelerators of a machine at most", read.between(1, 64), "N", default=8
+    )
+    attain: Fraction = option(
+        "the part of the requests that must keep every limit",
+        read.part,
+        "PART",
+        default=Fraction(9, 10),  # as DistServe (OSDI 2024) counts
+    )
+    today: Candidate | None = option(
+        f"the machine that you have, such as {_TODAY}; the answer says what it lacks",
+        machine,
+        "MACHINE",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What may be bought, and how it is judged. hardware, tp, replicas, hosts (bytes of a replica):
-    None to choose them. pp: None for one stage. most_gpus: of one candidate. today: the machine
-    that there is. attain: the part of the requests that must keep the limits. draws: of the
-    arrivals. budget_s: seconds, to choose the part of the trace; None without."""
-
-    hardware: Sequence[str] | None = None
-    tp: Sequence[int] | None = None
-    pp: Sequence[int] | None = None
-    replicas: Sequence[int] | None = None
-    hosts: Sequence[int] | None = None
-    most_gpus: int = MOST_GPUS
-    prices: Prices | None = None
-    today: Candidate | None = None
-    attain: Fraction = ATTAIN
-    draws: int = 1
-    budget_s: float | None = None
-
-
-class Offered:
-    """The candidates, the cheapest first, with their costs, what is known of them without a replay,
-    and by reason the machines that cannot run the model."""
+class Offer:
+    """The candidates, the cheapest first, with their costs. refused: by reason, the machines that
+    cannot run the model. same_as: candidates whose host memory adds no hits to a cheaper one that
+    is the same otherwise, by that one: they are not worth a replay. settings: of the machine with
+    the least device memory that fits. Raises CallerError if none does."""
 
     def __init__(self, base: ReplayOptions, asked: Asked, trace: Trace) -> None:
-        self.trace, self.prices = trace, asked.prices or LIST_PRICES
-        names = list(asked.hardware or _priced(self.prices))
-        splits = _splits(asked)
-        shapes = [*dict.fromkeys((tp, pp) for tp, pp, _ in splits)]
-        least, self.settings = _least(Machines(base, trace, _NONE, None), names, shapes)
+        self.attain, self.prices = asked.attain, asked.price
+        speed = None if base.concurrency else base.speed or Fraction(1)
+        self.demand = Demand(trace, speed)
+        self.machines = Machines(base, trace, self.demand)
+        self.refused: dict[str, list[str]] = {}
+        fit = self._that_fit(asked)
+        hardware, least = min(fit, key=lambda one: (self._device_pages(one), one[1], one[0]))
+        self.settings = self.machines.settings(hardware, least)
         self.paged = trace.paged(self.settings.core.page_size)
-        page_bytes = self.settings.host_page_bytes[0] * self.settings.page_ranks
-        device = self.settings.core.device_pages[0]
         self.curves: Curves | None = None
-        curve: Curve | None = None
         hosts = asked.hosts or (0,)
         if trace.identity:
+            page_bytes = self.settings.host_page_bytes[0] * self.settings.page_ranks
+            device = self._device_pages((hardware, least))
             each = page_bytes // self.paged.page_size
             options = CurveOptions(device_pages=device, bytes_per_token=each)
             self.curves = curves_of(trace, self.paged, options)
-            curve = self.curves.lru
+            self.machines.curve = curve = self.curves.lru
             if asked.hosts is None:
-                most, tokens = _HOST_OF_A_GPU * least, trace.jobs.input_tokens
-                sizes = ladder(curve, tokens, page_bytes, device, bool(base.exclusive))
-                hosts = _hosts(sizes, most)
-        speed = None if base.concurrency else base.speed or Fraction(1)
-        self.demand = demand_of(trace, speed)
-        self.machines = Machines(base, trace, self.demand, curve)
-        stored = (False, True) if base.storage is not None else (False,)
-        self.refused: dict[str, list[str]] = {}
+                exclusive, tokens = bool(base.exclusive), self.demand.input_tokens
+                hosts = _hosts(
+                    ladder(curve, tokens, page_bytes, device, exclusive), _HOST_OF_A_GPU * least
+                )
         found = [
-            Candidate(name, tp, replicas, host, with_store, pp)
-            for name, tp, pp in self._that_fit(names, shapes)
-            for one_tp, one_pp, replicas in splits
-            if (one_tp, one_pp) == (tp, pp)
+            Candidate(name, tp, count, host)
+            for name, tp in fit
+            for count in asked.replicas or range(1, max(1, asked.most_gpus // tp) + 1)
             for host in hosts
-            for with_store in stored
-            if host or not with_store
         ]
         if asked.today is not None and asked.today not in found:
             self.machines.settings(*asked.today.machine)
             found.append(asked.today)
-        kept = base.storage_size or (0 if curve is None else curve.unique * page_bytes)
-        self.costs = costs = {one: cost_of(one, self.prices, kept) for one in found}
+        self.costs = costs = {one: cost_of(one, self.prices) for one in found}
         # of several at one cost, the one that is likeliest to serve comes first
         likely = self.machines.likely
         self.candidates = sorted(found, key=lambda one: (costs[one], -likely(one), one.label))
         self.same_as = self._same_hits()
 
-    def _that_fit(
-        self, names: Sequence[str], shapes: Sequence[tuple[int, int]]
-    ) -> Sequence[Machine]:
-        """The machines that can serve the trace; the reasons of others are kept."""
-        found = []
-        for name in names:
-            for tp, pp in shapes:
+    def _device_pages(self, one: Machine) -> int:
+        return self.machines.settings(*one).core.device_pages[0]
+
+    def _that_fit(self, asked: Asked) -> list[Machine]:
+        """The machines that can serve the trace; with a price of any GPU, those of the list."""
+        own = [name for name in self.prices.per_hour if name not in ("gpu", "host")]
+        listed = [name for name in LIST_PRICES.per_hour if name != "host"]
+        found: list[Machine] = []
+        refused: CallerError | None = None
+        for name in asked.hardware or sorted(own or listed):
+            for tp in asked.tp or [tp for tp in _RANKS if tp <= asked.most_gpus]:
                 try:
-                    self.machines.settings(name, tp, pp)
-                    found.append((name, tp, pp))
+                    self.machines.settings(name, tp)
+                    found.append((name, tp))
                 except CallerError as error:
-                    stages = f" (pp {pp})" if pp > 1 else ""
-                    self.refused.setdefault(str(error), []).append(f"{tp * pp} x {name}{stages}")
+                    refused = error
+                    self.refused.setdefault(str(error), []).append(f"{tp} x {name}")
+        if refused is not None and not found:
+            raise refused
         return found
+
+    def serves(self, found: Mapping[str, Any]) -> bool:
+        """Whether a replay came to its end and kept the limits. found: its document."""
+        return "stopped" not in found and found["slo"]["attained_rate"] >= float(self.attain)
+
+    def used_prices(self) -> dict[str, float]:
+        """The prices of what the candidates have; of host memory 0 without one."""
+        names = {one.hardware for one in self.candidates}
+        used = {name: self.prices.of_gpu(name) or 0.0 for name in names}
+        if any(one.host_bytes for one in self.candidates):
+            used["host"] = self.prices.per_hour.get("host", 0.0)
+        return used
+
+    def price_and_host(self, place: int) -> tuple[float, int]:
+        one = self.candidates[place]
+        return self.costs[one], one.host_bytes
 
     def _same_hits(self) -> dict[int, int]:
-        """Those whose host memory adds no hits to a cheaper one that is the same otherwise, by that
-        one: they are not worth a replay."""
         known, found = self.candidates, dict[int, int]()
-        groups: dict[Candidate, list[int]] = {}
-        for place, one in enumerate(known):
-            groups.setdefault(replace(one, host_bytes=0), []).append(place)
-        for places in groups.values():
-            ordered = sorted(places, key=lambda place: known[place].host_bytes)
-            for at, more in enumerate(ordered):
-                for less in ordered[:at]:
-                    if less not in found and self.machines.same_hits(known[less], known[more]):
-                        found[more] = less
-                        break
+        ascending = sorted(range(len(known)), key=lambda place: known[place].host_bytes)
+        for at, more in enumerate(ascending):
+            for less in ascending[:at]:
+                if less not in found and self.machines.same_hits(known[less], known[more]):
+                    found[more] = less
+                    break
         return found
-
-
-_NONE = Demand(0, 0, 0, 0.0, np.zeros(0), np.zeros(0))
-
-
-def _priced(prices: Prices) -> list[str]:
-    """The accelerators with a price of their own; with a price of any, those of the list."""
-    own = [name for name in prices.per_hour if name not in _NOT_HARDWARE]
-    return sorted(own or [one for one in LIST_PRICES.per_hour if one not in _NOT_HARDWARE])
-
-
-def _splits(asked: Asked) -> list[tuple[int, int, int]]:
-    """tp, pp and replicas."""
-    most, stages = asked.most_gpus, asked.pp or (1,)
-    shapes = [
-        (tp, pp) for pp in stages for tp in asked.tp or [tp for tp in _RANKS if tp * pp <= most]
-    ]
-    if not shapes:
-        raise CallerError(
-            f"--pp: expected stages for the {most} GPUs of a machine (--most-gpus), found "
-            f"{min(stages)}, each on one at least; use fewer, or raise --most-gpus"
-        )
-    return [
-        (tp, pp, count)
-        for tp, pp in shapes
-        for count in asked.replicas or range(1, max(1, most // (tp * pp)) + 1)
-    ]
-
-
-def _least(
-    machines: Machines, hardware: Sequence[str], shapes: Sequence[tuple[int, int]]
-) -> tuple[int, ReplayConfig]:
-    """The machine with the least device memory that can serve the trace: its ranks and settings.
-    shapes: tp and pp. Raises CallerError if none can."""
-    found: list[tuple[int, int, str, int, int]] = []
-    refused: CallerError | None = None
-    for name in hardware:
-        for tp, pp in shapes:
-            try:
-                pages = machines.settings(name, tp, pp).core.device_pages[0]
-                found.append((pages, tp * pp, name, tp, pp))
-            except CallerError as error:
-                refused = error
-    if not found:
-        raise refused or CallerError("--tp: expected at least one number of ranks, found none")
-    _, ranks, name, tp, pp = min(found)
-    return ranks, machines.settings(name, tp, pp)
 
 
 def ladder(

@@ -1,35 +1,225 @@
-"""The cheapest candidate that serves, found with few replays, and points that are moved: with
-another load, longer passes or other arrivals.
+"""The cheapest machine that serves the whole trace within its limits, and what would change that.
+
+    search        replays of candidates until the cheapest that serves is known
+    runner-up     the cheapest other one that was seen to serve and is not the answer with more
+    sensitivity   the answer with other times of passes and other loads: of a long trace on a part
+                  of its sessions, with as many times more misses as the answer has on all of them
 
 A candidate serves if at least a part of the requests keep every limit. A replay ends as soon as
-fewer can. Candidates are numbers, the cheapest first. More of everything never serves less, so a
-replay that fails rules out every weaker candidate, and one that serves rules out every dearer one.
-A guess of what each can do chooses the next replay: first the cheapest that should serve, then the
-strongest of those that are cheaper. The guess decides how many replays there are, never the answer.
+fewer can. More of everything never serves less, so a replay that fails rules out every weaker
+candidate, and one that serves rules out every dearer one. A guess of what each can do chooses the
+next replay: first the cheapest that should serve, then the strongest of those that are cheaper. The
+guess decides how many replays there are, never the answer.
+
+Of a trace that is too long to replay, a part is replayed: a shorter trace of the same traffic (see
+formats/_with_jobs), so the machine, its sizes and its load are those of the whole. The error of
+hits is measured on the curve of hits, which is exact for the whole trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, sqrt
 from typing import Any
 
+import numpy as np
+
+from hicache.core.errors import CallerError
+
+from ..curves import Curve, lru_curve
+from ..formats._with_jobs import sampled
+from ..formats.base import Trace
 from ..replaying.load import Slo
 from ..replaying.options import ReplayOptions
 from ..reporting import percent
-from ..sweeping.grid import Grid, Point, Value, header_of, tasks_of
-from ..sweeping.work import Document, How, Measured, labelled, measured, opened_once
-from .candidates import OPTIMISM, Candidate, Machines, odds
+from ..reporting.outputs import is_coarse
+from ..sweeping import points
+from ..sweeping.points import Document, How, Measured, Task, Traces, opened_once
+from .candidates import Asked, Offer, odds
 
+PASSES, LOAD = "passes", "load"
+OPTIMISM = 1.1  # by so much the queue of `in_time` may be too short or too long
 _HARDER = 1.5  # the next guess should be so many times that of one that failed or served
 _SIDE_BY_SIDE = 8  # replays in a round; the same on every machine, and so are the replays
 PROBED = 1_500  # requests of the part on which the sensitivity of a long trace is looked for
 LONG = 3 * PROBED
+_MORE = Fraction(5, 4)  # times the load
+_UNKNOWN_ERROR = 0.2  # of times that were never judged
+_SECONDS = 2  # replays for the runner-up
+_MOST = 3  # times as much, before a flip is looked for no further
+_MOST_ROUNDS = 6
+_FEW = 4  # replays, before a bracket is halved instead
+_STEP = 1.4
+_CLEARLY = 1.5  # times the odds
+_WITHIN = 1.05  # the ends of a bracket that is narrow enough
+_DIGITS = 3  # of a factor, so that it can be typed
+_CAPACITIES = 50
 
-Named = tuple[str, Point]
-Moved = Callable[[Named], Named]
+Wanted = tuple[int, str, Fraction]  # a candidate with so many times the load or as long passes
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """document: the `decision` of the report, as docs/json.md describes it. found: the documents of
+    replays, by their candidate's place. spread: whether a coarse clock was spread although nobody
+    asked for it."""
+
+    trace: Trace
+    offer: Offer
+    options: ReplayOptions
+    document: Document
+    found: Mapping[int, Document]
+    spread: bool
+    ended: Measured
+
+
+def decision(given: ReplayOptions, asked: Asked, how: How, command: str) -> Decision:
+    """Runs everything. Raises CallerError for what cannot be run, before the first replay."""
+    traces = Traces()
+    base = replace(given, check=given.check or "off", seed=given.seed or 1, sample=None)
+    base, spread = _spread_of(base, traces)
+    trace = traces(base)
+    offer = Offer(base, asked, trace)
+    recorded, part = traces.recorded(base), given.sample or Fraction(1)
+    played, hits_error = _part_of(base, part, recorded, trace, offer)
+    trials = Trials(offer, played, asked.attain, how, command)
+    requests = len(opened_once(played).jobs)
+    search = _searched(trials, requests >= LONG)
+    answer = None if trials.ended.over else _best(search, trials)
+    searched = trials.count
+    runner_up = None if answer is None else _runner_up(answer, trials)
+    today = None if asked.today is None else offer.candidates.index(asked.today)
+    if today is not None:
+        trials.run([today])
+    rows = [_row(offer, place, trials.found.get(place)) for place in range(len(offer.candidates))]
+    for place, row in enumerate(rows):
+        row["why"] = row["why"] or _reason(place, row, search, trials, answer)
+    confidence: Document = {"pass_error": 0.0, "judged": False, "flips": []}
+    confidence |= {"attained_error": None, "part_requests": None}
+    if answer is not None and not trials.ended.over:
+        probe = None
+        if requests >= LONG and _can_be_sampled(played, recorded):
+            probe = part * Fraction(f"{PROBED / requests:.2g}")
+            opened_once.hold(replace(played, sample=probe), sampled(recorded, probe))
+        confidence |= _sensitivity(trials, answer, rows, probe)
+    places = {"answer": answer, "runner_up": runner_up, "today": today}
+    sample = {"part": float(part), "requests": requests, "hit_rate_error": hits_error}
+    names = ("requests", "requests_per_s", "input_tokens", "output_tokens")
+    document = {
+        **{name: None if place is None else rows[place] for name, place in places.items()},
+        "limits": " and ".join(_limits(base)),
+        "attain": float(asked.attain),
+        "demand": {name: getattr(offer.demand, name) or None for name in names},
+        "prices": {
+            "per_hour": offer.used_prices(),
+            "source": offer.prices.source,
+            "currency": offer.prices.currency,
+        },
+        "confidence": confidence,
+        "sample": None if part == 1 else sample,
+        "candidates": rows,
+        "refused": [
+            {"reason": reason, "machines": machines} for reason, machines in offer.refused.items()
+        ],
+        "replays": trials.count,
+        "searched": searched,
+    }
+    return Decision(trace, offer, base, document, trials.found, spread, trials.ended)
+
+
+def _row(offer: Offer, place: int, found: Document | None) -> Document:
+    """What is known of a candidate. found: the document of its replay; None without one."""
+    one = offer.candidates[place]
+    cost, stopped = offer.costs[one], (found or {}).get("stopped")
+    whole = {} if stopped else found or {}
+    ttft, slo = (whole.get("latency_s") or {}).get("ttft", {}), whole.get("slo") or {}
+    goodput, why = slo.get("goodput_requests_per_s"), ""
+    if stopped:
+        why = "{missed:,} of the first {ended:,} requests missed the limits".format(**stopped)
+    return {
+        "label": one.label,
+        **asdict(one),
+        "gpus": one.gpus,
+        "host_bytes_total": one.host_bytes * one.replicas,
+        "cost_per_hour": cost,
+        **{f"ttft_{name}_s": ttft.get(name) for name in ("p50", "p90", "p99")},
+        "attained_rate": slo.get("attained_rate"),
+        "goodput_requests_per_s": goodput,
+        "goodput_per_cost": goodput * 3600 / cost if goodput is not None and cost else None,
+        "served": found and offer.serves(found),
+        "why": why,
+    }
+
+
+def _limits(options: ReplayOptions) -> Iterator[str]:
+    assert options.slo is not None
+    for name, limit in options.slo.limits:
+        seconds = limit / 1e9
+        yield (
+            f"{name.upper()} {seconds:g} s"
+            if seconds >= 1
+            else f"{name.upper()} {seconds * 1e3:g} ms"
+        )
+
+
+def _spread_of(base: ReplayOptions, traces: Traces) -> tuple[ReplayOptions, bool]:
+    """The options with --spread, with which a seed draws arrivals; whether the clock of the trace
+    is coarse and nobody asked for that."""
+    if base.spread is not None or base.arrivals is not None or base.concurrency is not None:
+        return base, False
+    if traces(base).jobs.sender is not None:
+        return base, False
+    return replace(base, spread=True), is_coarse(traces(base).jobs)
+
+
+# -- a part of a trace
+
+
+def _part_of(
+    base: ReplayOptions, part: Fraction, recorded: Trace, trace: Trace, offer: Offer
+) -> tuple[ReplayOptions, float | None]:
+    """The options of replays of a part, and the error of its hits. Keeps what is replayed where
+    replays look for it."""
+    if part == 1:
+        opened_once.hold(base, recorded)
+        return base, None
+    if not _can_be_sampled(base, recorded):
+        raise CallerError(
+            "--sample: expected sessions that begin at different times, found that all of "
+            f"{recorded.path} begin at one, so that a part has less load; give --request-rate, or "
+            "leave --sample out"
+        )
+    played = replace(base, sample=part)
+    opened_once.hold(played, sampled(recorded, part))
+    if offer.curves is None:
+        return played, None
+    sizes = [offer.machines.pages(one) for one in offer.candidates]
+    between = min(sizes), max(sizes)
+    return played, errors_of(trace, opened_once(played), offer.curves.lru, between)
+
+
+def errors_of(trace: Trace, some: Trace, exact: Curve, between: tuple[int, int]) -> float:
+    """The largest error of hit rates on a part of the trace, over capacities. exact: the curve of
+    the whole trace. between: capacities in pages."""
+    least, most = (max(1, end) for end in between)
+    capacities = np.geomspace(least, most, _CAPACITIES).astype(np.int64)
+    of_whole, of_part = (
+        one.tokens_at(capacities) / of.jobs.input_tokens
+        for one, of in ((exact, trace), (lru_curve(some.paged(exact.page_size)), some))
+    )
+    return float(np.abs(of_whole - of_part).max())
+
+
+def _can_be_sampled(base: ReplayOptions, recorded: Trace) -> bool:
+    """Whether a part has the load of the whole."""
+    jobs = recorded.jobs
+    given = base.request_rate is not None or base.concurrency is not None
+    return given or not jobs.begin_together or jobs.sender is not None
+
+
+# -- the search
 
 
 @dataclass(slots=True)
@@ -97,205 +287,265 @@ class Search:
                 self.ruled_out.setdefault(other, candidate)
 
 
-def kept_of(document: Document | None) -> float:
+def kept_of(document: Document) -> float:
     """About which part of the requests kept the limits, of those that were replayed."""
-    if document is None:
-        return 0.0
     if "stopped" in document:
         return float(1 - document["stopped"]["missed"] / document["stopped"]["ended"])
     return float(document["slo"]["attained_rate"])
 
 
 class Trials:
-    """Replays of candidates, round by round. What a round before had is not replayed again. All
-    have the same draws, so that two differ by what they are.
+    """Replays of candidates, round by round. All have the same draws, so that two differ by what
+    they are.
 
-    base: the options of every replay. attain: the part of the requests. ended: how the last round
-    ended.
+    base: the options of every replay. attain: the part of the requests. count: how many replays
+    there were. ended: how the last round ended.
     """
 
     def __init__(
-        self,
-        candidates: Sequence[Candidate],
-        base: ReplayOptions,
-        machines: Machines,
-        attain: Fraction,
-        how: How,
-        command: str,
+        self, offer: Offer, base: ReplayOptions, attain: Fraction, how: How, command: str
     ) -> None:
-        self.candidates, self.machines, self.attain = candidates, machines, attain
-        self.ended = Measured()
+        self.offer, self.attain, self.count, self.ended = offer, attain, 0, Measured()
         self._base, self._how, self._command = base, how, command
-        self._header = header_of(Grid(base), command)
-        self._done: dict[str, Document] = {}
-        self._found: dict[int, Document] = {}
-
-    @property
-    def count(self) -> int:
-        """How many replays there were."""
-        return len(self._done)
-
-    def known(self, one: int) -> Document | None:
-        """The document of a candidate as it is, if it was replayed."""
-        return self._found.get(one)
+        self._header = points.header_of(points.Grid(base), command)
+        self.found: dict[int, Document] = {}
 
     def run(self, wanted: Sequence[int]) -> None:
-        """Replays candidates as they are."""
-        found = self.moved([(one, lambda named: named) for one in wanted])
-        self._found |= {
-            one: document
-            for one, document in zip(wanted, found, strict=True)
-            if document is not None
-        }
+        """Replays candidates as they are, those that were not yet."""
+        new = [one for one in wanted if one not in self.found]
+        found = self.replay([(one, LOAD, Fraction(1)) for one in new])
+        self.found |= {one: it for one, it in zip(new, found, strict=True) if it is not None}
 
-    def moved(
-        self, wanted: Sequence[tuple[int, Moved]], whole: bool = False
+    def replay(
+        self, wanted: Sequence[Wanted], probe: Fraction | None = None
     ) -> list[Document | None]:
-        """The document of each; None for those that an interrupt left out. whole: also replays that
-        cannot serve come to their end."""
-        named = []
-        for one, move in wanted:
-            candidate = self.candidates[one]
-            named.append(move((candidate.label, candidate.point(self._base))))
-        attain = None if whole else self.attain
-        points = [point for _, point in named]
-        tasks = [
-            replace(
-                task,
-                key=task.key if whole else f"{task.key}-{attain}",
-                label=label,
-                command=self._command,
-                attain=attain,
-            )
-            for task, (label, _) in zip(
-                tasks_of(points, {}, self._header["trace"]["sha256"]), named, strict=True
-            )
-        ]
-        missing = {task.key: task for task in tasks if task.key not in self._done}
-        if missing and not self.ended.over:
-            each = len(opened_once(tasks[0].options).jobs)
-            # those without host memory take the least time: last, they leave no core idle for long
-            first = sorted(missing.values(), key=lambda task: not task.point["host_bytes"])
-            label = f"{self._how.label}, replays {self.count + 1} to {self.count + len(first)}"
-            self.ended = measured(first, replace(self._how, label=label), self._header, each)
-            self._done |= {document["key"]: document for document in self.ended.points}
-        known = [(task.label, self._done.get(task.key)) for task in tasks]
-        return [labelled(found, label) if found else None for label, found in known]
+        """The document of each; None for those that an interrupt left out. probe: the part of the
+        trace, of which also replays that cannot serve come to their end; None for all."""
+        tasks = []
+        attain = self.attain if probe is None else None
+        for one, what, factor in wanted:
+            candidate = self.offer.candidates[one]
+            options = harder(candidate.options(self._base), what, factor, probe)
+            key = f"{points.key_of(options, self._header['trace']['sha256'])}-{attain}"
+            label = candidate.label + f", {what} x {float(factor):g}" * (factor != 1)
+            tasks.append(Task(key, label, asdict(candidate), options, self._command, attain))
+        if not tasks or self.ended.over:
+            return [None] * len(tasks)
+        # those without host memory take the least time: last, they leave no core idle for long
+        first = sorted(tasks, key=lambda task: not task.point["host_bytes"])
+        label = f"{self._how.label}, replays {self.count + 1} to {self.count + len(tasks)}"
+        self.ended = points.measured(first, replace(self._how, label=label), self._header)
+        done = {document["key"]: document for document in self.ended.points}
+        self.count += len(done)
+        return [done.get(task.key) for task in tasks]
 
-    def serves(self, document: Document | None) -> bool:
-        if document is None or "stopped" in document:
-            return False
-        return bool(document["slo"]["attained_rate"] >= float(self.attain))
+    def served(self, one: int) -> bool:
+        """Whether a candidate was seen to serve."""
+        found = self.found.get(one)
+        return found is not None and self.offer.serves(found)
 
-    def cannot(self, one: Candidate) -> str:
-        """Why a candidate cannot serve, whatever a replay would say; empty if it might."""
-        most = self.machines.in_time(one, OPTIMISM)
-        if most < self.attain:
-            return f"at most {percent(most, 1)} of the prompts can be in time"
-        return ""
 
-    def search(
-        self, among: Sequence[int], costs: Mapping[Candidate, float], requests: int
-    ) -> Search:
-        """The cheapest of some candidates that serves. requests: of the trace. Of a long one, those
-        that should serve at the cost of the likeliest are replayed beside it."""
-        known = [self.candidates[one] for one in among]
-        machines, is_long = self.machines, requests >= LONG
-        guess = (lambda one: odds(machines.in_time(one))) if is_long else machines.likely
-        search = Search(
-            len(known),
-            lambda one, other: machines.weaker(known[one], known[other]),
-            lambda one: guess(known[one]),
-            odds(float(self.attain)),
+def _searched(trials: Trials, is_long: bool) -> Search:
+    """The cheapest candidate that serves. Of a long trace, those that should serve at the cost of
+    the likeliest are replayed beside it."""
+    offer, machines = trials.offer, trials.offer.machines
+    known = offer.candidates
+    guess = (lambda one: odds(machines.in_time(one))) if is_long else machines.likely
+    search = Search(
+        len(known),
+        lambda one, other: machines.weaker(known[one], known[other]),
+        lambda one: guess(known[one]),
+        odds(float(trials.attain)),
+        ruled_out={**offer.same_as},
+    )
+    for place, candidate in enumerate(known):
+        if machines.in_time(candidate, OPTIMISM) < trials.attain:
+            search.ruled_out.setdefault(place, place)
+    while not trials.ended.over and (wanted := search.next(_SIDE_BY_SIDE)):
+        if is_long:
+            wanted += [
+                one
+                for one in search.open
+                if one not in wanted
+                and offer.price_and_host(one) == offer.price_and_host(wanted[0])
+                and search.guess(one) >= search.enough
+            ]
+        trials.run(wanted)
+        for one in wanted:
+            if one in trials.found:
+                search.tried(one, trials.served(one))
+    return search
+
+
+def _best(search: Search, trials: Trials) -> int | None:
+    """The cheapest that serves. Other machines at its cost, with its host memory, are replayed as
+    well, and the one that keeps the limits of most is the answer."""
+    first, offer = search.answer, trials.offer
+    if first is None:
+        return None
+    equal = offer.price_and_host(first)
+    left = [one for one in range(search.count) if one not in search.failed | {*search.ruled_out}]
+    trials.run([one for one in left if offer.price_and_host(one) == equal])
+    served = [one for one in range(search.count) if trials.served(one)]
+    same_cost = [one for one in served if offer.price_and_host(one)[0] == equal[0]]
+    return max(same_cost, key=lambda one: kept_of(trials.found[one]))
+
+
+def _runner_up(answer: int, trials: Trials) -> int | None:
+    """The cheapest other one that was seen to serve, and is not the answer with more. If there is
+    none, the cheapest two that should serve are replayed."""
+    offer, likely = trials.offer, trials.offer.machines.likely
+    known, best = offer.candidates, offer.candidates[answer]
+    others = [
+        place
+        for place, one in enumerate(known)
+        if place not in (answer, *offer.same_as)
+        and offer.costs[one] >= offer.costs[best]
+        and not (
+            one.machine == best.machine
+            and one.replicas >= best.replicas
+            and one.host_bytes >= best.host_bytes
         )
-        for place, one in enumerate(known):
-            if self.cannot(one):
-                search.ruled_out[place] = place
-        while not self.ended.over and (wanted := search.next(_SIDE_BY_SIDE)):
-            if is_long:
-                first = known[wanted[0]]
-                wanted += [
-                    place
-                    for place in search.open
-                    if place not in wanted
-                    and costs[known[place]] == costs[first]
-                    and (known[place].host_bytes, known[place].stored)
-                    == (first.host_bytes, first.stored)
-                    and search.guess(place) >= search.enough
-                ]
-            self.run([among[place] for place in wanted])
-            for place in wanted:
-                document = self.known(among[place])
-                if document is not None:
-                    search.tried(place, self.serves(document))
-        return search
+    ]
+    if not any(map(trials.served, others)):
+        trials.run([one for one in others if likely(known[one]) >= likely(best)][:_SECONDS])
+    return next(filter(trials.served, others), None)
 
 
-# -- points that are moved
+def _reason(place: int, row: Document, search: Search, trials: Trials, answer: int | None) -> str:
+    """Why a candidate was not replayed."""
+    offer, by = trials.offer, search.ruled_out.get(place)
+    if row["served"] is not None:
+        return ""
+    if by is None:
+        return "costs more" if answer is not None and place > answer else ""
+    other = offer.candidates[by].label
+    if place in offer.same_as:
+        return f"hits what {other} hits"
+    if by != place:
+        return f"weaker than {other}"
+    most = offer.machines.in_time(offer.candidates[place], OPTIMISM)
+    return f"at most {percent(most, 1)} of the prompts can be in time"
 
 
-def drawn(named: Named, seed: int) -> Named:
-    """The point with another draw of what is random."""
-    return _with(named, f"draw {seed}", seed=seed)
+# -- what would change it
 
 
-def more_load(named: Named, factor: Fraction) -> Named:
-    """The point with so many times its load: more sessions, where the trace says when they begin;
-    else more requests a second or at once, as the user gave them."""
-    options = named[1].options
-    if factor == 1:
-        return named
-    if options.request_rate is None and options.concurrency is None:
-        changed: dict[str, Any] = {"scale_sessions": (options.scale_sessions or 1) * factor}
-    else:
-        changed = _load_of(options, Fraction(1), factor)
-    return _with(named, f"{float(factor):g} x the load", **changed)
+Known = Mapping[Fraction, float]  # the part that kept the limits, about, by the factor
 
 
-def sharing(named: Named, how: str) -> Named:
-    """The point of a log whose prompts share nothing (`none`), or all that they could (`most`)."""
-    label, point = named
-    point = Point(replace(point.options, growth=None), point.varied)
-    return _with((label, point), f"--sharing {how}", sharing=how)
+def _sensitivity(
+    trials: Trials, answer: int, rows: Sequence[Document], probe: Fraction | None
+) -> Document:
+    """The `confidence` of the decision: the answer with more to do, until it is known to 5 % from
+    where it does not serve. More work never helps, so that is where it flips. probe: the part of
+    the trace that is replayed; None for all."""
+    document, known = trials.found[answer], trials.offer.candidates
+    error, judged = pass_error(document)
+    attain, kept, scale, probed = float(trials.attain), kept_of(document), 1.0, None
+
+    def look(wanted: Sequence[Wanted]) -> list[float | None]:
+        """The parts that keep the limits; None for what an interrupt left out."""
+        return [
+            None if one is None else kept_of(one) if scale == 1 else 1 - scale * (1 - kept_of(one))
+            for one in trials.replay(wanted, probe)
+        ]
+
+    if probe is not None:  # so many times as many requests miss the limits of all as of the part
+        [own] = trials.replay([(answer, LOAD, Fraction(1))], probe)
+        if own is not None:
+            probed = own["whole"]["requests"]
+            scale = (1 - kept) / max(1 - kept_of(own), 1 / probed)
+    seen = {what: {Fraction(1): kept} for what in (PASSES, LOAD)}
+    wanted: list[Wanted] = [(answer, PASSES, 1 + Fraction(f"{error:.2f}")), (answer, LOAD, _MORE)]
+    for _ in range(1 + _MOST_ROUNDS):
+        for (_, what, by), one in zip(wanted, look(wanted), strict=True):
+            if one is not None:
+                seen[what][by] = one
+        wanted = [
+            (answer, what, by) for what, of in seen.items() for by in factors_to_try(of, attain)
+        ]
+        if not wanted or trials.ended.over:
+            break
+    # the cheapest that is clearly likelier to serve than the answer
+    likely = trials.offer.machines.likely
+    dearer = range(answer + 1, len(known))
+    stronger = [one for one in dearer if likely(known[one]) >= likely(known[answer]) * _CLEARLY][:1]
+    ends = {what: _ends(one, attain) for what, one in seen.items()}
+    wanted = [(one, what, at) for what, (_, at) in ends.items() if at for one in stronger]
+    to = {
+        what: rows[one]
+        for (one, what, _), found in zip(wanted, look(wanted), strict=True)
+        if found is not None and found >= attain
+    }
+    flips = [
+        {"what": what, "holds": float(holds), "at": at and float(at), "to": to.get(what)}
+        for what, (holds, at) in ends.items()
+    ]
+    return {
+        "pass_error": error,
+        "judged": judged,
+        "attained_error": document["slo"]["attained_error"],
+        "part_requests": probed,
+        "flips": [] if trials.ended.over else flips,
+    }
 
 
-def part_of(named: Named, rate: Fraction | None, move: Moved) -> Named:
-    """What `move` makes of the point with a part of the trace."""
-    label, point = move(named)
-    return (label, point) if rate is None else _with((label, point), "a part", sample=rate)
+def pass_error(found: Document) -> tuple[float, bool]:
+    """The error to expect of the time of a pass, and whether it was judged; else it is assumed."""
+    stated = (found.get("expected_error") or {}).get("tpot") or {}
+    judged = bool(stated.get("runs"))
+    return max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2)), judged
 
 
-def slower_passes(named: Named, factor: Fraction) -> Named:
-    """The point as it is if every pass, copy and step of the host takes `factor` times as long.
+def harder(
+    options: ReplayOptions, what: str, factor: Fraction, probe: Fraction | None
+) -> ReplayOptions:
+    """A replay of the part `probe` with so many times the load, or passes that take as many times
+    as long.
 
-    That is the load times the factor, with all times of the replay the factor longer. So it is a
+    More load is more sessions, where the trace says when they begin; else more requests a second or
+    at once, as the user gave them. If every pass, copy and step of the host takes `factor` times as
+    long, that is the load times the factor, with all times of the replay the factor longer: a
     replay at that load whose limits are the factor shorter, and whose times are to be multiplied.
     """
-    options = named[1].options
-    changed = _load_of(options, options.speed or Fraction(1), factor)
-    if options.slo is not None:
+    changed: dict[str, Any] = {} if probe is None else {"sample": probe}
+    if factor != 1 and options.request_rate is not None:
+        changed["request_rate"] = options.request_rate * factor
+    elif factor != 1 and options.concurrency is not None:
+        changed["concurrency"] = ceil(options.concurrency * factor)
+    elif factor != 1:
+        name = "speed" if what == PASSES else "scale_sessions"
+        changed[name] = (getattr(options, name) or Fraction(1)) * factor
+    if factor != 1 and what == PASSES and options.slo is not None:
         limits = {f"{name}_ns": int(limit / factor) for name, limit in options.slo.limits}
         changed["slo"] = Slo(**limits)
-    return _with(named, f"passes {float(factor):g}x as long", **changed)
+    return replace(options, **changed)
 
 
-def _load_of(
-    options: ReplayOptions, speed: Fraction, load: Fraction = Fraction(1)
-) -> dict[str, Any]:
-    """The option that makes so many times the load: what the user gave of the load, else the
-    speed."""
-    if options.request_rate is not None:
-        return {"request_rate": options.request_rate * load}
-    if options.concurrency is not None:
-        return {"concurrency": ceil(options.concurrency * load)}
-    return {"speed": speed * load}
+def factors_to_try(known: Known, attain: float) -> list[Fraction]:
+    """The next factors: on both sides of where a line through what is known meets the part that is
+    asked for. None if that is known to 5 %, or lies beyond what is looked at."""
+    low, high = _ends(known, attain)
+    if low >= _MOST or (high is not None and high <= low * Fraction(_WITHIN)):
+        return []
+    least = low * Fraction(101, 100)
+    most = Fraction(_MOST) if high is None else high * Fraction(100, 101)
+    other = high if high is not None else max((one for one in known if one < low), default=None)
+    at = float(low) * _STEP
+    if other is not None:
+        slope = (known[other] - known[low]) / float(other - low)
+        if slope < 0:
+            at = float(low) + (attain - known[low]) / slope
+    if len(known) > _FEW and high is not None:
+        at = sqrt(low * high)
+    near = sqrt(_WITHIN) * 0.999
+    both = (min(max(float(least), one), float(most)) for one in (at / near, at * near))
+    found = {Fraction(f"{one:.{_DIGITS}g}") for one in both}
+    return sorted(one for one in found if one not in known and low < one and one != high)
 
 
-def _with(named: Named, how: str, **changed: Any) -> Named:
-    label, point = named
-    varied = point.varied | {name: Value(_text(value), value) for name, value in changed.items()}
-    return f"{label}, {how}", Point(replace(point.options, **changed), varied)
-
-
-def _text(value: Any) -> str:
-    return f"{float(value):g}" if isinstance(value, Fraction) else str(value)
+def _ends(known: Known, attain: float) -> tuple[Fraction, Fraction | None]:
+    """The largest factor that is served below all that are not, and the smallest of these."""
+    high = min((factor for factor, kept in known.items() if kept < attain), default=None)
+    return max(factor for factor in known if high is None or factor < high), high

@@ -1,0 +1,448 @@
+"""A grid of replays, the points that it makes, and their replays in workers.
+
+An option that a point would not read is left out there (a write policy where there is no host
+memory), and points that are then the same are one. An option that no point reads is an error, as in
+`hicache replay`. Every point is resolved before the first one runs.
+
+A point has a key, a hash of the code that decides, the trace and every option, so that a run can go
+on where it ended: each is kept in a file of JSON lines when it is done, a header for each grid and
+a line for each point. A worker opens the trace once.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache, partial
+from importlib import import_module
+from itertools import product
+from math import prod
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hicache.core.errors import CallerError
+from hicache.version import VERSION
+from invariants.watch import SPECIFIED_PAGES, Watch
+
+from .. import executors
+from ..formats._open import files_of
+from ..formats.base import Trace
+from ..outside import entries
+from ..replaying import playing
+from ..replaying.builtin import NAME as BUILTIN
+from ..replaying.builtin import as_recorded
+from ..replaying.config import resolve
+from ..replaying.load import LoadOptions, loaded
+from ..replaying.observing import Hopeless, story_on_error
+from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, Unread, plain
+from ..replaying.storage import SIMULATED, simulated
+from ..reporting.results import charted, result_of
+from ..results.record import document, head
+from ..terminal.options import flag, rows
+from ..terminal.output import Lines
+from ..terminal.signals import INTERRUPTED, cores
+from ..terminal.streams import command_line, print_error
+from ..terminal.tables import progress
+
+Document = dict[str, Any]
+MOST_POINTS = 10_000
+KIND, POINT = "sweep", "point"  # of a header, and of a point
+SCHEMA = 1  # grows when a key changes its meaning or goes
+_SHORT = 16  # hexadecimal digits of a key and of a version
+_DECIDING = (
+    *("hicache", "invariants", "sim", "traces.expected", "traces.formats", "traces.generators"),
+    *("traces.replaying", "traces.reporting", "traces.results"),
+)
+# the options that decide which requests there are, and when they arrive
+_READ = attrgetter(*(one.name for one in rows(ReplayedTrace)))
+_LOADED = attrgetter(*(name for name in vars(LoadOptions) if not name.startswith("_")))
+_RARE = (100_000, 50, 100)  # allocations, and collections of younger objects, before a collection
+
+
+# -- what makes two points the same
+
+
+@cache
+def decisions() -> str:
+    """A hash of the code and tables that a result depends on. Equal copies have the same."""
+    digest = hashlib.sha256()
+    for package in _DECIDING:
+        [root] = import_module(package).__path__
+        files = (path for path in Path(root).rglob("*") if path.suffix in (".py", ".json"))
+        for path in sorted(files):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:_SHORT]
+
+
+def trace_digest(path: str | None) -> str:
+    """The SHA-256 of a trace: of its file, of the files of a folder that it may be read from, or
+    the built-in one's name."""
+    if path is None:
+        return BUILTIN
+    digest = hashlib.sha256()
+    try:
+        is_folder = os.path.isdir(path)
+        for file in files_of(path) if is_folder else [path]:
+            if is_folder:
+                digest.update(os.path.relpath(file, path).encode() + b"\0")
+            with open(file, "rb") as stream:
+                while piece := stream.read(1 << 20):
+                    digest.update(piece)
+    except OSError as error:
+        raise CallerError(
+            f"{path}: expected a readable trace file, found: {error.strerror}; check the path"
+        ) from None
+    return digest.hexdigest()
+
+
+def key_of(options: ReplayOptions, trace: str) -> str:
+    """The key of a point. trace: the digest of the trace."""
+    sources = [entries.source_of(package, name) for package, name in options.entries]
+    named = [path for name, path in options.files.items() if name != "trace"]
+    whole: dict[str, object] = {
+        "decisions": decisions(),
+        "trace": trace,
+        "options": _canonical(options),
+        "files": {path: trace_digest(path) for path in sorted({*named, *filter(None, sources)})},
+    }
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:_SHORT]
+
+
+def _canonical(options: ReplayOptions) -> dict[str, object]:
+    """The options that were given, as JSON values. Equal values are equal, however they were
+    typed."""
+    return {
+        one.name: plain(getattr(options, one.name))
+        for one in OPTIONS
+        if one.name not in ("trace", *OUTPUTS) and getattr(options, one.name) is not None
+    }
+
+
+class Traces:
+    """Opens traces, and keeps the last one: as it was recorded, and with the last load."""
+
+    def __init__(self) -> None:
+        self._read: tuple[object, ...] = ()
+        self._loaded: tuple[object, ...] = ()
+        self._held: dict[tuple[object, ...], Trace] = {}
+        self._recorded: Trace | None = None
+        self._trace: Trace | None = None
+
+    def hold(self, options: ReplayOptions, recorded: Trace) -> None:
+        """Keeps a trace that was read already: what these options read, before their load."""
+        self._held[_READ(options)], self._read = recorded, ()
+
+    def __call__(self, options: ReplayOptions) -> Trace:
+        recorded, load = self.recorded(options), _LOADED(options)
+        if self._trace is None or load != self._loaded:
+            self._trace, self._loaded = loaded(options, recorded), load
+        return self._trace
+
+    def recorded(self, options: ReplayOptions) -> Trace:
+        """The trace before its load."""
+        read = _READ(options)
+        if self._recorded is None or read != self._read:
+            self._recorded = self._trace = None  # there is room for one
+            self._recorded = self._held.get(read) or as_recorded(options)
+            self._read = read
+        return self._recorded
+
+
+opened_once = Traces()  # of this process
+
+
+# -- a grid
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of an option, as it was typed and as it was read."""
+
+    text: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """base: the options with one value. axes: those with several, by the field of ReplayOptions.
+    fixed: the options of `base` that were given, as words of a command line."""
+
+    base: ReplayOptions
+    axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    fixed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return prod(map(len, self.axes.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A point that a worker runs. point: the options that vary, as JSON values. command: a `hicache
+    replay` that does the same. attain: end the replay when fewer than this part of the requests can
+    still keep the limits."""
+
+    key: str
+    label: str
+    point: dict[str, Any]
+    options: ReplayOptions
+    command: str
+    attain: Fraction | None = None
+
+
+def tasks_of(grid: Grid, trace: str) -> list[Task]:
+    """The different points of the grid, each with the options that it reads; the last axis changes
+    fastest. trace: its digest. Raises CallerError for the first that is wrong."""
+    if len(grid) > MOST_POINTS:
+        raise CallerError(
+            f"the grid: expected at most {MOST_POINTS:,} points, found {len(grid):,}; give fewer "
+            "values"
+        )
+    names = [*grid.fixed, *grid.axes]
+    found: dict[str, Task] = {}
+    unread: dict[str, CallerError] = {}
+    read: set[str] = set()
+    for values in product(*grid.axes.values()):
+        varied = dict(zip(grid.axes, values, strict=True))
+        options = replace(grid.base, **{name: one.value for name, one in varied.items()})
+        try:
+            options, left_out = _with_what_is_read(options, names)
+        except CallerError as error:
+            where = f" (point {_label(varied)})" if len(grid) > 1 else ""
+            raise CallerError(f"{error}{where}") from None
+        unread |= left_out
+        read |= {*names} - {*left_out}
+        varied = {name: one for name, one in varied.items() if name not in left_out}
+        key = key_of(options, trace)
+        if key not in found:
+            point = {name: plain(one.value) for name, one in varied.items()}
+            command = _command(options, varied, grid.fixed)
+            found[key] = Task(key, _label(varied), point, options, command)
+    for name, why in unread.items():
+        if name not in read:
+            raise why
+    return list(found.values())
+
+
+def _with_what_is_read(
+    options: ReplayOptions, names: Sequence[str]
+) -> tuple[ReplayOptions, dict[str, CallerError]]:
+    """The options that a point reads, and why others are not read, by name."""
+    scheme, _, settings = (options.storage or SIMULATED).partition(":")
+    if scheme != SIMULATED:
+        raise CallerError(
+            f"--storage: expected {SIMULATED}:..., since a point would find what others have "
+            f"stored, found {options.storage}; give a simulated one"
+        )
+    simulated(settings, seed=0)
+    left_out: dict[str, CallerError] = {}
+    while True:
+        try:
+            resolve(options, opened_once(options))
+            return options, left_out
+        except Unread as error:
+            if error.field in left_out or error.field not in names:
+                raise
+            left_out[error.field] = error
+            nothing = False if error.field == "exclusive" else None
+            options = replace(options, **{error.field: nothing})  # type: ignore[arg-type]
+
+
+def _label(varied: Mapping[str, Value]) -> str:
+    """The name of a point for people, from the texts of its options."""
+    words = (f"{name.replace('_', '-')}={one.text}" for name, one in varied.items())
+    return " ".join(words) or "base"
+
+
+def _command(
+    options: ReplayOptions, varied: Mapping[str, Value], fixed: Mapping[str, Sequence[str]]
+) -> str:
+    """The `hicache replay` that does the same."""
+    words = ["hicache", "replay", *([options.trace] if options.trace else [])]
+    for name, own in fixed.items():
+        if name not in varied and getattr(options, name) not in (None, False):
+            words += own
+    for name, value in varied.items():
+        words += [flag(name), value.text]
+    return command_line(words)
+
+
+def header_of(grid: Grid, command: str) -> dict[str, Any]:
+    """What the file of a sweep begins with."""
+    base = grid.base
+    return {
+        "hicache_version": VERSION,
+        "decisions": decisions(),
+        "command": command,
+        "trace": {"path": base.trace, "sha256": trace_digest(base.trace)},
+        "base": _canonical(base),
+        "grid": {name: [plain(one.value) for one in axis] for name, axis in grid.axes.items()},
+    }
+
+
+# -- points in workers
+
+
+def replayed(outside: entries.Outside, task: Task) -> Document:
+    """The document of a point, in a worker."""
+    entries.load(outside)
+    # reference counting frees nearly everything of a replay, and a collection scans its tree
+    gc.set_threshold(*_RARE)
+    trace = opened_once(task.options)
+    started = time.perf_counter()
+    settings, paged = resolve(task.options, trace)
+    watch = hopeless = None
+    if settings.check != "off":
+        watch = Watch(settings.check, replay_command=task.command, most_pages=SPECIFIED_PAGES)
+    if task.attain is not None and settings.slo is not None:
+        hopeless = Hopeless(settings.slo, int((1 - task.attain) * len(paged.jobs)))
+    with story_on_error(watch):
+        run = playing.run(
+            *(trace, paged, settings, watch, started),
+            shown=lambda *_: nullcontext(lambda done: None),
+            hopeless=hopeless,
+        )
+    named = {"kind": POINT, "key": task.key, "label": task.label, "point": task.point}
+    if hopeless is not None and hopeless.stopped:
+        part = {"ended": hopeless.ended, "missed": hopeless.missed, "of": len(paged.jobs)}
+        return head(task.command, complete=False) | named | {"stopped": part}
+    if run.interrupted:
+        raise KeyboardInterrupt
+    result = charted(settings, run, result_of(trace, settings, run), task.label)
+    found: Document = head(task.command, complete=True) | named | document(result)
+    return found
+
+
+class SweepFile(Lines):
+    """done: documents of points, by key."""
+
+    begins = f'{{"schema": {SCHEMA}, "kind": "{KIND}"'.encode()
+
+    def __init__(self, path: str, stream: BinaryIO) -> None:
+        self.done: dict[str, Document] = {}
+        self._headers: list[Document] = []
+        super().__init__(path, stream)
+
+    def begin(self, given: Mapping[str, Any]) -> None:
+        """Adds the header, unless the last grid was the same one. Raises CallerError if the file
+        belongs to another trace or another version of this project."""
+        header: Document = {"schema": SCHEMA, "kind": KIND, **given}
+        first, last = (self._headers or [header])[0], (self._headers or [{}])[-1]
+        if first["trace"]["sha256"] != header["trace"]["sha256"]:
+            raise self._another("the trace")
+        if first.get("decisions") != header["decisions"]:
+            raise self._another("this version")
+        if any(last.get(key) != header[key] for key in ("base", "grid")):
+            self.append(header)
+
+    def _another(self, what: str) -> CallerError:
+        return CallerError(
+            f"{self.path}: expected a sweep of {what}, found one of another; name another file"
+        )
+
+    def take(self, line: Any) -> None:
+        if line["kind"] == KIND:
+            line["trace"]["sha256"]
+            self._headers.append(line)
+        elif line["kind"] == POINT and self._headers:
+            self.done[line["key"]] = line
+        else:
+            raise ValueError
+
+    def expected(self) -> str:
+        return f"{'a point or a header' if self._headers else 'the header'} of a sweep"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """executor: its name. jobs: worker processes, 0 for one on each core. path: of the sweep file;
+    None to keep nothing. label: of the progress."""
+
+    executor: str
+    jobs: int
+    path: str | None
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """points: documents of those that are done, in the order of the tasks. code: the exit code.
+    error: what ended the run before all was done, other than Ctrl-C."""
+
+    points: Sequence[Document] = ()
+    code: int = 0
+    error: Exception | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the run was interrupted or failed."""
+        return bool(self.code or self.error)
+
+    def ended(self) -> int:
+        """The exit code; raises the error. Call it when what is done was shown."""
+        if self.error is not None:
+            raise self.error
+        return self.code
+
+
+def measured(tasks: Sequence[Task], how: How, header: Mapping[str, Any]) -> Measured:
+    """Runs the tasks that the sweep file does not have, and keeps each document there as it
+    arrives. header: of the file."""
+    done: dict[str, Document] = {}
+    code, error = 0, None
+    with ExitStack() as stack:
+        file = None
+        if how.path is not None:
+            file = stack.enter_context(SweepFile.opened(how.path))
+            file.begin(header)
+            for task in tasks:
+                if (one := file.done.get(task.key)) is not None:
+                    done[task.key] = one | {"label": task.label, "point": task.point}
+            if file.repaired:
+                print_error(f"{how.path}: the last line was cut off; its point runs again")
+        if done and len(done) < len(tasks):
+            print_error(f"{len(done)} of {len(tasks)} points are done already")
+        missing = [task for task in tasks if task.key not in done]
+        shown = stack.enter_context(progress(how.label, len(missing), "points"))
+        try:
+            with closing(_run(missing, how)) as points:
+                for number, point in enumerate(points, 1):
+                    if file is not None:
+                        file.append(point)
+                    done[point["key"]] = point
+                    shown(number)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except Exception as raised:  # what is done is shown before it is raised again
+            error = raised
+    if len(done) < len(tasks):
+        again = "; the same command does the rest" if how.path else ""
+        why = "interrupted: " if code else ""
+        print_error(f"{why}{len(done)} of {len(tasks)} points are done{again}")
+    return Measured([done[task.key] for task in tasks if task.key in done], code, error)
+
+
+def _run(tasks: Sequence[Task], how: How) -> Generator[Document]:
+    """The document of each task, in any order. A lost worker ends the run with WorkerLost, which
+    names a point."""
+    workers = how.jobs
+    if how.executor == executors.LOCAL:
+        workers = min(workers or cores(), len(tasks)) or 1
+    options = executors.JobOptions(_lost, forked=True)
+    work = partial(replayed, entries.given())
+    yield from executors.run(how.executor, workers, work, tasks, options)
+
+
+def _lost(task: Task, open_tasks: int, how_ended: str) -> str:
+    others = f" and {open_tasks - 1} others" if open_tasks > 1 else ""
+    return (
+        f"a worker was lost within the point {task.label}{others}: {how_ended}; what is done is "
+        "kept, and --jobs 1 does the rest in one process"
+    )
