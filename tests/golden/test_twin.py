@@ -55,7 +55,7 @@ def test_device_and_simulator_decide_the_same(
     assert device["digest"] == simulator["digest"]
     assert device["bytes"] == simulator["bytes"]
     assert min(device["bytes"].values()) > 0, "copies in both directions"
-    assert min(device["byte_checks"], device["access_checks"], simulator["byte_checks"]) > 0
+    assert min(device["byte_checks"], device["access_checks"]) > 0
     assert found["copies"]["count"] == sum(
         one["count"] for one in found["copies"]["overall"].values()
     )

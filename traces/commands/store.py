@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from ..terminal.tables import console, progress, table
 WRONG_BYTES = 12
 OTHER = ""  # the context of values whose keys are not of this format
 _TIMEOUT_S = 10.0
-_CHECKED_AT_ONCE, _BYTES_AT_ONCE, _DELETED_AT_ONCE = 64, 64 << 20, 256
+_CHECKED_AT_ONCE, _DELETED_AT_ONCE = 16, 256
 _SHOWN = 20  # corrupt keys
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -70,7 +70,6 @@ class Gc(OfStore):
         str,
         "BEGINNING",
     )
-    dry_run: bool = option("only say what would be deleted", default=False)
 
 
 @contextmanager
@@ -102,42 +101,38 @@ def _tell(options: OfStore, command: str, result: Mapping[str, object], *parts: 
         write_json(options.json, head(command, complete=True) | dict(result))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Page:
     """The values that are useless without each other, of every pool and shard. digest: empty for
-    the text of a context; the key of a value whose key is not of this format."""
+    the text of a context; the key of a value whose key is not of this format. used_at_s: the latest
+    use (Unix time), 0 if the store does not say."""
 
     context: str
     digest: str
-    values: tuple[Entry, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self.values)
-
-    @property
-    def used_at_s(self) -> float:
-        """The latest use (Unix time), 0 if the store does not say."""
-        return max(entry.used_at_s for entry in self.values)
+    keys: list[str] = field(default_factory=list)
+    bytes: int = 0
+    used_at_s: float = 0.0
 
 
 def _pages(store: Storage, context: str = "") -> list[Page]:
     """What is stored of contexts that begin like this, the least recently used first."""
-    families: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
+    pages: dict[tuple[str, str], Page] = {}
     for entry in store.entries(context):
         key = keys.take_apart(entry.key)
-        families[(key.context, key.digest) if key else (OTHER, entry.key)].append(entry)
-    pages = [Page(*names, tuple(values)) for names, values in families.items()]
-    return sorted(pages, key=lambda page: page.used_at_s)
+        names = (key.context, key.digest) if key else (OTHER, entry.key)
+        page = pages.setdefault(names, Page(*names))
+        page.keys.append(entry.key)
+        page.bytes += entry.size_bytes
+        page.used_at_s = max(page.used_at_s, entry.used_at_s)
+    return sorted(pages.values(), key=lambda page: page.used_at_s)
 
 
-def _document(store: Storage, entry: Entry) -> dict[str, Any] | None:
-    """The document of the context whose text is stored there, None if it is not that one's."""
-    text = bytearray(max(0, entry.size_bytes - HEADER_BYTES))
+def _document(store: Storage, page: Page) -> dict[str, Any] | None:
+    """The document of the context whose text this is, None if it is not that one's."""
+    text = bytearray(max(0, page.bytes - HEADER_BYTES))
     checked = Verified(store, delete_corrupt=False)
-    if checked.read([entry.key], [(memoryview(text),)]) != [Status.DONE]:
-        return None
-    return keys.document_of(bytes(text), entry.key.partition("/")[0])
+    done = checked.read(page.keys, [(memoryview(text),)]) == [Status.DONE]
+    return keys.document_of(bytes(text), page.context) if done else None
 
 
 def _list(options: OfStore, command: str) -> int:
@@ -150,11 +145,10 @@ def _list(options: OfStore, command: str) -> int:
                 contexts[page.context].append(page)
             else:
                 contexts.setdefault(page.context, [])
-                documents[page.context] = _document(store, page.values[0])
+                documents[page.context] = _document(store, page)
         figures = store.stats()
     rows = table("Contexts", "context", "model", "pages", "MB", "last used")
-    for column in (0, -1):
-        rows.columns[column].no_wrap = True
+    rows.columns[0].no_wrap = rows.columns[-1].no_wrap = True
     rows.columns[1].justify = "left"
     result: list[dict[str, object]] = []
     for context, pages in contexts.items():
@@ -168,7 +162,7 @@ def _list(options: OfStore, command: str) -> int:
             f"{size / 1e6:,.1f}",
             f"{datetime.fromtimestamp(used_at_s):%Y-%m-%d %H:%M}" if used_at_s else "?",
         )
-        values = sum(len(page.values) for page in pages)
+        values = sum(len(page.keys) for page in pages)
         sizes = {"pages": len(pages), "values": values, "bytes": size, "used_at_s": used_at_s}
         result.append({"context": context, "document": document, **sizes})
     shown_rows = rows if result else "The store is empty."
@@ -196,10 +190,8 @@ def _check(options: Check, command: str) -> int:
     lines = [f"{counts[Status.DONE]:,} of {len(entries):,} values are what was written."]
     lines += [f"corrupt: {key}" for key in wrong[:_SHOWN]]
     if wrong:
-        lines += [f"... and {len(wrong) - _SHOWN:,} more"] * (len(wrong) > _SHOWN)
-        lines.append("deleted" if options.delete else "read as missing; --delete deletes them")
-    if counts[Status.MISSING]:
-        lines.append(f"{counts[Status.MISSING]:,} went away meanwhile")
+        what = "deleted" if options.delete else "read as missing; --delete deletes them"
+        lines.append(f"{len(wrong):,} corrupt, {what}")
     _tell(options, command, result, *lines)
     if counts[Status.FAILED]:
         raise CallerError(
@@ -212,27 +204,20 @@ def _check(options: Check, command: str) -> int:
 def _verify(
     store: Storage, entries: Sequence[Entry], delete: bool, report: Callable[[int], None]
 ) -> dict[str, Status]:
-    """What became of reading each value, a bounded number of bytes at a time."""
+    """What became of reading each value."""
     checked = Verified(store, delete_corrupt=delete)
     found: dict[str, Status] = {}
-    first = 0
-    while first < len(entries):
-        some, size = [entries[first]], entries[first].size_bytes
-        for entry in entries[first + 1 : first + _CHECKED_AT_ONCE]:
-            size += entry.size_bytes
-            if size > _BYTES_AT_ONCE:
-                break
-            some.append(entry)
+    for first in range(0, len(entries), _CHECKED_AT_ONCE):
+        some = entries[first : first + _CHECKED_AT_ONCE]
         values = [memoryview(bytearray(max(0, one.size_bytes - HEADER_BYTES))) for one in some]
         statuses = checked.read([one.key for one in some], [(value,) for value in values])
         for entry, value, status in zip(some, values, statuses, strict=True):
             key = keys.take_apart(entry.key)
-            if status is Status.DONE and key is not None and not key.pool:
-                right = keys.document_of(bytes(value), key.context) is not None
-                status = Status.DONE if right else Status.CORRUPT
+            is_text = status is Status.DONE and key is not None and not key.pool
+            if is_text and keys.document_of(bytes(value), entry.key.partition("/")[0]) is None:
+                status = Status.CORRUPT
             found[entry.key] = status
-        first += len(some)
-        report(first)
+        report(first + len(some))
     return found
 
 
@@ -252,54 +237,42 @@ def _gc(options: Gc, command: str) -> int:
         pages = [page for page in listed if page.digest]
         size = left = sum(page.bytes for page in pages)
         oldest_s = time.time() - (options.unused_for or 0)
-        gone = []
+        gone, kept = [], set[str]()
         for page in pages:
             large = options.size is not None and left > options.size
             old = options.unused_for is not None and 0 < page.used_at_s < oldest_s
             if everything or large or old:
                 left -= page.bytes
                 gone.append(page)
-        failed, why = set[str](), ""
-        if not options.dry_run:
-            kept = {page.context for page in {*pages} - {*gone}}
-            failed, why = _delete(store, gone, kept)
-    gone = [page for page in gone if failed.isdisjoint(entry.key for entry in page.values)]
+            else:
+                kept.add(page.context)
+        empty = {page.context for page in gone} - kept - {OTHER}
+        names = [key for page in gone for key in page.keys]
+        names += [keys.context_key(context) for context in sorted(empty)]
+        failed: set[str] = set()
+        with progress("gc", len(names), "values") as report, listening() as heard:
+            for first in range(0, len(names), _DELETED_AT_ONCE):
+                some = names[first : first + _DELETED_AT_ONCE]
+                found = zip(some, store.delete(some), strict=True)
+                failed |= {key for key, one in found if one not in (Status.DONE, Status.MISSING)}
+                report(first + len(some))
+    gone = [page for page in gone if failed.isdisjoint(page.keys)]
     deleted = sum(page.bytes for page in gone)
     result = {
-        "dry_run": options.dry_run,
         "pages": len(pages),
         "bytes": size,
         "deleted_pages": len(gone),
         "deleted_bytes": deleted,
         "failed_values": len(failed),
     }
-    told = (
-        f"{'Would delete' if options.dry_run else 'Deleted'} {len(gone):,} of {len(pages):,} "
-        f"pages, {deleted / 1e6:,.1f} MB of {size / 1e6:,.1f} MB."
-    )
-    _tell(options, command, result, told)
+    amounts = f"{len(gone):,} of {len(pages):,} pages, {deleted / 1e6:,.1f} of {size / 1e6:,.1f} MB"
+    _tell(options, command, result, f"Deleted {amounts}.")
     if failed:
         raise CallerError(
             f"storage: expected a store that deletes, found {len(failed):,} values that it kept"
-            f"{why and f' ({why})'}; see whether it can be written"
+            f" ({''.join(heard)}); see whether it can be written"
         )
     return 0
-
-
-def _delete(store: Storage, gone: Sequence[Page], kept: set[str]) -> tuple[set[str], str]:
-    """Delete the pages, and the texts of contexts of which nothing is kept; the values that the
-    store did not delete, and why."""
-    empty = {page.context for page in gone} - kept - {OTHER}
-    names = [entry.key for page in gone for entry in page.values]
-    names += [keys.context_key(context) for context in sorted(empty)]
-    failed: set[str] = set()
-    with progress("gc", len(names), "values") as report, listening() as heard:
-        for first in range(0, len(names), _DELETED_AT_ONCE):
-            some = names[first : first + _DELETED_AT_ONCE]
-            found = zip(some, store.delete(some), strict=True)
-            failed |= {key for key, one in found if one not in (Status.DONE, Status.MISSING)}
-            report(first + len(some))
-    return failed, "".join(heard)
 
 
 class Action(NamedTuple):

@@ -30,7 +30,7 @@ from sim.options import EngineOptions
 from sim.workload import Workload
 
 from ..devices.bench import DEVICES, Geometry, Timing, probe_of, warm
-from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Played, Service
+from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
 from ..replaying.observing import story_on_error
@@ -81,14 +81,14 @@ def run(options: Options, command: str) -> int:
             f"{calibration.path}: expected a profile of this machine ({now}), found one of {then}; "
             "run hicache calibrate here"
         )
-    trace = options.read_from(options.trace, options.limit)
-    workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
-    geometry, config = _sizes(options, calibration, workload)
+    trace, measured = options.read_from(options.trace, options.limit), calibration.geometry
+    workload = AtOnce(trace.paged(int(measured["page_size"])))
+    geometry, config = _sizes(options, measured, workload)
     model, profile = geometry.model, hardware.of(calibration)
     engine = EngineOptions(max_running=options.max_running, layer_groups=model.layers)
     service = Service(workload, config, model, profile, engine)
-    made_by: dict[str, object] = {"device": options.device, "command": command}
-    made_by["profile"] = calibration.hash
+    made_by: dict[str, object] = {"device": options.device, "profile": calibration.hash}
+    made_by["command"] = command
     lines: list[str] = []
     recent = Recent()
     with (
@@ -101,36 +101,34 @@ def run(options: Options, command: str) -> int:
     if options.recording:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
-    simulated = OnSimulator(recording, model, profile).run()
+    digest, predicted = OnSimulator(recording, model, profile).run()
     used = all_shapes(model, config.page_size, geometry.layout)
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": calibration.path, "hash": calibration.hash, **calibration.made},
         "machine": machine,
         "geometry": {
-            "model": model.name,
-            "page_size": config.page_size,
+            **{key: measured[key] for key in ("model", "page_size", "layout", "io_backend")},
             "components": {
                 name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
                 for name in config.components
             },
-            "layout": geometry.layout,
-            "io_backend": geometry.io_backend,
-            "numa_node": geometry.numa_node,
         },
         "device": {
-            **_of_run(real),
+            "digest": real.digest,
             "events": recording.events,
+            "bytes": _bytes(real.timings),
+            "byte_checks": real.byte_checks,
+            "access_checks": real.access_checks,
             "hit_tokens": {
                 "device": sum(request.device_tokens for request in real.requests),
                 "host": sum(request.host_tokens for request in real.requests),
             },
-            "wall_ns": real.wall_ns,
         },
-        "simulator": _of_run(simulated),
+        "simulator": {"digest": digest, "bytes": _bytes(predicted)},
         "copies": {
-            **compare(real.timings, simulated.timings, calibration),
-            "not_calibrated": [*map(str, outside(used, calibration.geometry["shapes"]))],
+            **compare(real.timings, predicted, calibration),
+            "not_calibrated": [*map(str, outside(used, measured["shapes"]))],
         },
     }
     with ignore_broken_pipe():
@@ -140,9 +138,10 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple[Geometry, Config]:
+def _sizes(
+    options: Options, measured: dict[str, Any], workload: Workload
+) -> tuple[Geometry, Config]:
     """Sizes not given: a device for a few requests at once, and a host of twice that."""
-    measured = calibration.geometry
     model = models.get(measured["model"])
     size = workload.page_size
     lengths = [-(-final_length(job) // size) for job in workload.jobs]
@@ -186,15 +185,10 @@ def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict
     return result
 
 
-def _of_run(run: Played) -> dict[str, Any]:
-    moved = {way.value: 0 for way in Direction}
-    for timing in run.timings:
-        moved[timing.direction.value] += timing.bytes
+def _bytes(timings: list[Timing]) -> dict[str, int]:
     return {
-        "digest": run.digest,
-        "bytes": moved,
-        "byte_checks": run.byte_checks,
-        "access_checks": run.access_checks,
+        way.value: sum(timing.bytes for timing in timings if timing.direction is way)
+        for way in Direction
     }
 
 

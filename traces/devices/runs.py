@@ -1,13 +1,12 @@
 """The two runs of a twin: a workload on a real device, and its recording on the simulated one.
 
 `DeviceRun` serves a workload with the engine: real bytes, real time. A stand-in for the model
-writes pages with known content and checks all that it reads. Requests ignore the times of the
-trace: they arrive as fast as the device serves them, so many are in flight and a run is short. The
-device determines the order in which transfers end.
+writes pages with known content and checks all that it reads. Requests arrive as fast as the device
+serves them, and the device determines the order in which transfers end.
 
 `OnSimulator` feeds the recorded events to a new core while its transfers run on the simulated
 device. Everything is issued at its recorded time, or later if the simulator has not finished what
-the next event reports. Bytes and hazards are checked all the time.
+the next event reports. A pass takes no time there.
 """
 
 from __future__ import annotations
@@ -19,19 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hicache.core.actions import Cached, Granted, Outcome, Prefill, Released, Restarted
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
     BackupDone,
-    Event,
-    Finished,
     LoadDone,
-    PagesWanted,
-    PrefillDone,
-    Retracted,
 )
-from hicache.core.types import FlightId, Key, RequestId
+from hicache.core.types import FlightId, Key
 from hicache.devices.base import Device, Front, Inspectable, Mark, Stream, Touch
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
@@ -42,7 +35,7 @@ from hicache.runtime.recording import Follower, Recorder
 from hicache.runtime.recording_format import Recording
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
-from sim.engine.accesses import Access, Accesses
+from sim.engine.accesses import Accesses
 from sim.engine.engine import Engine
 from sim.engine.forward import Forward
 from sim.engine.running import Platform
@@ -65,21 +58,14 @@ _AS_STARTED = ControllerOptions(backup_batches=ControllerOptions().capacity)
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a run did. digest: of the decisions. timings: of each copy. byte_checks: reads compared
-    byte by byte. access_checks: accesses whose order the hazard detector checked."""
+    """What a run on a device did. digest: of the decisions. timings: of each copy. byte_checks:
+    reads compared byte by byte. access_checks: accesses whose order the hazard detector checked."""
 
     digest: str
     timings: list[Timing]
     byte_checks: int
     access_checks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Served(Played):
-    """What a run on a device did."""
-
     requests: tuple[RequestResult, ...]
-    wall_ns: int
 
 
 class AtOnce:
@@ -121,12 +107,13 @@ class _WallTimer:
 
 class _StandIn:
     """A model that computes nothing: it writes pages with known content, and compares what it
-    reads, in any thread. checked: reads compared. wrong: those with other content."""
+    reads, in any thread. checked: reads compared. wrong: those with other content. passes: those
+    that run, and what to do when they end."""
 
     def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
         self._device = device
         self._plans = contents_of(model, page_size)
-        self._synced: list[tuple[Mark, Callable[[], None]]] = []
+        self.passes: list[tuple[Mark, Callable[[], None]]] = []
         self.wrong: list[str] = []
         self.checked = 0
 
@@ -152,17 +139,12 @@ class _StandIn:
         self._device.peek(stream, touch.area, compare)
 
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
-        self._synced.append((mark, action))
-
-    @property
-    def busy(self) -> bool:
-        """Whether a pass is running."""
-        return bool(self._synced)
+        self.passes.append((mark, action))
 
     def turn(self, device: Device) -> bool:
         """Runs the actions of the passes that have ended; returns whether there were any."""
-        ended = [entry for entry in self._synced if device.query(entry[0])]
-        self._synced = [entry for entry in self._synced if entry not in ended]
+        ended = [entry for entry in self.passes if device.query(entry[0])]
+        self.passes = [entry for entry in self.passes if entry not in ended]
         for _, action in ended:
             action()
         return bool(ended)
@@ -234,7 +216,7 @@ class DeviceRun:
         self._results: dict[int, RequestResult] = {}
         self._followers: dict[int, list[Job]] = {}
 
-    def run(self, progress: Callable[[int], None] = lambda done: None) -> Served:
+    def run(self, progress: Callable[[int], None] = lambda done: None) -> Played:
         """Serves all requests. Raises WrongBytesError if a read found wrong content."""
         for job in self._jobs:
             if job.after < 0:
@@ -249,7 +231,7 @@ class DeviceRun:
             self._timer.turn()
             self._check()
             events = self._recorder.decisions.events
-            waits = self._controller.unanswered or self._stand_in.busy or events != seen
+            waits = self._controller.unanswered or self._stand_in.passes or events != seen
             idle, seen = (0 if waits else idle + 1), events
             if idle > _STUCK_POLLS:
                 raise StuckError(
@@ -261,13 +243,12 @@ class DeviceRun:
         while not self._device.query(end):
             time.sleep(POLL_S)
         self._check()
-        return Served(
+        return Played(
             self._recorder.close(),
             self._watch.settle(),
             self._stand_in.checked,
             self._hazards.checked,
             tuple(self._results[index] for index in sorted(self._results)),
-            self._timer.now_ns,
         )
 
     def _check(self) -> None:
@@ -288,108 +269,36 @@ class OnSimulator:
         self, recording: Recording, model: ModelDescription, profile: HardwareProfile, seed: int = 0
     ) -> None:
         config = recording.config
-        options = WorldOptions(checks="every", seed=seed)
-        self._machine = machine = build(config, model, profile, model.layers, options)
-        assert machine.hazards is not None
+        options = WorldOptions(checks="off", seed=seed)
+        machine = build(config, model, profile, model.layers, options)
         self._clock = machine.clock
         self._watch = Stopwatch(machine.sim, model, config.page_size)
         self._recording = recording
-        self._device = device = HazardDevice(self._watch, machine.hazards)
-        self._controller = TransferController(device, _AS_STARTED)
+        self._controller = TransferController(self._watch, _AS_STARTED)
         self._follower = Follower(recording, self._controller)
-        self._accesses = Accesses(config, self._follower.driver.core.view.components)
-        self._stream = device.stream(COMPUTE)
-        self._passes: dict[FlightId, Mark] = {}
         self._replied: set[FlightId] = set()
-        self._waiting: list[Prefill] = []
-        self._holdings: dict[RequestId, Prefill | Cached | Granted] = {}
-        self._computed: dict[RequestId, int] = {}
 
-    def run(self) -> Played:
-        """Raises DivergedError at the first event whose decisions differ from the recording."""
+    def run(self) -> tuple[str, list[Timing]]:
+        """The digest of the decisions, and the time of each copy. Raises DivergedError at the first
+        event whose decisions differ from the recording."""
         for step in self._recording.steps:
             self._advance(step.time_ns)
-            event = step.event
-            if event is None:
+            if step.event is None:
                 self._controller.start()
-                self._launch()
                 continue
-            if isinstance(event, LoadDone | BackupDone):
-                self._until_replied(event.flight)
-            elif isinstance(event, PrefillDone) and event.flight in self._passes:
-                mark = self._passes.pop(event.flight)
-                while not self._device.query(mark):
-                    self._step("the end of a forward pass")
-            self._decode(event)
-            for outcome in self._follower.feed(step):
-                self._note(outcome)
-        digest = self._follower.end()
-        timings = self._watch.settle(self._clock.step)
-        memory, hazards = self._machine.memory, self._machine.hazards
-        assert memory is not None
-        assert hazards is not None
-        return Played(digest, timings, memory.checked, hazards.checked)
-
-    def _note(self, outcome: Outcome) -> None:
-        """Keeps which pages each request has, and how much of it is computed."""
-        if isinstance(outcome, Prefill):
-            self._waiting.append(outcome)
-            self._computed[outcome.request] = outcome.end_token
-        if isinstance(outcome, Prefill | Cached | Granted):
-            self._holdings[outcome.request] = outcome
-        elif isinstance(outcome, Released | Restarted):
-            self._holdings.pop(outcome.request, None)
-            self._computed.pop(outcome.request, None)
-
-    def _decode(self, event: Event) -> None:
-        """The accesses of the decode steps of the event's request, up to the token that the event
-        declares computed. The core may free pages afterwards."""
-        if isinstance(event, PagesWanted):
-            computed = event.computed_tokens
-        elif isinstance(event, Finished):
-            computed = event.length
-        elif isinstance(event, Retracted):
-            computed = event.committed_tokens
-        else:
-            return
-        request = event.request
-        holding, since = self._holdings.get(request), self._computed.get(request, 0)
-        if holding is None or computed <= since:
-            return
-        self._computed[request] = computed
-        why = f"decode of request {request}"
-        decoded = self._accesses.decoded(holding.tables, holding.states, since, computed, why)
-        for access in decoded:
-            self._touch(access, (0, self._device.layers), "decode")
-
-    def _launch(self) -> None:
-        """One pass over the prefills since the last pass; it reads and writes in no time."""
-        prefills, self._waiting = self._waiting, []
-        loads = {
-            marks: None
-            for prefill in prefills
-            for flight in prefill.after
-            if (marks := self._controller.load_marks(flight))
-        }
-        for layer in range(self._device.layers) if prefills else ():
-            for marks in loads:
-                self._device.wait(self._stream, marks[layer])
-            for prefill in prefills:
-                why = f"prefill of request {prefill.request}, flight {prefill.flight}"
-                for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
-                    self._touch(access, (layer, layer + 1), why)
-        if prefills:
-            mark = self._device.record(self._stream)
-            self._passes |= {prefill.flight: mark for prefill in prefills}
-
-    def _touch(self, access: Access, layers: tuple[int, int], why: str) -> None:
-        self._device.touch(self._stream, access.touch(layers, why))
+            if isinstance(step.event, LoadDone | BackupDone):
+                self._until_replied(step.event.flight)
+            self._follower.feed(step)
+        return self._follower.end(), self._watch.settle(self._clock.step)
 
     def _until_replied(self, flight: FlightId) -> None:
         while flight not in self._replied:
             self._replied.update(reply.flight for reply in self._controller.poll())
-            if flight not in self._replied:
-                self._step(f"a reply for flight {flight}")
+            if flight in self._replied:
+                break
+            if self._clock.next_ns() < 0:
+                raise StuckError(f"{self._recording.path}: flight {flight} never ends")
+            self._clock.step()
         self._replied.remove(flight)
 
     def _advance(self, time_ns: int) -> None:
@@ -398,8 +307,3 @@ class OnSimulator:
             clock.after(time_ns - clock.now_ns, lambda: None)
         while 0 <= clock.next_ns() <= time_ns:
             clock.step()
-
-    def _step(self, wanted: str) -> None:
-        if self._clock.next_ns() < 0:
-            raise StuckError(f"{self._recording.path}: expected {wanted}, and nothing is in flight")
-        self._clock.step()

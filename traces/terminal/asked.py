@@ -50,7 +50,6 @@ class Asked(ABC):
         self.opened: Answer = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
-        self._look_at = 0.0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
 
     @abstractmethod
@@ -77,16 +76,12 @@ class Asked(ABC):
         self._errors.close()
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process, self._process, self._buffer = self._process, None, b""
         if process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
-        self._buffer = b""
+            with suppress(OSError), process:  # closes its streams, and waits for it
+                pass
 
     def ask(
         self,
@@ -110,8 +105,7 @@ class Asked(ABC):
         except OSError:
             raise self._ended("DEATH", "the process ended", seed) from None
         while True:
-            left = due - time.monotonic() if whole else seconds
-            answer = json.loads(self._line(left, seed))
+            answer = json.loads(self._line(due if whole else time.monotonic() + seconds, seed))
             if answer.get("done"):
                 if "refused" in answer:
                     raise CallerError(answer["refused"])
@@ -133,44 +127,33 @@ class Asked(ABC):
         )
         self.opened = self.ask(*self.opening())
 
-    def _line(self, seconds: float, seed: int) -> bytes:
-        """The next line of the peer's answer. Raises Ended."""
+    def _line(self, due: float, seed: int) -> bytes:
+        """The next line of the answer. Raises Ended."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        due = time.monotonic() + seconds
-        while True:
-            now = time.monotonic()
-            if now >= self._look_at:  # also where there is always something to read
-                self._look_at = now + _LOOK_S
-                if (size := _resident(process.pid)) > MOST_MEMORY:
-                    text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
-                    raise self._ended("DEATH", text, seed)
-            if now > due:
+        while b"\n" not in self._buffer:
+            if (size := _resident(process.pid)) > MOST_MEMORY:
+                text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
+                raise self._ended("DEATH", text, seed)
+            if time.monotonic() > due:
                 raise self._ended("HANG", "it does not answer in time", seed)
-            if b"\n" in self._buffer:
-                break
-            ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
-            if ready:
-                read = os.read(process.stdout.fileno(), 1 << 20)
-                if not read:
-                    raise self._ended("DEATH", self._how(process), seed)
-                self._buffer += read
-                if len(self._buffer) > _MOST_LINE:
-                    raise self._ended("DEATH", "its answer is too long", seed)
+            if not select.select([process.stdout], [], [], _LOOK_S)[0]:
+                continue
+            read = os.read(process.stdout.fileno(), 1 << 20)
+            if not read:
+                code = process.wait()
+                how = f"the process ended with signal {-code}" if code < 0 else ""
+                raise self._ended("DEATH", how or f"it ended with code {code}", seed)
+            self._buffer += read
+            if len(self._buffer) > _MOST_LINE:
+                raise self._ended("DEATH", "its answer is too long", seed)
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _how(self, process: subprocess.Popen[bytes]) -> str:
-        code = process.wait()
-        return (
-            f"the process ended with signal {-code}" if code < 0 else f"it ended with code {code}"
-        )
-
     def _ended(self, law: str, text: str, seed: int) -> Ended:
         self._end()
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - 4096))
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4096))
         said = self._errors.read().decode(errors="replace").strip()
         return Ended(law, text, said, seed)
 
