@@ -4,7 +4,7 @@ it. A record is a list of its fields; the docstring of its class says what they 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -46,20 +46,17 @@ def text() -> str:
 
 
 def _collect(kind: type[Struct], found: dict[type[Struct], None]) -> None:
-    """Adds a record, its base, and the records of its fields."""
+    """Adds a record, and the records of its fields."""
     if kind not in found:
         found[kind] = None
-        for one in [*_bases(kind), *_direct(kind.__annotations__, kind)]:
-            _collect(one, found)
+        for name in kind.__struct_fields__:
+            for one in _records(kind, name):
+                _collect(one, found)
 
 
-def _bases(kind: type[Struct]) -> Iterator[type[Struct]]:
-    return (one for one in kind.__bases__ if issubclass(one, Struct) and one is not Struct)
-
-
-def _direct(names: Iterable[str], kind: type[Struct]) -> Iterator[type[Struct]]:
-    """The records of fields and of their elements; without those that other sections have."""
-    hints: list[Any] = [get_type_hints(kind)[name] for name in names]
+def _records(kind: type[Struct], name: str) -> Iterator[type[Struct]]:
+    """The records of a field and of its elements; without that which another section has."""
+    hints: list[Any] = [get_type_hints(kind)[name]]
     while hints:
         hint = hints.pop(0)
         hints = [*get_args(hint), *hints]
@@ -68,17 +65,13 @@ def _direct(names: Iterable[str], kind: type[Struct]) -> Iterator[type[Struct]]:
 
 
 def _section(title: str, kind: type[Struct], level: str = "##") -> str:
-    about, told = _said(kind)
-    bases = list(_bases(kind))
-    inherited = {name for one in bases for name in one.__struct_fields__}
-    rows = [(f"All of {_link(one)}", "") for one in bases]
+    about, told = _told(kind)
+    rows: list[tuple[str, str]] = []
     for field in fields(kind):
-        if field.name in inherited:
-            continue
-        links = " or ".join(map(_link, _direct([field.name], kind)))
+        links = " or ".join(map(_link, _records(kind, field.name)))
         said = "; ".join(filter(None, (links, told.get(field.name, ""))))
         name = f"`{field.encode_name}`"
-        if len(rows) > len(bases) and rows[-1][1] == said:
+        if rows and rows[-1][1] == said:
             name = f"{rows.pop()[0]}, {name}"
         rows.append((name, said))
     lines = "".join(f"- {names}{f': {said}' if said else ''}\n" for names, said in rows)
@@ -89,7 +82,7 @@ def _link(kind: type[Struct]) -> str:
     return f"[{kind.__name__}](#{kind.__name__.lower()})"
 
 
-def _said(kind: type[Struct]) -> tuple[str, dict[str, str]]:
+def _told(kind: type[Struct]) -> tuple[str, dict[str, str]]:
     """What a docstring says of the record, and of each field."""
     head, *parts = _FIELD.split(cleandoc(vars(kind)["__doc__"]))
     found: dict[str, str] = {}

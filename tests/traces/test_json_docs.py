@@ -187,7 +187,7 @@ def test_reports_and_comparisons_are_their_records(folder: Path) -> None:
         same(Report, written(folder, "report", page))
     for other in sides[1:]:
         same(Comparison, written(folder, "compare", sides[0], other))
-    curve = written(folder, "curve", turns, "--device-pages", "20", "--model", "tiny")
+    curve = written(folder, "curve", turns, "--model", "tiny")
     same(CurveFigures, curve)
 
 

@@ -19,9 +19,9 @@ from msgspec import Struct
 from hicache.core.errors import CallerError
 
 from ..expected import together
-from ..html import named, read_results
+from ..html import Report, check_same_trace, named, read_report
 from ..reporting import NONE, count, percent, reason_name, seconds, short
-from ..results.record import ExpectedError, Result, document, head
+from ..results.record import ExpectedError, Result, document, head, record_of
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json
@@ -116,14 +116,25 @@ class Comparison(Struct, frozen=True):
 def run(options: Options, command: str) -> int:
     inputs = {f"input {number}": path for number, path in enumerate(options.documents, 1)}
     check_outputs(inputs, json=options.json)
-    read_all = [(path, *one) for path in options.documents for one in read_results(path)]
-    results = [result for _, _, result in read_all]
+    read_all = [(path, record_of(Report, read_report(path), path)) for path in options.documents]
+    results = [one for _, report in read_all for one in report.variants]
+    paths = [(path, report) for path, report in read_all for _ in report.variants]
+    if not 2 <= len(results) <= _MOST_SIDES:
+        raise CallerError(
+            f"compare: expected 2 to {_MOST_SIDES} replays, found {len(results)}; name "
+            f"{'another document' if len(results) < 2 else 'fewer'}"
+        )
+    sides = []
     labels = named([result.label for result in results])
-    sides = [
-        Side(path, label, version, result.digest, result.expected_error)
-        for label, (path, version, result) in zip(labels, read_all, strict=True)
-    ]
-    _check(sides, results)
+    for label, (path, report), result in zip(labels, paths, results, strict=True):
+        if result.interrupted:
+            raise CallerError(
+                f"{path}: expected whole replays, found {label}, which was interrupted; run it "
+                "again"
+            )
+        check_same_trace(path, result.trace, results[0].trace, paths[0][0])
+        version, error = report.hicache_version, result.expected_error
+        sides.append(Side(path, label, version, result.digest, error))
     weak = warnings(sides, results)
     found = comparison(sides, results)
     for warning in weak:
@@ -144,24 +155,6 @@ def run(options: Options, command: str) -> int:
         whole = head(command, True) | {"kind": "compare", **document(found), "warnings": weak}
         write_json(options.json, whole)
     return 0
-
-
-def _check(sides: Sequence[Side], results: Sequence[Result]) -> None:
-    """Raises CallerError for replays that cannot be compared."""
-    if not 2 <= len(sides) <= _MOST_SIDES:
-        raise CallerError(
-            f"compare: expected 2 to {_MOST_SIDES} replays, found {len(sides)}; name "
-            f"{'another document' if len(sides) < 2 else 'fewer'}"
-        )
-    first = results[0].trace
-    for side, result in zip(sides, results, strict=True):
-        for key in ("requests", "input_tokens"):
-            pair = getattr(first, key), getattr(result.trace, key)
-            if pair[0] != pair[1]:
-                raise CallerError(
-                    f"{side.path}: expected a replay of the trace of {sides[0].path} ({pair[0]:,} "
-                    f"{key.replace('_', ' ')}), found {pair[1]:,}; compare replays of one trace"
-                )
 
 
 def comparison(sides: Sequence[Side], results: Sequence[Result]) -> Comparison:

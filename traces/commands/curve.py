@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +18,7 @@ from rich.table import Table
 import hicache.models as models
 from hicache.core.errors import CallerError
 
-from ..curves import NAMES, NINE_TENTHS, CurveOptions, Curves, TwoTiers, curves_of
+from ..curves import NAMES, CurveOptions, Curves, curves_of
 from ..reporting import gigabytes
 from ..results.record import head
 from ..sweeping.table import Line, Panel, check_picture, svg
@@ -67,9 +68,6 @@ class Options(PagedTraceOptions):
         "LIST",
     )
     steady: bool = option("count hits of the second half of the requests", default=False)
-    device_pages: int | None = option(
-        "also the hits of a device of N pages and a host of each capacity", *read.COUNT
-    )
     model: str | None = option(
         "also say capacities in bytes of this model's cache", read.name, "MODEL"
     )
@@ -88,15 +86,12 @@ def run(options: Options, command: str) -> int:
         policies=options.policies,
         capacities=_pages(options.capacities or (), page_size, each) or None,
         first=len(trace.jobs) // 2 if options.steady else 0,
-        device_pages=options.device_pages,
         bytes_per_token=each,
     )
     curves = curves_of(trace, trace.paged(page_size), wanted)
     out = console(sys.stderr if "-" in (options.output, options.json) else sys.stdout)
     with ignore_broken_pipe():
         out.print(_policies_table(curves))
-        if (tiers := curves.figures.tiers) is not None:
-            out.print(_tiers(curves, tiers))
         out.print(pairs("What the curves say", list(_figures(curves))))
         for note in trace.notes:
             out.print(note)
@@ -129,24 +124,13 @@ def _policies_table(curves: Curves) -> Table:
     result.collapse_padding = True
     for column in result.columns:
         column.justify, column.no_wrap = "right", column is not result.columns[0]
-    for place, pages in enumerate(figures.capacities_pages):
+    for place, tokens in enumerate(figures.capacities_tokens):
+        pages = tokens // figures.page_size
         rates = [f"{one.hit_rates[place] * 100:.{places}f}" for one in figures.policies.values()]
         result.add_row(f"{pages:,}", _amount(curves, pages), *rates)
     result.add_section()
     ceiling = f"{curves.rate(curves.lru.unbounded) * 100:.{places}f}"
     result.add_row("no limit", "", *[ceiling] * len(names))
-    return result
-
-
-def _tiers(curves: Curves, tiers: TwoTiers) -> Table:
-    """LRU on two tiers hits what the larger one hits, since each page is on the host at once."""
-    device = f"{curves.rate(tiers.device_hit_tokens) * 100:.2f}"
-    title = f"Hit rate (%) of a device of {tiers.device_pages:,} pages and a host"
-    result = table(title, "host pages", "host", "device", "host adds")
-    sizes = curves.figures.capacities_pages
-    for pages, hits in zip(sizes, tiers.host_hit_tokens, strict=True):
-        added = f"{curves.rate(hits) * 100:.2f}"
-        result.add_row(f"{pages:,}", _amount(curves, pages), device, added)
     return result
 
 
@@ -168,25 +152,23 @@ def _figures(curves: Curves) -> Iterator[tuple[str, str]]:
     if not lru.unbounded:
         return
     yield "LRU hits all of that with", size(lru.working_set)
-    yield "nine tenths of it with", size(lru.pages_for(NINE_TENTHS * lru.unbounded))
-    if figures.tiers is not None:
-        yield "nine tenths of what a host adds", size(figures.tiers.nine_tenths_host_pages)
+    yield "nine tenths of it with", size(lru.pages_for(Fraction(9, 10) * lru.unbounded))
     own = figures.policies["lru"].hit_rates
     for name, one in figures.policies.items():
         more = [other - rate for other, rate in zip(one.hit_rates, own, strict=True)]
         place = max(range(len(more)), key=more.__getitem__)
         if more[place] > 0 and name != "bound":
-            points = f"{more[place] * 100:.1f} points at {size(figures.capacities_pages[place])}"
-            yield f"{name} above LRU, at most", points
+            pages = figures.capacities_tokens[place] // figures.page_size
+            yield f"{name} above LRU, at most", f"{more[place] * 100:.1f} points at {size(pages)}"
 
 
 def picture(curves: Curves) -> str:
     """The curves as SVG text."""
     figures = curves.figures
-    each, size = figures.bytes_per_token, figures.page_size
-    scale = size * each / 1e9 if each else size / 1e6
+    each = figures.bytes_per_token
+    scale = each / 1e9 if each else 1e-6
     unit = "cache (GB, all ranks together)" if each else "cache (million tokens)"
-    x = [0.0, *(pages * scale for pages in figures.capacities_pages)]
+    x = [0.0, *(tokens * scale for tokens in figures.capacities_tokens)]
     ceiling = curves.rate(curves.lru.unbounded) * 100
     lines = [Line("unbounded", [ceiling] * len(x), dashed=True)]
     for name, one in figures.policies.items():

@@ -63,7 +63,7 @@ def run(options: ReplayOptions, command: str) -> int:
 
     def page(found: Result) -> str:
         """The HTML report."""
-        limit, slo = found.limit, found.slo
+        limit = found.limit
         told = [sentence(found)]
         if limit is not None:
             told += [f"Limits: {limit.text}.", *(f"Try {one}" for one in limit.tries)]
@@ -73,7 +73,6 @@ def run(options: ReplayOptions, command: str) -> int:
             document(found.trace),
             [document(charted(settings, result, found))],
             verdict={"sentences": told, "best": None},
-            slo=None if slo is None else {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s},
             warnings=warnings,
             complete=not result.interrupted,
         )

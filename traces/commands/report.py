@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 
-from ..html import joined, read_report, render
+from ..html import check_same_trace, joined, read_report, render
+from ..results.record import TraceFigures, record_of
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import as_json, check_outputs, write_all
@@ -38,15 +39,9 @@ def run(options: Options, command: str) -> int:
     inputs = {f"report {number}": path for number, path in enumerate(options.reports, 1)}
     check_outputs(inputs, output=options.output, json=options.json)
     reports = [read_report(path) for path in options.reports]
-    first = reports[0]["trace"]
-    for path, report in zip(options.reports, reports, strict=True):
-        for key in ("requests", "input_tokens"):
-            if report["trace"][key] != first[key]:
-                raise CallerError(
-                    f"{path}: expected a report of the same trace as {options.reports[0]} "
-                    f"({first[key]:,} {key.replace('_', ' ')}), found {report['trace'][key]:,}; "
-                    "make a report of each"
-                )
+    first, *traces = [record_of(TraceFigures, report["trace"]) for report in reports]
+    for path, trace in zip(options.reports[1:], traces, strict=True):
+        check_same_trace(path, trace, first, options.reports[0])
     whole = joined(reports, options.title, command)
     files = []
     if options.output:

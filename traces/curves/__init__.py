@@ -31,7 +31,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 from typing import Annotated, Any, Literal, NamedTuple
@@ -45,9 +45,7 @@ from ..results.record import Int, TraceFigures, document
 from ..terminal.tables import progress
 
 CHUNK = 1 << 18  # pages, or runs, that are looked at together
-NINE_TENTHS = Fraction(9, 10)  # of the hits that host memory can add to those of the device
 _MOST_DEFAULT = 16  # capacities
-_MOST_USES, _USES_TO_STAY = 3, 2  # of S3-FIFO
 
 Column = NDArray[np.int64]
 Rate = Annotated[float, Meta(ge=0, le=1)]
@@ -122,14 +120,6 @@ class Curve:
         """Tokens that a cache without limit hits."""
         return int(self.runs.pages.sum()) * self.page_size - int(self.short.sum())
 
-    def only(self, which: NDArray[np.bool_]) -> Curve:
-        """The curve of some runs."""
-        runs = self.runs
-        columns = (column[which] for column in (runs.last, runs.request, runs.depth, runs.pages))
-        return replace(
-            self, runs=Runs(*columns), distance=self.distance[which], short=self.short[which]
-        )
-
 
 def lru_curve(
     trace: Paged, first: int = 0, shown: Callable[[int], None] = lambda done: None
@@ -144,9 +134,10 @@ def lru_curve(
     worth = identified_tokens(trace)[runs.request] - runs.depth * size
     pages = np.minimum(runs.pages, -(-worth // size))
     short = np.maximum(pages * size - worth, 0)
-    runs, largest = replace(runs, pages=pages), int(lengths.max(initial=0))
-    curve = Curve(size, first, reuses.unique, largest, runs, distance, short)
-    return curve.only((pages > 0) & (runs.request >= first))
+    some = (pages > 0) & (runs.request >= first)
+    columns = (column[some] for column in (runs.last, runs.request, runs.depth, pages))
+    largest = int(lengths.max(initial=0))
+    return Curve(size, first, reuses.unique, largest, Runs(*columns), distance[some], short[some])
 
 
 def identified_tokens(trace: Paged) -> Column:
@@ -359,38 +350,23 @@ class S3Fifo(Cache):
         self._ghost: OrderedDict[int, None] = OrderedDict()
 
     def again(self, page: int) -> None:
-        self.pages[page] = min(self.pages[page] + 1, _MOST_USES)
+        self.pages[page] = min(self.pages[page] + 1, 3)
 
     def insert(self, page: int) -> None:
-        queue = self._queue
-        if page in self._ghost:
-            del self._ghost[page]
-            queue = self._main
+        queue = self._main if self._ghost.pop(page, 0) is None else self._queue
         while len(self.pages) == self.capacity:
-            if len(self._main) > self._main_room or not self._queue:
-                self._evict_main()
-            else:
-                self._evict_small()
+            from_main = len(self._main) > self._main_room or not self._queue
+            old = (self._main if from_main else self._queue).popleft()
+            uses = self.pages.pop(old)
+            if uses >= (1 if from_main else 2):
+                self.pages[old] = uses - 1 if from_main else 0
+                self._main.append(old)
+            elif not from_main:
+                self._ghost[old] = None
+                if len(self._ghost) > self._main_room:
+                    self._ghost.popitem(last=False)
         self.pages[page] = 0
         queue.append(page)
-
-    def _evict_small(self) -> None:
-        page = self._queue.popleft()
-        if self.pages[page] >= _USES_TO_STAY:
-            self.pages[page] = 0
-            self._main.append(page)
-            return
-        del self.pages[page]
-        self._ghost[page] = None
-        if len(self._ghost) > self._main_room:
-            self._ghost.popitem(last=False)
-
-    def _evict_main(self) -> None:
-        page = self._main.popleft()
-        uses = self.pages.pop(page)
-        if uses:
-            self.pages[page] = uses - 1
-            self._main.append(page)
 
 
 class Sieve(Cache):
@@ -411,23 +387,17 @@ class Sieve(Cache):
         self.pages[page] = 1
 
     def insert(self, page: int) -> None:
-        if len(self.pages) == self.capacity:
-            self._evict()
-        self.pages[page] = 0
-        self._queue.append(page)
-
-    def _evict(self) -> None:
-        victim = -1
-        while victim < 0:
-            page = self._queue.popleft()
-            if self.pages[page]:
-                self.pages[page] = 0
-                self._passed.append(page)
+        while len(self.pages) == self.capacity:
+            old = self._queue.popleft()
+            if self.pages[old]:
+                self.pages[old] = 0
+                self._passed.append(old)
             else:
-                victim = page
+                del self.pages[old]
             if not self._queue:
                 self._queue, self._passed = self._passed, self._queue
-        del self.pages[victim]
+        self.pages[page] = 0
+        self._queue.append(page)
 
 
 POLICIES: dict[str, type[Cache]] = {"fifo": Cache, "s3_fifo": S3Fifo, "sieve": Sieve}
@@ -527,29 +497,14 @@ class PolicyHits(Struct, frozen=True):
     hit_rates: Sequence[Rate]
 
 
-class TwoTiers(Struct, frozen=True):
-    """A device and a host to which every page is written at once; with `--device-pages`.
-
-    nine_tenths_host_pages: the smallest host with nine tenths of what a host can add
-    host_hit_tokens: what a host of each capacity adds
-    """
-
-    device_pages: Int
-    device_hit_tokens: Int
-    nine_tenths_host_pages: Int
-    host_hit_tokens: Sequence[Int]
-
-
 class CurveFigures(Struct, frozen=True):
     """The document of `hicache curve`, with [the head](#all-documents).
 
     first_request, requests, input_tokens: whose hits count; earlier ones only warm the cache
     bytes_per_token: on all ranks; null without `--model`, as capacities in bytes
-    unique_tokens: different pages of the whole trace
     working_set_tokens: the least capacity with which LRU hits all that any cache can
     unbounded_hit_tokens: that a cache without limit hits
-    largest_request_tokens: in whole pages
-    capacities_pages, capacities_tokens, capacities_bytes: ascending
+    capacities_tokens, capacities_bytes: ascending
     policies: `lru`, one of those that are replayed, `optimum` or `bound` ([curves](curves.md))
     """
 
@@ -560,15 +515,11 @@ class CurveFigures(Struct, frozen=True):
     page_size: Int
     bytes_per_token: Int | None
     input_tokens: Int
-    unique_tokens: Int
     working_set_tokens: Int
     unbounded_hit_tokens: Int
-    largest_request_tokens: Int
-    capacities_pages: Sequence[Int]
     capacities_tokens: Annotated[Sequence[Int], Meta(min_length=1)]
     capacities_bytes: Sequence[Int] | None
     policies: Mapping[str, PolicyHits]
-    tiers: TwoTiers | None
 
     def __post_init__(self) -> None:
         size = len(self.capacities_tokens)
@@ -581,13 +532,11 @@ class CurveFigures(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class CurveOptions:
     """policies: besides lru. capacities: in pages; None for a choice that suits the trace. first:
-    requests before it only warm the cache. device_pages: the device of two tiers. bytes_per_token:
-    of the model, all ranks."""
+    requests before it only warm the cache. bytes_per_token: of the model, all ranks."""
 
     policies: tuple[str, ...] = ("optimum", "bound")
     capacities: tuple[int, ...] | None = None
     first: int = 0
-    device_pages: int | None = None
     bytes_per_token: int | None = None
 
 
@@ -611,12 +560,6 @@ def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
     counted = trace.jobs.input_lengths[lru.first :]
     total, size, each = int(counted.sum(dtype=np.int64)), lru.page_size, options.bytes_per_token
     hits = _hit_tokens(paged, lru, options.policies, pages)
-    tiers, device = None, options.device_pages
-    if device is not None:
-        alone = lru.hit_tokens(device)
-        both = lru.tokens_at(np.maximum(np.array(pages, dtype=np.int64), device))
-        enough = lru.pages_for(alone + NINE_TENTHS * (lru.unbounded - alone))
-        tiers = TwoTiers(device, alone, enough, (both - alone).tolist())
     figures = CurveFigures(
         kind="curve",
         trace=TraceFigures(
@@ -631,18 +574,14 @@ def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
         page_size=size,
         bytes_per_token=each,
         input_tokens=total,
-        unique_tokens=lru.unique * size,
         working_set_tokens=lru.working_set * size,
         unbounded_hit_tokens=lru.unbounded,
-        largest_request_tokens=lru.largest * size,
-        capacities_pages=pages,
         capacities_tokens=[one * size for one in pages],
         capacities_bytes=None if each is None else [one * size * each for one in pages],
         policies={
             name: PolicyHits(tokens, [one / (total or 1) for one in tokens])
             for name, tokens in hits.items()
         },
-        tiers=tiers,
     )
     return Curves(lru, figures)
 

@@ -48,13 +48,6 @@ _MOST_LABEL = 40  # characters in a chart
 Chart: TypeAlias = dict[str, Any]
 
 
-class Slo(Struct, frozen=True):
-    """Limits of the charts."""
-
-    ttft_s: Float | None = None
-    tpot_s: Float | None = None
-
-
 class Verdict(Struct, frozen=True):
     """What the report says first.
 
@@ -113,7 +106,6 @@ class Report(Struct, frozen=True, kw_only=True):
     complete: bool
     title: str
     trace: TraceFigures
-    slo: Slo | None
     verdict: Verdict | None
     decision: Decision | None
     curve: CurveFigures | None
@@ -139,7 +131,7 @@ def report(
         "complete": True,
         "title": title,
         "trace": trace,
-        **dict.fromkeys(("slo", "verdict", "decision", "curve")),
+        **dict.fromkeys(("verdict", "decision", "curve")),
         "variants": variants,
         "warnings": [],
         "estimates": [],
@@ -151,38 +143,12 @@ def report(
 
 
 def read_report(path: str) -> dict[str, Any]:
-    """The checked document of a file. Raises CallerError with one line."""
-    first, *more = _objects(path)
-    if first.get("kind") == KIND and not more:
+    """The checked document of a report, or one of the document of a replay, or of the points of a
+    sweep in the order in which they were done. Raises CallerError with one line."""
+    first, *points = _objects(path)
+    if first.get("kind") == KIND and not points:
         record_of(Report, first, path)
         return first
-    results = _results(path, first, more)
-    title = f"Replays of {os.path.basename(results[0].trace.path)}"
-    variants = [document(one) for one in results]
-    command = str(first.get("command"))
-    return report(title, command, document(results[0].trace), variants)
-
-
-def read_results(path: str) -> list[tuple[str, Result]]:
-    """The replays of a file, in its order, each with the version that made it. Raises CallerError
-    with one line."""
-    first, *more = _objects(path)
-    if first.get("kind") == KIND and not more:
-        results = record_of(Report, first, path).variants
-    else:
-        results = _results(path, first, more)
-    for one in results:
-        if one.interrupted:
-            raise CallerError(
-                f"{path}: expected whole replays, found {one.label}, which was interrupted; run it "
-                "again"
-            )
-    return [(str(first["hicache_version"]), one) for one in results]
-
-
-def _results(path: str, first: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[Result]:
-    """Of the document of a replay, or of the points of a sweep in the order in which they were
-    done, whose options are those that vary."""
     is_sweep = first.get("kind") == SWEEP
     if not (is_sweep or "whole" in first) or "hicache_version" not in first:
         kind = f"a document of kind {show(first['kind'])}" if first.get("kind") else "another one"
@@ -192,20 +158,35 @@ def _results(path: str, first: dict[str, Any], points: Sequence[dict[str, Any]])
             f"{path}: expected schema {SCHEMA}, found {show(schema)}; run it again with this "
             "version"
         )
-    if not is_sweep and points:
+    if points and not is_sweep:
         raise CallerError(f"{path}: expected a {WHAT}, found JSON lines of another kind; name one")
-    if not is_sweep:
-        result = record_of(Result, first, path)
-        return [replace(result, label=result.label or path)]
-    results = []
+    results = [] if is_sweep else [record_of(Result, {"label": path} | first, path)]
     for one in points:
         if one.get("kind") != SWEEP and one.get("complete") is not False:
-            given = one["point"] if isinstance(one.get("point"), dict) else {}
-            options = {name.replace("_", "-"): value for name, value in given.items()}
+            varied = one["point"] if isinstance(one.get("point"), dict) else {}
+            options = {name.replace("_", "-"): value for name, value in varied.items()}
             results.append(replace(record_of(Result, one, path), options=options))
     if not results:
         raise CallerError(f"{path}: expected a sweep with points, found none; run the sweep")
-    return results
+    trace = results[0].trace
+    return report(
+        f"Replays of {os.path.basename(trace.path)}",
+        str(first.get("command")),
+        document(trace),
+        [document(one) for one in results],
+        hicache_version=str(first["hicache_version"]),
+    )
+
+
+def check_same_trace(path: str, found: TraceFigures, first: TraceFigures, first_path: str) -> None:
+    """Raises CallerError for a replay of other requests than those of the first document."""
+    for key in ("requests", "input_tokens"):
+        before, now = getattr(first, key), getattr(found, key)
+        if before != now:
+            raise CallerError(
+                f"{path}: expected replays of the trace of {first_path} ({before:,} "
+                f"{key.replace('_', ' ')}), found {now:,}; compare replays of one trace"
+            )
 
 
 def _objects(path: str) -> list[dict[str, Any]]:
@@ -287,7 +268,6 @@ def render(given: Mapping[str, Any]) -> str:
         script=script.decode(),
         timed=timed,
         reasons=[one for one in reasons if one != NOT_FOLLOWED],
-        loads=list(dict.fromkeys(_load_of(one.config) for one in timed)),
         errors=[] if whole.decision else together(one.expected_error for one in timed),
         candidates=_candidates(whole.decision) if whole.decision else [],
     )
@@ -321,19 +301,6 @@ def policy_name(name: str) -> str:
     return known.get(name, name.upper().replace("_", "-"))
 
 
-def _load_of(config: Mapping[str, Any]) -> str:
-    """The load that was played: requests a second, and how it was made of the trace."""
-    load = f"{config.get('speed') or 1} x the trace"
-    if config.get("concurrency"):
-        load = f"{config['concurrency']} at once"
-    elif config.get("closed_loop"):
-        load = "closed loop"
-    elif config.get("request_rate"):
-        load = f"{config['request_rate']} requests/s"
-    sessions = config.get("scale_sessions") or 1
-    return load if sessions == 1 else f"{load}, {sessions} x its sessions"
-
-
 def _candidates(decision: Decision) -> list[Candidate]:
     """Those that serve, the cheapest first, then those that do not, and the first of those that
     were not replayed."""
@@ -365,7 +332,7 @@ def _charts(whole: Report) -> dict[str, Chart]:
         for one in timed:
             times = one.charts.ttft_quantiles_s if one.charts else None
             lines.append((one.label, [max(time, 1e-6) for time in times or ()], shares))
-        limit = whole.slo.ttft_s if whole.slo else None
+        limit = next((one.slo.ttft_s for one in timed if one.slo), None)
         charts["cdf"] = _chart(
             lines, "time to first token (s, logarithmic)", "share of requests", log=True
         ) | {"mark": [f"SLO: {seconds(limit)}", limit] if limit else None}

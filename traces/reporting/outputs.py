@@ -66,15 +66,10 @@ def check_served(options: ReplayOptions, trace: Trace, settings: ReplayConfig) -
             "--why: expected no --json, --requests, --html or --timeline, which belong to a whole "
             "replay, found one; give either"
         )
-    if options.why >= len(trace.jobs):
+    if options.why >= len(trace.jobs) or options.why in settings.skipped.requests:
         raise CallerError(
-            f"--why: expected a request from 0 to {len(trace.jobs) - 1}, found {options.why}; the "
-            "first request of the trace is 0"
-        )
-    if options.why in settings.skipped.requests:
-        raise CallerError(
-            f"--why: expected a request that is served, found {options.why}, which is too large "
-            "for the device and skipped; name another, or enlarge the device"
+            f"--why: expected a request that is served, from 0 to {len(trace.jobs) - 1}, found "
+            f"{options.why}; name another"
         )
 
 
@@ -114,20 +109,15 @@ def _warnings(
     jobs: Jobs, free: Pages, times: Pages, tokens: int, speed: float | None
 ) -> Iterator[str]:
     """free: requests that wait for none. speed: None where a load model made the times."""
-    if speed is not None and jobs.begin_together and len(times) < len(jobs):
-        yield (
-            f"{len(times):,} sessions of {len(jobs):,} requests begin at the same time. Unless "
-            "they are spaced (--spread, or --request-rate with a rate of yours), times to first "
-            "token contain the queue of their first requests."
-        )
-        return
     if len(times) < _LEAST_REQUESTS:
         return
     span_s = float(times[-1] - times[0]) / NS_PER_S / (speed or 1.0)
     if not span_s:
+        what = "requests" if len(times) == len(jobs) else "sessions"
         yield (
-            f"All {len(times):,} requests arrive at the same time, so the times to first token say "
-            "how long the whole queue takes; if the trace has no times, use --mode hits."
+            f"All {len(times):,} {what} begin at the same time, so times to first token contain "
+            "the queue of their first requests; space them (--spread, or --request-rate), or use "
+            "--mode hits."
         )
         return
     if tokens / span_s > _MOST_TOKENS_PER_S:

@@ -20,7 +20,7 @@ from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
 from ..replaying.load import LoadedTrace
 from ..replaying.run import NS_PER_S, Run
-from ..results.record import Fleet, Goodput, Result, Share, Stages, document
+from ..results.record import Fleet, Result, Share, Stages, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table
 from . import NONE, reason_name
@@ -28,13 +28,6 @@ from .results import NOT_FOLLOWED, requests_of
 
 Rows = list[tuple[str, str]]
 _MOST = 4  # stages, reasons of loss: in one report unless verbose
-_TURNS = 24
-_WAITS = {
-    "writing_back": "waiting for copies",
-    "arriving": "waiting for a load",
-    "no_pages": "out of pages",
-    "fetching": "waiting for a prefetch",
-}
 _HITS = "hits: one request at a time, no clock, a complete hit counts fully"
 
 
@@ -58,9 +51,7 @@ def print_report(
     ]
     if verbose:
         sections += [
-            _turns(result) if result.turns else None,
             _fleet(result.fleet) if result.fleet else None,
-            _transfers(settings, result),
         ]
     for one in filter(None, [*sections, pairs("Result", [*_result(result, verbose)])]):
         out.print(one)
@@ -289,32 +280,6 @@ def _latency(result: Result, verbose: bool) -> Table | None:
     return made
 
 
-def _turns(result: Result) -> Table:
-    title = f"Turns of conversations (told by {result.turns_from})"
-    made = table(title, "turn", "requests", "input", "hit", "hit rate")
-    turns = result.turns or ()
-    for one in turns[:_TURNS]:
-        counts = (f"{count:,}" for count in (one.requests, one.input_tokens, one.hit_tokens))
-        made.add_row(str(one.turn), *counts, f"{one.hit_rate:.6f}")
-    if len(turns) > _TURNS:
-        made.add_row(f"and {len(turns) - _TURNS} more")
-    return made
-
-
-def _transfers(settings: ReplayConfig, result: Result) -> Table:
-    made = table("Transfers", "", "GB" + _each_rank(settings), "busy (s)")
-    moved = {
-        "device to host": (result.transfers["d2h"].bytes, result.transfers["d2h"].busy_s),
-        "host to device": (result.transfers["h2d"].bytes, result.transfers["h2d"].busy_s),
-    }
-    if (storage := result.storage) is not None:
-        moved["host to storage"] = storage.written.bytes_total, storage.written.busy_s
-        moved["storage to host"] = storage.read.bytes_total, storage.read.busy_s
-    for name, (size, busy_s) in moved.items():
-        made.add_row(name, f"{size / 1e9:,.2f}", NONE if busy_s is None else f"{busy_s:,.3f}")
-    return made
-
-
 def _fleet(fleet: Fleet) -> Table:
     columns = ["requests", "hit rate", "computed", "output", "TTFT p90 (s)"]
     made = table("Replicas (tokens)", "", *columns)
@@ -340,8 +305,18 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "at once", f"{load.running_mean:,.1f} on average, {load.running_most:,} most"
     if result.refused:
         yield "retries", _retries(result.refused)
-    if result.slo is not None:
-        yield from _kept(result.slo, result.served_requests)
+    if verbose:
+        ways = {way: result.transfers[way].bytes_total / 1e9 for way in ("d2h", "h2d")}
+        yield "copied", f"{ways['d2h']:,.2f} GB to host, {ways['h2d']:,.2f} GB back"
+    if verbose and result.storage:
+        moved = [one.bytes_total / 1e9 for one in (result.storage.written, result.storage.read)]
+        yield "storage", f"{moved[0]:,.2f} GB written, {moved[1]:,.2f} GB read"
+    if (slo := result.slo) is not None:
+        ended = result.served_requests or 1
+        missed = {name: count for name, count in slo.missed.items() if count is not None}
+        each = [f"{name} {percent(1 - count / ended, 1)}" for name, count in missed.items()]
+        yield "limits kept", f"{percent(slo.attained_rate or 0.0, 1)} ({', '.join(each)})"
+        yield "goodput", f"{slo.goodput_requests_per_s:,.3f} requests/s"
     if result.storage and (losses := _losses(result.storage.losses)):
         yield "not done by storage", losses
     if result.preempted:
@@ -367,24 +342,10 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "wall time", f"{result.wall_s:.1f} s"
 
 
-def _kept(slo: Goodput, ended: int) -> Iterator[tuple[str, str]]:
-    """The requests that keep the limits."""
-    each = ", ".join(
-        f"{name} {percent((ended - missed) / (ended or 1), 1)}"
-        for name, missed in slo.missed.items()
-        if missed is not None
-    )
-    yield "limits kept", f"{percent(slo.attained_rate or 0.0, 1)} ({each})"
-    yield "goodput", f"{slo.goodput_requests_per_s:,.3f} requests/s"
-
-
 def _retries(refused: Mapping[str, int]) -> str:
-    """Refusals that were retried: `703 waiting for copies, 12 out of pages of swa`."""
-    parts = []
-    for name, count in sorted(refused.items(), key=lambda item: (-item[1], item[0])):
-        reason, of, component = name.partition(" of ")
-        parts.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
-    return ", ".join(parts)
+    """Refusals that were retried: `703 no pages, 12 writing back of swa`."""
+    largest = sorted(refused.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in largest)
 
 
 def _losses(losses: Losses) -> str:

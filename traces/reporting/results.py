@@ -27,7 +27,7 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from hicache import models, registry
+from hicache import registry
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from sim.engine.sequence import RequestResult
@@ -279,7 +279,7 @@ def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, resul
     whole, load = result.whole, result.load
     if not whole.requests:
         return Limit("nothing_served", "no request was served")
-    cached = _of_cache(options, settings, paged, result)
+    cached = _of_cache(settings, paged, result)
     queueing = load.queueing_share if load else 0.0
     share = f"{percent(queueing, 1)} of TTFT is queueing"
     if load and load.overloaded:
@@ -304,9 +304,7 @@ def slower(offered: float, speed: Fraction) -> str:
     return f"{floor(wanted * 10**places) / 10**places:.{max(0, places)}f}"
 
 
-def _of_cache(
-    options: ReplayOptions, settings: ReplayConfig, paged: Paged, result: Result
-) -> Limit:
+def _of_cache(settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
     """What limits the hits."""
     whole, evicted, core = result.whole, result.evicted_pages, settings.core
     exchange = core.exchange_pages[0] if core.exchange_pages else 0
@@ -315,12 +313,12 @@ def _of_cache(
         return Limit("no_repeats", "no prompt shares a whole page with an earlier one")
     if whole.lost_rate < _NEGLIGIBLE:
         idle = ratio and settings.storage is None and not evicted.device
-        less = [f"{_sized(options, Fraction(0), ratio)}  # the same hits"] if idle else []
+        less = ["--host-ratio 0  # the same hits"] if idle else []
         return Limit("new_tokens", "what did not hit was new, more memory cannot help", less)
     lost = f"{whole.lost_tokens:,} lost tokens"
     reason, tokens = next(iter(result.lost_by_reason.items()))
     mostly = 2 * tokens >= whole.lost_tokens
-    host = _more_host(options, settings, paged, result, ratio)
+    host = _more_host(settings, paged, result, ratio)
     if mostly and reason in core.components[1:]:
         use, is_state = result.components[reason], residency(reason) == "state"
         wanted = 2 * use.capacity.device * (1 if is_state else core.page_size)
@@ -350,7 +348,7 @@ def _of_storage(settings: ReplayConfig, reason: str) -> tuple[str, ...]:
 
 
 def _more_host(
-    options: ReplayOptions, settings: ReplayConfig, paged: Paged, result: Result, ratio: Fraction
+    settings: ReplayConfig, paged: Paged, result: Result, ratio: Fraction
 ) -> tuple[str, ...]:
     """A host pool that holds every page of the trace; empty where it would be very large, or where
     nothing was evicted from the last tier. ratio: host pages for each device page."""
@@ -361,41 +359,27 @@ def _more_host(
     wanted = Fraction(pages, settings.core.device_pages[0])
     if not ratio < wanted <= _MOST_RATIO:
         return ()
-    return (f"{_sized(options, wanted, ratio)}  # holds every page of the trace",)
+    return (f"--host-ratio {ceil(100 * wanted) / 100:g}  # holds every page of the trace",)
 
 
-def _sized(options: ReplayOptions, wanted: Fraction, ratio: Fraction) -> str:
-    """The option for a host pool of `wanted` pages for each device page, in the unit given."""
-    if options.host_bytes:
-        return f"--host-bytes {gigabytes(round(options.host_bytes * wanted / ratio), '')}"
-    if options.host_pages:
-        return f"--host-pages {ceil(options.host_pages * wanted / ratio)}"
-    return f"--host-ratio {ceil(100 * wanted) / 100:g}"
-
-
-def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> Iterator[str]:
-    """Options that give requests more room on the device, each only where it can be used."""
-    model, tp, core = settings.model, settings.tp, settings.core
+def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> tuple[str, ...]:
+    """The option that gives requests more room on the device, where it can be used."""
+    core, tp = settings.core, 2 * settings.tp
     if options.device_tokens is None and options.device_pages is None:
         try:
-            smaller = models.cached_as(model, "fp8").bytes_per_token(tp)
-            if smaller < model.bytes_per_token(tp):
-                yield "--kv-dtype fp8"
+            times.make(settings.times, settings.model, settings.hardware, Parallelism(tp))
         except CallerError:
-            pass
-        try:
-            times.make(settings.times, model, settings.hardware, Parallelism(2 * tp))
-            yield f"--tp {2 * tp}"
-        except CallerError:
-            pass
-        return
+            return ()
+        return (f"--tp {tp}",)
     pools = zip(core.device_pages, settings.rank_page_bytes, strict=True)
     pool_bytes = sum(pages * size for pages, size in pools)
-    if settings.weight_bytes + 2 * pool_bytes <= memory_of(settings.hardware):
-        pages = 2 * core.device_pages[0]
-        given_tokens = options.device_tokens is not None
-        tokens = f"--device-tokens {pages * core.page_size}"
-        yield tokens if given_tokens else f"--device-pages {pages}"
+    if settings.weight_bytes + 2 * pool_bytes > memory_of(settings.hardware):
+        return ()
+    pages = 2 * core.device_pages[0]
+    in_tokens = options.device_tokens is not None
+    return (
+        f"--device-tokens {pages * core.page_size}" if in_tokens else f"--device-pages {pages}",
+    )
 
 
 # -- one record for each request

@@ -27,8 +27,7 @@ _MARKS = {"today": "=", "runner_up": "+", "answer": "*"}
 
 def show(found: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
     """Prints the decision and writes the files that were asked for, each whole or not at all."""
-    trace, slo, settings = found.trace, found.options.slo, found.offer.settings
-    assert slo is not None
+    trace, settings = found.trace, found.offer.settings
     rows, answer = found.document["candidates"], found.document["answer"]
     bought = [found.document[name] for name in ("answer", "runner_up", "today")]
     documents = [found.found.get(rows.index(one)) for one in bought if one]
@@ -49,7 +48,6 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
             "best": answer and answer["label"],
         },
         decision=found.document,
-        slo={f"{name}_s": limit / 1e9 for name, limit in slo.limits},
         warnings=[*trace.notes, *time_warnings(trace.jobs, settings.speed, settings.load)],
         estimates=[f"{name}: {text}" for name, text in rest],
         complete=not found.ended.over,

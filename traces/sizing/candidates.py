@@ -447,7 +447,7 @@ class Offer:
             page_bytes = self.settings.host_page_bytes[0] * self.settings.page_ranks
             device = self._device_pages((hardware, least))
             each = page_bytes // self.paged.page_size
-            options = CurveOptions(device_pages=device, bytes_per_token=each)
+            options = CurveOptions(bytes_per_token=each)
             self.curves = curves_of(trace, self.paged, options)
             self.machines.curve = curve = self.curves.lru
             if asked.hosts is None:
