@@ -24,15 +24,8 @@ from typing import Any, TypeVar
 
 from hicache.core.errors import CallerError
 
+from .terminal import signals
 from .terminal.options import not_installed
-from .terminal.signals import (
-    MOST_HASH_SEED,
-    cores,
-    deferring_signals,
-    environment,
-    how_ended,
-    ignore_signals,
-)
 
 LOCAL = "local"
 _POLL_S = 0.2  # how late Ctrl-C may be
@@ -81,7 +74,7 @@ def check(name: str) -> None:
 def _local(
     work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
 ) -> Generator[Done]:
-    workers = workers or cores()
+    workers = workers or signals.cores()
     if workers == 1:
         yield from map(work, jobs)
         return
@@ -96,10 +89,10 @@ def _local(
             for job in islice(jobs, workers - len(under_way)):
                 seed = {}
                 if options.hash_seed is not None:
-                    number = (options.hash_seed + len(started)) % MOST_HASH_SEED
+                    number = (options.hash_seed + len(started)) % signals.MOST_HASH_SEED
                     seed["PYTHONHASHSEED"] = str(number)
                 try:
-                    with deferring_signals(), environment(**seed):
+                    with signals.deferring_signals(), signals.environment(**seed):
                         under_way[pool.submit(_called, job)] = job
                         started |= {*active_children()} - others
                 except OSError as error:
@@ -119,7 +112,7 @@ def _local(
         gone = [one for one in started if one.sentinel in ended]
         for process in gone:
             process.join()
-        raise WorkerLost(options.lost(oldest, open_jobs, how_ended(gone))) from None
+        raise WorkerLost(options.lost(oldest, open_jobs, signals.how_ended(gone))) from None
     finally:
         for process in started:
             process.kill()  # they ignore every other signal
@@ -129,7 +122,7 @@ def _local(
 
 def _begin(work: Callable[[Any], Any]) -> None:
     """Runs first in a process."""
-    ignore_signals()
+    signals.ignore_signals()
     _work.append(work)
 
 

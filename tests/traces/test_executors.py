@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -137,19 +136,6 @@ def started(*words: str, **given: Any) -> Iterator[subprocess.Popen[str]]:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-def test_no_file_descriptors_for_workers_is_one_line() -> None:
-    def few() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
-
-    with started("-m", "traces", *HUNT, preexec_fn=few) as process:
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2
-    assert said == (
-        "hicache: --jobs 2: expected that worker processes can be started, found: Too many open "
-        "files; give --jobs 1\n"
-    )
 
 
 @pytest.mark.usefixtures("signals")

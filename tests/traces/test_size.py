@@ -35,7 +35,7 @@ from traces.sizing.search import Search, factors_to_try
 from traces.sweeping import points as sweeping
 
 from ..bench import purchases
-from .rig import Capsys, Patch, mooncake, write
+from .rig import Capsys, Patch
 from .test_json_docs import compare
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -230,33 +230,6 @@ def test_the_answer_and_every_reason_are_those_of_trying_everything(tmp_path: Pa
     assert costs == sorted(costs)
 
 
-def test_of_machines_at_one_price_the_answer_keeps_the_limits_of_most() -> None:
-    """Those at the price of the first that serves, with its host memory, are replayed too, but not
-    one that failed, is ruled out, or has more memory."""
-    offered = [  # its price and host memory, and the part of the requests that keep the limits
-        ((1.0, 0), 0.5),
-        ((2.0, 0), 0.92),
-        ((2.0, 0), 0.95),
-        ((2.0, 0), 0.99),  # ruled out
-        ((2.0, 16), 0.99),
-        ((3.0, 0), 0.99),
-    ]
-    documents = [{"slo": {"attained_rate": kept}} for _, kept in offered]
-    found: dict[int, Any] = {1: documents[1]}
-    trials: Any = SimpleNamespace(
-        found=found,
-        served=lambda one: one in found and offered[one][1] >= 0.9,
-        run=lambda wanted: found.update({one: documents[one] for one in wanted}),
-        offer=SimpleNamespace(price_and_host=lambda place: offered[place][0]),
-    )
-    search = Search(6, lambda one, other: False, lambda one: 1.0, 1.0)
-    search.tried(0, serves=False)
-    search.tried(1, serves=True)
-    search.ruled_out[3] = 0
-    assert searching._best(search, trials) == 2
-    assert found.keys() == {1, 2}
-
-
 # -- what is said
 
 
@@ -360,10 +333,3 @@ def test_a_long_trace_is_answered_by_all_of_it_and_flips_by_a_part(monkeypatch: 
     for one, other in zip(*(each["confidence"]["flips"] for each in (whole, part)), strict=True):
         assert one["what"] == other["what"]
         assert other["at"] is None or other["at"] > other["holds"] >= 1
-
-
-def test_sessions_that_begin_at_one_time_have_no_part(capsys: Capsys) -> None:
-    path = write(Path("same.jsonl"), *(mooncake([one]) for one in range(30)))
-    assert main(["size", str(path), "--slo", "ttft=2s", "--sample", "0.5"]) == 2
-    said = capsys.readouterr().err
-    assert "--sample: expected sessions that begin at different times" in said

@@ -22,25 +22,8 @@ from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..results.record import head
-from ..sweeping.points import (
-    Grid,
-    How,
-    Value,
-    header_of,
-    measured,
-    opened_once,
-    tasks_of,
-    trace_digest,
-)
-from ..sweeping.table import (
-    check_picture,
-    enough_bytes,
-    front,
-    of_host_memory,
-    of_sizes,
-    outcome_of,
-    print_outcomes,
-)
+from ..sweeping import table
+from ..sweeping.points import Grid, How, Value, header_of, measured, opened_once, tasks_of
 from ..terminal import options as read
 from ..terminal.options import Declared, Names, option, rows
 from ..terminal.output import write_json, write_whole
@@ -133,8 +116,8 @@ def _listed(one: Declared) -> Callable[[str], tuple[Value, ...]]:
 def run(options: Options, command: str) -> int:
     grid = options.grid
     check_files(grid.base, output=options.output, json=options.json, picture=options.picture)
-    check_picture(options.picture, "--picture")
-    if options.picture is not None and not of_host_memory(grid):
+    table.check_picture(options.picture, "--picture")
+    if options.picture is not None and not table.of_host_memory(grid):
         raise CallerError(
             "--picture: expected several --host-bytes of one server without storage, and one value "
             "of every other option; give such as --host-bytes 0,256GB,1TB"
@@ -146,7 +129,8 @@ def run(options: Options, command: str) -> int:
     executors.check(options.executor)
     out = sys.stderr if "-" in (options.json, options.picture) else sys.stdout
     grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
-    tasks = tasks_of(grid, trace_digest(grid.base.trace))
+    header = header_of(grid, command)
+    tasks = tasks_of(grid, header["trace"]["sha256"])
     if len(tasks) < len(grid):
         print_error(
             f"{len(grid)} combinations are {len(tasks)} different points: an option that a point "
@@ -154,28 +138,28 @@ def run(options: Options, command: str) -> int:
         )
     trace = opened_once(tasks[0].options)
     settings, paged = resolve(tasks[0].options, trace)
-    warnings, header = warn(trace, settings), header_of(grid, command)
+    warnings = warn(trace, settings)
     how = How(options.executor, options.jobs or 0, options.output, "sweep")
     done = measured(tasks, how, header)
-    outcomes = [outcome_of(point) for point in done.points]
+    outcomes = [table.outcome_of(point) for point in done.points]
     enough = None
-    if of_host_memory(grid) and trace.identity and not grid.base.exclusive:
-        enough = enough_bytes(lru_curve(paged), settings)
+    if table.of_host_memory(grid) and trace.identity and not grid.base.exclusive:
+        enough = table.enough_bytes(lru_curve(paged), settings)
     with ignore_broken_pipe():
         repeat_warnings(warnings, out)
         if outcomes:
-            print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
+            table.print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
     if options.json:
         found = {
             **head(command, not done.code),
             **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
             "points": outcomes,
-            "front": [one["label"] for one in front(outcomes)],
+            "front": [one["label"] for one in table.front(outcomes)],
             "enough_host_bytes": enough,
             "warnings": warnings,
         }
         write_json(options.json, found)
-    drawn = of_sizes(done.points) if options.picture else ""
+    drawn = table.of_sizes(done.points) if options.picture else ""
     if options.picture and drawn:
         write_whole(options.picture, [drawn])
     print_written((options.output, options.json, options.picture if drawn else None), out)

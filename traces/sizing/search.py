@@ -10,10 +10,6 @@ fewer can. More of everything never serves less, so a replay that fails rules ou
 candidate, and one that serves rules out every dearer one. A guess of what each can do chooses the
 next replay: first the cheapest that should serve, then the strongest of those that are cheaper. The
 guess decides how many replays there are, never the answer.
-
-Of a trace that is too long to replay, a part is replayed: a shorter trace of the same traffic (see
-formats/_with_jobs), so the machine, its sizes and its load are those of the whole. The error of
-hits is measured on the curve of hits, which is exact for the whole trace.
 """
 
 from __future__ import annotations
