@@ -126,7 +126,6 @@ REGISTRIES = {
     "invariants.fuzz.ops",
     "invariants.peers.engines",
     "traces.commands",
-    "traces.peers",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {

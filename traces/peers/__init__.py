@@ -1,1 +1,1 @@
-"""What `hicache peers` can do: one action per file, found by its name."""
+"""`hicache peers`: `session` runs an engine in a process, `failures` works up failures."""

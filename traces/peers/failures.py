@@ -13,8 +13,7 @@ from invariants.peers.facts import known, match
 from invariants.peers.laws import LAWS
 from invariants.peers.tape import loads
 
-from ..terminal.asked import Answer, Ended
-from ._session import Session, script_fails
+from .session import Answer, Ended, Session, script_fails
 
 NEW_FAILURE = 11  # exit code, where a failure is not known
 ENDS = ("HANG", "DEATH")  # laws whose failure ends the process

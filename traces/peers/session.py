@@ -1,29 +1,41 @@
 """The process in which an engine runs: where its code is, how it is started, what it is told first.
 
 The code is in a checkout, or in a folder that pip installed it to. The process sees that before all
-that this Python has, such as torch.
+that this Python has, such as torch. It answers questions in lines of JSON, with bounded time and
+memory. If it crashes, hangs or eats memory, it ends, and not the run: `Ended` says what happened,
+and it can be started again.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import resource
+import select
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 from hicache.core.errors import CallerError, unknown
 from invariants.peers import facts
 from invariants.peers.facts import Facts
 
-from ..terminal.asked import Answer, Asked, Ended
-
 SOURCE_HELP = "the folder of the engine: a checkout, or what pip install --target made"
+MOST_MEMORY = 12 << 30  # bytes of resident memory, above which a process is ended
 OPEN_S = 180.0  # to import an engine
 OURS = Path(__file__).resolve().parents[2]
 _UNDER = ("", "python", "src")  # where the package of a checkout is
+_LOOK_S = 0.5
+_MOST_LINE = 256 << 20
+Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +76,51 @@ def engine_of(name: str, source: str | None = None) -> Engine:
     raise CallerError(f"--source: expected a folder with the package {found.package}: {source}")
 
 
-class Session(Asked):
-    """One process of an engine. own_check: whether the engine's own check is asked, too."""
+class Ended(Exception):
+    """The process ended before it answered, or was ended. law: HANG or DEATH. said: the last
+    lines of its error stream. seed: of the sequence that it played, or -1."""
+
+    def __init__(self, law: str, text: str, said: str, seed: int) -> None:
+        super().__init__(text)
+        self.law, self.text, self.said, self.seed = law, text, said, seed
+
+    def failure(self, at: int) -> Answer:
+        """The failure that this is, after `at` entries."""
+        last = self.said.splitlines()[-1:] or [""]
+        text = f"{self.text}: {last[0]}".removesuffix(": ")
+        return {"code": self.law, "kind": self.law, "text": text, "at": at, "lines": []}
+
+
+class Session:
+    """One process of an engine; it starts with the first question. own_check: whether the engine's
+    own check is asked, too. opened: the answer to the first question."""
 
     def __init__(self, engine: Engine, own_check: bool = True) -> None:
-        super().__init__()
         self.engine, self.own_check = engine, own_check
-        self._first = TemporaryDirectory(prefix="hicache-peer-")  # has the engine's package alone
+        self.opened: Answer = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._look_at = 0.0
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        # has the engine's package alone
+        self._first = tempfile.TemporaryDirectory(prefix="hicache-peer-")
         Path(self._first.name, engine.package.name).symlink_to(engine.package)
 
-    def close(self) -> None:
-        super().close()
-        self._first.cleanup()
+    def __enter__(self) -> Self:
+        return self
 
-    def program(self) -> list[str]:
-        return self.command("-m", "invariants.peers.child")
+    def __exit__(self, *error: object) -> None:
+        """Ends the process, for good."""
+        self._end()
+        self._errors.close()
+        self._first.cleanup()
 
     def command(self, *arguments: str) -> list[str]:
         """A command that runs Python as the engine's process does."""
         return [sys.executable, "-P", *arguments]
 
     def variables(self) -> dict[str, str]:
+        """The environment variables of the process."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         path = (self._first.name, str(OURS), str(self.engine.package.parent))
         kept |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
@@ -102,7 +138,49 @@ class Session(Asked):
                 f"{needs}, and known are the releases {', '.join(self.engine.facts.releases)}"
             ) from None
 
-    def opening(self) -> tuple[Answer, float]:
+    def ask(
+        self,
+        request: Answer,
+        seconds: float,
+        on: Callable[[Answer], None] | None = None,
+        whole: bool = False,
+    ) -> Answer:
+        """Asks, and returns the last answer. seconds: for each line of the answer, or with `whole`
+        for all. on: gets each line before the last. Raises Ended, and CallerError where the peer
+        refuses the request."""
+        if self._process is None:
+            self._start()
+        process, seed = self._process, -1
+        due = time.monotonic() + seconds
+        assert process is not None
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            raise self._ended("DEATH", "the process ended", seed) from None
+        while True:
+            left = due - time.monotonic() if whole else seconds
+            answer: Answer = json.loads(self._line(process, left, seed))
+            if answer.get("done"):
+                if "refused" in answer:
+                    raise CallerError(answer["refused"])
+                return answer
+            seed = answer.get("seed", seed)
+            if on is not None:
+                on(answer)
+
+    def _start(self) -> None:
+        self._errors.seek(0)
+        self._errors.truncate()
+        self._process = subprocess.Popen(
+            self.command("-m", "invariants.peers.child"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=self.variables(),
+            start_new_session=True,
+        )
         engine = self.engine
         request = {
             "do": "open",
@@ -113,7 +191,64 @@ class Session(Asked):
             "bare": engine.facts.bare,
             "own_check": self.own_check,
         }
-        return request, OPEN_S
+        self.opened = self.ask(request, OPEN_S)
+
+    def _line(self, process: subprocess.Popen[bytes], seconds: float, seed: int) -> bytes:
+        """The next line of the peer's answer. Raises Ended."""
+        assert process.stdout is not None
+        due = time.monotonic() + seconds
+        while True:
+            now = time.monotonic()
+            if now >= self._look_at:  # also where there is always something to read
+                self._look_at = now + _LOOK_S
+                if (size := _resident(process.pid)) > MOST_MEMORY:
+                    text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
+                    raise self._ended("DEATH", text, seed)
+            if now > due:
+                raise self._ended("HANG", "it does not answer in time", seed)
+            if b"\n" in self._buffer:
+                break
+            ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
+            if ready:
+                read = os.read(process.stdout.fileno(), 1 << 20)
+                if not read:
+                    code = process.wait()
+                    how = f"the process ended with signal {-code}"
+                    text = how if code < 0 else f"it ended with code {code}"
+                    raise self._ended("DEATH", text, seed)
+                self._buffer += read
+                if len(self._buffer) > _MOST_LINE:
+                    raise self._ended("DEATH", "its answer is too long", seed)
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with suppress(OSError):
+                        stream.close()
+        self._buffer = b""
+
+    def _ended(self, law: str, text: str, seed: int) -> Ended:
+        self._end()
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - 4096))
+        said = self._errors.read().decode(errors="replace").strip()
+        return Ended(law, text, said, seed)
+
+
+def _resident(process: int) -> int:
+    """Bytes of memory that a process has, with its children's left out."""
+    try:
+        text = Path(f"/proc/{process}/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.split()[1]) * resource.getpagesize()
 
 
 def script_fails(session: Session, script: Path, seconds: float) -> str:

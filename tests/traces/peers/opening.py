@@ -13,7 +13,7 @@ import pytest
 
 from invariants.peers import facts
 from tests.patience import PATIENCE_S
-from traces.peers._session import Session, engine_of
+from traces.peers.session import Session, engine_of
 
 ENGINES = Path(__file__).parents[3] / ".engines"
 

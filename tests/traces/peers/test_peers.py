@@ -13,8 +13,8 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from traces.cli import main
-from traces.peers._failures import NEW_FAILURE
-from traces.peers._session import Ended, Session, engine_of
+from traces.peers.failures import NEW_FAILURE
+from traces.peers.session import Ended, Session, engine_of
 
 Capsys = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,7 +89,7 @@ def test_a_bug_is_found_shrunk_and_explained(
     assert "does not fail" in capsys.readouterr().out
     row = {"report": "#1", "law": "POOL-SUM", "kind": "host full lost", "functions": []}
     row |= {"first": "here", "last": None, "text": "A known one."}
-    monkeypatch.setattr("traces.peers._failures.known", lambda engine: [row])
+    monkeypatch.setattr("traces.peers.failures.known", lambda engine: [row])
     assert main([*again, "--source", str(broken)]) == 0
     assert "#1: A known one." in capsys.readouterr().out
     for place, fails in ((broken, True), (ROOT, False)):  # the script needs nothing of ours
@@ -106,11 +106,11 @@ def test_a_bug_is_found_shrunk_and_explained(
 def test_a_peer_that_ends_is_a_failure_and_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str, law: str
 ) -> None:
-    monkeypatch.setattr("traces.peers.fuzz.HANG_S", 10.0)
-    monkeypatch.setattr("traces.peers.fuzz.DRAW_S", 2.0)
-    monkeypatch.setattr("traces.peers._failures.SHRINK_S", 20.0)
-    monkeypatch.setattr("traces.peers._failures.APART_S", 2.0)
-    monkeypatch.setattr("traces.peers.fuzz.MOST_ENDED", 1)
+    monkeypatch.setattr("traces.commands.peers.HANG_S", 10.0)
+    monkeypatch.setattr("traces.commands.peers.DRAW_S", 2.0)
+    monkeypatch.setattr("traces.peers.failures.SHRINK_S", 20.0)
+    monkeypatch.setattr("traces.peers.failures.APART_S", 2.0)
+    monkeypatch.setattr("traces.commands.peers.MOST_ENDED", 1)
     more = ("--source", str(copy(tmp_path / "broken", bug)), "--sequences", "20")
     code, said = fuzz(tmp_path, *more)
     assert code == NEW_FAILURE
@@ -121,7 +121,7 @@ def test_a_peer_that_ends_is_a_failure_and_not_the_end(
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traces.terminal.asked.MOST_MEMORY", 1 << 20)
+    monkeypatch.setattr("traces.peers.session.MOST_MEMORY", 1 << 20)
     with Session(engine_of("hicache")) as session:
         with pytest.raises(Ended, match="of memory") as caught:
             session.ask({"do": "fuzz", "seed": 0, "count": 9999, "length": 99, "fixed": {}}, 60.0)

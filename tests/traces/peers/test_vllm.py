@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
-from traces.peers._session import script_fails
+from traces.peers.session import script_fails
 
 from .opening import Opened, fuzzed
 
