@@ -150,7 +150,6 @@ def test_the_report_is_drawn_in_a_browser(
         assert {name: count for name, count in page["traces"].items() if not count} == {}
         assert page["traces"]["curve"] == 6
         assert page["traces"]["cdf"] == 3
-        assert page["traces"]["time"] == 2
         assert min(page["heights"]) > 100
         assert page["overflow"] <= 0
         assert page["forged"] == 0

@@ -114,7 +114,7 @@ def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
     ids = [one["id"] for _, one in page.found if "id" in one]
     assert len(ids) == len(set(ids))
     charts = [one for one in page.of("div") if one.get("class") == "chart"]
-    assert [one["id"] for one in charts] == ["curve", "cdf", "time"]
+    assert [one["id"] for one in charts] == ["curve", "cdf"]
     for one in charts:
         assert one["role"] == "img"
         assert one["aria-label"]
@@ -170,12 +170,11 @@ def test_labels_of_charts_are_escaped_and_short_and_no_json_is_refused(whole: An
         (lambda d: d.update(schema=9), "schema: invalid enum value 9"),
         (lambda d: d.pop("variants"), "object missing required field `variants`"),
         (lambda d: d["variants"][0].update(label=3), "variants[0].label: expected `str`, got `int"),
-        (lambda d: d["variants"][0]["charts"].update(bucket=1e-320), "expected `float` >= 1e-09"),
         (
             lambda d: d["curve"]["policies"]["lru"]["hit_rates"].__setitem__(0, -1e17),
             "hit_rates[0]: expected `float` >= 0.0",
         ),
-        (lambda d: d["variants"][0]["charts"].update(ttft_quantiles_s=[1]), "of length >= 101"),
+        (lambda d: d["variants"][0].update(ttft_quantiles_s=[1]), "of length >= 101"),
         (lambda d: d["variants"][0]["whole"].update(hit_rate=1e19), "expected `float` <= "),
         (lambda d: d["variants"][0]["whole"].update(requests=10**400), "expected `int` <= "),
         (lambda d: d["variants"][0]["whole"].update(hit_rate=1e400), "the number Infinity"),
@@ -224,14 +223,10 @@ def test_files_that_are_no_report_are_one_line(
 
 def test_charts_add_up_to_the_figures(whole: dict[str, Any]) -> None:
     for one in whole["variants"]:
-        charts, spread = one["charts"], one["latency_s"]["ttft"]
-        assert [charts["ttft_quantiles_s"][at] for at in (50, 90)] == pytest.approx(
-            [spread["p50"], spread["p90"]], rel=1e-5
-        )
-        assert len(charts["hit_rates"]) <= 200
+        quantiles, spread = one["ttft_quantiles_s"], one["latency_s"]["ttft"]
+        told = [spread["p50"], spread["p90"]]
+        assert [quantiles[at] for at in (50, 90)] == pytest.approx(told, rel=1e-5)
         assert sum(one["lost_by_reason"].values()) == one["whole"]["lost_tokens"] > 0
-        known = [rate for rate in charts["hit_rates"] if rate is not None]
-        assert min(known) <= one["whole"]["hit_rate"] <= max(known)
 
 
 def test_a_replay_and_a_sweep_become_reports(folder: Path, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
             same(Request, line)
             found["rows"] |= line.keys()
     never = {*Result.__struct_fields__} - found["documents"], {*fields_of(Request)} - found["rows"]
-    assert never == ({"measured", "label", "charts"}, set())
+    assert never == ({"measured", "label", "ttft_quantiles_s"}, set())
 
 
 def test_a_document_has_what_its_log_measured_and_the_options_that_repeat_it(
@@ -204,4 +204,9 @@ def test_sweep(folder: Path) -> None:
     ]
     compare("hicache sweep", documents)
     lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
-    assert {key for line in lines for key in line} >= {"decisions", "key", "charts", "load"}
+    assert {key for line in lines for key in line} >= {
+        "decisions",
+        "key",
+        "ttft_quantiles_s",
+        "load",
+    }

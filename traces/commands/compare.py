@@ -3,8 +3,6 @@ where it is sure. The first replay is what the others are compared with.
 
 A change is put down to an option only if it is the only one that differs, and the trace and the
 version are the same: a replay has no chance in it, so then nothing else can have caused it.
-Settings that follow from an option are shown, and not counted. A figure that a document does not
-have is a dash.
 """
 
 from __future__ import annotations
@@ -86,15 +84,10 @@ class Side(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """A setting that differs.
-
-    values: on each side
-    counts: whether it may be a cause
-    """
+    """A setting that differs, with its value on each side."""
 
     name: str
     values: Sequence[Any]
-    counts: bool
 
 
 class Comparison(Struct, frozen=True):
@@ -186,20 +179,12 @@ def _at(result: Result, place: str) -> float | None:
 
 
 def settings(results: Sequence[Result]) -> list[Setting]:
-    """The settings that differ on any side, those that may be causes first: the options that were
-    given where all sides have them, else all settings."""
-    options = [one.options for one in results]
-    given = _differing([one for one in options if one is not None])
-    by_option = bool(given) and None not in options
-    found = [Setting(name, values, True) for name, values in given.items() if by_option]
-    for name, values in _differing([one.config for one in results]).items():
-        if name.replace("_", "-") not in {one.name for one in found}:
-            found.append(Setting(name, values, not by_option))
-    counted = [
-        Setting(one.name, one.values, one.counts and one.name not in _WITHOUT_EFFECT)
-        for one in found
-    ]
-    return sorted(counted, key=lambda one: not one.counts)
+    """The settings that differ on any side: options that were given, where all sides have them, or
+    all settings."""
+    options = [one.options for one in results if one.options is not None]
+    if len(options) < len(results) or not (differing := _differing(options)):
+        differing = _differing([one.config for one in results])
+    return [Setting(*one) for one in differing.items() if one[0] not in _WITHOUT_EFFECT]
 
 
 def _differing(sides: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -233,7 +218,7 @@ def _cause(sides: tuple[Side, Side], results: tuple[Result, Result]) -> str:
         return "nothing changed: the same decisions at the same times"
     if warnings(sides, results):
         return "not known: more than settings differs (see the warnings)"
-    differing = [setting for setting in settings(results) if setting.counts]
+    differing = settings(results)
     if not differing:
         return "not known: no setting that the documents show differs"
     if len(differing) > 1:
@@ -257,10 +242,7 @@ def _told(value: object) -> str:
 def tables(found: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
     """(title, columns, rows) of every table that has rows."""
     labels = [side.label for side in found.sides]
-    differing = [
-        [one.name if one.counts else f"({one.name})", *map(_told, one.values)]
-        for one in found.settings
-    ]
+    differing = [[one.name, *map(_told, one.values)] for one in found.settings]
     figures = []
     for name, words, unit, _ in FIGURES:
         if name in found.figures:

@@ -1,29 +1,22 @@
 """Hits at every capacity without the core: LRU from stack distances, the optimum that knows the
 future, and other policies, which one loop replays page by page (docs/curves.md).
 
-A page hits in an LRU cache of C pages if fewer than C other pages were used since its last use
-(Mattson, Gecsei, Slutz, Traiger, 1970). A request uses its pages from the last to the first, so a
-page is never colder than a page behind it, and the hits are always the leading pages. A request
-hits what the cache has when it comes: its own pages push none of its own out.
-
-Every request uses a path of the tree from the root on. So the pages of a path that one earlier
-request used last are neighbours, a run, and a trace has few runs for each request, however small
-its pages are:
+A page hits in an LRU cache of C pages if fewer than C other pages were used since its last use.
+Every request uses a path of the tree from the root on, its last page first. So the pages of a path
+that one earlier request used last are neighbours, a run, and a trace has few runs for each request:
 
     path of request 7    page   0  1  2 | 3  4 | 5  6  7
                          last   6  6  6 | 2  2 | none (new pages)
     its runs             (last 6, depth 0, 3 pages), (last 2, depth 3, 2 pages)
 
-With p the request that used a run last, r the one that uses it now, d the depth of the run and i
-the place of a page in it:
+With p the request that used a run last, r the one that uses it now, i the place of a page in it:
 
     distance(i) = D + i       D = pages that were last used between p and r
                                 = pages of the paths between p and r
                                   - pages of the runs between p and r whose last use is after p, too
 
-The runs whose last use is after p are inversions of the column `last`, weighted by their pages; the
-runs of r before this one are inversions as well, d pages. Inversions are counted by merging sorted
-halves, in n log n for n runs. Requests are numbered by their place in the trace.
+The runs whose last use is after p are inversions of the column `last`, weighted by their pages,
+and are counted by merging sorted halves. Requests are numbered by their place in the trace.
 """
 
 from __future__ import annotations
@@ -332,16 +325,11 @@ class Cache:
 
 
 class S3Fifo(Cache):
-    """S3-FIFO: a small queue for new pages, a main queue for those used again, and a ghost queue.
-
-    The small queue has a tenth of the cache, at least one page. A page that leaves it goes on to
-    the main queue if it was used twice or more meanwhile; otherwise it leaves the cache, and the
-    ghost queue remembers its name. A page whose name is remembered enters the main queue at once. A
-    page at the end of the main queue that was used goes round again, and its count (at most 3)
-    drops by one. The main queue gives the victim while it has more than its nine tenths, or if the
-    small queue is empty (Yang, Zhang, Qiu, Yue, Rashmi, SOSP 2023; thresholds and the choice of the
-    queue as in their simulator libCacheSim).
-    """
+    """S3-FIFO: a small queue (a tenth) for new pages, a main queue for those that were used twice
+    meanwhile, and a ghost queue of names, which enter the main queue at once. A page at the end of
+    the main queue that was used goes round again, and its count (at most 3) drops by one.
+    The main queue gives the victim while it has more than its nine tenths, or if the small queue is
+    empty (SOSP 2023; thresholds as in libCacheSim)."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -370,14 +358,9 @@ class S3Fifo(Cache):
 
 
 class Sieve(Cache):
-    """SIEVE: a queue in order of insertion, with a hand that passes over pages used since it came
-    by.
-
-    A use marks a page. The hand starts at the oldest page and moves towards newer ones, from the
-    newest to the oldest again; it takes marks away and evicts the first page without one (Zhang,
-    Yang, Yue, Vigfusson, Rashmi, NSDI 2024). The queue stands in two halves: pages that the hand
-    has passed, which are older, and those before it.
-    """
+    """SIEVE: a queue in order of insertion, with a hand that moves from the oldest page to newer
+    ones and round again; it takes marks of use away and evicts the first page without one (NSDI
+    2024). The queue stands in two halves: pages that the hand has passed, and those before it."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -412,17 +395,13 @@ class Kept(NamedTuple):
 
 
 class Optimum:
-    """The most pages that any policy can hit in a cache of a given capacity (Belady, in bulk).
+    """The most pages that any policy can hit that knows the future and may leave a page out.
 
-    The future is known, and a page may be left out of the cache when it was used (bypass). A reuse
-    is an interval from one use of a page to the next; a cache of C pages can keep at most C
+    A reuse is an interval from one use of a page to the next; a cache of C pages can keep at most C
     intervals that overlap. Whenever there are more, the one that ends last is given up (Belady,
-    1966, for every use; Faigle and Nawijn, 1995, as a rule for intervals). Of intervals that end
-    with the same request, the one deepest on its path goes first, so the kept pages of a request
-    are always leading pages, and a cache that drops leaves only can do the same.
-
-    The rule keeps as many pages as possible. In tokens it may miss a little: a partial last page
-    counts like a whole one. `bound` is above every policy in tokens, too.
+    1966; Faigle and Nawijn, 1995), of those that end with the same request the deepest, so the kept
+    pages of a request are leading pages. In tokens it may miss a little, since a partial last page
+    counts like a whole one; `bound` is above every policy in tokens, too.
     """
 
     def __init__(self, curve: Curve) -> None:

@@ -3,14 +3,9 @@
 Measurements that others published were replayed with constants that were fitted without them
 (docs/fidelity.md): for known.json half of the rows of each engine, accelerator and model was left
 out, for new.json all of them were. A run whose engine, accelerator and model are in the first gets
-its errors from there, any other run from the second. No published value is in them.
-
-Only runs with the same time model on the same accelerator count. Of these, runs that are as near to
-saturation count if there are three of one kind, else all; of these again runs of the same engine,
-else those of all engines. Then the nearest number of ranks comes first (by how often it doubles),
-then the type of the weights, then the load (by classes), and last whether the model is among them.
-Groups of fewer than three runs count only where there is no larger one on that accelerator. Each
-metric has its own nearest group.
+its errors from there, any other run from the second. docs/replay.md has the order in which runs are
+near. Groups of fewer than three runs count only where there is no larger one on that accelerator,
+and each metric has its own nearest group.
 """
 
 from __future__ import annotations
@@ -72,14 +67,10 @@ class Group(Struct, frozen=True):
     errors: Mapping[str, ErrorOf]
 
 
-class _Table(Struct, frozen=True):
-    groups: tuple[Group, ...]
-
-
 @lru_cache(maxsize=2)
 def shipped(name: str) -> tuple[Group, ...]:
     """A table that comes with hicache: `KNOWN` or `NEW`."""
-    return decode(pkgutil.get_data(__name__, name) or b"", type=_Table).groups
+    return convert(decode(pkgutil.get_data(__name__, name) or b"")["groups"], tuple[Group, ...])
 
 
 def precision(weight_dtype: str) -> str:

@@ -32,7 +32,7 @@ from hicache.version import VERSION
 from ..curves import CurveFigures
 from ..expected import together
 from ..reporting import count, percent, reason_name, seconds, short
-from ..reporting.results import NOT_FOLLOWED, REQUESTS
+from ..reporting.results import NOT_FOLLOWED
 from ..results.record import QUANTILES, Float, Result, TraceFigures, document, record_of
 from ..terminal.streams import visible
 
@@ -247,7 +247,7 @@ def named(labels: Sequence[str]) -> list[str]:
 def render(given: Mapping[str, Any]) -> str:
     """The text of the file. given: a document of `report`, `read_report` or `joined`."""
     whole = record_of(Report, given, "report")
-    timed = [one for one in whole.variants if one.latency_s and one.charts]
+    timed = [one for one in whole.variants if one.latency_s]
     plotly, script = _bytes("plotly-basic.min.js.gz"), _bytes("page.js")
     reasons = dict.fromkeys(name for one in whole.variants for name in one.lost_by_reason)
     environment = import_module("jinja2").Environment(  # here: most commands make no page
@@ -322,35 +322,21 @@ def _charts(whole: Report) -> dict[str, Chart]:
             (policy_name(name), x, [round(one.hit_rates[at], 5) for at in places])
             for name, one in curve.policies.items()
         ]
-        charts["curve"] = _chart(
-            lines, f"capacity ({unit}, logarithmic)", "prompt tokens that hit", log=True
-        )
-    timed = [one for one in whole.variants if one.charts and one.charts.ttft_quantiles_s]
+        charts["curve"] = _chart(lines, f"capacity ({unit}, logarithmic)", "prompt tokens that hit")
+    timed = [one for one in whole.variants if one.ttft_quantiles_s]
     if any(one.latency_s and one.latency_s.ttft.mean for one in timed):
         shares = [place / (QUANTILES - 1) for place in range(QUANTILES)]
         lines = []
         for one in timed:
-            times = one.charts.ttft_quantiles_s if one.charts else None
-            lines.append((one.label, [max(time, 1e-6) for time in times or ()], shares))
+            times = [max(time, 1e-6) for time in one.ttft_quantiles_s or ()]
+            lines.append((one.label, times, shares))
         limit = next((one.slo.ttft_s for one in timed if one.slo), None)
         charts["cdf"] = _chart(
-            lines, "time to first token (s, logarithmic)", "share of requests", log=True
+            lines, "time to first token (s, logarithmic)", "share of requests"
         ) | {"mark": [f"SLO: {seconds(limit)}", limit] if limit else None}
-    lines, axis = [], REQUESTS
-    for one in whole.variants:
-        if one.charts and any(one.charts.hit_rates):
-            rates, width, axis = one.charts.hit_rates, one.charts.bucket, one.charts.axis
-            known = [(at, rate) for at, rate in enumerate(rates) if rate is not None]
-            x = [float(f"{(at + 0.5) * width:.6g}") for at, _ in known]
-            lines.append((one.label, x, [round(rate, 5) for _, rate in known]))
-    if lines:
-        name = "request" if axis == REQUESTS else "time of admission (s)"
-        charts["time"] = _chart(lines, name, "prompt tokens that hit")
     return charts
 
 
-def _chart(
-    lines: Sequence[tuple[str, list[float], list[float]]], x: str, y: str, log: bool = False
-) -> Chart:
+def _chart(lines: Sequence[tuple[str, list[float], list[float]]], x: str, y: str) -> Chart:
     named_lines = [{"name": chart_text(name), "x": xs, "y": ys} for name, xs, ys in lines]
-    return {"lines": named_lines, "x": x, "y": y, "log": log}
+    return {"lines": named_lines, "x": x, "y": y}

@@ -64,7 +64,7 @@
       automargin: true, zeroline: false,
       gridcolor: colours.grid, linecolor: colours.grid, tickcolor: colours.grid,
     };
-    const along = chart.log ? logarithmic(data.flatMap((one) => one.x)) : {};
+    const along = logarithmic(data.flatMap((one) => one.x));
     const layout = {
       height: printing ? 185 : 340 + (narrow ? 30 : 7) * data.length,
       width: printing ? width : undefined, autosize: !printing,

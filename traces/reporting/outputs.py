@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from typing import TextIO, TypeAlias
+from typing import TextIO
 
 import numpy as np
 from msgspec.json import encode
@@ -32,8 +32,6 @@ from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
 from .report import print_report
 from .results import limit_of, requests_of, result_of
-
-File: TypeAlias = tuple[str, Iterable[str]]
 
 _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000
@@ -186,7 +184,7 @@ def finish(
     with ignore_broken_pipe():
         print_report(trace, settings, result, options.verbose, out)
         repeat_warnings(warnings, out)
-    files: list[File] = []
+    files: list[tuple[str, Iterable[str]]] = []
     if options.requests:
         rows = (encode(one).decode() + "\n" for one in requests_of(trace, run, settings.slo))
         files.append((options.requests, rows))

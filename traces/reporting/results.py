@@ -57,7 +57,6 @@ from ..replaying.run import NS_PER_S, FleetUse, Latency, Run
 from ..replaying.sizes import memory_of
 from ..results.record import (
     QUANTILES,
-    Charts,
     ExpectedError,
     Goodput,
     Limit,
@@ -74,13 +73,11 @@ from ..results.record import (
 from . import gigabytes, percent
 
 NOT_FOLLOWED = "evicted_or_not_ready"  # where nobody followed what became of pages
-TIME, REQUESTS = "time_s", "requests"  # what the axis of a chart counts
 MOST_LOAD = 1.1
 _MOST_WAITING = 0.9
 _LEAST_REQUESTS = 10  # to tell a load, or in a batch
 _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so many, at 95 %
 _RULE_OF_THREE = 3
-_MOST_BUCKETS = 200
 _ROOM = 0.9  # of what the machine can do, for the advice
 _MANY = 0.5  # refusals for each request
 _NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
@@ -239,36 +236,15 @@ def _chance(latency: Latency, attained: Kept) -> float | None:
 
 
 def charted(settings: ReplayConfig, run: Run, result: Result, label: str = "") -> Result:
-    """The result for a report: with the data of its charts, and a label, or its sizes as one."""
+    """The result for a report: with the data of its chart, and a label, or its sizes as one."""
     core, latency, quantiles = settings.core, run.latency, None
     host = core.host_pages[0] * settings.host_page_bytes[0] * settings.page_ranks
     sizes = f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
-    rows = [*run.account.rows()]
-    axis, span, unit = REQUESTS, result.trace.requests, 1
-    places = np.array([row.request for row in rows], dtype=np.int64)
-    if latency is not None:
-        admitted = {one.request: one.admit_ns for one in latency.requests}
-        places = np.array([admitted[row.request] for row in rows], dtype=np.int64)
-        axis, span, unit = TIME, latency.makespan_ns, NS_PER_S
-        if len(latency.ttft_ns):
-            at = np.linspace(0, 100, QUANTILES)
-            points = np.percentile(latency.ttft_ns, at, method="inverted_cdf")
-            quantiles = [float(f"{point / NS_PER_S:.6g}") for point in points]
-    bucket = _nice(span)
-    which = places // bucket
-    tokens = [np.array([row.input_tokens for row in rows]), np.array([r.hit_tokens for r in rows])]
-    asked, hit = (np.bincount(which, one).tolist() if len(which) else [] for one in tokens)
-    rates = [None if not all_ else some / all_ for all_, some in zip(asked, hit, strict=True)]
-    return replace(
-        result, label=label or sizes, charts=Charts(quantiles, axis, bucket / unit, rates)
-    )
-
-
-def _nice(span: int) -> int:
-    """The least width that is 1, 2 or 5 times a power of ten and divides the span into few."""
-    widths = (step * 10**power for power in range(30) for step in (1, 2, 5))
-    least: int = next(one for one in widths if -(-(span + 1) // one) <= _MOST_BUCKETS)
-    return least
+    if latency is not None and len(latency.ttft_ns):
+        at = np.linspace(0, 100, QUANTILES)
+        points = np.percentile(latency.ttft_ns, at, method="inverted_cdf")
+        quantiles = [float(f"{point / NS_PER_S:.6g}") for point in points]
+    return replace(result, label=label or sizes, ttft_quantiles_s=quantiles)
 
 
 # -- what limits, and what to try

@@ -456,21 +456,6 @@ class ExpectedError(Struct, frozen=True):
     throughput: ErrorOf | None = None
 
 
-class Charts(Struct, frozen=True):
-    """What the charts of a report draw; of a replay with `--html`, and of a sweep.
-
-    ttft_quantiles_s: 101 observed values, one per cent apart; null in hits mode
-    axis: `time_s` of admission, or `requests` in hits mode
-    bucket: width of one
-    hit_rates: of the prompts in each bucket; null where there are none
-    """
-
-    ttft_quantiles_s: Quantiles | None
-    axis: str
-    bucket: Annotated[float, Meta(ge=1e-9, le=1e18)]
-    hit_rates: Sequence[Float | None]
-
-
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The document of `hicache replay`, with [the head](#all-documents) and `warnings[]`; after
     Ctrl-C, of the requests that were served until then. Hits mode has no times, and nothing that
@@ -487,6 +472,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_by_reason: the lost tokens, the largest first: `lost_to` or `hit_ended_by` of requests;
         `evicted_or_not_ready` where pages were not followed
     slo: with `--slo`
+    ttft_quantiles_s: 101 observed values, one per cent apart; in a report or a sweep
     times_from: the time model, in words
     preempted: how often a request gave its pages back
     refused: admissions, chunks and growths asked for again, by reason: `no_pages`, `writing_back`,
@@ -531,7 +517,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fleet: Fleet | None = None
     measured: Measured | None = None
     limit: Limit | None = None
-    charts: Charts | None = None
+    ttft_quantiles_s: Quantiles | None = None
     wall_s: Float
 
 
