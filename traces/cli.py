@@ -22,7 +22,6 @@ from hicache.version import VERSION
 from .terminal.options import OptionRecord
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
-    check_current_folder,
     command_line,
     flush,
     hardened_std_streams,
@@ -133,7 +132,6 @@ def _run(words: Sequence[str], typed: str) -> int:
     """Runs the command; turns what it raises into a message and an exit code."""
     command: Command | None = None
     try:
-        check_current_folder()
         command, options = parse(words)
         with interruptible():
             code = command.run(options, typed)
@@ -195,33 +193,27 @@ def _failed(error: Exception, typed: str) -> int:
 def parse(words: Sequence[str]) -> tuple[Command, OptionRecord]:
     """The command and the record of its options. Prints the help and exits if it is asked for.
     Raises CallerError."""
-    if not words or words[0] not in SUMMARIES:
-        if words and words[0] in _GONE:
-            raise CallerError(f"{words[0]}: no longer a command; use {_GONE[words[0]]}")
-        if [*words] == ["--version"]:
-            print(f"hicache {VERSION} ({finder.which()})")
-            raise SystemExit(0)
+    if [*words] == ["--version"]:
+        print(f"hicache {VERSION} ({finder.which()})")
+        raise SystemExit(0)
+    name, *rest = words or [""]
+    if name in _GONE:
+        raise CallerError(f"{name}: no longer a command; use {_GONE[name]}")
+    if name not in SUMMARIES:
         codes = ", ".join(f"{code} {text}" for code, text in _CODES.items())
         codes = fill(f"exit codes: 0 done, 2 bad input or option, {codes}, 130 interrupted", 79)
         _list("hicache", "COMMAND", words, COMMANDS, _ABOUT, f"{_EXAMPLES}\n{codes}\n")
-    command, prog, about, rest = _of(words)
-    epilog = getattr(command, "EPILOG", "")
-    return command, command.Options.read(rest, prog, about, epilog)
-
-
-def _of(words: Sequence[str]) -> tuple[Command, str, str, Sequence[str]]:
-    """The module of the command or of its action, its name, what it does, and its options."""
-    name, *rest = words
-    module: Any = registry.load("traces.commands", name)
+    command: Any = registry.load("traces.commands", name)
     prog, about = f"hicache {name}", SUMMARIES[name]
-    if not hasattr(module, "actions"):
-        return module, prog, about, rest
-    actions: dict[str, Any] = module.actions()
-    if not rest or rest[0] not in actions:
-        listed = {"actions": {action: found.SUMMARY for action, found in actions.items()}}
-        _list(prog, "ACTION", rest, listed, about)
-    action = actions[rest[0]]
-    return action, f"{prog} {rest[0]}", action.SUMMARY, rest[1:]
+    if hasattr(command, "actions"):
+        actions = command.actions()
+        if not rest or rest[0] not in actions:
+            listed = {"actions": {action: each.SUMMARY for action, each in actions.items()}}
+            _list(prog, "ACTION", rest, listed, about)
+        action, *rest = rest
+        command = actions[action]
+        prog, about = f"{prog} {action}", command.SUMMARY
+    return command, command.Options.read(rest, prog, about, getattr(command, "EPILOG", ""))
 
 
 def _list(

@@ -1,10 +1,8 @@
 """The first code of the `hicache` command: it makes Ctrl-C quiet, then loads everything else.
 
 Until the command runs, Ctrl-C ends the process at once. An exception instead would leave a
-traceback wherever an import is, or be taken for an error by a library that is being loaded.
-A command whose file says `COMPILED = True` runs the compiled modules, where there are any; the
-others patch or read the source, so they run the source. Imports nothing that takes time. Does not
-know what the command does; see cli.
+traceback wherever an import is. A command whose file says `COMPILED = True` runs the compiled
+modules, where there are any; the others patch or read the source. Imports nothing that takes time.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes milliseconds to load

@@ -53,12 +53,10 @@ def test_device_and_simulator_decide_the_same(
     found = document(tmp_path, "twin", *words, "--recording", str(recording))
     device, simulator = found["device"], found["simulator"]
     assert device["digest"] == simulator["digest"]
-    assert device["bytes"] == simulator["bytes"]
-    assert min(device["bytes"].values()) > 0, "copies in both directions"
+    copies = found["copies"]["overall"].values()
+    assert min(one["bytes"] for one in copies) > 0, "copies in both directions"
     assert min(device["byte_checks"], device["access_checks"]) > 0
-    assert found["copies"]["count"] == sum(
-        one["count"] for one in found["copies"]["overall"].values()
-    )
+    assert found["copies"]["count"] == sum(one["count"] for one in copies)
     assert sum(device["hit_tokens"].values()) > 0
     assert recording.read_text().count("\n") > device["events"]
     keys = {name: sorted(value) for name, value in found.items() if isinstance(value, dict)}

@@ -93,14 +93,6 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("replay --model Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
         ("models meta-llama/Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
         ("models deepseek-ai/DeepSeek-V3.2-Exp", "did you mean deepseek-v3.2?"),
-        (
-            "sweep --host-bytes 0 512GB 1TB",
-            "without spaces (1TB), several with commas (0,512GB,1",
-        ),
-        (
-            "sweep --host-bytes 1 TB",
-            "without spaces (1TB), several with commas (0,512GB,1",
-        ),
         ("replay --host-bytes 512", "(8,388,608 bytes), found 512 bytes; give more, or no host "),
         ("replay --host-bytes 512", "did you mean 512GB?"),
         ("replay --why r4711", "the number of a request, such as 4711, found 'r4711'"),

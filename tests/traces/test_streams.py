@@ -131,14 +131,6 @@ def test_outputs_never_overwrite_the_tape(
     assert sorted(path.name for path in Path().iterdir()) == [failing, "link.jsonl"]
 
 
-def test_a_missing_working_folder_is_reported_in_one_line() -> None:
-    Path("gone").mkdir()
-    out, err = ran(("fuzz", "--replay", "tape.jsonl"), "cd gone; rmdir ../gone; hicache; echo $?")
-    assert out == "2\n"
-    assert err.count("\n") == 1
-    assert "expected to run in a folder that is there" in err
-
-
 # -- the files of a hunt
 
 

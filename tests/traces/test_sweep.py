@@ -152,7 +152,7 @@ def test_another_trace_another_version_and_another_file_are_refused(
         assert "s.jsonl: expected a sweep of this version, found" in refused(turns)
     with Path("s.jsonl").open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        assert "expected that nobody else writes to it" in refused(turns)
+        assert "another command that writes to it" in refused(turns)
     assert Path("s.jsonl").read_text() == before
     Path("s.jsonl").write_text("my letters")  # as if cut off
     assert "s.jsonl:1: expected the header of a sweep, found 'my letters'" in refused(turns)

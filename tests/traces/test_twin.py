@@ -194,10 +194,10 @@ def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys
     page = capsys.readouterr().out
     digest = found["device"]["digest"]
     assert digest == found["simulator"]["digest"] == replay(read_recording(str(recording)))
-    assert found["device"]["bytes"] == found["simulator"]["bytes"]
     assert page.count(digest) == 2
     copies = found["copies"]
     assert copies["count"] == sum(one["count"] for one in copies["overall"].values())
+    assert min(one["bytes"] for one in copies["overall"].values()) > 0
     # 8 pages were calibrated at most, and a batch of four prompts has more
     assert copies["outside_calibration"]
 

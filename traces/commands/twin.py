@@ -20,9 +20,7 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Direction
 from hicache.memory.pieces import all_shapes, outside
-from hicache.models import ModelDescription
 from hicache.runtime.recording_format import parse
-from invariants.watch import Recent
 from sim.engine.sequence import final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured
@@ -33,7 +31,6 @@ from ..devices.bench import DEVICES, Geometry, Timing, probe_of, warm
 from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
-from ..replaying.observing import story_on_error
 from ..replaying.options import FormatOptions
 from ..terminal import options as read
 from ..terminal.options import option
@@ -90,14 +87,9 @@ def run(options: Options, command: str) -> int:
     made_by: dict[str, object] = {"device": options.device, "profile": calibration.hash}
     made_by["command"] = command
     lines: list[str] = []
-    recent = Recent()
-    with (
-        story_on_error(recent),
-        geometry.make(probe) as device,
-        progress("device", len(workload.jobs)) as report,
-    ):
+    with geometry.make(probe) as device, progress("device", len(workload.jobs)) as report:
         warm(device, geometry)
-        real = DeviceRun(service, device, lines.append, made_by, (recent,)).run(report)
+        real = DeviceRun(service, device, lines.append, made_by).run(report)
     if options.recording:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
@@ -117,7 +109,6 @@ def run(options: Options, command: str) -> int:
         "device": {
             "digest": real.digest,
             "events": recording.events,
-            "bytes": _bytes(real.timings),
             "byte_checks": real.byte_checks,
             "access_checks": real.access_checks,
             "hit_tokens": {
@@ -125,7 +116,7 @@ def run(options: Options, command: str) -> int:
                 "host": sum(request.host_tokens for request in real.requests),
             },
         },
-        "simulator": {"digest": digest, "bytes": _bytes(predicted)},
+        "simulator": {"digest": digest},
         "copies": {
             **compare(real.timings, predicted, calibration),
             "not_calibrated": [*map(str, outside(used, measured["shapes"]))],
@@ -152,7 +143,14 @@ def _sizes(
         raise CallerError(
             f"--device-pages: expected at least {largest} for the largest request, found {device}"
         )
-    near, far = (_pages(model, size, count, options.max_running) for count in (device, host))
+    near, far = {}, {}
+    for component in model.components:  # a window, or the states, for each request that runs
+        pool, most = model.pools_of(component)[0], host
+        if pool.kind == "state":
+            most = 6 * options.max_running
+        elif pool.window:
+            most = 2 * options.max_running * (-(-pool.window // size) + 1)
+        near[component], far[component] = min(device, most), min(host, most)
     how = (str(measured["layout"]), str(measured["io_backend"]), measured.get("numa_node"))
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)
@@ -166,30 +164,6 @@ def _sizes(
         settings=settings_for(model.components, Shape(window, -(-interval // size) * size)),
     )
     return Geometry(model, size, near, far, *how), config
-
-
-def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict[str, int]:
-    """Pages of each component on a tier on which the first component has `pages`.
-
-    A window, or the states, for each running request, and as much again for the cache.
-    """
-    result = {}
-    for component in model.components:
-        pool = model.pools_of(component)[0]
-        if pool.kind == "state":
-            result[component] = pages and max(6 * running, pages // 16)
-        elif pool.window:
-            result[component] = pages and min(pages, 2 * running * (-(-pool.window // size) + 1))
-        else:
-            result[component] = pages
-    return result
-
-
-def _bytes(timings: list[Timing]) -> dict[str, int]:
-    return {
-        way.value: sum(timing.bytes for timing in timings if timing.direction is way)
-        for way in Direction
-    }
 
 
 def compare(measured: list[Timing], predicted: list[Timing], profile: Measured) -> dict[str, Any]:
@@ -215,13 +189,14 @@ def compare(measured: list[Timing], predicted: list[Timing], profile: Measured) 
 
 def _errors(pairs: Sequence[tuple[Timing, Timing]]) -> dict[str, Any]:
     """Sums, and percentiles of the absolute relative error (nearest rank)."""
+    moved = {"count": len(pairs), "bytes": sum(real.bytes for real, _ in pairs)}
     if not pairs:
-        return {"count": 0}
+        return moved
     # above 0 if the prediction is too long
     errors = np.array([(other.ns - real.ns) / max(1, real.ns) for real, other in pairs])
     p50, p90, p99 = np.percentile(np.abs(errors), (50, 90, 99), method="inverted_cdf")
     return {
-        "count": len(pairs),
+        **moved,
         "measured_ns": sum(real.ns for real, _ in pairs),
         "predicted_ns": sum(other.ns for _, other in pairs),
         "error_p50": float(p50),
@@ -245,18 +220,18 @@ def print_twin(document: dict[str, Any], stream: TextIO) -> None:
         ("decisions, device", real["digest"]),
         ("decisions, simulator", simulated["digest"]),
         ("the same decisions over", f"{real['events']:,} events"),
-        ("bytes to host, to device", f"{real['bytes']['d2h']:,}, {real['bytes']['h2d']:,}"),
         ("accesses in order", f"{real['access_checks']:,}"),
         ("reads compared", f"{real['byte_checks']:,}"),
         ("copies of other sizes", f"{copies['outside_calibration']:,} of {copies['count']:,}"),
         *(("not calibrated", shape) for shape in copies["not_calibrated"]),
     ]
     out.print(pairs("Device and simulator", rows))
-    heads = ("copies", "count", "measured", "predicted", "p50", "p90", "p99", "bias")
+    heads = ("copies", "count", "MB", "measured", "predicted", "p50", "p90", "p99", "bias")
     errors = table("Times of copies (ms), and errors of those predicted", *heads)
     for name, row in copies["overall"].items():
         if row["count"]:
             times = [f"{row[key] / 1e6:.2f}" for key in ("measured_ns", "predicted_ns")]
             shares = [f"{row[f'error_{key}']:.1%}" for key in ("p50", "p90", "p99")]
-            errors.add_row(name, f"{row['count']:,}", *times, *shares, f"{row['bias']:+.1%}")
+            size = f"{row['bytes'] / 1e6:,.1f}"
+            errors.add_row(name, f"{row['count']:,}", size, *times, *shares, f"{row['bias']:+.1%}")
     out.print(errors)

@@ -30,7 +30,7 @@ from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
-from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.driver import Driver
 from hicache.runtime.recording import Follower, Recorder
 from hicache.runtime.recording_format import Recording
 from sim.content import Words
@@ -186,7 +186,6 @@ class DeviceRun:
     """Runs one workload on one device, which the caller closes.
 
     record: called with each line of the recording. made_by: what the recording says of its origin.
-    observers: of the core, beside the recorder.
     """
 
     def __init__(
@@ -195,7 +194,6 @@ class DeviceRun:
         device: TimedInspectable,
         record: Callable[[str], object],
         made_by: dict[str, object] | None = None,
-        observers: Sequence[Observer] = (),
     ) -> None:
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
@@ -209,7 +207,7 @@ class DeviceRun:
         core = Core(config)
         accesses = Accesses(config, core.view.components)
         forward = Forward(stand_in, shadow, self._controller, costs, accesses, checked=True)
-        driver = Driver(core, self._controller, (self._recorder, *observers))
+        driver = Driver(core, self._controller, (self._recorder,))
         platform = Platform(self._timer, driver, self._controller, forward, costs)
         self._engine = Engine(service.workload, platform, service.engine, self._ended)
         self._jobs = service.workload.jobs

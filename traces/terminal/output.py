@@ -15,6 +15,7 @@ import re
 import stat
 import sys
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -188,9 +189,9 @@ def check_folder(path: str, what: str) -> None:
     folder = Path(path).absolute()
     try:
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        reason = "" if os.access(there, os.W_OK) else "no right to write there"
-        if not there.is_dir():
-            reason = "a file"
+        reason = "" if there.is_dir() else "a file"
+        if not os.access(there, os.W_OK):
+            reason = "no right to write there"
     except OSError as error:
         reason = error.strerror or "an error"
     if reason:
@@ -213,7 +214,7 @@ def _remove_leftovers(folder: Path) -> None:
                     pass
 
 
-class Lines:
+class Lines(ABC):
     """A file to which a command adds a line, a JSON object, whenever something is done, such as the
     points of a sweep; so what is done stays whatever ends the command.
 
@@ -243,20 +244,17 @@ class Lines:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise CallerError(
-                    f"{path}: expected that nobody else writes to it, found another command that "
-                    "does; wait for it, or name another file"
-                ) from None
+                raise unwritable(path, "another command that writes to it") from None
             yield cls(path, stream)
 
+    @abstractmethod
     def take(self, line: Any) -> None:
         """Takes what a line holds. Raises one of the errors of a wrong shape if it is none of this
         file."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expected(self) -> str:
         """What the next line should be, in words."""
-        raise NotImplementedError
 
     def append(self, line: Mapping[str, Any]) -> None:
         try:

@@ -34,10 +34,8 @@ class _Deferral:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """A signal that comes in the block takes effect when the block ends.
-
-    Blocking signals in the caller's thread is not enough: the system then gives them to another
-    thread of the process, and Python still runs the handler in the caller's."""
+    """A signal that comes in the block takes effect when the block ends, whichever thread of the
+    process gets it."""
     _Deferral.depth += 1
     try:
         yield
@@ -50,11 +48,8 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first signal raises KeyboardInterrupt in the block.
-
-    A later one, after the grace period, kills the process at once. Signals that are ignored (nohup)
-    stay ignored.
-    """
+    """The first signal raises KeyboardInterrupt in the block; a later one, after the grace period,
+    kills the process at once. Signals that are ignored (nohup) stay ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -85,11 +80,8 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def alarm(seconds: float, error: BaseException) -> Iterator[None]:
-    """Raises `error` in the block when the process has computed for longer than `seconds` in it. So
-    a busy machine changes nothing.
-
-    Only the main thread can receive the signals. In any other thread there is no limit.
-    """
+    """Raises `error` in the block when the process has computed for longer than `seconds` in it,
+    so a busy machine changes nothing. No limit but in the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -113,10 +105,8 @@ def alarm(seconds: float, error: BaseException) -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Call in a worker: ignores the signals, since the parent ends its workers.
-
-    The worker also exits if the parent is gone, for example killed.
-    """
+    """Call in a worker: ignores the signals, since the parent ends its workers, and exits when the
+    parent is gone, for example killed."""
     for end in ENDS:
         signal.signal(end, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
-from hicache.core.errors import CallerError
-
 _MOST_SHOWN = 1000  # characters of an error line
 _MOST_WORD = 250  # of them without a space: a path
 _MOST_NAME = 160  # characters of a name within a report
@@ -123,16 +121,6 @@ def hardened_std_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def check_current_folder() -> None:
-    """Raises CallerError if the current directory is gone; relative paths need it."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise CallerError(
-            f"expected to run in a folder that is there, found: {error.strerror}; go to another"
-        ) from None
 
 
 @contextmanager
