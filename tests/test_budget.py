@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_289,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
-    "lines of traces": 21_339,
-    "lines of tests": 45_571,
+    "lines of traces": 21_308,
+    "lines of tests": 45_564,
     "files of source": 543,
     "files of tests": 320,
-    "words of pages": 58_290,
+    "words of pages": 58_289,
 }
 
 

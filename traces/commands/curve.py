@@ -18,7 +18,7 @@ from rich.table import Table
 import hicache.models as models
 from hicache.core.errors import CallerError
 
-from ..curves import NAMES, CurveOptions, Curves, curves_of
+from ..curves import BESIDE_LRU, NAMES, Curves, curves_of
 from ..reporting import gigabytes
 from ..results.record import head
 from ..sweeping.table import Line, Panel, check_picture, svg
@@ -59,7 +59,7 @@ class Options(PagedTraceOptions):
         "replayed once for each capacity (default: optimum,bound)",
         _policies,
         "LIST",
-        default=CurveOptions().policies,
+        default=BESIDE_LRU,
     )
     capacities: tuple[Capacity, ...] | None = option(
         "in pages (1409,22550), or in bytes (64GB,1TB) with --model (default: two for each "
@@ -82,13 +82,14 @@ def run(options: Options, command: str) -> int:
     each = models.get(options.model).bytes_per_token(1) if options.model else None
     trace = options.opened()
     page_size = options.page_size_of(trace)
-    wanted = CurveOptions(
+    curves = curves_of(
+        trace,
+        trace.paged(page_size),
         policies=options.policies,
         capacities=_pages(options.capacities or (), page_size, each) or None,
         first=len(trace.jobs) // 2 if options.steady else 0,
         bytes_per_token=each,
     )
-    curves = curves_of(trace, trace.paged(page_size), wanted)
     out = console(sys.stderr if "-" in (options.output, options.json) else sys.stdout)
     with ignore_broken_pipe():
         out.print(_policies_table(curves))

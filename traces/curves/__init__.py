@@ -466,7 +466,8 @@ def _most_at_once(runs: Runs) -> int:
 
 # -- all curves that one command shows
 
-NAMES = ("lru", *POLICIES, "optimum", "bound")
+BESIDE_LRU = ("optimum", "bound")
+NAMES = ("lru", *POLICIES, *BESIDE_LRU)
 
 
 class PolicyHits(Struct, frozen=True):
@@ -508,17 +509,6 @@ class CurveFigures(Struct, frozen=True):
             raise ValueError(f"expected {size} values in each list")
 
 
-@dataclass(frozen=True, slots=True)
-class CurveOptions:
-    """policies: besides lru. capacities: in pages; None for a choice that suits the trace. first:
-    requests before it only warm the cache. bytes_per_token: of the model, all ranks."""
-
-    policies: tuple[str, ...] = ("optimum", "bound")
-    capacities: tuple[int, ...] | None = None
-    first: int = 0
-    bytes_per_token: int | None = None
-
-
 class Curves(NamedTuple):
     lru: Curve
     figures: CurveFigures
@@ -530,15 +520,26 @@ class Curves(NamedTuple):
         return document(self.figures)  # type: ignore[no-any-return]
 
 
-def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
-    """The curves of a trace. Shows its progress. Raises CallerError for lengths without prompts."""
+def curves_of(
+    trace: Trace,
+    paged: Paged,
+    policies: tuple[str, ...] = BESIDE_LRU,
+    capacities: tuple[int, ...] | None = None,
+    first: int = 0,
+    bytes_per_token: int | None = None,
+) -> Curves:
+    """The curves of a trace. Shows its progress. Raises CallerError for lengths without prompts.
+
+    capacities: in pages; None for a choice that suits the trace. first: requests before it only
+    warm the cache. bytes_per_token: of the model, all ranks.
+    """
     need_identity(trace, "hit rates")
     with progress("lru", len(trace.jobs)) as shown:
-        lru = lru_curve(paged, options.first, shown)
-    pages = sorted(set(options.capacities or _default_capacities(lru)))
+        lru = lru_curve(paged, first, shown)
+    pages = sorted(set(capacities or _default_capacities(lru)))
     counted = trace.jobs.input_lengths[lru.first :]
-    total, size, each = int(counted.sum(dtype=np.int64)), lru.page_size, options.bytes_per_token
-    hits = _hit_tokens(paged, lru, options.policies, pages)
+    total, size, each = int(counted.sum(dtype=np.int64)), lru.page_size, bytes_per_token
+    hits = _hit_tokens(paged, lru, policies, pages)
     figures = CurveFigures(
         kind="curve",
         trace=TraceFigures(

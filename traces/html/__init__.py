@@ -42,7 +42,6 @@ WHAT = "document of hicache replay, size or sweep, or a report (JSON or HTML)"
 _MOST_BYTES = 256 << 20
 _SCRIPT = re.compile(r'<script type="application/json" id="document">(.*?)</script>', re.DOTALL)
 _MOST_WAITING = 20  # candidates without a replay
-_MOST_POINTS = 400  # of one line
 _MOST_LABEL = 40  # characters in a chart
 
 Chart: TypeAlias = dict[str, Any]
@@ -255,7 +254,7 @@ def render(given: Mapping[str, Any]) -> str:
     )
     compact = {"ensure_ascii": True, "separators": (",", ":"), "allow_nan": False}
     environment.policies["json.dumps_kwargs"] = compact
-    for function in (percent, seconds, count, short, reason_name, policy_name):
+    for function in (percent, seconds, count, short, reason_name):
         environment.filters[function.__name__] = function
     template = environment.from_string(_bytes("page.html.jinja").decode())
     text: str = template.render(
@@ -296,11 +295,6 @@ def chart_text(text: str) -> str:
     return html.escape(line, quote=False)
 
 
-def policy_name(name: str) -> str:
-    known = {"optimum": "optimum (Belady)", "bound": "bound of any policy"}
-    return known.get(name, name.upper().replace("_", "-"))
-
-
 def _candidates(decision: Decision) -> list[Candidate]:
     """Those that serve, the cheapest first, then those that do not, and the first of those that
     were not replayed."""
@@ -315,13 +309,8 @@ def _charts(whole: Report) -> dict[str, Chart]:
     if (curve := whole.curve) and any(any(one.hit_rates) for one in curve.policies.values()):
         tokens, in_bytes = curve.capacities_tokens, curve.capacities_bytes
         unit, scale = ("GB", 1e9) if in_bytes else ("tokens", 1)
-        last = len(tokens) - 1
-        places = sorted({at * last // (_MOST_POINTS - 1) for at in range(_MOST_POINTS)})
-        x = [(in_bytes or tokens)[at] / scale for at in places]
-        lines = [
-            (policy_name(name), x, [round(one.hit_rates[at], 5) for at in places])
-            for name, one in curve.policies.items()
-        ]
+        x = [size / scale for size in in_bytes or tokens]
+        lines = [(name, x, [*one.hit_rates]) for name, one in curve.policies.items()]
         charts["curve"] = _chart(lines, f"capacity ({unit}, logarithmic)", "prompt tokens that hit")
     timed = [one for one in whole.variants if one.ttft_quantiles_s]
     if any(one.latency_s and one.latency_s.ttft.mean for one in timed):

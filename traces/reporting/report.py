@@ -20,10 +20,10 @@ from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
 from ..replaying.load import LoadedTrace
 from ..replaying.run import NS_PER_S, Run
-from ..results.record import Fleet, Result, Share, Stages, document
+from ..results.record import Output, Result, Share, Stages, Times, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table
-from . import NONE, reason_name
+from . import reason_name
 from .results import NOT_FOLLOWED, requests_of
 
 Rows = list[tuple[str, str]]
@@ -44,17 +44,11 @@ def print_report(
         served = f"{result.served_requests:,} of {len(trace.jobs):,} requests"
         out.print(Text.assemble(("Interrupted.", "bold"), f" This report covers {served}.\n"))
     out.print(sentence(result))
-    sections: list[Table | None] = [
-        pairs("Replay", _setting(trace, settings, verbose)),
-        _hits(settings, result, verbose),
-        _latency(result, verbose),
-    ]
-    if verbose:
-        sections += [
-            _fleet(result.fleet) if result.fleet else None,
-        ]
-    for one in filter(None, [*sections, pairs("Result", [*_result(result, verbose)])]):
-        out.print(one)
+    out.print(pairs("Replay", _setting(trace, settings, verbose)))
+    out.print(_hits(settings, result, verbose))
+    if result.latency_s is not None and result.output is not None:
+        out.print(_latency(result, result.latency_s, result.output, verbose))
+    out.print(pairs("Result", [*_result(result, verbose)]))
 
 
 def sentence(result: Result) -> str:
@@ -256,10 +250,8 @@ def _tokens(tokens: int, rate: float) -> tuple[str, str]:
     return f"{tokens:,}", percent(rate)
 
 
-def _latency(result: Result, verbose: bool) -> Table | None:
-    times, output, measured = result.latency_s, result.output, result.measured
-    if times is None or output is None:
-        return None
+def _latency(result: Result, times: Times, output: Output, verbose: bool) -> Table:
+    measured = result.measured
     made = table("Latency (virtual time)", "", "mean", "p50", "p90", "p95", "p99")
     for name, one, scale, unit, always in (
         ("time to first token", times.ttft, 1.0, "s", True),
@@ -277,19 +269,6 @@ def _latency(result: Result, verbose: bool) -> Table | None:
     made.add_row("output tokens per second", f"{output.tokens_per_s:,.1f}")
     if verbose:
         made.add_row("makespan (s)", f"{times.makespan:,.1f}")
-    return made
-
-
-def _fleet(fleet: Fleet) -> Table:
-    columns = ["requests", "hit rate", "computed", "output", "TTFT p90 (s)"]
-    made = table("Replicas (tokens)", "", *columns)
-    for one in fleet.replicas:
-        rate, computed = NONE, NONE
-        if one.hit_rate is not None:
-            rate, computed = percent(one.hit_rate), f"{one.computed_tokens:,}"
-        ttft = f"{one.ttft_s.p90:,.3f}" if one.ttft_s else NONE
-        cells = [f"{one.requests:,}", rate, computed, f"{one.output_tokens:,}", ttft]
-        made.add_row(f"{one.replica}  {one.role}", *cells)
     return made
 
 

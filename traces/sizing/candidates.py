@@ -17,7 +17,7 @@ import numpy as np
 from hicache.core.errors import CallerError
 from sim.hardware import profile
 
-from ..curves import Curve, CurveOptions, Curves, curves_of
+from ..curves import Curve, Curves, curves_of
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig, resolve
 from ..replaying.options import OPTIONS, Need, ReplayOptions, StorageOptions, that_need
@@ -447,8 +447,7 @@ class Offer:
             page_bytes = self.settings.host_page_bytes[0] * self.settings.page_ranks
             device = self._device_pages((hardware, least))
             each = page_bytes // self.paged.page_size
-            options = CurveOptions(bytes_per_token=each)
-            self.curves = curves_of(trace, self.paged, options)
+            self.curves = curves_of(trace, self.paged, bytes_per_token=each)
             self.machines.curve = curve = self.curves.lru
             if asked.hosts is None:
                 exclusive, tokens = bool(base.exclusive), self.demand.input_tokens
