@@ -652,11 +652,14 @@ class Decider:
 
     def _bypasses(self, request: Any) -> bool:
         """Whether a request's KV depends on more than its tokens, its salt, its adapter and the
-        weights, or vLLM may still have some of another adapter or of other weights."""
+        weights, or on a salt that no key can have, or vLLM may still have some of another adapter
+        or of other weights."""
+        salt = request.cache_salt or ""
         use = self._use(request.lora_request) if request.lora_request else None
         return bool(
             request.mm_features
             or request.prompt_embeds is not None
+            or salt.encode(errors="replace").decode() != salt  # half of a surrogate pair
             or self._emptied < self._renewed_at
             or (use and (not use.adapter.digest or self._emptied < use.since))
         )

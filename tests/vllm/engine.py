@@ -233,7 +233,7 @@ class Engine:
     def digest(self, request: Request, end: int, layer: str = "") -> bytes:
         what = f"{self.weights}|{self._computed.get(request.place)}|{layer}|{request.cache_salt}"
         text = f"{what}|{request.all_token_ids[:end]}"
-        return hashlib.blake2b(text.encode(), digest_size=ROW).digest()
+        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=ROW).digest()
 
     def hash_of(self, group: Any, request: Request, index: int) -> Any:
         tokens = request.all_token_ids[: (index + 1) * group.block]

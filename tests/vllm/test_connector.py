@@ -53,6 +53,16 @@ def test_after_a_restart_it_comes_from_storage(opened: Opened, kinds: str, tmp_p
     assert again.decider.counts.storage_tokens == loaded
 
 
+def test_a_salt_that_no_key_can_have_is_not_kept(opened: Opened) -> None:
+    playing = opened(Setting())
+    for salt in ("\ud800", "a salt"):
+        for _ in range(2):
+            playing.request(PROMPT, salt=salt)
+            playing.settle()
+        assert playing.decider.remembered == 0
+        assert bool(playing.decider.counts.saved_pages) == (salt == "a salt")
+
+
 @pytest.mark.parametrize(
     ("kinds", "lost", "pages"),
     [
