@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_289,
+    "lines of hicache": 30_320,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
     "lines of traces": 21_308,
-    "lines of tests": 45_564,
+    "lines of tests": 45_626,
     "files of source": 543,
     "files of tests": 320,
-    "words of pages": 58_289,
+    "words of pages": 58_339,
 }
 
 

@@ -24,7 +24,7 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.changes import after, caller
 from hicache.storage.identity import code_of_modules
 
-from .describing import form_of, weights_of
+from .describing import arguments_of, form_of, weights_of
 from .hits import Wanted, restorable
 from .settings import Settings
 from .storing import Moved, Rank, Shelves
@@ -274,7 +274,7 @@ def _check_adapters(args: Any) -> None:
 
 def _server_arguments() -> Any:
     try:
-        return runtime_context.get_server_args()
+        return arguments_of(runtime_context.get_server_args())
     except ValueError:  # there are none
         return None
 

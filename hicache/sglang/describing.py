@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hicache.core.errors import CallerError
@@ -28,9 +29,10 @@ from hicache.storage.keys import Context
 # SGLang's arguments that may change rows, by parts of their names, so that those of later releases
 # count also; the others are addresses, sizes, logs and schedules.
 _COUNTS = re.compile(
-    "attention|checkpoint|config_file|config_parser|context_length|cp_|dcp|deterministic|dllm|dsa_|"
-    "dsv4|dtype|embedding|expert_location|hisparse|hooks|indexer|kt_|linear|lora|mamba|model_impl|"
-    "override|precis|quant|reduce|rl_|rope|sharding|speculative|swa_|tf32|torchao|weight_version"
+    "a2a|attention|checkpoint|config_file|config_parser|context_length|cp_|dcp|deterministic|dllm|"
+    "dsa_|dsv4|dtype|embedding|expert_location|fp4|hisparse|hooks|indexer|kt_|linear|lora|mamba|"
+    "model_impl|moe_runner|override|precis|quant|reduce|rl_|rope|sharding|speculative|swa_|tf32|"
+    "torchao|weight_version"
 )
 _NOT = re.compile(
     "^max_|adaptive|draft_load_format|eviction|memory|model_path|model_revision|lora_paths|_ratio"
@@ -40,14 +42,21 @@ _LOAD = re.compile("load_format|loader")
 _DUMMY = "dummy"  # SGLang's load format of random weights
 
 
+def arguments_of(given: Any) -> Any:
+    """SGLang's arguments as it has resolved them. From 0.5.22 on they are kept in a record that has
+    what was given, and no `vars`."""
+    resolved = getattr(given, "resolved_dict", None)
+    return given if resolved is None else SimpleNamespace(**resolved())
+
+
 def weights_of(
     args: Any,
     named: str,
     folder_of: Callable[[str, str | None], str | None],
     loaded: dict[str, str],
 ) -> dict[str, Any]:
-    """What the weights of a server are called in keys. args: SGLang's `ServerArgs`, or None. named:
-    by the person. folder_of: where the files of a model that was downloaded are. loaded: digests of
+    """What the weights of a server are called in keys. args: see `arguments_of`, or None. named: by
+    the person. folder_of: where the files of a model that was downloaded are. loaded: digests of
     adapters by path, as they were when the server was started; those of new ones are added.
 
     Raises CallerError where nothing says it."""
@@ -71,15 +80,17 @@ def weights_of(
         found["draft_config"] = _config(place or draft)[0]
     if not named:
         found |= fields_of(args, lambda name: bool(_LOAD.search(name)))
+    form = getattr(args, "load_format", "auto")
     if named:
         found["weights"] = named
-    elif getattr(args, "load_format", None) == _DUMMY:
+    elif form == _DUMMY:
         found["weights"] = f"{_DUMMY} weights of seed {getattr(args, 'random_seed', None)}"
     else:
-        found["weights"] = digest_of_weights(str(model), revision, folder_of, "weights")
+        found["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
         if draft:
             what = "weights of the draft model"
-            found["draft"] = digest_of_weights(draft, draft_revision, folder_of, what)
+            form = getattr(args, "speculative_draft_load_format", None) or form
+            found["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
             place = path if Path(path).exists() else folder_of(path, None)

@@ -40,6 +40,12 @@ _HEAD = 8 << 20  # at most, of a header or directory: some 70,000 tensors, 0.3 G
 _STEP, _SPOTS, _SPOT = 1 << 20, 32, 4096
 _SMALL = _SPOTS * _SPOT  # a tensor that is read whole
 _OTHER, _NEAR = 1 << 30, 64 << 10  # a file of another form that is read whole: a second or two
+# Load formats that read the files of the model's folder, and no weights from elsewhere.
+_READ = {
+    *("auto", "hf", "safetensors", "fastsafetensors", "instanttensor", "pt", "npcache", "mistral"),
+    *("gguf", "bitsandbytes", "layered", "sharded_state", "runai_streamer"),
+    "runai_streamer_sharded",
+}
 _BAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -98,13 +104,22 @@ def _plain(value: Any) -> Any:
 
 
 def digest_of_weights(
-    model: str, revision: str | None, folder_of: Callable[[str, str | None], str | None], what: str
+    model: str,
+    revision: str | None,
+    folder_of: Callable[[str, str | None], str | None],
+    what: str,
+    form: str = "auto",
 ) -> str:
     """A digest of the weights of a model. model: a folder, a file, or a name. folder_of: where the
-    files of a model that was downloaded are. what: for messages.
+    files of a model that was downloaded are. what: for messages. form: the engine's load format.
 
     Raises CallerError if there are none, or if they cannot be read, or if a process that an engine
-    has started has perhaps loaded others, since they were written later."""
+    has started has perhaps loaded others, since they were written later, or from elsewhere."""
+    if form not in _READ:
+        raise CallerError(
+            f"{what}: expected a load format that reads the model's files, found {form!a:.60}; "
+            'give them a name with "weights"'
+        )
     local = Path(model).exists()
     place = model if local else folder_of(model, revision)
     if place is None:

@@ -111,7 +111,9 @@ def _model(
     if not weights and load.load_format == "dummy":
         weights = f"dummy weights of seed {model.seed}"
     if not weights:
-        weights = identity.digest_of_weights(model.model, model.revision, folder_of, what)
+        weights = identity.digest_of_weights(
+            model.model, model.revision, folder_of, what, load.load_format
+        )
     described = {
         name: value for name, value in model.hf_config.to_dict().items() if name not in _LEFT_OUT
     }

@@ -324,6 +324,38 @@ class Scheduler:
         return self.make()
 
 
+class Arguments:
+    """SGLang's from 0.5.22 on: `vars` has what led to them, such as a drawn seed, and no field."""
+
+    __slots__ = ("__dict__", "_fields")
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+        self._resolved_overrides = [("seed", {"random_seed": id(self)})]
+
+    def __getattr__(self, name: str) -> Any:
+        return self._fields.get(name)
+
+    def resolved_dict(self) -> dict[str, Any]:
+        return self._fields
+
+
+def test_the_arguments_of_a_server_count_as_they_were_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"w")
+    there = []
+    for dtype in ("half", "half", "bfloat16"):
+        arguments = Arguments(model_path=str(tmp_path), load_format="auto", dtype=dtype)
+        module = interface.backend(monkeypatch, arguments)
+        one = module.HicacheStorage(Config(extra_config={"storage": f"file:{tmp_path / 'kv'}"}))
+        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        there.append(one.batch_exists(KEYS[:1]))
+        one.batch_set_v1(KEYS[:1], torch.arange(4))
+        one.close()
+    assert there == [0, 1, 0]
+
+
 @pytest.mark.parametrize("update", ["update_weights_from_disk", "load_weights"])
 def test_an_update_stops_it_until_the_weights_have_a_name(
     update: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

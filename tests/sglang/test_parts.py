@@ -150,6 +150,10 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
         {"kv_cache_dtype": "fp8_e4m3"},
         {"json_model_override_args": '{"rope_theta": 1}'},
         {"weight_version": "2"},
+        {"flashinfer_a2a_dispatch_type": "nvfp4"},
+        {"enable_w4a4_mxfp4_megamoe": True},
+        {"fp4_gemm_runner_backend": "marlin"},
+        {"moe_runner_backend": "marlin"},
         {"context_length": 9},
         {"speculative_algorithm": "EAGLE"},
         {"form": {"layout": "layer_first"}},
@@ -167,6 +171,13 @@ def test_each_part_of_the_identity_changes_it(
     files_of_weights |= {"custom_weight_loader"}
     same = digest(tmp_path, named) == digest(tmp_path, **{"named": named} | changed)
     assert same == bool(named and files_of_weights & set(changed))
+
+
+@pytest.mark.parametrize("load", ["load_format", "speculative_draft_load_format"])
+def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str) -> None:
+    with pytest.raises(CallerError, match=r"found 'remote_instance'; .* name with \"weights\"$"):
+        digest(tmp_path, **{load: "remote_instance"})
+    assert digest(tmp_path, "a name", **{load: "remote_instance"})
 
 
 def test_drawn_chains_have_the_prefixes_that_sglangs_file_backend_finds() -> None:
