@@ -25,7 +25,7 @@ from tests.planted import planted
 from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
-from traces.fuzzing.work import Work
+from traces.fuzzing.work import Settings, Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 from traces.terminal.options import Declared, Names
@@ -85,7 +85,7 @@ def replay_hits(
 def failing_tape() -> Tape:
     """A tape that fails with BUG planted."""
     with planted(BUG):
-        return Work(5, ("full", "mamba")).drawn(16)
+        return Work(Settings(operations=5, components=("full", "mamba"))).drawn(16)
 
 
 def input_files() -> dict[str, str]:

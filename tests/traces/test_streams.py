@@ -18,9 +18,8 @@ from tests.planted import planted
 from traces import executors
 from traces.cli import main
 from traces.executors import WorkerLost
-from traces.fuzzing import files as fuzz_files
-from traces.fuzzing.files import Files
-from traces.fuzzing.report import Tally
+from traces.fuzzing import results as fuzz_files
+from traces.fuzzing.results import Files, Tally
 from traces.fuzzing.work import FoundFailure, Result
 
 from .rig import BUG, Capsys, Patch, failing_tape, mooncake, write

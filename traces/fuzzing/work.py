@@ -1,42 +1,127 @@
-"""Plays one sequence, from its seed to a result that can be sent between processes and machines.
-
-Contains the work of a worker, its time limit, and the tape and text of a failure. Does not choose
-seeds (see commands/fuzz) or start workers (see traces/executors).
+"""Plays one sequence, from its seed to a result that can be sent between processes and machines;
+and one tape, for `hicache fuzz --replay`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from hicache import registry
-from invariants.against import SPEC
+from hicache.core.errors import CallerError
+from invariants.against import AGAINST, SPEC
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play, variants
+from invariants.fuzz.device import real
 from invariants.fuzz.difference import replay_told
+from invariants.fuzz.executors import REAL, on_device
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.plain import Stuck
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.shrink import shrink
-from invariants.fuzz.swarm import Swarm, draw_swarm
+from invariants.fuzz.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.tape import Tape
+from invariants.fuzz.tapes.tape import MOST_RANKS, Tape, has_storage
 from invariants.watch import Level
 
 from ..outside import entries
+from ..terminal import options as read
+from ..terminal.options import OptionRecord, option, rows
+from ..terminal.output import write_json
 from ..terminal.signals import alarm
-from ..terminal.streams import command_line
+from ..terminal.streams import command_line, ignore_broken_pipe
 
+MOST_OPERATIONS = 100_000  # a tape of this length can still be read
+FOLDER = "fuzz-failures"
+_LEVELS: tuple[Level, ...] = get_args(Level)
 PLAYS = 1000  # of one failure, to shrink it
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
+_PACKAGES = {"write_policy": registry.WRITE_POLICIES, "eviction": registry.EVICTION_POLICIES}
+
+
+def components(text: str) -> tuple[str, ...]:
+    """Raises ValueError for what is never drawn."""
+    given = tuple(part.strip() for part in text.split(","))
+    if given not in COMPONENTS:
+        known = " or ".join(",".join(one) for one in COMPONENTS)
+        raise ValueError(f"expected {known}, found {text!r}")
+    return given
+
+
+@dataclass(frozen=True)
+class Settings(OptionRecord):
+    """What every sequence is drawn and judged with."""
+
+    operations: int = option(
+        f"operations in a sequence, at most {MOST_OPERATIONS}",
+        read.between(1, MOST_OPERATIONS),
+        "N",
+        default=120,
+    )
+    components: tuple[str, ...] = option(
+        "components, such as full,swa (default: drawn)",
+        components,
+        "LIST",
+        default=(),
+    )
+    write_policy: str | None = option(
+        lambda: f"{entries.spelled_out(registry.WRITE_POLICIES)} (default: drawn)",
+        entries.entry(registry.WRITE_POLICIES),
+        "POLICY",
+    )
+    eviction: str | None = option(
+        lambda: f"{entries.spelled_out(registry.EVICTION_POLICIES)} (default: drawn)",
+        entries.entry(registry.EVICTION_POLICIES),
+        "POLICY",
+    )
+    ranks: int = option(
+        f"number of ranks, 1 to {MOST_RANKS} (default: drawn)",
+        read.between(1, MOST_RANKS),
+        "N",
+        default=0,
+    )
+    passes: int = option(
+        f"passes of one request in flight at a time, 1 to {MOST_PASSES} (default: drawn)",
+        read.between(1, MOST_PASSES),
+        "N",
+        default=0,
+    )
+    check: Level = option(", ".join(_LEVELS), read.choice(_LEVELS), default="every")
+    against: str = option(
+        "what every outcome is compared with: spec, the executable specification, or none",
+        read.choice(AGAINST),
+        default=SPEC,
+    )
+    device: str | None = option(
+        f"carry out every copy on real memory, too, and compare the bytes: {', '.join(REAL)}",
+        read.choice(REAL),
+        "NAME",
+    )
+    twins: bool = option(
+        "also play each sequence under other settings, and compare the contents", default=False
+    )
+    fail_each_transfer: bool = option(
+        "also play each sequence with its first transfer failing, its second, and so on",
+        default=False,
+    )
+    output: str = option(
+        "folder for the tape and the text of each failure",
+        read.name,
+        "FOLDER",
+        short="-o",
+        default=FOLDER,
+    )
 
 
 class Hangs(Stuck):
@@ -81,39 +166,21 @@ class Result:
 
 @dataclass(frozen=True)
 class Work:
-    """Everything that a worker needs except the seed. A call plays one sequence."""
+    """Everything that a worker needs except the seed. A call plays one sequence. outside: policies
+    of the user. limit_s: 0 for `allowed_s` of the operations."""
 
-    operations: int
-    components: tuple[str, ...] = ()
-    policy: str = ""
-    level: Level = "every"
-    folder: str = ""
-    limit_s: float = 0.0  # 0: `allowed_s` of the operations
-    ranks: int = 0  # of every sequence; 0: drawn
-    passes: int = 0  # of one request in flight, of every sequence; 0: drawn
-    eviction: str = ""
-    outside: entries.Outside = ()  # policies of the user
-    device: str = ""  # the device with real bytes of every sequence
-    twins: bool = False  # also play the twins of every clean sequence
-    fail_each_transfer: bool = False
-    against: str = SPEC  # what the core is compared with after each event
+    settings: Settings = field(default_factory=Settings)
+    outside: entries.Outside = ()
+    limit_s: float = 0.0
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         entries.load(self.outside)
-        ops = operations.load()
-        swarm = self.swarm(seed)
+        length, level = self.settings.operations, self.settings.check
         with self.time_limit():
-            command = self.command(seed)
+            ops, command = operations.load(), self.command(seed)
             outcome = play.generate(
-                swarm,
-                ops,
-                seed,
-                self.operations,
-                self.level,
-                None,
-                command,
-                self.compares,
+                *(self.swarm(seed), ops, seed, length, level, None, command, self.compares)
             )
         hand = outcome.hand
         failure = self.judge(outcome) if outcome.failure else None
@@ -123,44 +190,32 @@ class Work:
             if variant.failure:
                 failure = self.judge(variant)
                 break
-        busy = time.process_time_ns() - started
-        played = len(outcome.tape.entries)
-        return Result(
-            seed,
-            played,
-            events,
-            busy,
-            count,
-            hand.counts,
-            hand.probes.seen,
-            failure,
-        )
+        busy, played = time.process_time_ns() - started, len(outcome.tape.entries)
+        return Result(*(seed, played, events, busy, count, hand.counts, hand.probes.seen, failure))
 
     @property
     def compares(self) -> bool:
-        return self.against == SPEC
+        return self.settings.against == SPEC
 
     def swarm(self, seed: int) -> Swarm:
-        weights = weights_of(operations.load())
+        given = self.settings
         return draw_swarm(
-            seed,
-            weights,
-            self.components,
-            self.policy,
-            self.ranks,
-            executor=self.device,
-            eviction=self.eviction,
-            passes=self.passes,
+            *(seed, weights_of(operations.load()), given.components, given.write_policy or ""),
+            given.ranks,
+            executor=given.device or "",
+            eviction=given.eviction or "",
+            passes=given.passes,
         )
 
     def variants(self, outcome: Outcome) -> Iterator[Outcome]:
         """Plays the variants that were asked for. Each has the time limit of a sequence."""
-        ops, makers = operations.load(), []
-        if self.fail_each_transfer:
-            makers.append(variants.failed_transfers(outcome, ops, self.level, self.compares))
-        if self.twins:
-            makers.append(variants.played_twins(outcome, ops, self.level, self.compares))
-        for maker in makers:
+        given, makers = self.settings, []
+        if given.fail_each_transfer:
+            makers.append(variants.failed_transfers)
+        if given.twins:
+            makers.append(variants.played_twins)
+        for make in makers:
+            maker = make(outcome, operations.load(), given.check, self.compares)
             played: Outcome | None = outcome
             while played is not None:
                 with self.time_limit():
@@ -200,49 +255,45 @@ class Work:
 
         def play_one(tape: Tape) -> Outcome:
             with self.time_limit():
-                return play.replay(tape, ops, self.level, against=self.compares)
+                return play.replay(tape, ops, self.settings.check, against=self.compares)
 
         tape = shrink(tapes.loads(found.tape), found, play_one, PLAYS).tape
         path = self.path(name_of(found, tape))
         with self.time_limit():
-            told = replay_told(tape, ops, self.level, path, self.compares, whole=True).failure
+            told = replay_told(
+                tape, ops, self.settings.check, path, self.compares, whole=True
+            ).failure
         if told is None or (told.code, told.kind) != (found.code, found.kind):
             return found
         return found_failure(told, tape, path)
 
     def time_limit(self) -> AbstractContextManager[None]:
-        return limit(self.limit_s or allowed_s(self.operations))
+        return limit(self.limit_s or allowed_s(self.settings.operations))
 
     def path(self, name: str) -> str:
-        return str(Path(self.folder) / f"{name}.jsonl")
+        return str(Path(self.settings.output) / f"{name}.jsonl")
 
     def replayed(self, tape: Tape, name: str) -> Failure | None:
         with self.time_limit():
             ops, path = operations.load(), self.path(name)
-            return play.replay(tape, ops, self.level, path, against=self.compares).failure
+            return play.replay(tape, ops, self.settings.check, path, against=self.compares).failure
 
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed, drawn without checks."""
         ops = operations.load()
-        return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
+        return play.generate(self.swarm(seed), ops, seed, self.settings.operations, "off").tape
 
     def command(self, seed: int, sequences: int = 1) -> str:
         """The command that plays the sequence of this seed alone, or this many from it on."""
         words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", str(sequences)]
-        words += ["--operations", str(self.operations)]
-        words += ["--check", self.level] if self.level != "every" else []
-        words += ["--against", self.against] if self.against != SPEC else []
-        words += ["--components", ",".join(self.components)] if self.components else []
-        for package, flag, name in (
-            (registry.WRITE_POLICIES, "--write-policy", self.policy),
-            (registry.EVICTION_POLICIES, "--eviction", self.eviction),
-        ):
-            words += [flag, entries.spelled(package, name)] if name else []
-        words += ["--ranks", str(self.ranks)] if self.ranks else []
-        words += ["--passes", str(self.passes)] if self.passes else []
-        words += ["--device", self.device] if self.device else []
-        words += ["--twins"] if self.twins else []
-        words += ["--fail-each-transfer"] if self.fail_each_transfer else []
+        for one in rows(Settings):
+            value = getattr(self.settings, one.name)
+            if one.name == "output" or (value == one.default and one.name != "operations"):
+                continue
+            if one.name in _PACKAGES:
+                value = entries.spelled(_PACKAGES[one.name], value)
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [one.flag] if value is True else [one.flag, text]
         return command_line(words)
 
 
@@ -289,3 +340,74 @@ def allowed_s(entries: int) -> float:
 def limit(seconds: float) -> AbstractContextManager[None]:
     """Raises Hangs in a block that computes for longer than `seconds`."""
     return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s of computing"))
+
+
+# -- one tape
+
+
+def replay(path: str, settings: Settings, json: str | None, command: str) -> int:
+    """Plays one tape exactly and prints the result. Returns the exit code."""
+    device = settings.device
+    tape = tapes.read(Path(path))
+    if device:
+        tape = _moved(tape, device, path)
+    with limit(allowed_s(len(tape.entries))):
+        ops, compares = operations.load(), settings.against == SPEC
+        outcome = replay_told(tape, ops, settings.check, path, compares)
+    code = outcome.failure.code if outcome.failure else 0
+    stream = sys.stderr if json == "-" else sys.stdout
+    with ignore_broken_pipe():
+        print(_told(outcome, device), file=stream)
+    with ignore_broken_pipe():
+        if json:
+            write_json(json, _document(outcome, code, command))
+    return code
+
+
+def _moved(tape: Tape, device: str, path: str) -> Tape:
+    """The tape on this device. Raises CallerError if it cannot run on one, or there is none."""
+    unfit = {
+        f"{tape.ranks} ranks": tape.ranks > 1,
+        "token pairs": tape.pairs,
+        "a storage": has_storage(tape),
+    }
+    if found := next((what for what, there in unfit.items() if there), ""):
+        raise CallerError(
+            "--device: expected a tape of one rank without token pairs and storage, "
+            f"found {found} in {path}; leave the option out"
+        )
+    real.check(device)
+    return replace(tape, executor=on_device(tape.executor, device))
+
+
+def _told(outcome: Outcome, device: str | None) -> str:
+    failure, size = outcome.failure, len(outcome.tape.entries)
+    if failure is None:
+        where = f" on the {device} device" if device else ""
+        return f"{size} entries, {outcome.hand.events} events{where}: no failure"
+    text = failure.text.rstrip()
+    text += shlex.join(["", *entries.options()]) if entries.given() else ""
+    if device:
+        text += shlex.join(["", "--device", device])
+    return f"{text}\nfailed at entry {failure.at} of {size}: {failure.code} {failure.kind}"
+
+
+def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:
+    """The content of `--json`. Other programs read it: do not rename its keys."""
+    failure, hand = outcome.failure, outcome.hand
+    found = (
+        {"code": code, "kind": failure.kind, "at": failure.at, "text": failure.text}
+        if failure
+        else None
+    )
+    return {
+        "format": "hicache-fuzz-replay",
+        "version": 1,
+        "command": command,
+        "exit_code": code,
+        "failure": found,
+        "entries": len(outcome.tape.entries),
+        "events": hand.events,
+        "counts": dict(sorted(hand.counts.items())),
+        "probes": dict(sorted(hand.probes.seen.items())),
+    }

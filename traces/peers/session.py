@@ -100,7 +100,6 @@ class Session:
         self.opened: Answer = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
-        self._look_at = 0.0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         # has the engine's package alone
         self._first = tempfile.TemporaryDirectory(prefix="hicache-peer-")
@@ -160,8 +159,8 @@ class Session:
         except OSError:
             raise self._ended("DEATH", "the process ended", seed) from None
         while True:
-            left = due - time.monotonic() if whole else seconds
-            answer: Answer = json.loads(self._line(process, left, seed))
+            by = due if whole else time.monotonic() + seconds
+            answer: Answer = json.loads(self._line(process, by, seed))
             if answer.get("done"):
                 if "refused" in answer:
                     raise CallerError(answer["refused"])
@@ -193,51 +192,39 @@ class Session:
         }
         self.opened = self.ask(request, OPEN_S)
 
-    def _line(self, process: subprocess.Popen[bytes], seconds: float, seed: int) -> bytes:
-        """The next line of the peer's answer. Raises Ended."""
+    def _line(self, process: subprocess.Popen[bytes], due: float, seed: int) -> bytes:
+        """The next line of the answer. Raises Ended."""
         assert process.stdout is not None
-        due = time.monotonic() + seconds
-        while True:
-            now = time.monotonic()
-            if now >= self._look_at:  # also where there is always something to read
-                self._look_at = now + _LOOK_S
-                if (size := _resident(process.pid)) > MOST_MEMORY:
-                    text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
-                    raise self._ended("DEATH", text, seed)
-            if now > due:
+        while b"\n" not in self._buffer:
+            if (size := _resident(process.pid)) > MOST_MEMORY:
+                text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
+                raise self._ended("DEATH", text, seed)
+            if time.monotonic() > due:
                 raise self._ended("HANG", "it does not answer in time", seed)
-            if b"\n" in self._buffer:
-                break
-            ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
-            if ready:
-                read = os.read(process.stdout.fileno(), 1 << 20)
-                if not read:
-                    code = process.wait()
-                    how = f"the process ended with signal {-code}"
-                    text = how if code < 0 else f"it ended with code {code}"
-                    raise self._ended("DEATH", text, seed)
-                self._buffer += read
-                if len(self._buffer) > _MOST_LINE:
-                    raise self._ended("DEATH", "its answer is too long", seed)
+            if not select.select([process.stdout], [], [], _LOOK_S)[0]:
+                continue
+            read = os.read(process.stdout.fileno(), 1 << 20)
+            if not read:
+                code = process.wait()
+                how = f"the process ended with signal {-code}" if code < 0 else ""
+                raise self._ended("DEATH", how or f"it ended with code {code}", seed)
+            self._buffer += read
+            if len(self._buffer) > _MOST_LINE:
+                raise self._ended("DEATH", "its answer is too long", seed)
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process, self._process, self._buffer = self._process, None, b""
         if process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
-        self._buffer = b""
+            with suppress(OSError), process:  # closes its streams, and waits for it
+                pass
 
     def _ended(self, law: str, text: str, seed: int) -> Ended:
         self._end()
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - 4096))
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4096))
         said = self._errors.read().decode(errors="replace").strip()
         return Ended(law, text, said, seed)
 

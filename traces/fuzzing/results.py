@@ -1,22 +1,26 @@
-"""The results of a fuzz run: the sums, the printed tables, the JSON document, and what it means.
-
-Does not run sequences (see commands/fuzz) or write the files of failures (see files).
-"""
+"""The results of a fuzz run: the sums, the files of the smallest failure of each kind, the printed
+tables, the JSON document, and what it means."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TextIO, TypeVar
+from pathlib import Path
+from typing import TextIO
 
+from hicache.core.errors import CallerError
 from invariants.fuzz import probes
 
+from ..executors import WorkerLost
+from ..terminal.output import unwritable, write_whole
+from ..terminal.streams import ignore_broken_pipe, one_line, print_error
+from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, table
-from .work import FoundFailure, Result
+from .work import FoundFailure, Result, Work
 
-_Name = TypeVar("_Name", str, tuple[str, str])
-FORMAT, VERSION = "hicache-fuzz-report", 1
 SHOWN = 12
 # Codes that make all other results doubtful come first, then the costliest ones for a user.
 WORST = (17, 16, 12, 13, 10, 11, 15, 14)
@@ -34,7 +38,7 @@ class FailureGroup:
     seconds: float = 0.0
 
     def rank(self) -> tuple[int, int]:
-        return (self.smallest.tape.count("\n"), self.seed)
+        return self.smallest.tape.count("\n"), self.seed
 
 
 @dataclass
@@ -54,12 +58,8 @@ class Tally:
         seconds: since the start of the run.
         """
         self.sequences += 1
-        self.operations += result.operations
-        self.events += result.events
-        self.busy_ns += result.busy_ns
-        self.variants += result.variants
-        self.counts += result.counts
-        self.probes += result.probes
+        for name in ("operations", "events", "busy_ns", "variants", "counts", "probes"):
+            setattr(self, name, getattr(self, name) + getattr(result, name))
         if result.failure is None:
             return None
         key = (result.failure.code, result.failure.kind)
@@ -87,15 +87,95 @@ class Tally:
         return min((code for code, _ in self.kinds), key=_badness, default=0)
 
     def sorted_kinds(self) -> list[FailureGroup]:
-        return [self.kinds[key] for key in sorted(self.kinds, key=lambda one: _order(*one))]
+        keys = sorted(self.kinds, key=lambda one: (_badness(one[0]), one[1]))
+        return [self.kinds[key] for key in keys]
 
 
 def _badness(code: int) -> int:
     return WORST.index(code) if code in WORST else len(WORST)
 
 
-def _order(code: int, kind: str) -> tuple[int, str]:
-    return _badness(code), kind
+@dataclass
+class Files:
+    """paths: the tape of each failure, by the failure's name.
+
+    The run goes on if a file cannot be written; the seed in the summary draws the sequence again.
+    """
+
+    folder: Path
+    paths: dict[str, str] = field(default_factory=dict)
+
+    def keep(self, failure: FoundFailure, tally: Tally) -> None:
+        """Writes the files of a failure, and removes those of a larger failure of its kind."""
+        current = {kind.smallest.name for kind in tally.kinds.values()}
+        larger = [name for name in self.paths if name not in current]
+        try:
+            self._write(failure)
+            for name in larger:
+                self._remove(name)
+        except CallerError as error:
+            message = one_line(f"hicache: {error}; the run goes on")
+        else:
+            note = ", smaller than the previous one, which was removed" if larger else ""
+            message = f"{failure.code} {failure.kind}: {shown(self.paths[failure.name])}{note}"
+        with ignore_broken_pipe():
+            print(message, file=sys.stderr, flush=True)
+
+    def _write(self, failure: FoundFailure) -> None:
+        path = self.folder / f"{failure.name}.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(str(path), error.strerror) from None
+        write_whole(str(path), [failure.tape])
+        self.paths[failure.name] = str(path)
+        write_whole(str(path.with_suffix(".txt")), [failure.text.rstrip("\n"), "\n"])
+
+    def _remove(self, name: str) -> None:
+        old = Path(self.paths.pop(name))
+        try:
+            old.unlink(missing_ok=True)
+            old.with_suffix(".txt").unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(str(old), error.strerror) from None
+
+
+def hunt(results: Generator[Result], tally: Tally, files: Files, first: bool) -> tuple[bool, int]:
+    """Adds all results to the tally; with `first`, only up to the first failure.
+
+    Returns whether it was not interrupted, and the exit code of what ended it, or 0.
+    """
+    complete, lost, begun = True, 0, time.monotonic()
+    try:
+        for result in results:
+            failure = tally.add(result, time.monotonic() - begun)
+            if failure is not None:
+                files.keep(failure, tally)
+            if tally.kinds and first:
+                break
+    except KeyboardInterrupt:
+        complete = False
+        print_error("interrupted; found so far:")
+    except (WorkerLost, CallerError) as error:
+        if not tally.sequences and isinstance(error, CallerError):
+            raise
+        complete, lost = False, getattr(error, "exit_code", 2)
+        print_error(str(error))
+    return complete, lost
+
+
+def shrink(tally: Tally, files: Files, work: Work) -> bool:
+    """Shrinks the tape of each failure. Returns whether it was not interrupted."""
+    try:
+        for kind in tally.sorted_kinds():
+            small = work.shrunk(kind.smallest)
+            if small.name != kind.smallest.name:
+                kind.smallest = small
+                files.keep(small, tally)
+    except KeyboardInterrupt:
+        print_error("interrupted; not every tape is shrunk")
+        return False
+    return True
 
 
 def show(
@@ -112,6 +192,8 @@ def show(
     out = console(stream)
     kinds = len(tally.kinds)
     faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
+    missing, named = probes.unreached(tally.probes), len(probes.NAMES)
+    left = f"; not {'; '.join(missing)}" if 0 < len(missing) <= SHOWN else ""
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
     rows += [
         ("sequences", f"{tally.sequences:,}"),
@@ -119,7 +201,7 @@ def show(
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
         *([("variants", f"{tally.variants:,}")] if tally.variants else []),
         ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
-        ("states reached", _states(tally)),
+        ("states reached", f"{named - len(missing)} of {named}{left}"),
         ("failures", f"{tally.failures:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
     ]
     out.print(pairs("Fuzz", rows))
@@ -129,7 +211,7 @@ def show(
     ):
         if counts:
             result = table(title, "", "times")
-            for name, count in _most(counts.items()):
+            for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]:
                 result.add_row(name.removeprefix("fault "), f"{count:,}")
             if len(counts) > SHOWN:
                 result.add_row(f"and {len(counts) - SHOWN:,} more", "")
@@ -147,17 +229,6 @@ def show(
                 print(f"    {line}", file=stream)
 
 
-def _states(tally: Tally) -> str:
-    """How many of the named states were reached, and the last few that were not."""
-    missing, named = probes.unreached(tally.probes), len(probes.NAMES)
-    left = f"; not {'; '.join(missing)}" if 0 < len(missing) <= SHOWN else ""
-    return f"{named - len(missing)} of {named}{left}"
-
-
-def _most(counts: Iterable[tuple[_Name, int]]) -> list[tuple[_Name, int]]:
-    return sorted(counts, key=lambda one: (-one[1], one[0]))[:SHOWN]
-
-
 def document(
     tally: Tally,
     settings: dict[str, object],
@@ -171,8 +242,8 @@ def document(
     code: the exit code of the command.
     """
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": "hicache-fuzz-report",
+        "version": 1,
         "command": command,
         "complete": complete,
         "exit_code": code,
@@ -209,31 +280,13 @@ def conclusions(
 ) -> list[str]:
     """The sentences. complete: whether all sequences were played. lost: whether an error of the
     harness ended the run. checks: the level of checks."""
-    told = [] if complete else [_stopped(tally, lost)]
-    if tally.kinds:
-        kinds = f" in {len(tally.kinds)} ways" if len(tally.kinds) > 1 else ""
-        which = "this failure" if len(tally.kinds) == 1 else "the failure with the fewest entries"
-        return [
-            *told,
-            f"{_count(tally.failures, 'sequence')} of {tally.sequences:,} failed{kinds}.",
-            f"Begin with {which}.",
-        ]
-    if not tally.sequences:
-        return told
-    played = f"{_count(tally.sequences, 'sequence')} with {tally.events:,} events"
-    return [
-        *told,
-        f"{'No sequence failed' if checks == 'off' else 'No check failed'} in {played}"
-        + ("; no invariant was checked." if checks == "off" else "."),
-        "This does not prove that there is no bug. Another --seed or a longer run (--seconds 600) "
-        "draws other sequences.",
-    ]
-
-
-def _stopped(tally: Tally, lost: bool) -> str:
+    played = f"{tally.sequences:,} sequence{'' if tally.sequences == 1 else 's'}"
     why = "An error ended the run" if lost else "The run was interrupted"
-    return f"{why} after {_count(tally.sequences, 'sequence')}."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    told = [] if complete else [f"{why} after {played}."]
+    if failed := tally.failures:
+        first = f"Begin with {'the one with the fewest entries' if len(tally.kinds) > 1 else 'it'}."
+        told += [f"{failed:,} of {played} failed, in {len(tally.kinds)} ways. {first}"]
+    elif tally.sequences:
+        what = "No sequence failed" if checks == "off" else "No check failed"
+        told += [f"{what} in {played} with {tally.events:,} events. Another --seed draws others."]
+    return told
