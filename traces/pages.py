@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 from .commands.compare import Comparison
 from .curves import CurveFigures
-from .html import Decision, Report
+from .html import Report
 from .results.record import Request, Result
 
 PAGE = Path(__file__).parents[1] / "docs" / "json.md"
@@ -55,12 +55,12 @@ def _collect(kind: type[Struct], found: dict[type[Struct], None]) -> None:
 
 
 def _records(kind: type[Struct], name: str) -> Iterator[type[Struct]]:
-    """The records of a field and of its elements; without that which another section has."""
+    """The records of a field and of its elements."""
     hints: list[Any] = [get_type_hints(kind)[name]]
     while hints:
         hint = hints.pop(0)
         hints = [*get_args(hint), *hints]
-        if isinstance(hint, type) and issubclass(hint, Struct) and hint is not Decision:
+        if isinstance(hint, type) and issubclass(hint, Struct):
             yield hint
 
 

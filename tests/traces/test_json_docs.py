@@ -1,11 +1,9 @@
-"""docs/json.md describes every key of every document, and no key that no document has."""
+"""docs/json.md is what the types say, and documents are their records."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,78 +17,6 @@ from traces.pages import PAGE, whole
 from traces.results.record import Request, Result, document, record_of
 
 from .rig import Capsys, mooncake, write
-
-Key = tuple[str, ...]
-
-
-def spelled(text: str) -> Iterator[str]:
-    """Every key that `text` stands for: `{a,b}` is either."""
-    parts = re.split(r"(\{[^}]*\})", text)
-    choices = [part[1:-1].split(",") if part.startswith("{") else [part] for part in parts]
-    for chosen in product(*choices):
-        yield "".join(chosen)
-
-
-def keys_of(title: str) -> list[Key]:
-    """The keys of the list under this heading."""
-    found: list[Key] = []
-    [_, text] = re.split(rf"\n##+ {re.escape(title)}\n", PAGE.read_text())
-    own = re.split(r"\n##+ |<!--", text)[0]
-    for row in re.findall(r"^- ((?:`[^`]+`(?:, )?)+)(?::|$)", own, re.MULTILINE):
-        names = [one for key in re.findall(r"`([^`]+)`", row) for one in spelled(key)]
-        found += [tuple(one.replace("[]", ".[]").split(".")) for one in names]
-    assert found, title
-    return found
-
-
-def described(section: str) -> set[Key]:
-    found = keys_of(section)
-    twice = {key for key in found if found.count(key) > 1}
-    assert not twice, f"{section}: a key is described twice: {twice}"
-    return set(found)
-
-
-def leaves(value: object, at: Key = ()) -> Iterator[tuple[Key, bool]]:
-    """The path of every value without a value in it, and whether it is an empty object or list."""
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from leaves(inner, (*at, name))
-    elif isinstance(value, list) and value:
-        for inner in value:
-            yield from leaves(inner, (*at, "[]"))
-    else:
-        yield at, value in ({}, [])
-
-
-def fits(key: Key, pattern: Key) -> bool:
-    return len(key) == len(pattern) and all(
-        want in ("NAME", name) for name, want in zip(key, pattern, strict=True)
-    )
-
-
-def compare(section: str, documents: list[dict[str, Any]]) -> None:
-    patterns = described(section)
-    used: set[Key] = set()
-    for one in documents:
-        for key, empty in set(leaves(one)):
-            found = [pattern for pattern in patterns if fits(key, pattern)]
-            # a key that is spelled out is meant rather than NAME
-            found.sort(key=lambda pattern: pattern.count("NAME"))
-            inside = [pattern for pattern in patterns if fits(key, pattern[: len(key)])]
-            used.update(inside if empty else found[:1])
-            # a record of its own is named as a whole
-            above = [pattern for pattern in patterns if fits(key[: len(pattern)], pattern)]
-            used.update(above)
-            assert inside or above, f"docs/json.md, {section}: {'.'.join(key)} is not described"
-    unseen = sorted(".".join(key) for key in patterns - used)
-    assert not unseen, f"docs/json.md, {section}: no document has {unseen}"
-
-
-def test_a_key_that_is_not_described_and_one_that_never_appears_are_found() -> None:
-    with pytest.raises(AssertionError, match="no document has"):
-        compare("hicache inspect", [{"schema": 1}])
-    with pytest.raises(AssertionError, match="surprise is not described"):
-        compare("hicache inspect", [{"surprise": 1}])
 
 
 @pytest.fixture(scope="module")
@@ -169,13 +95,6 @@ def fields_of(kind: Any) -> list[str]:
     return list(kind.__struct_fields__)
 
 
-def test_inspect(folder: Path) -> None:
-    turns = str(folder / "turns.jsonl")
-    fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
-    strange = str(write(folder / "fast.jsonl", *fast))
-    compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
-
-
 def test_reports_and_comparisons_are_their_records(folder: Path) -> None:
     turns = str(folder / "turns.jsonl")
     small = ["--device-pages", "34", "--check", "off"]
@@ -189,24 +108,3 @@ def test_reports_and_comparisons_are_their_records(folder: Path) -> None:
         same(Comparison, written(folder, "compare", sides[0], other))
     curve = written(folder, "curve", turns, "--model", "tiny")
     same(CurveFigures, curve)
-
-
-def test_sweep(folder: Path) -> None:
-    turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
-    small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
-    grid = ["--host-ratio", "0,1", "--write-policy", "all", "-o", file]
-    limits = ["--slo", "ttft=1s,tpot=50ms"]
-    busy = [str(folder / "blocks.jsonl"), "--speed", "9000", "--jobs", "1"]
-    documents = [
-        written(folder, "sweep", turns, *small, *limits, *grid),
-        written(folder, "sweep", turns, *small, "--mode", "hits"),
-        written(folder, "sweep", *busy),
-    ]
-    compare("hicache sweep", documents)
-    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
-    assert {key for line in lines for key in line} >= {
-        "decisions",
-        "key",
-        "ttft_quantiles_s",
-        "load",
-    }

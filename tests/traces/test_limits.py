@@ -20,7 +20,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.config import resolve
 from traces.replaying.options import ReplayOptions
 from traces.reporting.outputs import time_warnings as warnings
-from traces.reporting.results import limit_of, load_of, result_of, slower
+from traces.reporting.results import limit_of, load_of, result_of
 from traces.results.record import LoadFigures
 
 from .rig import Capsys, Patch, mooncake, write
@@ -161,20 +161,11 @@ def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() 
     assert not burst.overloaded
 
 
-def test_a_queue_that_is_long_all_the_time_is_overload_although_the_run_is_hardly_longer() -> None:
+def test_a_queue_that_is_long_all_the_time_is_overload() -> None:
     """Half an hour of requests that wait a minute each, for passes of a second."""
-    long = load(*((n, 60.0, 1.0) for n in range(1800)))
-    assert long.offered is not None
-    assert long.offered < 1.1
-    assert long.overloaded
+    assert load(*((n, 60.0, 1.0) for n in range(1800))).overloaded
     calm = ((n, 60.0 if n % 5 else 1.0, 1.0) for n in range(1800))  # a fifth hardly wait
     assert not load(*calm).overloaded
-
-
-def test_the_advised_speed_has_one_digit_and_is_below_the_load() -> None:
-    loads = ((2.1, 1), (1.2, 1), (15, 1), (2, 10), (1.5, 100))
-    advised = [slower(offered, Fraction(speed)) for offered, speed in loads]
-    assert advised == ["0.4", "0.7", "0.06", "4", "60"]
 
 
 def arrivals(*times_ms: float) -> Jobs:
@@ -203,31 +194,16 @@ def test_times_that_look_wrong_are_warned_about(
     assert (said in found[0] and len(found) == 1) if said else not found
 
 
-def test_warnings_reach_the_report_the_document_and_standard_error(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
-    found = replayed(tmp_path, records)
-    printed = capsys.readouterr()
-    assert len(found["warnings"]) == 1
-    assert "--speed 0.001" in found["warnings"][0]
-    assert "hicache: warning: The requests arrive within" in printed.err
-    assert found["warnings"][0] in " ".join(printed.out.split())
-    assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
-
-
-@pytest.mark.parametrize("command", ["replay --check off", "sweep --host-bytes 0"])
 @pytest.mark.parametrize("screen", [True, False])
 def test_a_person_at_a_terminal_reads_each_warning_once(
-    command: str, screen: bool, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+    screen: bool, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
-    records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
-    path = write(tmp_path / "trace.jsonl", *records)
+    path = write(tmp_path / "t.jsonl", *(mooncake([n], timestamp=0.1 * n) for n in range(20)))
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: screen)
-    assert main([*command.split(), str(path)]) == 0
+    assert main(["replay", "--check", "off", str(path)]) == 0
     printed = capsys.readouterr()
-    assert printed.err.count("The requests arrive within") == 1
+    assert printed.err.count("hicache: warning: The requests arrive within") == 1
     assert printed.out.count("The requests arrive within") == (not screen)
 
 
@@ -246,23 +222,11 @@ def test_a_report_is_one_screen_and_verbose_has_the_rest(capsys: Capsys) -> None
     assert {"weights", "scheduler", "copied", "bytes and order"} <= set(names[1])
 
 
-def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(tmp_path: Path) -> None:
     prompts = [[8 * (n % 8) + k for k in range(8)] for n in range(64)]
-    path = write(tmp_path / "my trace.jsonl", *visits(*prompts))
-    out = tmp_path / "out.json"
+    path, out = write(tmp_path / "my trace.jsonl", *visits(*prompts)), tmp_path / "out.json"
     assert main(["inspect", str(path), "--json", str(out)]) == 0
-    found = json.loads(out.read_text())
-    text = " ".join(found["conclusions"])
+    text = " ".join(json.loads(out.read_text())["conclusions"])
     assert "No cache can hit more than 87.500 % of the prompt tokens; the rest is new." in text
     assert "An LRU cache of 32,768 tokens hits 87.500 %" in text
-    assert "half of its size does not" in text
     assert f"hicache sweep '{path}' --host-bytes 0," in text
-    assert (found["schema"], found["complete"], found["warnings"]) == (1, True, [])
-    assert text in " ".join(capsys.readouterr().out.split())
-    path = write(tmp_path / "new.jsonl", mooncake([1]), mooncake([2]))
-    assert main(["inspect", str(path), "--json", str(out)]) == 0
-    assert json.loads(out.read_text())["conclusions"] == [
-        "No request begins like an earlier one, so no cache can hit anything."
-    ]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.terminal import output
 
 from .rig import Capsys, Patch, fails, input_files
-from .test_outside import MINE
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -88,39 +85,12 @@ def test_an_output_does_not_become_a_part_of_the_folder_that_is_read(
     assert "expected another file than the tokenizer" in said
 
 
-def test_a_policy_of_the_user_is_an_input(capsys: Capsys) -> None:
-    Path("mine.py").write_text(MINE)
-    words = ("replay", "--eviction", "mine.py:Mine", "--json", "./mine.py")
-    assert "than the file of mine.py:Mine, which it would replace" in fails(capsys, *words)
-    assert Path("mine.py").read_text() == MINE
-
-
 def test_standard_output_has_several_names(inputs: dict[str, str], capsys: Capsys) -> None:
     for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
         assert main(["inspect", "trace.jsonl", "--json", name]) == 0
         said = capsys.readouterr()
         assert json.loads(said.out)["requests"] == 1
         assert "LRU hit rate" in said.err
-
-
-def test_the_name_of_an_open_stream_is_added_to() -> None:
-    with open("log", "w+") as log:
-        log.write("before\n")
-        log.flush()
-        output.write_whole(f"/dev/fd/{log.fileno()}", ["new\n"])
-        assert Path("log").read_text() == "before\nnew\n"
-    assert os.listdir() == ["log"]
-
-
-def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
-    os.mkfifo("pipe")
-    got: list[str] = []
-    reader = threading.Thread(target=lambda: got.append(Path("pipe").read_text()), daemon=True)
-    reader.start()
-    assert main(["inspect", "trace.jsonl", "--json", "pipe"]) == 0
-    reader.join(PATIENCE_S)
-    assert json.loads(got[0])["requests"] == 1
-    assert Path("pipe").is_fifo()
 
 
 def test_all_files_are_written_or_none(inputs: dict[str, str], monkeypatch: Patch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +78,3 @@ def test_bytes_add_up_to_the_report(options: list[str], turns: str, tmp_path: Pa
     drawn = {way: sum(one["args"]["bytes"] for one in slices(events, way)) for way in moved}
     assert drawn == moved
     assert moved["d2h"] > 0
-
-
-def test_perfetto_finds_the_keys_that_it_reads(turns: str, tmp_path: Path) -> None:
-    """Slices of one thread follow each other; each thread and process has its name."""
-    events, _, _ = replayed(tmp_path, turns, *SMALL, "--replicas", "2")
-    names = Counter((one["pid"], one["tid"]) for one in events if one["name"] == "thread_name")
-    lanes = defaultdict(list)
-    for one in events:
-        if one["ph"] == "X":
-            assert {type(one[key]) for key in ("ts", "dur")} == {float}
-            lanes[one["pid"], one["tid"]].append((ns(one["ts"]), ns(one["ts"] + one["dur"])))
-        else:
-            assert (one["ph"], one["args"].keys()) == ("M", {"name"})
-    assert names == dict.fromkeys(lanes, 1)
-    for lane in lanes.values():
-        ends = [end for _, end in sorted(lane)]
-        assert all(end <= start for end, (start, _) in zip(ends, sorted(lane)[1:], strict=False))
-    processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
-    assert processes == ["replica 0", "replica 1"]

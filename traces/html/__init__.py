@@ -58,6 +58,12 @@ class Verdict(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True):
+    """A machine that can be bought.
+
+    why: why not, where it was not replayed to the end
+    served: whether it keeps the limits
+    """
+
     label: str
     hardware: str
     why: str
@@ -72,10 +78,14 @@ class Candidate(Struct, frozen=True):
 
 
 class Demand(Struct, frozen=True):
+    """The load; null where requests wait for others."""
+
     requests_per_s: Float | None = None
 
 
 class PriceList(Struct, frozen=True):
+    """Of an accelerator, and of a gigabyte of `host`."""
+
     currency: str
     per_hour: Mapping[str, Float] | None = None
 
