@@ -94,7 +94,7 @@ def test_standard_output_has_several_names(inputs: dict[str, str], capsys: Capsy
 
 
 def test_all_files_are_written_or_none(inputs: dict[str, str], monkeypatch: Patch) -> None:
-    def fill(name: str, path: Path, mode: str, pieces: Any, pack: bool) -> None:
+    def fill(name: str, path: Path, mode: str, pieces: Any) -> None:
         if name == "out.json":
             raise output.unwritable(name, "No space left on device")
         path.write_text("".join(pieces))

@@ -221,7 +221,6 @@ BAD = {
     "calibrate --pages 3": "expected at least 4",
     "calibrate --io-backend direct --layout page_first": "--io-backend: direct cannot copy page_",
     "calibrate --pages 1M": "memory: expected pools of at most",
-    "calibrate --numa-node 4095": "--numa-node: expected ",
     "twin {trace} --profile h100": "No such file",
     "twin {trace} --profile {folder}": "found: a directory",
     "twin {trace} --profile {profile} --device-pages 3": "--device-pages: expected at least",

@@ -47,9 +47,6 @@ class Options(OptionRecord):
     )
     layout: str = option("layout of the host tier", read.name, default="page_first_direct")
     io_backend: str = option("how to copy pages", read.name, default="direct")
-    numa_node: int | None = option(
-        "NUMA node of host memory (default: wherever the system puts it)", *read.COUNT_OR_0
-    )
     repeats: int = option("number of copies of each size", read.at_least(3), "N", default=41)
 
 
@@ -72,8 +69,7 @@ def _measure(options: Options, command: str) -> dict[str, Any]:
     each = sum(model.bytes_per_page(component, size) for component in model.components)
     fitting = max(_FEWEST_PAGES, min(_PAGES, MEMORY_LIMIT // (2 * each)))
     pages = dict.fromkeys(model.components, options.pages or fitting)
-    how = (options.layout, options.io_backend, options.numa_node)
-    geometry = Geometry(model, size, pages, pages, *how)
+    geometry = Geometry(model, size, pages, pages, options.layout, options.io_backend)
     with geometry.make(probe) as device:
         bench = Bench(device, geometry, options.repeats)
         curves, both = bench.curves(), bench.both_permille()
@@ -97,7 +93,6 @@ def _measure(options: Options, command: str) -> dict[str, Any]:
             "layers": model.layers,
             "layout": options.layout,
             "io_backend": options.io_backend,
-            "numa_node": options.numa_node,
             "component": component,
             "shapes": [shape._asdict() for shape in shapes],
         },

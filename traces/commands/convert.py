@@ -44,7 +44,7 @@ def run(options: Options, command: str) -> int:
     trace = options.opened()
     made_by = {"command": "hicache convert", "source": options.trace}
     made_by |= {name: value for name, value in asdict(options.log).items() if value is not None}
-    write_whole(options.output, native.texts(trace, made_by), pack=True)
+    write_whole(options.output, native.texts(trace, made_by))
     for note in trace.notes:
         print_error(f"note: {note}")
     return 0

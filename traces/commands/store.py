@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.storage import keys
@@ -180,18 +181,15 @@ def _check(options: Check, command: str) -> int:
     counts = Counter(found.values())
     result = {
         "values": len(entries),
-        "bytes": sum(entry.size_bytes for entry in entries),
         "verified": counts[Status.DONE],
         "corrupt": wrong,
-        "gone": counts[Status.MISSING],
         "unread": counts[Status.FAILED],
-        "deleted": options.delete,
     }
     lines = [f"{counts[Status.DONE]:,} of {len(entries):,} values are what was written."]
     lines += [f"corrupt: {key}" for key in wrong[:_SHOWN]]
     if wrong:
         what = "deleted" if options.delete else "read as missing; --delete deletes them"
-        lines.append(f"{len(wrong):,} corrupt, {what}")
+        lines.append(f"{len(wrong):,} are corrupt: {what}")
     _tell(options, command, result, *lines)
     if counts[Status.FAILED]:
         raise CallerError(
@@ -275,15 +273,10 @@ def _gc(options: Gc, command: str) -> int:
     return 0
 
 
-class Action(NamedTuple):
-    SUMMARY: str
-    Options: type[OptionRecord]
-    run: Callable[[Any, str], int]
-
-
-def actions() -> dict[str, Action]:
+def actions() -> dict[str, Any]:
+    check, gc = "read and verify every value in a store", "delete the least recently used pages"
     return {
-        "check": Action("read and verify every value in a store", Check, _check),
-        "gc": Action("delete the least recently used pages, down to a size or an age", Gc, _gc),
-        "list": Action("list whose pages a store holds: model, pages, bytes", OfStore, _list),
+        "check": SimpleNamespace(SUMMARY=check, Options=Check, run=_check),
+        "gc": SimpleNamespace(SUMMARY=gc, Options=Gc, run=_gc),
+        "list": SimpleNamespace(SUMMARY="list whose pages it holds", Options=OfStore, run=_list),
     }

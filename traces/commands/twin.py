@@ -1,8 +1,7 @@
 """`hicache twin`: runs a trace on a device and on the simulator, and compares them.
 
 The device serves the trace, and a recording keeps the order of all events. The simulator is fed
-that recording, so both must decide the same, and each copy on the device has a counterpart on the
-simulator.
+that recording: both must decide the same, and each copy on the device has a counterpart there.
 """
 
 from __future__ import annotations
@@ -84,12 +83,10 @@ def run(options: Options, command: str) -> int:
     model, profile = geometry.model, hardware.of(calibration)
     engine = EngineOptions(max_running=options.max_running, layer_groups=model.layers)
     service = Service(workload, config, model, profile, engine)
-    made_by: dict[str, object] = {"device": options.device, "profile": calibration.hash}
-    made_by["command"] = command
     lines: list[str] = []
     with geometry.make(probe) as device, progress("device", len(workload.jobs)) as report:
         warm(device, geometry)
-        real = DeviceRun(service, device, lines.append, made_by).run(report)
+        real = DeviceRun(service, device, lines.append).run(report)
     if options.recording:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
@@ -151,7 +148,7 @@ def _sizes(
         elif pool.window:
             most = 2 * options.max_running * (-(-pool.window // size) + 1)
         near[component], far[component] = min(device, most), min(host, most)
-    how = (str(measured["layout"]), str(measured["io_backend"]), measured.get("numa_node"))
+    how = (str(measured["layout"]), str(measured["io_backend"]))
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)
     window = max(pool.window for pool in own if pool.kind != "state")
@@ -169,7 +166,7 @@ def _sizes(
 def compare(measured: list[Timing], predicted: list[Timing], profile: Measured) -> dict[str, Any]:
     """The comparison as JSON values. Raises CoreBug if the two lists are not the same copies."""
     pairs = list(zip(measured, predicted, strict=False))
-    same = [real[:6] == other[:6] for real, other in pairs]  # all but the times
+    same = [real[:5] == other[:5] for real, other in pairs]  # all but the times
     if not all(same) or len(measured) != len(predicted):
         raise CoreBug(
             f"copy {[*same, False].index(False)}: the device and the simulator issued different "

@@ -33,7 +33,6 @@ from hicache.devices.base import (
     Stream,
 )
 from hicache.devices.cpu import CpuDevice
-from hicache.memory.host import check_node
 from hicache.memory.layouts import check
 from hicache.models import ModelDescription
 from sim.machine import group_bytes
@@ -67,7 +66,6 @@ class Timing(NamedTuple):
     number: int
     direction: Direction
     component: str
-    pages: int
     layers: tuple[int, int]
     bytes: int
     start_ns: int = 0
@@ -97,7 +95,7 @@ class Stopwatch(Front[TimedDevice]):
         if not size:  # the component has no pool in these layers
             self.inner.copy(stream, job)
             return
-        timing = Timing(self._copies, job.direction, job.component, pages, job.layers, size)
+        timing = Timing(self._copies, job.direction, job.component, job.layers, size)
         self._copies += 1
         before = self.inner.record(stream)
         self.inner.copy(stream, job)
@@ -138,13 +136,11 @@ class Cpu:
 
     @staticmethod
     def machine() -> dict[str, Any]:
-        """The name and number of processors, and the versions of the software."""
+        """The name and number of processors."""
         return {
             "accelerator": _processor(),
             "cores": os.cpu_count() or 1,
-            "system": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(),
-            "numpy": np.__version__,
         }
 
     @staticmethod
@@ -191,8 +187,7 @@ def probe_of(device: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Pools to copy between: pages of a model for each component, in a layout, by a backend.
-    numa_node: of host memory; None: wherever the system puts it."""
+    """Pools to copy between: pages of a model for each component, in a layout, by a backend."""
 
     model: ModelDescription
     page_size: int
@@ -200,13 +195,11 @@ class Geometry:
     host_pages: dict[str, int]
     layout: str
     io_backend: str
-    numa_node: int | None = None
 
     def make(self, probe: Any) -> AbstractContextManager[TimedInspectable]:
-        """A device that is closed at the end of the block. Raises CallerError for a layout, backend
-        or NUMA node that cannot be used, and for pools of more than MEMORY_LIMIT bytes."""
+        """A device that is closed at the end of the block. Raises CallerError for a layout or a
+        backend that cannot be used, and for pools of more than MEMORY_LIMIT bytes."""
         check(self.layout, self.io_backend)
-        check_node(self.numa_node, "--numa-node")
         wanted = sum(
             count * self.model.bytes_per_page(component, self.page_size)
             for sizes in (self.device_pages, self.host_pages)
@@ -221,7 +214,6 @@ class Geometry:
         options = DeviceOptions(
             layout=self.layout,
             io_backend=self.io_backend,
-            numa_node=self.numa_node,
             timer=time.perf_counter_ns,
         )
         pools = (self.model, self.page_size, self.device_pages, self.host_pages)

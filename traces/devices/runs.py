@@ -151,8 +151,7 @@ class _StandIn:
 
 
 class _Untouched(Front[Device]):
-    """A device that does not carry out accesses, since the stand-in does. The hazard detector in
-    front of it still sees them."""
+    """A device that does not carry out accesses, which the hazard detector sees before it."""
 
     def touch(self, stream: Stream, touch: Touch) -> None:
         """`_StandIn.publish` or `_StandIn.verify` follows for the same pages."""
@@ -172,8 +171,7 @@ class _Controller(TransferController):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Service:
-    """What is served, and by what: the requests, the core's settings, the model whose pages are
-    moved, the accelerator that the engine plans with, and the engine's limits."""
+    """What is served, and by what. profile: of the accelerator that the engine plans with."""
 
     workload: Workload
     config: Config
@@ -183,17 +181,14 @@ class Service:
 
 
 class DeviceRun:
-    """Runs one workload on one device, which the caller closes.
-
-    record: called with each line of the recording. made_by: what the recording says of its origin.
-    """
+    """Runs one workload on one device, which the caller closes. record: called with each line of
+    the recording."""
 
     def __init__(
         self,
         service: Service,
         device: TimedInspectable,
         record: Callable[[str], object],
-        made_by: dict[str, object] | None = None,
     ) -> None:
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
@@ -201,7 +196,7 @@ class DeviceRun:
         self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
         self._stand_in = stand_in = _StandIn(device, model, config.page_size)
         self._timer = _WallTimer()
-        self._recorder = Recorder(config, record, lambda: self._timer.now_ns, made_by)
+        self._recorder = Recorder(config, record, lambda: self._timer.now_ns)
         self._controller = _Controller(shadow, self._recorder)
         costs = times.make(times.DEFAULT, model, service.profile)
         core = Core(config)
@@ -292,11 +287,8 @@ class OnSimulator:
     def _until_replied(self, flight: FlightId) -> None:
         while flight not in self._replied:
             self._replied.update(reply.flight for reply in self._controller.poll())
-            if flight in self._replied:
-                break
-            if self._clock.next_ns() < 0:
-                raise StuckError(f"{self._recording.path}: flight {flight} never ends")
-            self._clock.step()
+            if flight not in self._replied:
+                self._clock.step()
         self._replied.remove(flight)
 
     def _advance(self, time_ns: int) -> None:

@@ -39,15 +39,13 @@ _PACKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def write_whole(path: str, pieces: Iterable[str], pack: bool = False) -> None:
-    """Writes text to a file; `-` is standard output. Raises CallerError if it cannot be written.
-
-    pack: whether a name that ends in .gz or .zst is that of a packed file.
-    """
-    write_all([(path, pieces)], pack=pack)
+def write_whole(path: str, pieces: Iterable[str]) -> None:
+    """Writes text to a file, packed if its name ends in .gz or .zst; `-` is standard output. Raises
+    CallerError if it cannot be written."""
+    write_all([(path, pieces)])
 
 
-def write_all(files: Sequence[tuple[str, Iterable[str]]], pack: bool = False) -> None:
+def write_all(files: Sequence[tuple[str, Iterable[str]]]) -> None:
     """Writes several files as `write_whole` writes one: all of them, or none.
 
     Standard output, devices and pipes, which cannot be taken back, come after all files.
@@ -60,10 +58,10 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], pack: bool = False) ->
                 _remove_leftovers(file.parent)
                 name = f".hicache-{_HOST}-{os.getpid()}-{len(drafts)}.tmp"
                 drafts.append((path, file, file.with_name(name)))
-                _fill(path, drafts[-1][2], "w", pieces, pack)
+                _fill(path, drafts[-1][2], "w", pieces)
         for path, file, special, pieces in targets:
             if special:
-                _fill(path, file, "a", pieces, False)
+                _fill(path, file, "a", pieces)
         for path, file, draft in drafts:
             try:
                 os.replace(draft, file)
@@ -80,16 +78,16 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], pack: bool = False) ->
             stream.flush()
 
 
-def _fill(name: str, path: Path, mode: str, pieces: Iterable[str], pack: bool) -> None:
-    packer = _PACKERS.get(Path(name).suffix) if pack else None
+def _fill(name: str, path: Path, mode: str, pieces: Iterable[str]) -> None:
+    packer = _PACKERS.get(Path(name).suffix)
     try:
-        if packer is None:
-            with open(path, mode, encoding="utf-8") as stream:
-                stream.writelines(pieces)
-        else:
-            packed = packer()
-            with open(path, f"{mode}b") as file:
-                file.writelines(packed.compress(piece.encode()) for piece in pieces)
+        with open(path, f"{mode}b") as file:
+            encoded = (piece.encode() for piece in pieces)
+            if packer is None:
+                file.writelines(encoded)
+            else:
+                packed = packer()
+                file.writelines(map(packed.compress, encoded))
                 file.write(packed.flush())
     except OSError as error:
         raise unwritable(name, error.strerror) from None
@@ -186,18 +184,13 @@ def unwritable(path: str, reason: str | None) -> CallerError:
 def check_folder(path: str, what: str) -> None:
     """Raises CallerError if no file can be written to the folder, which may be made later. Call it
     before long work."""
-    folder = Path(path).absolute()
     try:
-        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        reason = "" if there.is_dir() else "a file"
-        if not os.access(there, os.W_OK):
-            reason = "no right to write there"
-    except OSError as error:
-        reason = error.strerror or "an error"
-    if reason:
-        raise CallerError(
-            f"{what}: expected a folder that can be written, found: {reason}; name another"
-        )
+        folder = Path(path).absolute()
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        _target(str(folder / "x"))
+    except (CallerError, OSError) as error:
+        raise CallerError(f"{what}: expected a folder for files, found none: {error}") from None
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -123,11 +123,8 @@ def _exit_after(parent: int) -> None:
 
 @contextmanager
 def deferring_signals() -> Iterator[None]:
-    """The command gets a signal when the block ends, and does nothing by halves inside it.
-
-    Processes that start in the block have the signals blocked until `ignore_signals`. So Ctrl-C
-    does not end a worker with a traceback while it imports.
-    """
+    """The command gets a signal when the block ends. Processes that start in it have the signals
+    blocked until `ignore_signals`, so Ctrl-C ends no worker with a traceback while it imports."""
     resource_tracker.ensure_running()  # it would unblock the signals when it starts
     with deferred():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)

@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 _MOST_SHOWN = 1000  # characters of an error line
-_MOST_WORD = 250  # of them without a space: a path
 _MOST_NAME = 160  # characters of a name within a report
 # Everything below 0x20 but the newline, 0x7f to 0x9f, marks of direction, characters without width,
 # separators of lines, and lone surrogates.
@@ -27,7 +26,6 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _OWN_LINE = re.compile("^(?=hicache:)", re.MULTILINE)
-_LONG_WORD = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
 
 
 def visible(text: str) -> str:
@@ -36,10 +34,8 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str, most: int = _MOST_SHOWN) -> str:
-    """The text on one line, escaped. Of what is too long, a word or all of it, the middle is left
-    out."""
-    line = visible(_cut(text, 4 * most)).replace("\n", "\\n")
-    return _cut(_LONG_WORD.sub(lambda match: _cut(match[0], _MOST_WORD), line), most)
+    """The text on one line, escaped. Of what is too long the middle is left out."""
+    return _cut(visible(_cut(text, 4 * most)).replace("\n", "\\n"), most)
 
 
 def name(text: str) -> str:
@@ -125,10 +121,8 @@ def hardened_std_streams() -> Iterator[None]:
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Discards the output of the block once its reader is gone (head).
-
-    The command goes on: it writes its files and returns its usual exit code.
-    """
+    """Discards the output of the block once its reader is gone (head). The command goes on: it
+    writes its files and returns its usual exit code."""
     try:
         yield
         flush()
@@ -143,10 +137,8 @@ def flush() -> None:
 
 
 def silence_std_streams() -> None:
-    """Sends a standard stream that can no longer be written to the null device.
-
-    Without this, Python reports an error when it flushes the stream at exit.
-    """
+    """Sends a standard stream that can no longer be written to the null device, or Python reports
+    an error when it flushes the stream at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import parent_process
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.table import Table
-from rich.text import Text
 
 from .streams import ignore_broken_pipe, raw, visible
 from .streams import name as shown_name
@@ -38,14 +37,9 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         raise
 
-    def render_str(self, text: str, **how: Any) -> Text:
-        """Escapes before the layout, so that columns have the width that is printed."""
-        return super().render_str(visible(text), **how)
-
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Escapes what did not come through `render_str`: prepared texts."""
         for segment in super().render(renderable, options):
             unsafe = not segment.control and visible(segment.text) != segment.text
             yield Segment(visible(segment.text), segment.style) if unsafe else segment
