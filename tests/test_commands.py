@@ -49,7 +49,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"sweep"}, ("--limit", "3", "--jobs", "1")),
     ({"replay", "--why"}, ("--limit", "5000")),
     ({"size"}, ("--limit", "12", "--jobs", "1")),
-    ({"serving-shared-prefix", "128"}, ("--gsp-num-groups", "8")),
+    ({"shared-prefix", "128"}, ("--groups", "8")),
     ({"curve", "all"}, ("--limit", "2000")),
     ({"replay", "gpt-oss-120b", "2000"}, ("--limit", "300")),
     ({"replay", "--storage-size"}, ("--limit", "100")),

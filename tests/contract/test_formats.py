@@ -11,8 +11,9 @@ import pytest
 from hicache.core.errors import CallerError
 from tests.tokenizer import tiny_tokenizer
 from tests.traces.formats_drawn import SAMPLES
-from traces.formats._open import FORMATS, parse
-from traces.formats.base import About, Lines, Trace
+from traces.formats import FORMATS, parse
+from traces.formats.base import Trace
+from traces.formats.reading import About, Lines
 
 Reader: TypeAlias = Callable[..., Trace]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hicache.core.config import Config
@@ -23,8 +24,9 @@ from sim.recorder import Recorder
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from traces.cli import main
-from traces.formats._open import parse
-from traces.formats.base import Lines, Paged, Trace
+from traces.formats import parse
+from traces.formats.base import Jobs, Paged, Trace
+from traces.formats.reading import Lines
 from traces.fuzzing.work import Settings, Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
@@ -58,6 +60,39 @@ def as_lines(records: Iterable[object]) -> list[bytes]:
 
 def read(*records: object, format_name: str = "auto") -> Trace:
     return parse(Lines("trace", as_lines(records)), format_name)
+
+
+def jobs_of(*rows: tuple[int, ...]) -> Jobs:
+    """Requests of these values: what `Job` has after its index, or the first three or more."""
+    usual = (0, 0, 0, -1, -1, 0)
+    return Jobs(*np.array([(*row, *usual[len(row) :]) for row in rows], dtype=np.int64).T.copy())
+
+
+def random_tree(path: Path, requests: int) -> Path:
+    """Requests walk down a tree of prompts, low children more often, and cut the last segment at a
+    random token. A fourth of them continue the answer of an earlier one instead."""
+    draw = np.random.default_rng([0, 2])
+    lengths: dict[str, int] = {}
+    latest: list[list[list[str | int]]] = []
+    records: list[Any] = [HEADER]
+    now_us = 0
+    for index in range(requests):
+        now_us += round(draw.exponential(1e6 / 20))
+        if latest and int(draw.integers(100)) < 25:
+            prompt = [*latest[int(draw.integers(len(latest)))]]
+            prompt.append([f"f{index}", int(draw.integers(1, 513))])
+        else:
+            node, prompt = "t", []
+            for _ in range(int(draw.integers(1, 7))):
+                node = f"{node}.{int(draw.integers(4, size=2).min())}"
+                prompt.append([node, lengths.setdefault(node, int(draw.integers(1, 513)))])
+            last = str(prompt[-1][0])
+            prompt[-1] = [last, int(draw.integers(1, lengths[last] + 1))]
+        answer: list[str | int] = [f"a{index}", int(draw.integers(1, 65))]
+        if len(prompt) < 12:
+            latest = [*latest[-15:], [*prompt, answer]]
+        records.append({"timestamp": now_us // 1000, "input": prompt, "output": answer})
+    return write(path, *records)
 
 
 def write(path: Path, *records: object) -> Path:

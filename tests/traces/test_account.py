@@ -13,8 +13,7 @@ import pytest
 
 from invariants.watch import Watch
 from traces.cli import parse
-from traces.formats._jobs import Jobs
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.formats.base import Trace
 from traces.replaying import playing
 from traces.replaying.account import Account, Row, ceiling_of
@@ -23,14 +22,12 @@ from traces.replaying.options import ReplayOptions
 from traces.replaying.run import Run
 from traces.results.record import NO_SHARE, Transfer
 
-from .rig import HEADER, mooncake, native, read
+from .rig import HEADER, jobs_of, mooncake, native, read
 
 
 def test_sums_are_exact() -> None:
     """Three tiers, requests that were not served, and the second half of an odd number."""
-    jobs = Jobs()
-    for length in (100, 600, 1000, 50, 70):
-        jobs.add(0, length, 1)
+    jobs = jobs_of(*((0, length, 1) for length in (100, 600, 1000, 50, 70)))
     account = Account(jobs, 64, np.array([0, 512, 1024, 0, 64], dtype=np.int32))
     assert account.whole() == account.steady() == NO_SHARE
     account.admit(0, 0, 0)

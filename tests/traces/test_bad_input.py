@@ -171,7 +171,7 @@ def test_a_file_of_another_kind_is_no_trace(
     assert told.endswith("this is no trace that hicache reads: see docs/formats.md\n")
 
 
-@pytest.mark.parametrize("arguments", ["", "nothing", "generate nothing", "generate random-tree x"])
+@pytest.mark.parametrize("arguments", ["", "nothing", "generate nothing", "generate multiturn x"])
 def test_commands(arguments: str, capsys: Capsys) -> None:
     fails(capsys, *arguments.split())
 

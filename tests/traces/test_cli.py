@@ -26,7 +26,7 @@ from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.commands import inspect
-from traces.formats.base import Lines
+from traces.formats.reading import Lines
 from traces.replaying import playing
 from traces.terminal.output import write_whole
 
@@ -87,7 +87,7 @@ def test_round_trip(turns: str, tmp_path: Path, capsys: Capsys) -> None:
     found = replayed(tmp_path, turns, "--mode", "hits", "--device-pages", "unbounded")
     assert inspected["requests"] == found["trace"]["requests"] == 20
     assert inspected["ceiling_hit_rate"] == found["whole"]["hit_rate"]
-    assert inspected["lru"][-1]["hit_tokens"] == found["whole"]["hit_tokens"]["device"]
+    assert inspected["ceiling_hit_tokens"] == found["whole"]["hit_tokens"]["device"]
     timed = replayed(tmp_path, turns, "--device-pages", "100", "--host-pages", "400")
     # what a turn generated is known, so timed turns hit as much as counted ones
     assert timed["whole"]["hit_rate"] == found["whole"]["hit_rate"]

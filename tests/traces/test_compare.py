@@ -11,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import Capsys
+from .rig import Capsys, random_tree
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -21,8 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Replays of one trace: a without host memory, b and c with it, c with another policy, too; d
     with more ranks, from which other settings follow; and a sweep."""
     path = tmp_path_factory.mktemp("compare")
-    tree = ["generate", "random-tree", "--requests", "80", "-o", str(path / "tree.jsonl")]
-    assert main(tree) == 0
+    random_tree(path / "tree.jsonl", 80)
     host = ["--host-pages", "70"]
     small = [str(path / "tree.jsonl"), "--device-pages", "60", "--check", "off"]
     for name, options in (

@@ -11,13 +11,15 @@ import pytest
 import zstandard
 
 from tests.conversation import beside
+from tests.tokenizer import tiny_tokenizer
 from traces.cli import main
-from traces.formats import native
-from traces.formats._open import open_trace
+from traces.formats import native, open_trace, parse, reading
+from traces.formats.base import Trace
+from traces.formats.reading import About, Format, Lines, Row
 from traces.replaying.account import ceiling_of
 
 from .formats_drawn import SAMPLES
-from .rig import Capsys, Patch, mooncake, write
+from .rig import Capsys, mooncake, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -45,12 +47,10 @@ def test_a_name_says_how_the_file_is_packed(ending: str) -> None:
     assert sorted(os.listdir()) == sorted(["in.jsonl", f"out.{ending}"])
 
 
-def test_a_limit_and_a_proved_block_size() -> None:
-    write(Path("in.jsonl"), mooncake([1, 2, 3], 33), mooncake([1, 2, 4], 40), mooncake([9], 9))
+def test_a_limit() -> None:
+    write(Path("in.jsonl"), mooncake([1, 2, 3]), mooncake([1, 2, 4]), mooncake([9]))
     assert main(["convert", "in.jsonl", "--limit", "2", "-o", "out.jsonl"]) == 0
-    trace = open_trace("out.jsonl")
-    assert trace.block_size == 16
-    assert len(trace.jobs) == 2
+    assert len(open_trace("out.jsonl").jobs) == 2
 
 
 @pytest.mark.parametrize(
@@ -71,17 +71,6 @@ def test_a_fault_leaves_nothing_behind(words: str, said: str, capsys: Capsys) ->
     assert os.listdir() == ["in.jsonl"]
 
 
-def test_an_interrupt_leaves_nothing_behind(monkeypatch: Patch) -> None:
-    def interrupted(*_: object) -> object:
-        yield "half\n"
-        raise KeyboardInterrupt
-
-    write(Path("in.jsonl"), mooncake([1, 2], 600))
-    monkeypatch.setattr(native, "texts", interrupted)
-    assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 130
-    assert os.listdir() == ["in.jsonl"]
-
-
 def test_a_trace_without_times_stays_without() -> None:
     records = [mooncake([1, 2]), mooncake([1, 3])]
     for record in records:
@@ -91,15 +80,6 @@ def test_a_trace_without_times_stays_without() -> None:
     assert "timestamp" not in Path("out.jsonl").read_text()
     assert open_trace("out.jsonl").jobs.timed is open_trace("in.jsonl").jobs.timed is False
     assert main(["replay", "out.jsonl"]) == 2  # asks for arrivals
-
-
-def test_segments_are_converted_as_they_are() -> None:
-    Path("in.jsonl").write_text(SAMPLES["native"])
-    assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 0
-    source, made = open_trace("in.jsonl"), open_trace("out.jsonl")
-    assert list(source.jobs) == list(made.jobs)
-    keys = [[t.paged(1).key(job, job.input_length) for job in t.jobs] for t in (source, made)]
-    assert keys[0] == keys[1]
 
 
 def test_what_was_left_out_is_told(capsys: Capsys) -> None:
@@ -112,6 +92,47 @@ def test_what_was_left_out_is_told(capsys: Capsys) -> None:
         printed.err
         == "hicache: note: 1 requests without a prompt or an answer were left out; they failed.\n"
     )
+
+
+def same(first: Trace, second: Trace) -> None:
+    """Both say the same of every request, whatever the names of their blocks."""
+    assert list(first.jobs) == list(second.jobs)
+    assert first.identity == second.identity
+    assert first.block_size == second.block_size
+    assert first.tenants.tolist() == second.tenants.tolist()
+    assert [*first.tenant_names] == [*second.tenant_names]
+    for size in (4, 16, 64):
+        one, other = first.paged(size), second.paged(size)
+        assert one.knows_output == other.knows_output
+        assert ceiling_of(one, True).tolist() == ceiling_of(other, True).tolist()
+        for job in first.jobs:
+            assert one.chain(job).tolist() == other.chain(job).tolist()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_converted_trace_hits_the_same_to_the_token(name: str) -> None:
+    Path("in").write_text(SAMPLES[name])
+    words = ["--tokenizer", tiny_tokenizer(Path())] if name == "chat" else []
+    assert main(["convert", "in", *words, "-o", "out.jsonl"]) == 0
+    source = open_trace("in", tokenizer=words[1] if words else None)
+    same(source, open_trace("out.jsonl"))
+
+
+def test_all_that_a_row_has_survives_a_conversion() -> None:
+    rows = [
+        Row(1_500_000, 40, 3, (5, 6, 7), "x", -1, "s", -4, "red"),
+        Row(2_000_000, 33, 1, (5, 6, 9), "y", -1, None, 0, "blue"),
+        Row(7, 48, 2, (5, 6, 8), "x", 0, None, 9, "red"),
+    ]
+    made_of = Format("", lambda head: True, lambda lines, about: iter(rows))
+    about = About(block_size=16)
+    trace = reading.read([Lines("rows", [b"x"])], made_of, "drawn", "rows", about)
+    made = parse(Lines("native", [line.encode() for line in native.texts(trace, {})]))
+    same(trace, made)
+    assert [job.session for job in made.jobs] == [0, -1, 0]
+    assert [*made.tenant_names] == ["red", "blue"]
+    chains = [made.paged(16).chain(job).tolist() for job in made.jobs]
+    assert chains == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
 
 
 def test_converted_sessions_of_agents_hit_the_same() -> None:

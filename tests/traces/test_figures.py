@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conversation import conversation
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.formats.base import Paged
 
 from .rig import replay_hits

@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
-from sim.workload import Job
-from traces.formats import _jobs
-from traces.formats._jobs import Chains
-from traces.formats._open import open_trace
+from traces.formats import pages, reading
+from traces.formats.pages import Chains
 
-from .rig import HEADER, Patch, as_lines, document, mooncake, native, read, write
+from .rig import HEADER, Patch, document, mooncake, native, read, write
 
 
 def rows(raw: bytes) -> list[int]:
@@ -42,12 +40,6 @@ def test_mooncake_ids_keep_all_64_bits() -> None:
     keys = [trace.paged(512).prompt_key(job).raw for job in trace.jobs]
     assert len(set(keys[:5])) == 5
     assert keys[5] == keys[2]
-
-
-def test_equal_ids_behind_different_blocks_are_different_pages() -> None:
-    trace = read(mooncake([1, 5]), mooncake([2, 5]))
-    first, second = (trace.paged(512).chain(job) for job in trace.jobs)
-    assert not set(first.tolist()) & set(second.tolist())
 
 
 def test_native_tokens_are_identified_by_stream_and_offset() -> None:
@@ -80,27 +72,6 @@ def test_sessions_are_named_or_follow_from_the_request_before() -> None:
     )
     assert [job.session for job in trace.jobs] == [0, 1, 1, 0, 4]
     assert [job.priority for job in trace.jobs] == [0, 0, 0, 7, -1]
-
-
-def test_a_limit_stops_reading(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_bytes(as_lines([mooncake([1])])[0] + b"not json")
-    assert len(open_trace(str(path), limit=1).jobs) == 1
-
-
-def test_jobs_are_made_from_columns() -> None:
-    """Random access, slices and iteration give the same jobs as the columns say."""
-    first, second = native(("a", 3), output=("b", 4)), native(("a", 5), output=("c", 6), after=0)
-    jobs = read(HEADER, first, second | {"delay": 2, "priority": -(1 << 31)}).jobs
-    assert list(jobs) == [jobs[0], jobs[-1]] == jobs[:]
-    assert jobs[1] == Job(1, 2_000_000, 5, 6, after=0, session=0, priority=-(1 << 31))
-    assert jobs.input_lengths.tolist() == [3, 5]
-    assert jobs.output_lengths.tolist() == [4, 6]
-    assert jobs.afters.tolist() == [-1, 0]
-    assert jobs.arrivals_ns.tolist() == [0, 2_000_000]
-    assert jobs.input_tokens == 8
-    with pytest.raises(IndexError):
-        jobs[2]
 
 
 @given(st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 6)), max_size=40))
@@ -140,7 +111,8 @@ def test_native_pages_have_equal_ids_exactly_where_their_prefixes_are_equal(
 
 
 def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(_jobs, "MOST", 3)
+    monkeypatch.setattr(pages, "MOST", 3)
+    monkeypatch.setattr(reading, "MOST", 3)
     with pytest.raises(CallerError, match="trace:2: expected at most 3 different blocks"):
         read(mooncake([1, 2]), mooncake([1, 3, 4]))
     with pytest.raises(CallerError, match="trace:3: expected at most 3 different segments"):

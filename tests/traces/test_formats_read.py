@@ -14,13 +14,13 @@ import zstandard
 from hicache.core.errors import CallerError
 from tests.conversation import beside
 from tests.tokenizer import tiny_tokenizer
-from traces.cli import main
-from traces.formats._open import FORMATS, open_trace, parse
-from traces.formats.base import About, Lines, Trace
+from traces.formats import FORMATS, open_trace, parse
+from traces.formats.base import Trace
+from traces.formats.reading import About, Lines
 from traces.replaying.account import ceiling_of
 
 from .formats_drawn import SAMPLES
-from .rig import Capsys, as_lines, mooncake
+from .rig import as_lines, mooncake
 
 
 def text(content: str, **about: Any) -> Trace:
@@ -37,62 +37,24 @@ def blocks(*pairs: tuple[int, int], **about: Any) -> Trace:
     return records(*(mooncake([*range(ids)], length) for length, ids in pairs), **about)
 
 
-def test_the_first_line_proves_the_size_of_a_block() -> None:
-    assert blocks((600, 2)).block_size == 512
-    assert blocks((33, 3), (16, 1)).block_size == 16
-    assert blocks((33, 3), wanted_block_size=15).block_size == 15
-    assert blocks((10, 1)).block_size == 512  # what does not contradict the published size
-
-
-@pytest.mark.parametrize(
-    ("pairs", "wanted", "said"),
-    [
-        (((64, 3),), 0, "trace:1: expected 1 ids of blocks (64 tokens / 512, rounded up), found 3"),
-        (((33, 3), (33, 2)), 0, "trace:2: expected 3 ids of blocks (33 tokens / 16, rounded up)"),
-        (((600, 2),), 16, "correct it, or give the size of the blocks with --block-size"),
-    ],
-)
-def test_another_size_of_a_block_is_one_line(
-    pairs: tuple[tuple[int, int], ...], wanted: int, said: str
-) -> None:
-    with pytest.raises(CallerError) as error:
-        blocks(*pairs, wanted_block_size=wanted)
-    assert said in str(error.value)
-
-
 def test_a_block_size_belongs_to_blocks() -> None:
     for name in ("azure", "serving-benchmark", "splitwise"):
         with pytest.raises(CallerError, match="--block-size: expected a trace with ids"):
             text(SAMPLES[name], wanted_block_size=16)
-    with pytest.raises(CallerError, match="found 64; leave the option out"):
+    with pytest.raises(CallerError, match="found 64; leave --block-size out"):
         text(SAMPLES["weka"], wanted_block_size=16)
 
 
-def test_mooncake_reads_the_names_that_replayers_accept() -> None:
-    first = {"created_time": 5, "input_tokens": 600, "output_tokens": 2, "hash_ids": [1, 2]}
+def test_a_mooncake_request_may_follow_the_one_before_it_in_its_session() -> None:
+    first = {"timestamp": 5, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}
     second = {"delay": 1.5, "input_length": 600, "output_length": 2, "hash_ids": [1, 3]}
     trace = records(first | {"session_id": "a"}, second | {"session_id": "a"})
     assert [job.after for job in trace.jobs] == [-1, 0]
     assert [job.session for job in trace.jobs] == [0, 0]
     assert [job.arrival_ns for job in trace.jobs] == [5_000_000, 1_500_000]
-    for wrong, said in (
-        ({**second, "session_id": "a"}, "or a delay after another request of the same"),
-        ({**first, "session_id": "a", "delay": 2}, "a timestamp, or a delay"),
-    ):
-        with pytest.raises(CallerError, match=f"trace:1: expected .*{said}"):
+    for wrong in ({**second, "session_id": "a"}, {**first, "session_id": "a", "delay": 2}):
+        with pytest.raises(CallerError, match="trace:1: expected a timestamp, or a delay"):
             records(wrong)
-
-
-def test_mooncake_requests_wait_for_others() -> None:
-    rows = [mooncake([one], request_id=one) for one in (1, 2, 3)]
-    rows[2] |= {"wait_for": [2, 1], "tool_wait_ms": 7}
-    del rows[2]["timestamp"]
-    trace = records(*rows)
-    assert [job.after for job in trace.jobs] == [-1, -1, 1]
-    assert trace.jobs[2].arrival_ns == 7_000_000
-    assert [note[:38] for note in trace.notes] == ["1 requests wait for several others; ea"]
-    with pytest.raises(CallerError, match="trace:2: expected wait_for: the request_id of an ear"):
-        records(rows[0], rows[1] | {"wait_for": 9})
 
 
 def test_a_chat_of_bailian_is_a_session() -> None:
@@ -102,7 +64,6 @@ def test_a_chat_of_bailian_is_a_session() -> None:
     other = second | {"chat_id": 162, "parent_chat_id": 7}
     trace = records(first, *follows, other)
     assert [job.session for job in trace.jobs] == [0, 0, 0, 3]
-    assert [note[:10] for note in trace.notes] == ["1 requests"]
     with pytest.raises(CallerError, match="trace:2: expected a chat_id of its own, found 100 ag"):
         records(first, first)
 
@@ -142,7 +103,7 @@ def test_sub_agents_begin_at_their_marker_and_are_followed(offset: float) -> Non
     assert {job.session for job in trace.jobs} == {0}
 
 
-def test_dynamo_requests_are_put_in_order(tmp_path: Path) -> None:
+def test_dynamo_requests_of_several_files_are_put_in_order(tmp_path: Path) -> None:
     lines = SAMPLES["dynamo"].splitlines()
     tool = {"timestamp": 1, "event": {"schema": "dynamo.request.trace.v1", "event_type": "tool"}}
     for name, content in (("t.000000", lines[1]), ("t.000001", json.dumps(tool) + "\n" + lines[0])):
@@ -151,7 +112,7 @@ def test_dynamo_requests_are_put_in_order(tmp_path: Path) -> None:
     trace = open_trace(str(tmp_path))
     assert [job.output_length for job in trace.jobs] == [40, 30]
     assert [job.arrival_ns for job in trace.jobs] == [0, 500_000_000]
-    assert trace.notes == ("1 records of tools were passed over.",)
+    assert [note[:22] for note in trace.notes] == ["1 rows of other types,"]
 
 
 def test_a_benchmark_says_what_it_has() -> None:
@@ -189,11 +150,11 @@ def test_conversations_share_what_is_said_and_answered(tokenizer: str) -> None:
     ]
     # six tokens of the first turn, of which the last has no KV
     assert ceiling_of(trace.paged(1), True).tolist() == [0, 5, 3]
-    with pytest.raises(CallerError, match="found none; give the tokenizer"):
+    with pytest.raises(CallerError, match="found none; give one"):
         text(content)
-    with pytest.raises(CallerError, match="expected a text that it can encode, found: WordLevel"):
+    with pytest.raises(CallerError, match=r"found .*: WordLevel"):
         text(content.replace('"d"', '"unknown"'), tokenizer=tokenizer)
-    with pytest.raises(CallerError, match=r"expected a tokenizer.json, found: "):
+    with pytest.raises(CallerError, match=r"expected the tokenizer.json of the model"):
         text(content, tokenizer=__file__)
 
 
@@ -203,36 +164,29 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     # name: (what to replace in the sample, with what, the place and the beginning of the message)
     "azure": [
         ("1000", "-5", " row 2: expected ContextTokens: an integer from 0"),
-        ("2023-11-16 00:00:01.0", "16.11.2023", " row 1: expected TIMESTAMP: a number, or a d"),
-        ("2023-11-16 00:00:01.0", "1960-11-16 00:00:01", " row 1: expected TIMESTAMP: a num"),
-        ("2023-11-16 00:00:01.5", "9999-11-16 00:00:01", " row 2: expected TIMESTAMP: a num"),
+        ("2023-11-16 00:00:01.0", "16.11.2023", " row 1: expected TIMESTAMP: a date"),
+        ("2023-11-16 00:00:01.0", "1960-11-16 00:00:01", " row 1: expected TIMESTAMP: a date"),
+        ("2023-11-16 00:00:01.5", "9999-11-16 00:00:01", " row 2: expected TIMESTAMP: a date"),
     ],
     "bailian": [
         (", 242]", "]", "2: expected 63 ids of blocks (1000 tokens / 16"),
         ('"timestamp": 1.5', '"timestamp": 0', "2: expected a timestamp of at least"),
         ('"chat_id": 101', '"chat_id": "x"', '2: expected chat_id: an integer, found "x"'),
     ],
-    "burstgpt": [
-        ("1.5,", "nan,", " row 2: expected Timestamp: a number"),
-        ("1.5,", "1e308,", " row 2: expected Timestamp: a date, or a number"),
-    ],
+    "burstgpt": [("1.5,", "1e308,", " row 2: expected Timestamp: a number of s")],
     "chat": [
         ('"value": "six"', '"value": 6', " row 1: expected conversations[3].value: text"),
         ("}]}]", "}]}", "1: expected JSON"),
         ('"conversations": [', '"conversations": 7, "x": [', " row 1: expected conversations: a l"),
     ],
     "dynamo": [
-        ('"input_length": 1000', '"input_length": 1800', "2: expected 113 ids of blocks"),
-        ('16, "input_length": 1', '8, "input_length": 1', "2: expected blocks of 16"),
-        ('"request_id": "r1"', '"request_id": "r0"', "2: expected a request with a request_id of"),
+        ('"input_length": 1000', '"input_length": 1800', " row 2: expected 113 ids of blocks"),
+        ('16, "input_length": 1', '8, "input_length": 1', " row 2: expected blocks of 16"),
     ],
-    "log": [
-        ("600,40", "600", "2: expected a line of CSV, found Expected Number of Columns: 5"),
-        ("00:05Z", "00:05", " row 2: expected time: dates with a zone, as before, found"),
-    ],
+    "log": [("600,40", "600", "2: expected a line of CSV, found Expected Number of Columns: 5")],
     "mooncake": [
         ("1.5", "-1", "2: expected timestamp: an integer >= 0, found -1"),
-        ('"timestamp": 1.5, ', "", "2: expected a timestamp in each line, or in none"),
+        ('"timestamp": 1.5, ', "", "2: expected a timestamp in each request, or in none"),
         ("[7, 9]", "[7, 7]", "2: expected each of a request's hash_ids once"),
         ("[7, 9]", f"[7, {1 << 64}]", "2: expected hash_ids of at most 64 bits"),
         ("}\n", "\n", "1: expected a JSON object"),
@@ -244,21 +198,16 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ('"after": 0, ', "", "3: expected a timestamp in each request, or in none"),
         ('"version": 1', '"version": 3', "1: expected version: "),
     ],
-    "openai": [("1763892005", "1763892005000", " row 2: expected created: a date, or a number")],
+    "openai": [("1763892005", "17638920050", " row 2: expected created: a number of s")],
     "serving-benchmark": [
         ("1000", '"x"', " row 2: expected input_lens: an integer"),
         ("\n}", "\n}\n{}\n", " [1]: expected one run in the file"),
     ],
-    "sglang": [
-        ('"prompt_tokens": 521', '"prompt_tokens": 5', "4: expected obj.input_ids: the 5"),
-        ('"e2e_latency": 0.5', '"e2e_latency": -1', "4: expected out.meta_info.e2e_latency: an"),
-        ('"2026-06-30T09:15:50"', '"now"', "4: expected timestamp: a date such as"),
-        ('"out": {"meta_info"', '"out": {"info"', "2: expected out: a field meta_info, found none"),
-    ],
+    "sglang": [('"2026-06-30T09:15:50"', '"now"', "4: expected JSON, found invalid timestamp")],
     "splitwise": [(",1.5,", ",-1,", " row 2: expected arrival_timestamp: a number")],
     "vllm": [
-        ("519, 7]", "519, 7.5]", "4: expected prompt_token_ids: a list of integers"),
-        ("DEBUG 06-14 17:27:55", "17:27:55", "4: expected a time such as INFO 06-14"),
+        ("519, 7]", "519, 7.5]", "4: expected prompt_token_ids of a new request, found none"),
+        ("DEBUG 06-14 17:27:55", "17:27:55", "4: expected time: a date"),
         ("Request chatcmpl-b", "Request chatcmpl-a", "4: expected prompt_token_ids of a new re"),
         ("prompt_token_ids: [", "prompt_token_ids: None [", "2: expected prompt_token_ids"),
     ],
@@ -287,7 +236,7 @@ def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_that_was_cut_ends_in_one_line_or_reads(name: str, tokenizer: str) -> None:
     content = SAMPLES[name].encode()
-    for end in range(1, len(content), 1 + len(content) // 80):
+    for end in range(1, len(content), 1 + len(content) // 12):
         try:
             cut = Lines("t", content[:end].splitlines(keepends=True))
             parse(cut, name, about=About(tokenizer=tokenizer))
@@ -309,7 +258,7 @@ def test_packed_files_are_read_and_a_cut_one_is_named(pack: Any, tmp_path: Path)
     path.write_bytes(packed)
     assert len(open_trace(str(path)).jobs) == 2
     path.write_bytes(packed[:-9])
-    with pytest.raises(CallerError, match="found a truncated file; copy it again"):
+    with pytest.raises(CallerError, match="a truncated file; copy the file again"):
         open_trace(str(path))
     path.write_bytes(packed[:12] + bytes(40))
     with pytest.raises(CallerError, match=r"trace.jsonl:1: expected"):
@@ -317,7 +266,7 @@ def test_packed_files_are_read_and_a_cut_one_is_named(pack: Any, tmp_path: Path)
 
 
 def test_folders_without_traces_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CallerError, match="found a directory without any; name a file"):
+    with pytest.raises(CallerError, match="found a directory of no files; name a file"):
         open_trace(str(tmp_path))
     (tmp_path / "a.jsonl").write_text(SAMPLES["mooncake"])
     with pytest.raises(CallerError, match="found a directory of mooncake files; name a file"):
@@ -336,28 +285,3 @@ def test_the_sessions_of_kv_cache_tester() -> None:
     assert len({*jobs.sessions.tolist()}) == int((jobs.afters < 0).sum()) == 15
     assert int(ceiling_of(trace.paged(64), True).sum()) == 20_408_576
     assert not trace.notes
-
-
-@pytest.mark.parametrize(("name", "requests"), [("code", 8_819), ("conv", 19_366)])
-def test_the_traces_of_azure(name: str, requests: int) -> None:
-    trace = open_trace(str(beside("azure") / f"AzureLLMInferenceTrace_{name}.csv"))
-    assert len(trace.jobs) == requests
-    assert not trace.identity
-    assert not trace.notes
-
-
-def test_lengths_drive_load_and_no_hit_rate(tmp_path: Path, capsys: Capsys) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(SAMPLES["azure"])
-    assert main(["replay", str(path), "--mode", "hits"]) == 2
-    told = capsys.readouterr().err
-    assert "expected a trace that says which prompts begin alike, found lengths only" in told
-    assert main(["replay", str(path), "--json", str(tmp_path / "out.json")]) == 0
-    assert "azure has lengths only: each prompt counts as unique" in capsys.readouterr().err
-    document = json.loads((tmp_path / "out.json").read_text())
-    assert document["whole"]["ceiling_tokens"] == 0
-    assert document["latency_s"]["ttft"]["mean"] > 0
-    assert main(["inspect", str(path), "--json", "-"]) == 0
-    inspection = json.loads(capsys.readouterr().out)
-    assert (inspection["ceiling_hit_rate"], inspection["lru"]) == (None, [])
-    assert inspection["input"]["total"] == 1600

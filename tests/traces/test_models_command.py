@@ -9,6 +9,7 @@ import pytest
 
 from hicache import models
 from traces.cli import main
+from traces.commands.models import totals
 
 from .rig import Capsys
 
@@ -20,24 +21,18 @@ def shown(capsys: Capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_docs_match_the_output_of_the_command(capsys: Capsys) -> None:
-    assert PAGE.read_text() == shown(capsys, "--markdown"), "run: hicache models --markdown"
-
-
-def test_the_table_names_every_model_pool_and_source(capsys: Capsys) -> None:
-    lines = shown(capsys).splitlines()
-    assert max(map(len, lines)) <= 80
-    text = " ".join(" ".join(lines).split())
-    assert "Bytes of one rank at TP 1, PP 1. A page of the tables has 256 tokens." in text
+def test_the_page_has_what_the_command_prints(capsys: Capsys) -> None:
+    text = PAGE.read_text()
     for name in models.names():
         model = models.get(name)
-        assert (
-            f"A replay has pages of {model.page_size} tokens unless --page-size is given." in text
-        )
-        assert f"{model.bytes_per_token():,} bytes a token" in text
-        assert f"Source: {model.source}." in text
+        assert f"| {' | '.join(totals(model, 1))} |" in text
+        lines = shown(capsys, name).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert f"{model.bytes_per_token():,}" in " ".join(lines)
+        assert f"Source: {model.source}." in " ".join(" ".join(lines).split())
         for pool in model.pools:
             assert any(line.split()[:1] == [pool.name] for line in lines)
+    assert all(name[:8] in shown(capsys) for name in models.names())
 
 
 def test_json_has_each_stage_and_the_model_itself(capsys: Capsys, tmp_path: Path) -> None:
@@ -65,26 +60,10 @@ def test_json_has_each_stage_and_the_model_itself(capsys: Capsys, tmp_path: Path
         (["llama-3.1-8b", "--pp", "33"], "--pp: expected 1 to 32 stages"),
     ],
 )
-@pytest.mark.parametrize("form", ["", "--json", "--markdown"])
+@pytest.mark.parametrize("form", ["", "--json"])
 def test_bad_input_is_one_line(arguments: list[str], said: str, form: str, capsys: Capsys) -> None:
     assert main(["models", *arguments, *filter(None, [form])]) == 2
     out, err = capsys.readouterr()
     assert not out
     assert said in err
     assert err.count("\n") == 1
-
-
-def test_a_replay_takes_a_file_and_refuses_components_that_do_not_exist(
-    capsys: Capsys, tmp_path: Path
-) -> None:
-    own = tmp_path / "own.json"
-    own.write_text(json.dumps(models.as_document(models.get("llama-3.1-8b-eagle3"))))
-    trace = tmp_path / "trace.jsonl"
-    record = {"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]}
-    trace.write_text(json.dumps(record) + "\n")
-    assert main(["replay", str(trace), "--model", str(own), "--json", "-"]) == 0
-    capsys.readouterr()
-    document = models.as_document(models.get("gpt-oss-120b"))
-    own.write_text(json.dumps(document).replace('"component": "swa"', '"component": "rnn"'))
-    assert main(["replay", str(trace), "--model", str(own)]) == 2
-    assert "found those of gpt-oss-120b for full, rnn" in capsys.readouterr().err

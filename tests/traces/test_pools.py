@@ -8,7 +8,7 @@ import pytest
 
 from tests.configs import said
 from traces.cli import parse
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.options import ReplayOptions
 

@@ -11,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import HEADER, Capsys, Patch, mooncake, native, records, write
+from .rig import HEADER, Capsys, Patch, mooncake, native, random_tree, records, write
 
 NS = 1_000_000_000
 
@@ -28,9 +28,7 @@ def replayed(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Requests in a closed and an open loop whose prompts share every depth."""
-    path = str(tmp_path_factory.mktemp("tree") / "tree.jsonl")
-    assert main(["generate", "random-tree", "--requests", "150", "-o", path]) == 0
-    return path
+    return str(random_tree(tmp_path_factory.mktemp("tree") / "tree.jsonl", 150))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import take_apart
 from traces.cli import main
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.formats.base import Paged
 
 from .rig import replayed

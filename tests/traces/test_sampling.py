@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +11,8 @@ import numpy as np
 import pytest
 
 from traces.cli import main
-from traces.curves import lru_curve
-from traces.formats._open import open_trace
-from traces.formats._with_jobs import groups, sampled
-from traces.sizing.search import errors_of
+from traces.formats import open_trace
+from traces.formats.base import groups, sampled
 
 from .rig import HEADER, mooncake, write
 
@@ -99,44 +96,6 @@ def test_a_request_of_a_sample_has_the_pages_and_the_turns_of_the_whole_trace(
         assert pages.prompt_key(job) == paged.prompt_key(same)
         if same.after >= 0:
             assert some.line_numbers[job.after] == whole.line_numbers[same.after]
-    chains = [pages.chain(job) for job in some.jobs]
-    ids = np.unique(np.concatenate(chains))
-    assert ids.tolist() == list(range(len(ids)))
-
-
-def test_the_error_of_a_sample_is_measured_and_small(tmp_path: Path) -> None:
-    """Little where sessions are shorter than the part, and told where they are as long."""
-    whole = open_trace(traffic(tmp_path / "short.jsonl", random.Random(7), "prefix"))
-    exact = lru_curve(whole.paged(256))
-    ends = exact.unique // 100, exact.unique
-    assert 0 < errors_of(whole, sampled(whole, Fraction(1, 2)), exact, ends) < 0.08
-    assert errors_of(whole, whole, exact, ends) == 0
-    whole = open_trace(conversations(tmp_path / "long.jsonl", requests=2000))
-    exact = lru_curve(whole.paged(512))
-    ends = exact.unique // 100, exact.unique
-    assert 0.1 < errors_of(whole, sampled(whole, Fraction(1, 2)), exact, ends) < 0.3
-
-
-@pytest.mark.parametrize("kind", ["waits", "prefix"])
-def test_the_errors_that_are_told_hold(kind: Kind, tmp_path: Path) -> None:
-    """The whole and a half of it, both replayed."""
-    path = traffic(tmp_path / "trace.jsonl", random.Random(7), kind)
-    machine = ["--device-tokens", "200000", "--host-bytes", "20GB", "--page-size", "256"]
-    found = []
-    for part in ("1", "0.5"):
-        words = [*machine, "--slo", "ttft=1s", "--sample", part, "--json", str(tmp_path / part)]
-        assert main(["replay", path, *words]) == 0
-        found.append(json.loads((tmp_path / part).read_text()))
-    trace, pages = open_trace(path), found[0]["config"]["host_pages"]
-    half, exact = sampled(trace, Fraction(1, 2)), lru_curve(trace.paged(256))
-    most = errors_of(trace, half, exact, (200_000 // 256, pages))
-    whole, some = found
-    hits = abs(whole["whole"]["hit_rate"] - some["whole"]["hit_rate"])
-    kept = abs(whole["slo"]["attained_rate"] - some["slo"]["attained_rate"])
-    assert len(half.jobs) == some["trace"]["requests"] < 0.7 * len(trace.jobs)
-    assert hits <= most + 0.005
-    assert most < 0.08
-    assert kept <= some["slo"]["attained_error"] < 0.15
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -155,11 +114,3 @@ def test_a_sample_is_a_shorter_trace_of_the_same_load(kind: Kind, tmp_path: Path
     assert (jobs.afters < np.arange(len(jobs))).all()
     firsts = jobs.sessions[jobs.sessions >= 0]
     assert (jobs.sessions[firsts] == firsts).all()
-
-
-def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
-    path = str(tmp_path / "bench.jsonl")
-    assert main(["generate", "bench-multiturn", "--num-clients", "8", "-o", path]) == 0
-    whole = open_trace(path)
-    assert whole.jobs.sender is not None
-    assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender

@@ -17,7 +17,7 @@ import pytest
 
 from traces.cli import main
 from traces.curves import lru_curve
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.html import read_report
 from traces.sizing import search as searching
 from traces.sizing.candidates import (

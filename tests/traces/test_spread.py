@@ -11,21 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces.cli import parse
-from traces.formats._jobs import Jobs
+from traces.formats.base import Jobs
 from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
 from traces.reporting.outputs import time_warnings as warnings
 
-from .rig import HEADER, native, read
+from .rig import HEADER, jobs_of, native, read
 
 S = 1_000_000_000
 
 
 def jobs(*times_s: int, after: int = -1) -> Jobs:
-    found = Jobs()
-    for time_s in times_s:
-        found.add(time_s * S, 100, 10, after)
-    return found
+    return jobs_of(*((time_s * S, 100, 10, after) for time_s in times_s))
 
 
 def test_requests_of_one_instant_arrive_evenly_until_the_next() -> None:
@@ -64,16 +61,15 @@ def test_many_requests_of_one_instant_before_a_long_pause_stay_in_order() -> Non
 
 def sessions(counts: list[int], pauses_s: list[int]) -> Jobs:
     """Sessions that all begin at 0: the first requests, then the others in turn."""
-    found, last = Jobs(), list(range(len(counts)))
-    for number in last:
-        found.add(0, 100, 10, session=number)
+    last = list(range(len(counts)))
+    found = [(0, 100, 10, -1, number) for number in last]
     for turn in range(max(counts)):
         for number, count in enumerate(counts):
             if turn < count:
                 pause = pauses_s[(turn + number) % len(pauses_s)]
-                found.add(pause * S, 100, 10, last[number], number)
+                found.append((pause * S, 100, 10, last[number], number))
                 last[number] = len(found) - 1
-    return found
+    return jobs_of(*found)
 
 
 @given(

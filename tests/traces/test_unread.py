@@ -10,7 +10,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from traces.cli import parse
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.options import OPTIONS, Need, ReplayOptions
 from traces.terminal.options import Declared
@@ -22,7 +22,7 @@ from .rig import mooncake, tried, write
 APART = {
     *("mode", "skip_too_large", "exclusive", "ep", "attention_dp", "dcp"),
     *("format", "block_size", "tokenizer", "sample"),
-    *("columns", "rows", "shared_prefix", "growth", "sharing"),
+    *("columns", "rows", "shared_prefix"),
 }
 TRIED = {
     one: tried(one)
@@ -140,17 +140,3 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
                 f"{' '.join(words)} changes nothing of {' '.join(given) or 'a plain run'}: use the "
                 "value, or say in its row what it needs, or another value with tried="
             )
-
-
-def test_an_option_with_its_default_value_is_refused_as_well(tmp_path: Path) -> None:
-    trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600)))
-    for option, value in (
-        ("--scheduler", "fcfs"),
-        ("--token-budget", "8192"),
-        ("--seed", "0"),
-        ("--host-bandwidth", "1x"),
-        ("--max-running", "8"),
-        ("--concurrency", "8"),
-    ):
-        with pytest.raises(CallerError, match=f"{option}: expected --mode timed, found hits mode"):
-            settled(trace, ["--mode", "hits", "--host-ratio", "2", option, value])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tokenizer import tiny_tokenizer
 from traces.cli import main
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.formats.base import LogOptions, Trace
 from traces.replaying.account import ceiling_of
 
@@ -121,7 +121,9 @@ def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
     assert main(["replay", path, "--concurrency", "2"]) == 0
     capsys.readouterr()
     lines([*records, mooncake([1])])
-    assert "file:4: expected a timestamp in each line, or in none" in fails(capsys, "inspect", path)
+    assert "file:4: expected a timestamp in each request, or in none" in fails(
+        capsys, "inspect", path
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,11 +132,11 @@ def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
         (
             "(APIServer pid=4) INFO 11-20 15:00:29 [loggers.py:282] Engine 000: Avg prompt "
             "throughput: 798.5 tokens/s, Running: 7 reqs",
-            "the output of a vLLM server, which has none; start it with --enable-log-requests",
+            "expected requests, found none; this is the output of vLLM; start it with --enable-log",
         ),
         (
             "[2026-06-30 09:15:49] Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0",
-            "the output of an SGLang server, which has none; start it with --log-requests",
+            "expected requests, found none; this is the output of SGLang; start it with --log-req",
         ),
     ],
 )
@@ -215,7 +217,7 @@ def test_measured_times_to_first_token_have_a_median(capsys: Capsys) -> None:
     said = fails(capsys, "inspect", path, "--columns", columns.removesuffix(":ms"))
     assert "expected a unit, such as ttft=first:s, found none" in said
     lines([{**rows[1], "first": -1}])
-    assert "file: row 1: expected first: a time of 0 or more, found -1" in fails(
+    assert "file: row 1: expected first: a number of ms, found" in fails(
         capsys, "inspect", path, "--columns", columns
     )
 
@@ -238,33 +240,23 @@ def test_rows_with_ids_of_tokens_say_what_prompts_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    "expression",
     [
-        ("(SELECT 1)", "found subquery"),
-        ("x FROM read_text('secret')", "found more"),
-        ("x; SELECT 2", "found more"),
-        ("x; DROP TABLE t", "found Only SELECT"),
-        ("getenv('HOME')", "found getenv"),
-        ("sum(x)", "found sum"),
-        ("row_number() OVER ()", "found row_number"),
-        ("*", "found star"),
-        ("?", "found parameter"),
-        ("x +", "found syntax error"),
-        ("x::INTEGER", "Could not convert string"),
+        "(SELECT content FROM read_text('secret'))",
+        "x FROM read_text('secret')",
+        "x; SELECT 2",
+        "getenv('HOME')",
+        "sum(x",
+        "*",
+        "?",
+        "x +",
+        "x::INTEGER",
     ],
 )
-def test_an_expression_is_one_scalar_over_columns(
-    expression: str, said: str, capsys: Capsys
+def test_an_expression_sees_the_file_alone_and_ends_in_one_line(
+    expression: str, capsys: Capsys
 ) -> None:
+    Path("secret").write_text("7")
     path = lines([{"t": 1_795_000_000, "x": "secret'; DROP TABLE t", "y": 3}])
     told = fails(capsys, "inspect", path, "--columns", f"time=t,input={expression},output=y")
-    assert said in told
-
-
-def test_sums_casts_and_defaults() -> None:
-    rows = [{"t": "1795000000", "x": 3, "y": "4", "z": 2}, {"t": "1795000001", "x": 3, "z": 2}]
-    columns = "time='x'||t,input=x + coalesce(y, 0) * 2,output=CAST(z AS INTEGER)"
-    said = LogOptions(columns.replace("'x'||", "''||"))
-    trace = open_trace(lines(rows), log=said)
-    assert [job.input_length for job in trace.jobs] == [11, 3]
-    assert seconds(trace) == [0, 1]
+    assert len(told) < 600

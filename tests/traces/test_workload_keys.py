@@ -7,18 +7,14 @@ import json
 import random
 import shutil
 from contextlib import suppress
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription
-from sim.storage.stored import context_of
 from traces.cli import main, parse
-from traces.formats._open import open_trace
+from traces.formats import open_trace
 from traces.replaying.builtin import opened
 from traces.replaying.config import resolve
 from traces.replaying.options import OPTIONS, ReplayOptions
@@ -76,13 +72,6 @@ def test_an_option_changes_the_keys_as_its_row_says(run: str, trace: str, tmp_pa
     assert len({*found}) == len(found) >= 5, "each to keys of its own"
 
 
-def test_ranks_that_share_a_page_are_in_its_keys(trace: str, tmp_path: Path) -> None:
-    plain, of_tp = key(trace, tmp_path), key(trace, tmp_path, "--tp", "2")
-    assert key(trace, tmp_path, "--tp", "2", "--attention-dp", "1") == of_tp, "the ranks of all"
-    assert key(trace, tmp_path, "--ep", "1") == plain
-    assert key(trace, tmp_path, "--tp", "2", "--attention-dp", "2") == plain, "a rank of its own"
-
-
 def test_a_trace_is_what_it_says_and_not_where_it_lies(trace: str, tmp_path: Path) -> None:
     plain = key(trace, tmp_path)
     copy = tmp_path / "elsewhere" / "copy"
@@ -105,62 +94,11 @@ def test_how_a_trace_is_read_changes_the_keys(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("at,in,out,chat\n2026-11-23 10:00:00,600,9,a\n2026-11-23 10:00:01,700,9,a\n")
     columns = ["--columns", "time=at,input=in,output=out,session=chat"]
-    given = ([], ["--shared-prefix", "64"], ["--growth", "replace"], ["--sharing", "most"])
+    given = ([], ["--shared-prefix", "64"])
     ways = {key(str(log), tmp_path, "--page-size", "64", *columns, *one) for one in given}
     assert len(ways) == len(given)
     alone = key(str(log), tmp_path, "--page-size", "64", "--columns", columns[1][:-13])
     assert alone not in ways
-
-
-def test_every_field_of_a_model_changes_the_keys() -> None:
-    model = models.get("llama-3.1-8b")
-    plain = context_of(model, 64, "ids", "w", 1).digest
-
-    def changed(name: str, value: object) -> ModelDescription:
-        return replace(model, **{name: value})  # type: ignore[arg-type]
-
-    numbers = {
-        field.name: value + 1
-        for field in fields(model)
-        if type(value := getattr(model, field.name)) is int and not field.name.startswith("_")
-    }
-    assert {"layers", "parameters", "weight_bytes"} <= numbers.keys()
-    found = {context_of(changed(*one), 64, "ids", "w", 1).digest for one in numbers.items()}
-    pool = replace(model.pools[0], dtype="fp8")
-    for one in (changed("name", "b"), changed("weight_dtype", "fp8"), changed("pools", (pool,))):
-        found.add(context_of(one, 64, "ids", "w", 1).digest)
-    found |= {
-        context_of(model, *given).digest
-        for given in ((32, "ids", "w", 1), (64, "tokens", "w", 1), (64, "ids", "v", 1))
-    }
-    found |= {context_of(model, 64, "ids", "w", 2).digest}
-    assert len(found | {plain}) == len(numbers) + 8
-
-
-def replayed(tmp_path: Path, trace: str, *given: str) -> dict[str, Any]:
-    out = tmp_path / "out.json"
-    words = ["replay", trace, *SMALL, "--storage", f"file:{tmp_path / 'store'}", "--json", str(out)]
-    assert main([*words, *given]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
-
-
-def test_a_store_serves_an_earlier_run_of_the_same_trace_alone(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    """The two traces share no prompt, and number their blocks alike."""
-    first, other = (str(write(tmp_path / f"{seed}.jsonl", *conversations(seed))) for seed in (1, 2))
-    alone = replayed(tmp_path, other)
-    shutil.rmtree(tmp_path / "store")
-    replayed(tmp_path, first, "--limit", "20")
-    assert replayed(tmp_path, other)["whole"] == alone["whole"]
-    assert not alone["whole"]["hit_tokens"]["storage"]
-    again = replayed(tmp_path, first)["whole"]
-    assert again["hit_rate"] > again["ceiling_rate"]
-    capsys.readouterr()
-    words = [*SMALL, "--storage", f"file:{tmp_path / 'store'}"]
-    assert main(["replay", first, *words, "--weight-dtype", "fp8"]) == 2
-    assert "(different: weights)" in capsys.readouterr().err
 
 
 def test_a_trace_from_standard_input_has_no_name_for_its_pages(
@@ -170,16 +108,6 @@ def test_a_trace_from_standard_input_has_no_name_for_its_pages(
         monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": stream}))
         assert main(["replay", "-", *SMALL, "--storage", f"file:{tmp_path / 'store'}"]) == 2
     assert "write it to a file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["sweep", "size"])
-def test_the_points_of_one_command_do_not_share_a_real_store(
-    command: str, trace: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    given = ["--slo", "ttft=2s", "--storage", f"file:{tmp_path / 'store'}"]
-    assert main([command, trace, *given]) == 2
-    assert "a point would find what others have stored" in capsys.readouterr().err
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_request_has_the_same_keys_however_much_of_its_file_is_read(tmp_path: Path) -> None:

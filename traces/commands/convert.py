@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass
 
 from hicache.core.errors import CallerError
 
-from ..formats import native
-from ..formats._open import FORMATS
+from ..formats import FORMATS, native
 from ..replaying.options import TRACE_HELP, TraceOptions
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.streams import print_error
-from ..terminal.tables import console, table
+from ..terminal.tables import console, pairs
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,12 @@ class Options(TraceOptions):
 
 def run(options: Options, command: str) -> int:
     if options.formats:
-        shown = table("Formats (--format; found by the first line)", "format", "what it is")
-        shown.columns[1].justify = "left"
-        for name, entry in FORMATS.items():
-            shown.add_row(name, entry.summary)
-        console().print(shown)
+        rows = [(name, one.summary) for name, one in FORMATS.items()]
+        console().print(pairs("Formats (--format; found by the first line)", rows))
         return 0
     if options.trace is None or options.output is None:
         raise CallerError("convert: expected TRACE and --output FILE; name what to read and write")
-    inputs = {"trace": options.trace, "tokenizer": options.tokenizer}
-    check_outputs(inputs, output=options.output)
+    check_outputs({"trace": options.trace, "tokenizer": options.tokenizer}, output=options.output)
     trace = options.opened()
     made_by = {"command": "hicache convert", "source": options.trace}
     made_by |= {name: value for name, value in asdict(options.log).items() if value is not None}

@@ -1,133 +1,220 @@
-"""What all trace formats share: what they yield, what the project sees of a trace, and how lines of
-a file are read and refused.
+"""A trace as the project sees it: its requests in columns, whatever format they were read from.
 
-A format is a `Format` in the dictionary of a file of this folder: a function that says whether a
-file is one of its own, and a generator of `Row`s. A trace is untrusted input: the limits below end
-a hostile or broken file with a one-line error before it fills the memory.
+At the end: a trace with other times, and a part of a trace.
 """
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import json
-import re
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain
-from typing import Annotated, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import MOST_PRIORITY, Key, Pages
+from hicache.core.types import Key, Pages
+from sim.sending import SenderOptions
 from sim.workload import Job, Workload
 
-from ._jobs import Jobs
-
-MAX_LINE_BYTES = 8 << 20
-MAX_DOCUMENT_BYTES = 64 << 20
 MAX_REQUEST_TOKENS = 1 << 24  # above every published context length; stream offsets fit 24 bits
 MAX_REQUESTS = 1 << 31
 MAX_BLOCK_TOKENS = 1 << 24
 MAX_TIME_MS = 1 << 42  # 139 years; in nanoseconds still below 2**63
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-MOST_NAME = 256  # characters of the name of a session, stream or request
+_LONGEST_NS = 1 << 62
+_FEW = 100  # a group's prefix belongs to at most one of so many requests,
+_MOST_FEW = 128  # and to at most so many: conversations have no more turns than that
+_PART = 1 << 20  # pages that are looked at at a time
+_PAGE = 64  # tokens of a page, where the trace has no blocks
+_BITS = 64
+_NAMES = "arrivals_ns", "input_lengths", "output_lengths", "afters", "sessions", "priorities"
+_COLUMNS = dict(zip(_NAMES, "qiiiiq", strict=True))  # types of numpy; as in `Job`
 
-NO_TRACE = "this is no trace that hicache reads: see docs/formats.md"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SHOWN = 40
-_LOOKED_AT = 1 << 16  # bytes
-_MOST_COLUMNS, _DEEPEST = 200, 8
-WITHIN = "[]."  # after the name of a list
-_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?|[{}[\]]')
 
-# Fields of JSON. Times are in milliseconds or seconds.
-Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_REQUEST_TOKENS)]
-Name: TypeAlias = Annotated[str, Meta(max_length=MOST_NAME)]
-Priority: TypeAlias = Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
-Time: TypeAlias = (
-    Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] | Annotated[float, Meta(ge=0, le=MAX_TIME_MS)]
-)
-BlockTokens: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_BLOCK_TOKENS)]
-Record: TypeAlias = dict[str, Any]
-T = TypeVar("T")
+@dataclass(eq=False)
+class Jobs(Sequence[Job]):
+    """The requests in order, in columns as of `Job`; a `Job` is made when it is looked at.
+
+    sender: how the client of a benchmark sends them; None if each is sent when it arrives. timed:
+    whether the trace says when they arrive. numbers: of the requests, where some were left out.
+    """
+
+    arrivals_ns: NDArray[np.int64]
+    input_lengths: NDArray[np.int32]
+    output_lengths: NDArray[np.int32]
+    afters: NDArray[np.int32]
+    sessions: NDArray[np.int32]
+    priorities: NDArray[np.int64]
+    sender: SenderOptions | None = None
+    timed: bool = True
+    numbers: NDArray[np.int32] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        numbers: Any = self.numbers
+        usual = np.arange(len(self.arrivals_ns)) if numbers is None else numbers
+        self.numbers = np.asarray(usual, dtype=np.int32)
+        for name, kind in _COLUMNS.items():
+            setattr(self, name, np.asarray(getattr(self, name), dtype=kind))
+
+    def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
+        """Some of the requests. They keep their numbers; their places are counted from 0."""
+        taken = {name: getattr(self, name)[numbers] for name in _COLUMNS}
+        return replace(self, numbers=numbers.astype(np.int32), **taken)
+
+    def retimed(self, arrivals_ns: NDArray[np.int64], afters: NDArray[np.int32]) -> Jobs:
+        """The same requests with other times, and other requests that they wait for."""
+        return replace(self, arrivals_ns=arrivals_ns.copy(), afters=afters.copy())
+
+    def reordered(self, order: NDArray[np.integer[Any]]) -> Jobs:
+        """The requests in another order, renumbered; some may be left out. order: of each place,
+        the request that comes there; none comes before the one that it waits for."""
+        place = np.full(len(self) + 1, -1, dtype=np.int32)  # the last one is of -1
+        place[order] = np.arange(len(order))
+        first = np.full(len(self) + 1, len(self), dtype=np.int32)  # of each session
+        np.minimum.at(first, self.sessions[order], place[order])
+        first[-1] = -1
+        jobs = replace(self.only(order), numbers=np.arange(len(order), dtype=np.int32))
+        jobs.afters, jobs.sessions = place[jobs.afters], first[jobs.sessions]
+        return jobs
+
+    def spread(self, seed: int = 0) -> None:
+        """Requests that arrive at one instant now arrive evenly until the next one, in their order,
+        and within the median distance of two instants; with a seed above 0, at random times in that
+        time, in their order. Those that wait for another request keep their delays."""
+        timed = np.flatnonzero(self.afters < 0)
+        arrivals = self.arrivals_ns
+        instants, first, which, counts = np.unique(
+            arrivals[timed], return_index=True, return_inverse=True, return_counts=True
+        )
+        if len(instants) < 2:
+            return
+        apart = np.diff(instants)
+        usual = int(np.median(apart))
+        room = np.minimum(np.append(apart, usual), usual)
+        if seed:
+            draw = np.random.Generator(np.random.PCG64([seed, len(timed)]))
+            late = draw.integers(0, np.maximum(room, 1)[which])
+            order = np.lexsort((late, which))
+            arrivals[timed] = instants[which] + late[order]
+            return
+        turn = np.arange(len(timed)) - first[which]
+        step, rest = np.divmod(room, counts)  # turn * room could exceed 64 bits
+        arrivals[timed] = instants[which] + turn * step[which] + turn * rest[which] // counts[which]
+
+    def space(self) -> None:
+        """Sessions that all begin at one instant now begin evenly, in their order, over the length
+        of the longest one: the pauses of its requests. Those that wait for another request keep
+        their delays."""
+        timed = np.flatnonzero(self.afters < 0)
+        pauses = self.retimed(np.where(self.afters >= 0, self.arrivals_ns, 0), self.afters)
+        step, rest = divmod(int(pauses.times_ns.max(initial=0)), len(timed))
+        turn = np.arange(len(timed))
+        self.arrivals_ns[timed] += turn * step + turn * rest // len(timed)
+
+    @property
+    def begin_together(self) -> bool:
+        """Whether there are several requests that wait for no other, and all have one time."""
+        times = self.arrivals_ns[self.afters < 0]
+        return len(times) > 1 and bool((times == times[0]).all())
+
+    @property
+    def times_ns(self) -> NDArray[np.int64]:
+        """When each request arrives if none takes time to serve; at most the longest time of a
+        trace."""
+        if not (self.afters >= 0).any():
+            return np.minimum(self.arrivals_ns, _LONGEST_NS)
+        found: dict[int, int] = {}  # by number
+        for job in self:
+            before_ns = found[job.after] if job.after >= 0 else 0
+            found[job.index] = min(job.arrival_ns + before_ns, _LONGEST_NS)
+        return np.array(list(found.values()), dtype=np.int64)
+
+    @property
+    def input_tokens(self) -> int:
+        return int(self.input_lengths.sum(dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.arrivals_ns)
+
+    def __iter__(self) -> Iterator[Job]:
+        return map(Job, *self._values())
+
+    def __getitem__(self, place: int) -> Job:  # type: ignore[override]
+        return Job(*(column[place] for column in self._values()))
+
+    def _values(self) -> list[Any]:
+        """The columns, whose values are numbers of Python."""
+        return [memoryview(getattr(self, name)) for name in ("numbers", *_COLUMNS)]
 
 
 class Measured(NamedTuple):
-    """What a log says was measured, over the requests read; None where it does not.
-
-    cached_tokens: prompt tokens that the service found cached. ttft_p50_ns: the median time to
-    first token.
-    """
+    """What a log says was measured, over the requests read; None where it does not. cached_tokens:
+    prompt tokens that the service found cached. ttft_p50_ns: the median time to first token."""
 
     cached_tokens: int | None = None
     ttft_p50_ns: int | None = None
 
 
+UNMEASURED = Measured()
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What a user says of a log, see `tables`."""
+
+    columns: str | None = None
+    shared_prefix: int | None = None
+    rows: str | None = None
+
+
 class Paged(Workload, Protocol):
-    """A trace divided into pages of one size, for both replay modes and the statistics."""
+    """A trace divided into pages of one size.
+
+    knows_output: whether `key` identifies output tokens, so that a later turn can hit them.
+    prompt_pages: the pages of `prompt_key` of each request, by its number in the trace.
+    prompt_key: the key of all prompt pages that the trace identifies, a partial last one included.
+    chain: int64, one id for each page of `prompt_key` and then of the known output in the cache.
+    Ids are small and chained: equal ids mean equal pages after equal prefixes.
+    """
 
     @property
     def jobs(self) -> Jobs: ...
 
     @property
-    def knows_output(self) -> bool:
-        """Whether `key` identifies output tokens, so that a later turn can hit them."""
+    def knows_output(self) -> bool: ...
 
     @property
-    def prompt_pages(self) -> Pages:
-        """The pages of `prompt_key` by request: one each, by its number in the trace."""
+    def prompt_pages(self) -> Pages: ...
 
-    def prompt_key(self, job: Job) -> Key:
-        """The key of all prompt pages that the trace identifies.
+    def prompt_key(self, job: Job) -> Key: ...
 
-        A partial last page is included if the trace identifies it.
-        """
-
-    def chain(self, job: Job) -> Pages:
-        """int64, one id for each page of `prompt_key` and then of the known output in the cache.
-
-        Ids are dense and chained: equal ids mean equal pages after equal prefixes.
-        """
+    def chain(self, job: Job) -> Pages: ...
 
 
+@dataclass(eq=False)
 class Trace:
     """A trace that was read and checked. It does not depend on a page size.
 
-    identity: whether the file says which prompts begin alike; without it there are lengths only,
-    and every prompt is unique. block_size: tokens of a block of the file's own ids, None for tokens
-    and lengths. line_numbers: the line of each request; in a document its request, from 1. notes:
-    what reading left out or had to assume, one sentence each. tenants: the tenant of each request,
-    its place in `tenant_names`, which are in order of first use (one empty name if there are none).
+    line_numbers: the line of each request; in a document its request, from 1. tenants: of each
+    request, the place in `tenant_names`, which are in order of first use (one empty name if there
+    are none). notes: what reading left out or had to assume. identity: whether the file says which
+    prompts begin alike; without it there are lengths only, and every prompt is unique. block_size:
+    tokens of a block of the file's own ids, None for tokens and lengths.
     """
 
+    path: str
+    format: str
+    jobs: Jobs
+    line_numbers: Sequence[int]
+    tenants: NDArray[np.int32]
+    tenant_names: Sequence[str]
+    notes: Sequence[str] = ()
+    measured: Measured = UNMEASURED
     identity = True
     block_size: int | None = None
-
-    def __init__(
-        self,
-        path: str,
-        name: str,
-        jobs: Jobs,
-        line_numbers: Sequence[int],
-        tenants: NDArray[np.int32],
-        tenant_names: Sequence[str],
-        notes: Sequence[str] = (),
-        measured: Measured | None = None,
-    ) -> None:
-        self.path, self.format, self.jobs = path, name, jobs
-        self.line_numbers, self.notes = line_numbers, notes
-        self.tenants, self.tenant_names = tenants, tenant_names
-        self.measured = measured or Measured()
 
     def paged(self, page_size: int) -> Paged:
         """The trace in pages. Raises CallerError if the format does not support the page size."""
@@ -139,390 +226,167 @@ def need_identity(trace: Trace, what: str) -> None:
     if not trace.identity:
         raise CallerError(
             f"{trace.path}: {what}: expected a trace that says which prompts begin alike, found "
-            f"lengths only ({trace.format}); use a trace with block ids or tokens, or replay this "
-            "one with --mode timed"
+            f"lengths only ({trace.format}); use one with ids, or replay this with --mode timed"
         )
 
 
-class Row(NamedTuple):
-    """One request.
+class TraceWithJobs(Trace):
+    """A trace with other jobs: some of its requests, all of them at other times, or several times.
+    numbers: of each, its number in the trace behind it, where they are numbered anew."""
 
-    arrival_ns  time of arrival; with `after` >= 0, the delay after the end of that request.
-    ids         ids of the blocks of the prompt (and answer, if `about.knows_output`), the first
-                ones or all of them; or, if `about.segments`, (stream, tokens) of the prompt and
-                then of the answer.
-    scope       ids are the same only within one scope: a file, a namespace.
-    after       the number of the request that must end first, or -1.
-    session     the name of its session; None for that of the request before, or one of its own.
-    start_ns    when it was recorded to start, if `about.sorts`.
+    def __init__(self, trace: Trace, jobs: Jobs, numbers: NDArray[np.int64] | None = None) -> None:
+        lines, tenants = trace.line_numbers, trace.tenants
+        if numbers is not None:
+            lines, tenants = np.asarray(lines)[numbers].tolist(), tenants[numbers]
+        rest = trace.tenant_names, trace.notes, trace.measured
+        super().__init__(trace.path, trace.format, jobs, lines, tenants, *rest)
+        self._trace = trace
+        self.numbers: Any = numbers
+        self.identity, self.block_size = trace.identity, trace.block_size
+
+    def paged(self, page_size: int) -> Paged:
+        return PagesWithJobs(self._trace.paged(page_size), self.jobs, self.numbers)
+
+
+class PagesWithJobs:
+    """Such a trace in pages. The ids of pages are those of the trace behind it."""
+
+    def __init__(self, paged: Paged, jobs: Jobs, numbers: NDArray[np.int64] | None = None) -> None:
+        self._paged, self.jobs = paged, jobs
+        self._numbers: Any = numbers
+        self.page_size, self.knows_output = paged.page_size, paged.knows_output
+        self.prompt_pages = paged.prompt_pages if numbers is None else paged.prompt_pages[numbers]
+
+    def key(self, job: Job, length: int) -> Key:
+        return self._paged.key(self._whole(job), length)
+
+    def prompt_key(self, job: Job) -> Key:
+        return self._paged.prompt_key(self._whole(job))
+
+    def chain(self, job: Job) -> Pages:
+        return self._paged.chain(self._whole(job))
+
+    def _whole(self, job: Job) -> Job:
+        """The request under its number in the trace behind it."""
+        if self._numbers is None:
+            return job
+        return replace(job, index=int(self._numbers[job.index]))
+
+
+class Chosen(TraceWithJobs):
+    """Some requests of a trace, numbered from 0. chosen: their numbers in the whole trace, in the
+    order in which they come; with a request, before it, those that it follows."""
+
+    def __init__(self, trace: Trace, chosen: NDArray[np.int64]) -> None:
+        super().__init__(trace, trace.jobs.reordered(chosen), chosen)
+        self.measured = UNMEASURED
+
+
+def sampled(trace: Trace, rate: Fraction, seed: int = 0) -> Trace:
+    """A part of a trace: whole groups, see `groups`, chosen by a hash; those of a small rate are in
+    every larger one. Raises CallerError if none is chosen.
+
+    The part is a shorter trace of the same traffic. With a part p of the prompt tokens it takes p
+    of the time: a group begins at p of its time, and its requests keep the time between them. What
+    would come after the end comes at the beginning, so the load is the same at every time.
     """
-
-    arrival_ns: int
-    input_length: int
-    output_length: int
-    ids: Sequence[Any] = ()
-    scope: str = ""
-    after: int = -1
-    session: str | None = None
-    priority: int = 0
-    tenant: str = ""
-    start_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """What a user says of a log: see `logs`. sharing: none or most, instead of what `growth` and
-    `shared_prefix` say."""
-
-    columns: str | None = None
-    shared_prefix: int | None = None
-    growth: str | None = None
-    sharing: str | None = None
-    rows: str | None = None
-
-    @property
-    def words(self) -> list[str]:
-        """The options that were given, as on a command line."""
-        names = ("columns", "rows", "shared_prefix", "growth", "sharing")
-        given = {name: getattr(self, name) for name in names}
-        pairs = ((f"--{k.replace('_', '-')}", str(v)) for k, v in given.items() if v is not None)
-        return [*chain.from_iterable(pairs)]
-
-
-@dataclass
-class About:
-    """The options of the reader, and what a format says of its file before the first row that
-    depends on it.
-
-    wanted_block_size, tokenizer: as given; 0 and None if not. identity, knows_output: as of the
-    trace. segments: whether rows are segments of streams. partial: whether a row may end with the
-    id of a block that is not full. sorts: whether rows have to be put in the order of their starts.
-    timed: whether the file says when requests arrive. limit: the most rows to read, 0 for all.
-    notes: how often something was left out, by its sentence. assumed: of a log, what had to be.
-    """
-
-    wanted_block_size: int = 0
-    tokenizer: str | None = None
-    log: LogOptions = field(default_factory=LogOptions)
-    block_size: int = 0
-    identity: bool = True
-    knows_output: bool = False
-    segments: bool = False
-    partial: bool = True
-    sorts: bool = False
-    timed: bool = True
-    limit: int = 0
-    sender: Any = None
-    measured: Measured = field(default_factory=Measured)
-    notes: Counter[str] = field(default_factory=Counter)
-    assumed: list[str] = field(default_factory=list)
-    lines: Lines | None = None
-
-    def each(self, files: Iterable[Lines]) -> Iterator[Lines]:
-        """The files one after another; `lines` is the current one."""
-        for self.lines in files:
-            yield self.lines
-
-    def fixed(self, lines: Lines, block_size: int) -> None:
-        """The file says its block size. Raises CallerError if the option, or a file before, says
-        another one."""
-        for known, where in ((self.wanted_block_size, "(--block-size)"), (self.block_size, "")):
-            if known not in (0, block_size):
-                lines.wrong(f"blocks of {known} tokens {where}".strip(), str(block_size), "leave "
-                            "the option out" if where else "split the trace")  # fmt: skip
-        self.block_size = block_size
-
-    def without_blocks(self, lines: Lines, identity: bool = False) -> None:
-        """The file has no blocks: lengths only, or tokens. Raises CallerError if the option gives
-        blocks a size."""
-        self.identity = identity
-        if self.wanted_block_size:
-            raise CallerError(
-                f"--block-size: expected a trace with ids of blocks, found none in {lines.path}; "
-                "leave it out"
-            )
-
-    def sentences(self) -> tuple[str, ...]:
-        """The notes, with their numbers in front, and what was assumed."""
-        counted = (f"{count:,} {text}" for text, count in self.notes.items() if count)
-        return (*counted, *self.assumed)
-
-
-@dataclass(frozen=True)
-class Format:
-    """summary: one line. recognises: whether a file that begins so is one. rows: the requests of
-    the files; raises CallerError with the line. folder: how the names of its files end, where a
-    folder of them is one trace. is_log: whether the options of a log belong to it."""
-
-    summary: str
-    recognises: Callable[[Head], bool]
-    rows: Callable[[Iterable[Lines], About], Iterator[Row]]
-    folder: str = ""
-    is_log: bool = False
-
-
-class Lines:
-    """The lines of one file, with the place of the current one for errors.
-
-    raw: the lines as bytes, each of at most MAX_LINE_BYTES + 1 bytes. Blank lines are skipped.
-    `head` is the first line that is not blank; every way to read begins with it again.
-    file: the path of the file if it is on disk and not packed.
-    element: what of a JSON document is being read, such as "[3].in"; empty for a file of lines.
-    """
-
-    def __init__(self, path: str, raw: Iterable[bytes], file: str | None = None) -> None:
-        self.path = path
-        self.file = file
-        self.number = 0
-        self.element = ""
-        self._raw = iter(raw)
-        for line in self._raw:
-            self.number += 1
-            if line.strip():
-                self.head = line
-                break
-        else:
-            self.number = 1
-            self.wrong("a trace", "an empty file", "give a file with one JSON object a line")
-        self._first_line = self.number
-
-    def each(self) -> Iterator[bytes]:
-        """The lines that are not blank."""
-        self.number = self._first_line
-        yield self._bounded(self.head.removeprefix(_BYTE_ORDER_MARK))
-        for line in self._raw:
-            self.number += 1
-            if line.strip():
-                yield self._bounded(line)
-
-    def records(self, kind: type[T]) -> Iterator[T]:
-        """The JSON objects of a file with one on each line, as this msgspec type."""
-        decoder = msgspec.json.Decoder(kind)
-        for line in self.each():
-            yield self.decoded(decoder, line)
-
-    def texts(self) -> Iterator[str]:
-        """The lines of a file of text, without their ends."""
-        for line in self.each():
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
-
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes of the file from `head` on. `number` is the line of the last piece."""
-        self.number = self._first_line
-        yield self.head.removeprefix(_BYTE_ORDER_MARK)
-        for line in self._raw:
-            self.number += line.endswith(b"\n")
-            yield line
-
-    def document(self, kind: type[T]) -> T:
-        """The one JSON value of the file."""
-        parts, left = [], MAX_DOCUMENT_BYTES
-        for piece in self.pieces():
-            parts.append(piece)
-            left -= len(piece)
-            if left < 0:
-                self.wrong(
-                    f"a JSON document of at most {MAX_DOCUMENT_BYTES} bytes", "more", NO_TRACE
-                )
-        return self.decoded(msgspec.json.Decoder(kind), b"".join(parts))
-
-    def decoded(self, decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
-        """The value, as the type of the decoder. Raises CallerError with the line and field."""
-        try:
-            return decoder.decode(raw)
-        except (ValueError, RecursionError) as error:
-            expected, found, is_json = _fault(str(error), raw)
-            do = "correct the field" if is_json else "write one JSON object a line"
-            if not is_json and self.number == 1:
-                do = f"{do}; {NO_TRACE}"
-            self.wrong(expected, found, do)
-
-    def beginning(self, most_bytes: int) -> bytes:
-        """The first lines, about as many bytes as that. They are read again afterwards."""
-        ahead: list[bytes] = []
-        count = len(self.head)
-        while count < most_bytes and (line := next(self._raw, b"")):
-            ahead.append(line)
-            count += len(line)
-        self._raw = chain(ahead, self._raw)
-        return b"".join((self.head, *ahead))
-
-    def wrong(self, expected: str, found: str, do: str) -> NoReturn:
-        place = f" {self.element}" if self.element else f"{self.number}"
-        raise CallerError(f"{self.path}:{place}: expected {expected}, found {found}; {do}")
-
-    def _bounded(self, line: bytes) -> bytes:
-        if len(line) > MAX_LINE_BYTES:
-            do = "split the request" if self.number > 1 else NO_TRACE
-            self.wrong(f"lines of at most {MAX_LINE_BYTES} bytes", "a longer one", do)
-        return line
-
-
-_WORDS = {  # of msgspec
-    " | null": "",
-    "int | float": "a number",
-    "`int`": "an integer",
-    "`str`": "text",
-    "`bool`": "true or false",
-    "`array`": "a list",
-    "`object`": "an object",
-}
-
-
-def _fault(message: str, raw: bytes) -> tuple[str, str, bool]:
-    """(expected, found, whether the text is JSON) of an error of msgspec."""
-    message, _, place = message.partition(" - at `")
-    place = place.rstrip("`").removeprefix("$").removeprefix(".")
-    where = f"{place}: " if place else ""
-    if message.startswith("Object missing required field"):
-        return f"{where}a field {message.split('`')[1]}", "none", True
-    if message.startswith("Object contains unknown field"):
-        return f"{where}no other fields", shorten(message.split("`", 1)[1][:-1]), True
-    start = shorten(raw[:200].decode(errors="replace").strip())
-    if message.startswith("Expected `object`") and not place:
-        return "a JSON object", start, False
-    if message.startswith(("Expected", "Invalid enum")):
-        value: Any = None
-        with suppress(ValueError, RecursionError, LookupError, TypeError):
-            value = msgspec.json.decode(raw)
-            for name, index in re.findall(r"([^.[\]]+)|\[(\d+)\]", place.replace("[...]", "")):
-                value = value[name] if name and not index else value[int(index)]
-        expected = message.partition(", got")[0].removeprefix("Expected ")
-        if message.startswith("Invalid"):
-            expected = "a value that docs/formats.md lists"
-        for word, ours in _WORDS.items():
-            expected = expected.replace(word, ours)
-        return f"{where}{shorten(expected.replace('`', ''), 120)}", show(value), True
-    reason = message.partition(" (byte")[0].removeprefix("JSON is malformed: ")
-    return (
-        "a JSON object",
-        f"{shorten(raw[:200].decode(errors='replace').strip())} ({reason})",
-        False,
+    if rate >= 1:
+        return trace
+    of = groups(trace)
+    chosen = np.flatnonzero(_hash(of, seed) < int(rate * (1 << _BITS)))
+    if not len(chosen):
+        raise CallerError("--sample: expected requests in the part, found none; give more")
+    jobs = trace.jobs
+    tokens = jobs.input_lengths[chosen].sum(dtype=np.int64) / max(1, jobs.input_tokens)
+    clock, jobs = _shorter(jobs, of, float(tokens))
+    order = np.argsort(clock[chosen], kind="stable")
+    part = Chosen(TraceWithJobs(trace, jobs), chosen[order])
+    part.notes = (
+        *trace.notes,
+        f"This is a part of the trace (--sample {float(rate):g}), {len(chosen):,} of {len(of):,} "
+        "requests, as a shorter trace of the same load; docs/sizing.md has its errors.",
     )
+    return part
 
 
-class Head:
-    """The beginning of a file. line: its first line that is not blank."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-        self.line = _text(lines.head)
-
-    @cached_property
-    def text(self) -> str:
-        """The first lines."""
-        return _text(self._lines.beginning(_LOOKED_AT))
-
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """The names of the fields of the first JSON object, or of the first one of a list, as far
-        as they are in the beginning; empty for other files."""
-        depth, found = 0, set()
-        outermost = {"{": 1, "[": 2}.get(self.line[:1], 0)
-        for match in _TOKEN.finditer(self.text if outermost else ""):
-            if match[1] is None:
-                depth += 1 if match[0] in "{[" else -1
-                if depth < outermost and match[0] not in "{[":
-                    break
-            elif depth == outermost and match[2]:
-                found.add(match[1])
-        return frozenset(found)
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """The names in the first line of a CSV file; empty for other files."""
-        if self.line.startswith(("{", "[")) or "," not in self.line:
-            return ()
-        with suppress(csv.Error):
-            row = next(csv.reader([self.line]), [])
-            return tuple(name.strip() for name in row[:_MOST_COLUMNS])
-        return ()
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns of a CSV file or of its first object, within which a dot leads
-        on; of a document, those of its first list of objects."""
-        if self.columns:
-            return self.columns
-        with suppress(ValueError, RecursionError):
-            first = json.loads(self.line if self.line.endswith("}") else self.text)
-            return tuple(_paths(first, ""))
-        return ()
+def _shorter(jobs: Jobs, of: NDArray[np.int64], part: float) -> tuple[NDArray[np.int64], Jobs]:
+    """The requests as they come in a trace of this part of the length, and when each does if none
+    takes time to serve; without times, its place. of: the group of each."""
+    clock, afters = jobs.times_ns, jobs.afters
+    clock -= clock.min()
+    timed = bool(clock.any()) and jobs.sender is None  # a client sends as it does with any trace
+    if not timed:
+        clock = np.arange(len(jobs))
+    _, which = np.unique(of, return_inverse=True)
+    starts = np.full(len(clock), clock.max())
+    np.minimum.at(starts, which, clock)
+    starts = starts[which]
+    last = int(clock[afters < 0].max())
+    if not last:
+        return clock, jobs
+    clock += (starts * part).astype(np.int64) - starts
+    turn, time = np.divmod(clock, max(1, int(last * part)))
+    if not timed:
+        return np.where(afters < 0, time, clock), jobs
+    free = (afters < 0) | (turn != turn[afters])
+    jobs = jobs.retimed(np.where(free, time, jobs.arrivals_ns), np.where(free, -1, afters))
+    return jobs.times_ns, jobs
 
 
-def _paths(value: object, path: str) -> Iterator[str]:
-    if isinstance(value, dict) and path.count(".") < _DEEPEST:
-        for name, inner in value.items():
-            yield from _paths(inner, f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and value and isinstance(value[0], dict) and WITHIN not in path:
-        yield from _paths(value[0], f"{path}[]" if path else "")
-    elif path:
-        yield path
+def groups(trace: Trace) -> NDArray[np.int64]:
+    """The group of each request: those of a session, and those with a common prefix, the shortest
+    that few requests share: a system prompt makes no group."""
+    jobs, found = trace.jobs, by_prefix(trace)
+    roots = np.where(jobs.afters >= 0, jobs.afters, jobs.sessions).tolist()
+    for place in np.flatnonzero(np.asarray(roots) >= 0).tolist():
+        found[place] = found[roots[place]]
+    return found
 
 
-def _text(raw: bytes) -> str:
-    return raw[:_LOOKED_AT].removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
+def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.int64]:
+    """The group that its prefix puts each request in. least: so many requests are always few.
+    alone: whether a prompt that many requests share to its end is a group of its own."""
+    count = len(trace.jobs)
+    found = -1 - np.arange(count, dtype=np.int64)
+    if not trace.identity:
+        return found
+    paged, few = trace.paged(trace.block_size or _PAGE), max(least, min(count // _FEW, _MOST_FEW))
+    shared = np.zeros(1, dtype=np.int32)
+    for pages in _many(_prompts(paged)):
+        ids, more = np.unique(pages, return_counts=True)
+        if ids[-1] >= len(shared):
+            shared.resize(int(max(ids[-1] + 1, len(shared) * 9 // 8)), refcheck=False)
+        shared[ids] += more
+    for place, chain in enumerate(_prompts(paged)):
+        rare = np.flatnonzero(shared[chain] <= few)
+        if len(rare) or (len(chain) and not alone):
+            found[place] = chain[rare[0] if len(rare) else -1]
+    return found
 
 
-def shorten(text: str, most: int = _SHOWN) -> str:
-    """At most so many characters of untrusted text; those that are not printable become "?"."""
-    clean = "".join(char if char.isprintable() else "?" for char in text[: most + 1])
-    return clean if len(text) <= most else clean[:most] + "..."
+def _prompts(paged: Paged) -> Iterator[Pages]:
+    return (paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in paged.jobs)
 
 
-def show(value: object) -> str:
-    """A value of a file as JSON writes it, shortened; "nothing" for none."""
-    if value is None or value == "":
-        return "nothing"
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, list | dict) and len(value) > _SHOWN:
-        return f"{len(value)} {'elements' if isinstance(value, list) else 'fields'}"
-    return shorten(json.dumps(value, default=str))
+def _many(chains: Iterable[Pages]) -> Iterator[Pages]:
+    """The pages of several requests at a time."""
+    held: list[Pages] = []
+    count = 0
+    for chain in chains:
+        held.append(chain)
+        count += len(chain)
+        if count >= _PART:
+            yield np.concatenate(held)
+            held, count = [], 0
+    if held:
+        yield np.concatenate(held)
 
 
-def nanoseconds(time: float, unit_ns: int = NS_PER_MS) -> int:
-    """A `Time`, integer or fractional, as an integer of nanoseconds."""
-    return time * unit_ns if isinstance(time, int) else round(time * unit_ns)
-
-
-def milliseconds(time_ns: int) -> str:
-    whole, rest = divmod(time_ns, NS_PER_MS)
-    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
-
-
-def check_count(lines: Lines, found: int, tokens: int, size: int, whole: bool = False) -> None:
-    """Raises CallerError if there is not one id for each block of the tokens: of the whole ones, or
-    the partial last one, too."""
-    expected = tokens // size if whole else -(-tokens // size)
-    if found != expected:
-        lines.wrong(
-            f"{expected} ids of blocks ({tokens} tokens / {size}, rounded "
-            f"{'down' if whole else 'up'})",
-            str(found),
-            "correct it, or give the size of the blocks with --block-size",
-        )
-
-
-def not_backwards(lines: Lines, arrival_ns: int, last_ns: int) -> None:
-    """Raises CallerError if arrivals are not in order; a replay keeps the order of lines."""
-    if arrival_ns < last_ns:
-        lines.wrong(
-            f"a timestamp of at least {milliseconds(last_ns)} (that of the request before)",
-            milliseconds(arrival_ns),
-            "sort the lines by timestamp",
-        )
-
-
-def blocks_of(tokens: array[int], size: int) -> array[int]:
-    """The chained hashes of the whole blocks of these tokens. size: tokens of a block."""
-    blocks = array("Q")
-    digest = b""
-    for start in range(0, len(tokens) - size + 1, size):
-        part = tokens[start : start + size].tobytes()
-        digest = hashlib.blake2b(digest + part, digest_size=8).digest()
-        blocks.append(int.from_bytes(digest, "little"))
-    return blocks
+def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """The splitmix64 of each value."""
+    with np.errstate(over="ignore"):
+        mixed = values.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % (1 << _BITS))
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+    return mixed

@@ -1,230 +1,78 @@
-"""Formats of one JSON object a line or a file, and logs of servers: a function and a row each.
+"""Formats of one JSON object a line or a file, logs of a vLLM server, and text, a function each.
 
 Where their schemas are from: github.com/kvcache-ai/Mooncake (FAST25-release/traces),
-alibaba-edu/qwen-bailian-usagetraces-anon, callanjfox/kv-cache-tester (traces), NVIDIA Dynamo
-(dynamo.request.trace.v1), vllm/entrypoints/logger.py, sglang/srt/utils/request_logger.py.
-docs/formats.md describes them for users. Other fields than those of the schemas are passed over.
+alibaba-edu/qwen-bailian-usagetraces-anon, callanjfox/kv-cache-tester (traces),
+vllm/entrypoints/logger.py. Other fields than those of the schemas are passed over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Annotated, Any, NamedTuple
 
-import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.json import Decoder
 
-from . import base
-from ._clock import moment_ns
-from .base import About, BlockTokens, Format, Head, Lines, Name, Priority, Row, Time, Tokens
+from hicache.core.errors import CallerError
+from hicache.files import text_of
 
-_BLOCK_SIZE = 512  # of Mooncake's published traces
-_CHAT_BLOCK_SIZE = 16  # of Bailian, and of tokens that are logged by themselves
-_Length = Annotated[int, Meta(ge=0, le=base.MAX_REQUEST_TOKENS)]
+from . import reading
+from .base import MAX_REQUEST_TOKENS, MAX_TIME_MS, NS_PER_MS, NS_PER_S
+from .reading import NO_TRACE, About, Format, Head, Lines, Name, Row, Time, Tokens
+from .tables import documents
 
-
-# -- Mooncake
-
-
-class _Mooncake(Struct):
-    """Some names are what DynoSim and AIPerf read as well. Ids may use all 64 bits."""
-
-    hash_ids: list[int]
-    input_length: Tokens | None = None
-    input_tokens: Tokens | None = None
-    output_length: Tokens | None = None
-    output_tokens: Tokens | None = None
-    timestamp: Time | None = None
-    created_time: Time | None = None
-    delay: Time | None = None
-    delay_ms: Time | None = None
-    session_id: Name | int | None = None
-    request_id: Name | int | None = None
-    wait_for: list[Name | int] | Name | int | None = None
-    tool_wait_ms: Time = 0
-    priority: Priority = 0
-
-    @property
-    def time(self) -> Time | None:
-        return self.created_time if self.timestamp is None else self.timestamp
-
-    @property
-    def pause(self) -> Time | None:
-        return self.delay_ms if self.delay is None else self.delay
+_BLOCK_SIZE = 16  # of tokens that stand in a file themselves
+_Length = Annotated[int, Meta(ge=0, le=MAX_REQUEST_TOKENS)]
 
 
-_SEVERAL = (
-    "requests wait for several others; each follows the one of them that comes last in the file."
-)
-_UNPLAYED = "requests have a tool_wait_ms and wait for no other; it is not played."
+# -- ids of blocks
 
 
-def _mooncake(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    """A request with `wait_for` follows those that it names; with a delay, that of its session."""
-    last: dict[str, int] = {}  # of each session, its last request
-    named: dict[str, int] = {}  # by request_id
-    count = 0
-    for lines in about.each(files):
-        for one in lines.records(_Mooncake):
-            length = one.input_length or one.input_tokens
-            output = one.output_length or one.output_tokens
-            if length is None or output is None:
-                lines.wrong("input_length and output_length", "none", "add the field")
-            if not count:
-                about.block_size = about.wanted_block_size or _proved(length, len(one.hash_ids))
-                about.timed = bool(one.wait_for) or one.time is not None or one.pause is not None
-            base.check_count(lines, len(one.hash_ids), length, about.block_size)
-            session = None if one.session_id is None else str(one.session_id)
-            before = -1 if session is None else last.get(session, -1)
-            after, arrival_ns = _arrival(lines, about, one, before, named)
-            if session is not None:
-                last[session] = count
-            if one.request_id is not None:
-                named[str(one.request_id)] = count
-            count += 1
-            ids, priority = one.hash_ids, one.priority
-            yield Row(arrival_ns, length, output, ids, "", after, session, priority)
+class _Hashes(Struct):
+    """Mooncake's, with `delay` as AIPerf has it, and with the chats of Bailian. Ids may use all 64
+    bits. Where the last block of a prompt is padded, its id can change."""
 
-
-def _proved(length: int, count: int) -> int:
-    """The size of a block of the file, from its first line: the published one, or the one power of
-    two that is possible."""
-    least = -(-length // count) if count else 1
-    most = -(-length // (count - 1)) - 1 if count > 1 else base.MAX_BLOCK_TOKENS
-    powers = [1 << power for power in range(25) if least <= 1 << power <= most]
-    return _BLOCK_SIZE if _BLOCK_SIZE in powers or len(powers) != 1 else powers[0]
-
-
-def _arrival(
-    lines: Lines, about: About, one: _Mooncake, before: int, named: dict[str, int]
-) -> tuple[int, int]:
-    """(after, arrival_ns). before: the last request of its session."""
-    time, delay = one.time, one.pause
-    waits = one.wait_for if isinstance(one.wait_for, list) else [one.wait_for]
-    waits = [name for name in waits if name is not None]
-    if one.tool_wait_ms and not waits:
-        about.notes[_UNPLAYED] += 1
-    if waits:
-        unknown = [name for name in waits if str(name) not in named]
-        if unknown:
-            found = base.show(unknown[0])
-            lines.wrong("wait_for: the request_id of an earlier line", found, "sort the lines")
-        if delay is not None:
-            lines.wrong("either wait_for or delay", "both", "remove one of them")
-        about.notes[_SEVERAL] += len(waits) > 1
-        return max(named[str(name)] for name in waits), base.nanoseconds(one.tool_wait_ms)
-    if delay is not None:
-        if time is not None or before < 0:
-            found = "both" if time is not None else "none before it"
-            expected = "a timestamp, or a delay after another request of the same session_id"
-            lines.wrong(expected, found, "give it a timestamp alone")
-        return before, base.nanoseconds(delay)
-    if about.timed != (time is not None):
-        lines.wrong("a timestamp in each line, or in none", "some", "give each request a time")
-    return -1, 0 if time is None else base.nanoseconds(time)
-
-
-# -- Bailian
-
-
-class _Bailian(Struct):
-    """Times are in seconds. The last block of a prompt may be padded, so its id can change."""
-
-    chat_id: int
-    parent_chat_id: int
-    timestamp: Time
     input_length: Tokens
     output_length: Tokens
     hash_ids: list[int]
+    timestamp: Time | None = None
+    delay: Time | None = None
+    session_id: Name | int | None = None
+    priority: reading.Priority = 0
+    chat_id: int | None = None
+    parent_chat_id: int = -1
 
 
-_OUTSIDE = "requests continue a chat whose earlier turn is not in the file; they begin one here."
-
-
-def _bailian(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    about.block_size = about.wanted_block_size or _CHAT_BLOCK_SIZE
+def _hashes(unit_ns: int, block_size: int, lines: Lines, about: About) -> Iterator[Row]:
+    """A request with a delay follows the one before it in its session."""
+    about.block_size = about.wanted_block_size or block_size
+    last = about.seen  # of each session, its last request
     chats: dict[int, int] = {}  # the first turn of each
-    for lines in about.each(files):
-        for one in lines.records(_Bailian):
+    for one in lines.records(_Hashes):
+        reading.check_count(lines, len(one.hash_ids), one.input_length, about.block_size)
+        session, time, after = one.session_id, one.timestamp, -1
+        if one.chat_id is not None:
             if one.chat_id in chats:
                 lines.wrong("a chat_id of its own", f"{one.chat_id} again", "number each once")
-            if one.parent_chat_id != -1 and one.parent_chat_id not in chats:
-                about.notes[_OUTSIDE] += 1
             session = chats[one.chat_id] = chats.get(one.parent_chat_id, one.chat_id)
-            length = one.input_length
-            base.check_count(lines, len(one.hash_ids), length, about.block_size)
-            time_ns = base.nanoseconds(one.timestamp, base.NS_PER_S)
-            yield Row(time_ns, length, one.output_length, one.hash_ids, session=str(session))
-
-
-# -- Dynamo
-
-
-class _Replay(Struct):
-    trace_block_size: BlockTokens
-    input_length: Tokens
-    input_sequence_hashes: list[int]
-
-
-class _DynamoRequest(Struct):
-    request_id: Name
-    request_received_ms: Time
-    output_tokens: _Length | None = None
-    replay: _Replay | None = None
-
-
-class _Agent(Struct):
-    session_id: Name
-
-
-class _Dynamo(Struct):
-    """A record, in an envelope or bare. It is written when its request ends."""
-
-    event: _Dynamo | None = None
-    schema: str | None = None
-    event_type: str = ""
-    request: _DynamoRequest | None = None
-    agent_context: _Agent | None = None
-
-
-_DYNAMO = "dynamo.request.trace.v1"
-_TOOLS = "records of tools were passed over."
-_NO_REPLAY = "requests without replay hashes were left out."
-_NO_OUTPUT = "requests without output tokens were left out; they failed."
-
-
-def _dynamo(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    about.sorts = True
-    names: set[str] = set()
-    for lines in about.each(files):
-        for record in lines.records(_Dynamo):
-            record = record.event or record
-            request = record.request
-            if record.schema != _DYNAMO:
-                lines.wrong(f"schema: {_DYNAMO}", base.show(record.schema), base.NO_TRACE)
-            if record.event_type != "request_end":
-                about.notes[_TOOLS] += 1
-                continue
-            if request is None or request.request_id in names:
-                name = request and base.show(request.request_id)
-                lines.wrong("a request with a request_id of its own", f"{name} again", "remove it")
-            names.add(request.request_id)
-            replay = request.replay
-            if replay is None or not request.output_tokens:
-                about.notes[_NO_REPLAY if replay is None else _NO_OUTPUT] += 1
-                continue
-            about.fixed(lines, replay.trace_block_size)
-            ids, length = replay.input_sequence_hashes, replay.input_length
-            if len(ids) != length // about.block_size:
-                base.check_count(lines, len(ids), length, about.block_size)
-            time_ns = base.nanoseconds(request.request_received_ms)
-            agent = record.agent_context
-            session = agent.session_id if agent else None
-            output = request.output_tokens
-            yield Row(time_ns, length, output, ids, session=session, start_ns=time_ns)
+        if one.delay is not None:
+            after = last.get(str(session), -1)
+            if time is not None or after < 0:
+                expected = "a timestamp, or a delay after another request of the same session_id"
+                lines.wrong(expected, "both or none", "give it a timestamp alone")
+            time = one.delay
+        name = None if session is None else str(session)
+        if name is not None:
+            last[name] = about.count
+        arrival_ns = None if time is None else reading.nanoseconds(time, unit_ns)
+        lengths = one.input_length, one.output_length
+        yield Row(arrival_ns, *lengths, one.hash_ids, "", after, name, one.priority)
 
 
 # -- sessions of coding agents
@@ -244,7 +92,7 @@ class _Weka(Struct):
 
 
 class _Session(Struct):
-    block_size: BlockTokens
+    block_size: reading.BlockTokens
     requests: list[_Weka]
     hash_id_scope: str = "local"
 
@@ -260,74 +108,61 @@ class _Turn(NamedTuple):
 
 
 _MOST_DEEP = 16
-_OF_A_SESSION = {"hash_id_scope", "block_size"}
 _ONE_TOKEN = "requests without output tokens are read with one (a prefill yields the first token)."
 
 
-def _weka(files: Iterable[Lines], about: About) -> Iterator[Row]:
+def _weka(lines: Lines, about: About) -> Iterator[Row]:
     """All sessions begin at 0, since no file says when its session began. Other requests follow
     the one that ended last before them, of their agent or, where agents begin and end, of those
     around it; the delay is the time from its end (t + api_time) to their t."""
     about.sorts, about.partial = True, False
-    total = 0
-    for lines in about.each(files):
-        session = lines.document(_Session)
-        about.fixed(lines, session.block_size)
-        scope = "" if session.hash_id_scope == "global" else lines.path
-        turns: list[_Turn] = []
-        _flatten(lines, session.requests, "", 0, -1, turns, 0)
-        order = sorted(range(len(turns)), key=lambda place: turns[place].start_ns)
-        number = {place: total + index for index, place in enumerate(order)}
-        for place in order:
-            turn = turns[place]
-            lines.element, lines.number = turn.element, place + 1
-            one, after = turn.request, number.get(turn.before, -1)
-            if one.input is None or one.out is None or one.hash_ids is None:
-                lines.wrong("in, out and hash_ids", "none", base.NO_TRACE)
-            base.check_count(lines, len(one.hash_ids), one.input, about.block_size, whole=True)
-            delay = max(0, turn.start_ns - turns[turn.before].end_ns) if after >= 0 else 0
-            about.notes[_ONE_TOKEN] += not one.out
-            row = Row(delay, one.input, one.out or 1, one.hash_ids, scope, after, lines.path)
-            yield row._replace(start_ns=turn.start_ns)
-        total += len(turns)
-        lines.element = ""
+    session = lines.document(_Session)
+    about.fixed(lines, session.block_size)
+    scope = "" if session.hash_id_scope == "global" else lines.path
+    turns: list[_Turn] = []
+    _flatten(lines, session.requests, "", 0, -1, turns)
+    order = sorted(range(len(turns)), key=lambda place: turns[place].start_ns)
+    number = {place: about.count + index for index, place in enumerate(order)}
+    for place in order:
+        turn = turns[place]
+        lines.element, lines.number = turn.element, place + 1
+        one, after = turn.request, number.get(turn.before, -1)
+        if one.input is None or one.out is None or one.hash_ids is None:
+            lines.wrong("in, out and hash_ids", "none", NO_TRACE)
+        reading.check_count(lines, len(one.hash_ids), one.input, about.block_size, whole=True)
+        delay = max(0, turn.start_ns - turns[turn.before].end_ns) if after >= 0 else 0
+        about.notes[_ONE_TOKEN] += not one.out
+        row = Row(delay, one.input, one.out or 1, one.hash_ids, scope, after, lines.path)
+        yield row._replace(start_ns=turn.start_ns)
 
 
 def _flatten(
-    lines: Lines,
-    requests: Sequence[_Weka],
-    path: str,
-    offset_ns: int,
-    before: int,
-    turns: list[_Turn],
-    depth: int,
+    lines: Lines, requests: list[_Weka], path: str, offset_ns: int, before: int, turns: list[_Turn]
 ) -> None:
     """Appends the requests of a session or a sub-agent. before: the turn during or after which it
     begins."""
-    if depth > _MOST_DEEP:
-        lines.wrong(f"agents within agents, {_MOST_DEEP} deep", "more", base.NO_TRACE)
+    if path.count(".") >= _MOST_DEEP:
+        lines.wrong(f"agents within agents, {_MOST_DEEP} deep", "more", NO_TRACE)
     last_ns = offset_ns
     begun: list[int] = []  # the last turns of sub-agents since the last request
     for place, request in enumerate(requests):
         lines.element = element = f"{path}.requests[{place}]".removeprefix(".")
-        start_ns = offset_ns + base.nanoseconds(request.t, base.NS_PER_S)
-        if start_ns > base.MAX_TIME_MS * base.NS_PER_MS:
-            most = base.MAX_TIME_MS // 1000
-            lines.wrong(f"t: at most {most} seconds", base.show(request.t), "correct the field")
-        base.not_backwards(lines, start_ns, last_ns)
+        start_ns = offset_ns + reading.nanoseconds(request.t, NS_PER_S)
+        if not last_ns <= start_ns <= MAX_TIME_MS * NS_PER_MS:
+            expected = f"t: from that of the request before to {MAX_TIME_MS // 1000} seconds"
+            lines.wrong(expected, reading.show(request.t), "correct the field")
         last_ns = start_ns
         if request.type == "subagent":
             inner = request.requests
             if inner:
                 # from its marker, or from the start of the session, as in copies of these traces
-                from_marker = base.nanoseconds(inner[0].t, base.NS_PER_S) < start_ns
-                start = start_ns if from_marker else 0
-                _flatten(lines, inner, element, start, before, turns, depth + 1)
+                from_marker = reading.nanoseconds(inner[0].t, NS_PER_S) < start_ns
+                _flatten(lines, inner, element, start_ns if from_marker else 0, before, turns)
                 begun.append(len(turns) - 1)
             continue
         ended = [before, *(place for place in begun if turns[place].end_ns <= start_ns)]
         previous = max(ended, key=lambda place: turns[place].end_ns if place >= 0 else -1)
-        end_ns = start_ns + base.nanoseconds(request.api_time or 0, base.NS_PER_S)
+        end_ns = start_ns + reading.nanoseconds(request.api_time or 0, NS_PER_S)
         turns.append(_Turn(start_ns, end_ns, previous, element, request))
         before, begun = len(turns) - 1, []
 
@@ -336,180 +171,238 @@ def _flatten(
 
 _DATE = re.compile(r"\b(?:INFO|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d) ")
 _ASKED = re.compile(r"\b(?:Received request (\S{1,256}): prompt: |Request (\S{1,256}) details: )")
+_SERVED = r"Received request |\bRequest \S{1,256} details: "
 _ANSWERED = re.compile(r"\bGenerated response (\S{1,256}?)(?: \([a-z ]{1,20}\))?(?: details)?: ")
-_YEAR_NS = 366 * 86400 * base.NS_PER_S
-_NO_ANSWER = (
+_YEAR_NS = 366 * 86400 * NS_PER_S
+_NO_TOKENS = (
     "requests have an output of one token: the log has no token ids of their answers "
     "(--enable-log-outputs)."
 )
 _NO_IDS = "log them with VLLM_LOGGING_LEVEL=DEBUG, or read another log with --columns"
 
 
-def _is_vllm(head: Head) -> bool:
-    return not head.line.startswith("{") and (
-        "Received request " in head.text or _ASKED.search(head.text) is not None
-    )
-
-
-class _Asked(NamedTuple):
-    name: str
-    line: int
-    time_ns: int
-    length: int
-    blocks: array[int]
-
-
-def _vllm(files: Iterable[Lines], about: About) -> Iterator[Row]:
+def _vllm(lines: Lines, about: About) -> Iterator[Row]:
     """Token ids of prompts ("Received request ID: prompt: .." up to 0.11.0, "Request ID details:
     .." after it) and of answers ("Generated response ID", which may come in pieces). Times have no
-    year and no part of a second."""
+    year and no part of a second; after a new year they are in the next one."""
     about.partial, about.sorts = False, True
-    about.block_size = about.wanted_block_size or _CHAT_BLOCK_SIZE
-    for lines in about.each(files):
-        asked: dict[str, _Asked] = {}
-        answered: dict[str, int] = {}
-        last_ns = 0
-        for text in lines.texts():
-            if found := _ASKED.search(text):
-                name = found[1] or found[2]
-                ids = _ids(lines, text, "prompt_token_ids")
-                if name in asked or not ids:
-                    what = f"{base.shorten(name)} again" if name in asked else "none"
-                    lines.wrong("prompt_token_ids of a new request", what, _NO_IDS)
-                last_ns = _time_ns(lines, text, last_ns)
-                blocks = base.blocks_of(ids, about.block_size)
-                asked[name] = _Asked(name, lines.number, last_ns, len(ids), blocks)
-            elif found := _ANSWERED.search(text):
-                count = len(_ids(lines, text, "output_token_ids"))
-                answered[found[1]] = answered.get(found[1], 0) + count
-        if not asked:
-            lines.wrong("requests with prompt_token_ids", "none", _NO_IDS)
-        for one in asked.values():
-            lines.number = one.line
-            output = answered.get(one.name, 0)
-            about.notes[_NO_ANSWER] += not output
-            yield Row(one.time_ns, one.length, output or 1, one.blocks, start_ns=one.time_ns)
+    about.block_size = about.wanted_block_size or _BLOCK_SIZE
+    asked: dict[str, tuple[int, Row]] = {}  # its line, and the request
+    answered: Counter[str] = Counter()
+    last_ns = 0
+    for line in lines.each():
+        text = lines.text(line)
+        if found := _ASKED.search(text):
+            name, ids = found[1] or found[2], _ids(text, "prompt_token_ids")
+            if name in asked or not ids:
+                what = f"{reading.shorten(name)} again" if name in asked else "none"
+                lines.wrong("prompt_token_ids of a new request", what, _NO_IDS)
+            date = _DATE.search(text)
+            time_ns = lines.moment_ns("time", f"2000-{date[1]}" if date else text[:40])
+            last_ns = time_ns + _YEAR_NS * (time_ns + _YEAR_NS // 2 < last_ns)
+            row = Row(last_ns, len(ids), 1, reading.blocks_of(ids, about.block_size))
+            asked[name] = lines.number, row
+        elif found := _ANSWERED.search(text):
+            answered[found[1]] += len(_ids(text, "output_token_ids"))
+    if not asked:
+        lines.wrong("requests with prompt_token_ids", "none", _NO_IDS)
+    for name, (lines.number, row) in asked.items():
+        about.notes[_NO_TOKENS] += not answered[name]
+        yield row._replace(output_length=answered[name] or 1)
 
 
-def _time_ns(lines: Lines, text: str, last_ns: int) -> int:
-    """The time of a line, in a year that has all days. After a new year it is in the next one."""
-    found = _DATE.search(text)
-    try:
-        time_ns = moment_ns(f"2000-{found[1]}" if found else "")
-    except ValueError:
-        lines.wrong("a time such as INFO 06-14 17:27:48", base.shorten(text), "correct the line")
-    return time_ns + _YEAR_NS if time_ns + _YEAR_NS // 2 < last_ns else time_ns
-
-
-def _ids(lines: Lines, text: str, name: str) -> array[int]:
+def _ids(text: str, name: str) -> array[int]:
     """A list of token ids. The last one of the line counts: text of a user may be before it."""
-    start = text.rfind(f"{name}: [")
-    if start < 0:
-        return array("q")
-    start += len(name) + 2
-    try:
-        ids = msgspec.json.decode(text[start : text.index("]", start) + 1], type=list[int])
-        tokens = array("q", ids)
-    except (ValueError, OverflowError):
-        found = base.shorten(text[start : start + 60])
-        lines.wrong(f"{name}: a list of integers", found, "correct the line")
-    if len(tokens) > base.MAX_REQUEST_TOKENS:
-        lines.wrong(f"at most {base.MAX_REQUEST_TOKENS} {name}", "more", "shorten the request")
-    return tokens
+    lists = re.findall(rf"{name}: \[((?:\d{{1,18}}, )*\d{{1,18}}|)\]", text)
+    return array("q", map(int, re.findall(r"\d+", lists[-1] if lists else "")))
 
 
-class _Meta(Struct):
-    prompt_tokens: _Length
-    completion_tokens: _Length
-    e2e_latency: Time
+# -- text
+
+_LISTS = ("conversations", "conversation", "messages")
+_ANSWERS = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard", "model"})
+_UNANSWERED = "answers without text, or with nothing before them, were left out."
+_AGAIN = "answers that an earlier object has after the same messages were not counted again."
+_NO_ANSWER = "requests have an output of one token: the file has no answers of theirs."
+_EMPTY = "requests without text were left out."
+_RELATIVE = 10**8  # a smaller number is not a time since 1970, but milliseconds
+_MOST_BYTES = 256 << 20  # of a tokenizer
 
 
-class _Out(Struct):
-    meta_info: _Meta
+class _Message(Struct):
+    """content: also OpenAI's parts; none where an assistant only calls tools."""
+
+    role: str | None = None
+    sender: str | None = field(name="from", default=None)
+    content: str | list[Any] | None = None
+    value: str | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        return (self.sender or self.role) in _ANSWERS
+
+    @property
+    def text(self) -> str:
+        content = self.value if self.value is not None else self.content
+        if isinstance(content, list):
+            parts = [part.get("text") for part in content if isinstance(part, dict)]
+            return "".join(part for part in parts if isinstance(part, str))
+        return content or ""
 
 
-class _Obj(Struct):
-    input_ids: list[int] | None = None
+class _Object(Struct):
+    conversations: list[_Message] | None = None
+    conversation: list[_Message] | None = None
+    messages: list[_Message] | None = None
+    body: _Object | str | None = None
+    request: _Object | str | None = None
+    response: Any = None
+    choices: Any = None
+    timestamp: Any = None
+    time: Any = None
+    created_at: Any = None
+    created: Any = None
 
 
-class _Finished(Struct):
-    """A request arrived e2e_latency seconds before its line."""
-
-    timestamp: Name
-    out: _Out
-    obj: _Obj
+def _is_chat(head: Head) -> bool:
+    if head.keys & {*_LISTS} or {"body", "custom_id"} <= head.keys:
+        return True
+    return "request" in head.keys and '"messages"' in head.text and '"role"' in head.text
 
 
-_BEGIN, _FINISHED = b'{"timestamp": ', b'"event": "request.finished"'
-_NOTHING = "requests without a prompt or an output were left out."
-_LEVEL = "log with --log-requests-level 3, or with 1 for lengths only"
+def _chat(lines: Lines, about: About) -> Iterator[Row]:
+    """Conversations and requests as text, which a tokenizer turns into ids, without those that the
+    template of a chat adds: a list of objects, or one on each line, whose messages may also be
+    within `body` or `request`.
 
-
-def _sglang(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    """Lines with an object whose event is request.finished, among others. Where the first request
-    has input_ids, prompts are identified by them in whole blocks; else there are lengths only."""
-    about.sorts, about.partial = True, False
-    decoder, begun = Decoder(_Finished), False
-    for lines in about.each(files):
-        for line in lines.each():
-            start = line.find(_BEGIN)
-            if start < 0 or _FINISHED not in line:
+    Where the last message is not of the assistant, the object is one request: all messages are its
+    prompt. Its answer is the text of `response` or `choices`, if there is one. Else each message of
+    the assistant is a request: what is before it is the prompt, itself the output. A request
+    follows the one before it in its conversation. What an object with a time repeats of one before
+    it is no request again."""
+    encode = _tokenizer(about.tokenizer)
+    about.knows_output, about.partial, about.sorts = True, False, True
+    about.block_size = about.wanted_block_size or _BLOCK_SIZE
+    known: set[bytes] = set()  # digests of conversations up to an answer
+    decoder = Decoder(_Object)
+    for raw in documents(lines):
+        one = lines.decoded(decoder, raw)
+        inner = next((part for part in (one.body, one.request) if isinstance(part, _Object)), one)
+        messages = inner.conversations or inner.conversation or inner.messages
+        if messages is None:
+            lines.wrong(f"a list of messages ({', '.join(_LISTS)})", "none", NO_TRACE)
+        times = (one.timestamp, one.time, one.created_at, one.created)
+        when = next((time for time in times if time is not None), None)
+        time_ns = 0
+        if when is not None:
+            is_small = isinstance(when, int | float) and when < _RELATIVE
+            time_ns = lines.moment_ns("timestamp", str(when), "ms" if is_small else "")
+        ids = [encode(message.text) for message in messages]
+        if sum(map(len, ids)) > MAX_REQUEST_TOKENS:
+            lines.wrong(f"at most {MAX_REQUEST_TOKENS} tokens", "more", "shorten the text")
+        if messages and not messages[-1].is_answer:
+            turns = [(array("q", chain.from_iterable(ids)), encode(_answer(one)))]
+            about.notes[_NO_ANSWER] += bool(turns[0][0]) and not turns[0][1]
+        else:
+            turns = _turns(messages, ids, about, set() if when is None else known)
+        after = -1
+        for tokens, answer in turns:
+            if not tokens:
+                about.notes[_EMPTY] += 1
                 continue
-            one = lines.decoded(decoder, line[start:])
-            ids, told = one.obj.input_ids, one.out.meta_info
-            if not begun and ids is None:
-                about.without_blocks(lines)
-            elif not begun:
-                about.block_size = about.wanted_block_size or _CHAT_BLOCK_SIZE
-            begun = True
-            try:
-                ended_ns = moment_ns(one.timestamp)
-            except ValueError:
-                found = base.show(one.timestamp)
-                lines.wrong("timestamp: a date such as 2026-06-30T09:15:47.28", found, "correct it")
-            time_ns = max(0, ended_ns - base.nanoseconds(told.e2e_latency, base.NS_PER_S))
-            length, output = told.prompt_tokens, told.completion_tokens
-            blocks: Sequence[int] = ()
-            if not length or not output:
-                about.notes[_NOTHING] += 1
-                continue
-            if about.identity:
-                if ids is None or len(ids) != length:
-                    lines.wrong(f"obj.input_ids: the {length} tokens", base.show(ids), _LEVEL)
-                try:
-                    blocks = base.blocks_of(array("q", ids), about.block_size)
-                except OverflowError:
-                    lines.wrong("obj.input_ids of at most 63 bits", "a larger one", _LEVEL)
-            yield Row(time_ns, length, output, blocks, start_ns=time_ns)
+            blocks = reading.blocks_of(tokens + array("q", answer), about.block_size)
+            row = Row(0 if after >= 0 else time_ns, len(tokens), max(1, len(answer)), blocks)
+            number = about.count
+            yield row._replace(after=after, start_ns=time_ns)
+            after = number
+
+
+def _turns(
+    messages: list[_Message], ids: list[Sequence[int]], about: About, known: set[bytes]
+) -> list[tuple[array[int], Sequence[int]]]:
+    """The prompt and the answer of each message of the assistant. known: digests of what earlier
+    objects have up to an answer."""
+    found = []
+    tokens = array("q")
+    for place, (message, answer) in enumerate(zip(messages, ids, strict=True)):
+        prompt, tokens = tokens, tokens + array("q", answer)
+        if message.is_answer and not (answer and prompt):
+            about.notes[_UNANSWERED] += 1
+        elif message.is_answer:
+            digest = hashlib.blake2b(tokens.tobytes(), digest_size=8).digest()
+            if digest in known and place < len(messages) - 1:
+                about.notes[_AGAIN] += 1
+            else:
+                found.append((prompt, answer))
+            known.add(digest)
+    return found
+
+
+def _answer(one: _Object) -> str:
+    """The text with which a request was answered; empty if the object has none."""
+
+    def within(value: Any, name: str) -> Any:
+        return value.get(name) if isinstance(value, dict) else None
+
+    response = within(one.response, "body") or one.response
+    if isinstance(response, str):
+        return response
+    choices = within(response, "choices") or one.choices
+    first = choices[0] if isinstance(choices, list) and choices else None
+    content = within(within(first, "message") or {"content": within(first, "text")}, "content")
+    return content if isinstance(content, str) else ""
+
+
+def _tokenizer(path: str | None) -> Callable[[str], Sequence[int]]:
+    """The function from text to ids, without special tokens, of a tokenizer.json."""
+
+    def refused(found: str, do: str) -> CallerError:
+        expected = "expected the tokenizer.json of the model, for a trace of text"
+        return CallerError(f"--tokenizer: {expected}, found {found}; {do}")
+
+    if path is None:
+        raise refused("none", "give one")
+    library = reading.library("tokenizers", "text")
+    text = text_of(path, "tokenizer", _MOST_BYTES, "name a tokenizer.json")
+
+    def tried(work: Callable[[str], Any], text: str) -> Any:
+        try:
+            return work(text)
+        except Exception as error:  # the library raises Exception itself
+            found = f"{path}: {str(error).partition(chr(10))[0][:120]}"
+            raise refused(found, "name another tokenizer") from None
+
+    encode = tried(library.Tokenizer.from_str, text).encode
+    return lambda text: tried(partial(encode, add_special_tokens=False), text).ids
 
 
 LINES = {
     "bailian": Format(
         "Qwen / Bailian usage: chat_id, parent_chat_id, timestamp (s), hash_ids of 16 tokens",
         lambda head: {"chat_id", "parent_chat_id", "hash_ids"} <= head.keys,
-        _bailian,
-    ),
-    "dynamo": Format(
-        "Dynamo request traces (DYN_REQUEST_TRACE), a file or a folder of segments",
-        lambda head: "dynamo.request.trace" in head.text and '"event_type"' in head.text,
-        _dynamo,
-        folder=".jsonl",
+        partial(_hashes, NS_PER_S, 16),
     ),
     "weka": Format(
         "sessions of coding agents (kv-cache-tester): a JSON file each, or their folder",
-        lambda head: "requests" in head.keys and not head.keys.isdisjoint(_OF_A_SESSION),
+        lambda head: (
+            "requests" in head.keys and not head.keys.isdisjoint({"hash_id_scope", "block_size"})
+        ),
         _weka,
-        folder=".json",
+        folder=True,
     ),
     "mooncake": Format(
         "timestamp (ms), input_length, output_length, hash_ids of 512 tokens or --block-size",
         lambda head: "hash_ids" in head.keys and head.line.startswith("{"),
-        _mooncake,
+        partial(_hashes, NS_PER_MS, 512),
     ),
-    "sglang": Format(
-        "logs of an SGLang server: --log-requests --log-requests-format json",
-        lambda head: '{"timestamp": ' in head.text and '"event": "request.' in head.text,
-        _sglang,
+    "vllm": Format(
+        "logs of a vLLM server: --enable-log-requests, with token ids",
+        lambda head: bool(re.search(_SERVED, head.text)) and not head.line.startswith("{"),
+        _vllm,
     ),
-    "vllm": Format("logs of a vLLM server: --enable-log-requests, with token ids", _is_vllm, _vllm),
 }
+CHAT = Format(
+    "conversations or requests as text, ShareGPT or OpenAI messages; needs --tokenizer",
+    _is_chat,
+    _chat,
+)

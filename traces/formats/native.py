@@ -1,43 +1,26 @@
 """The project's own format: one request a line, its tokens as segments of streams.
 
 docs/formats.md describes it for users. A token is identified by its stream and its offset in the
-stream; every segment starts at offset 0. The output is a segment too, so a later prompt can contain
-it and hit it. Formats that only have prompt hashes cannot express that; for what is converted from
-them, version 2 has requests of blocks and of lengths:
-
-    {"timestamp": 0, "input_length": 600, "output_length": 1, "blocks": [[7, 2], 30]}
-
-A pair [id, count] stands for that many ids in a row, so a file whose ids count up stays small.
+stream. The output is a segment, too, so a later prompt can contain it and hit it. For what is
+converted from formats that cannot express that, there are requests of blocks and of lengths.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from sim.sending import SenderOptions
 from sim.workload import Job
 
-from . import base
-from ._pages import BlockTrace, SegmentTrace
-from .base import (
-    About,
-    BlockTokens,
-    Format,
-    Head,
-    Lines,
-    Name,
-    Priority,
-    Record,
-    Row,
-    Time,
-    Tokens,
-    Trace,
-)
+from . import reading
+from .base import MAX_REQUEST_TOKENS, NS_PER_MS, NS_PER_S, Trace
+from .pages import BlockTrace, SegmentTrace
+from .reading import About, BlockTokens, Format, Head, Lines, Name, Priority, Row, Time, Tokens
 
 NAME = "hicache-trace"
 _Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -57,35 +40,18 @@ class Sender(Struct, forbid_unknown_fields=True):
     seed: _Whole = 0
 
     def options(self) -> SenderOptions:
-        rate = self.request_rate
-        return SenderOptions(
-            gap_ns=0 if rate is None else max(1, round(base.NS_PER_S / rate)),
-            distribution=self.distribution,
-            max_parallel=self.max_parallel,
-            policy=self.ready_queue_policy,
-            barrier=self.round_barrier,
-            pause_ns=base.nanoseconds(self.barrier_pause_ms),
-            seed=self.seed,
-        )
+        gap_ns = max(1, round(NS_PER_S / self.request_rate)) if self.request_rate else 0
+        pause_ns, policy = reading.nanoseconds(self.barrier_pause_ms), self.ready_queue_policy
+        how = gap_ns, self.distribution, self.max_parallel, policy, self.round_barrier
+        return SenderOptions(*how, pause_ns, self.seed)
 
 
-class _First(Struct):
-    """What says how the rest of the header is read."""
+class _Header(Struct):
+    """The first line; version 1 has requests of segments only."""
 
     format: Literal["hicache-trace"]
     version: Literal[1, 2]
-
-
-class _Header1(Struct):
     sender: Sender | None = None
-
-
-class _Header(_Header1, forbid_unknown_fields=True):
-    """The first line of version 2."""
-
-    format: str = NAME
-    version: int = 2
-    made_by: Any = None
     requests: Literal["segments", "blocks", "lengths"] = "segments"
     block_size: BlockTokens | None = None
     partial_blocks: bool = True
@@ -95,12 +61,13 @@ class _Header(_Header1, forbid_unknown_fields=True):
 class _Request(Struct, forbid_unknown_fields=True, kw_only=True):
     """What all requests have. Without timestamp and after, the trace has no times."""
 
-    timestamp: Time | UnsetType = UNSET
-    after: int | UnsetType = UNSET
-    delay: Time | UnsetType = UNSET
+    timestamp: Time | None = None
+    after: int | None = None
+    delay: Time | None = None
     namespace: Name = ""
-    session: Name | UnsetType = UNSET
+    session: Name = ""
     priority: Priority = 0
+    tenant: Name = ""
 
 
 class _Segments(_Request, kw_only=True):
@@ -108,12 +75,7 @@ class _Segments(_Request, kw_only=True):
     output: _Segment
 
 
-class _Segments2(_Segments, kw_only=True):
-    tenant: Name = ""
-
-
 class _Lengths(_Request, kw_only=True):
-    tenant: Name = ""
     input_length: Tokens
     output_length: Tokens
 
@@ -122,93 +84,55 @@ class _Blocks(_Lengths, kw_only=True):
     blocks: list[int | tuple[int, int]]
 
 
+_KINDS: dict[str, type[Any]] = {"segments": _Segments, "lengths": _Lengths, "blocks": _Blocks}
+
+
 def recognises(head: Head) -> bool:
     return head.line.startswith("{") and '"format"' in head.line[:200] and NAME in head.line
 
 
-def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    lines = next(about.each(files))
+def rows(lines: Lines, about: About) -> Iterator[Row]:
     each = lines.each()
-    first = next(each)
-    do = f'begin the file with {{"format": "{NAME}", "version": 1}}'
-    version = lines.decoded(Decoder(_First), first).version
-    if version == 1:
-        header = _Header(sender=lines.decoded(Decoder(_Header1), first).sender)
-    else:
-        header = lines.decoded(Decoder(_Header), first)
+    header = lines.decoded(Decoder(_Header), next(each))
     about.sender = header.sender.options() if header.sender else None
-    kind: type[Any] = _Segments2 if version > 1 else _Segments
     about.segments = header.requests == "segments"
-    if about.segments:
-        about.without_blocks(lines, identity=True)
-    elif header.requests == "lengths":
-        kind = _Lengths
-        about.without_blocks(lines)
+    if header.requests != "blocks":
+        about.without_blocks(lines, identity=about.segments)
+    elif header.block_size is None:
+        lines.wrong("a field block_size", "none", "add it to the first line")
     else:
-        kind = _Blocks
-        if header.block_size is None:
-            lines.wrong("a field block_size", "none", do)
         about.fixed(lines, header.block_size)
         about.partial, about.knows_output = header.partial_blocks, header.output_blocks
-    decoder, streams = Decoder(kind), _Streams()
-    ids: Sequence[Any]
-    for index, line in enumerate(each):
-        request = lines.decoded(decoder, line)
-        after, arrival_ns = _arrival(lines, about, request, index)
+    decoder = Decoder(_KINDS[header.requests])
+    for line in each:
+        one = lines.decoded(decoder, line)
+        after, arrival_ns = _arrival(lines, one, about.count)
+        ids: list[Any] = []
         if about.segments:
-            ids, length, output = _segments(lines, request, streams)
+            length, output = sum([count for _, count in one.input]), one.output[1]
+            if length + output > MAX_REQUEST_TOKENS:
+                most = f"at most {MAX_REQUEST_TOKENS} tokens in a request"
+                lines.wrong(most, str(length + output), "shorten it")
+            for name, count in (*one.input, one.output):
+                ids.append((about.seen.setdefault(name, len(about.seen)), count))
         else:
-            length, output = request.input_length, request.output_length
-            ids = _blocks(lines, request, about) if about.identity else []
-        yield Row(
-            arrival_ns,
-            length,
-            output,
-            ids,
-            request.namespace,
-            after,
-            None if request.session is UNSET else request.session,
-            request.priority,
-            getattr(request, "tenant", ""),
-        )
+            length, output = one.input_length, one.output_length
+            ids = _blocks(lines, one, about) if about.identity else []
+        rest = one.namespace, after, one.session or None, one.priority, one.tenant
+        yield Row(arrival_ns, length, output, ids, *rest)
 
 
-class _Streams(dict[str, int]):
-    """A number for each name, in the order of their appearance."""
-
-    def __missing__(self, name: str) -> int:
-        number = self[name] = len(self)
-        return number
-
-
-def _arrival(lines: Lines, about: About, request: _Request, index: int) -> tuple[int, int]:
-    """(after, arrival_ns), as in `Job`."""
-    time, after, delay = request.timestamp, request.after, request.delay
-    if after is not UNSET:
-        if time is not UNSET:
-            lines.wrong("either timestamp or after", "both", "remove one of them")
-        if not 0 <= after < index:
-            lines.wrong("after: the number of an earlier request", str(after), "count from 0")
-        return after, 0 if delay is UNSET else base.nanoseconds(delay)
-    if delay is not UNSET:
-        lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
-    if not index:
-        about.timed = time is not UNSET
-    if about.timed != (time is not UNSET):
-        lines.wrong("a timestamp in each request, or in none", "some", "give each request a time")
-    return -1, 0 if time is UNSET else base.nanoseconds(time)
-
-
-def _segments(
-    lines: Lines, request: _Segments, streams: _Streams
-) -> tuple[list[tuple[int, int]], int, int]:
-    """The segments of a prompt and its answer, and the tokens of both."""
-    length, output = sum([count for _, count in request.input]), request.output[1]
-    if length + output > base.MAX_REQUEST_TOKENS:
-        most = base.MAX_REQUEST_TOKENS
-        lines.wrong(f"at most {most} tokens in a request", str(length + output), "shorten it")
-    pairs = (*request.input, request.output)
-    return [(streams[name], count) for name, count in pairs], length, output
+def _arrival(lines: Lines, one: _Request, index: int) -> tuple[int, int | None]:
+    """(after, arrival_ns), as in `Row`."""
+    if one.after is None:
+        if one.delay is not None:
+            lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
+        return -1, None if one.timestamp is None else reading.nanoseconds(one.timestamp)
+    if one.timestamp is not None:
+        lines.wrong("either timestamp or after", "both", "remove one of them")
+    if not 0 <= one.after < index:
+        lines.wrong("after: the number of an earlier request", str(one.after), "count from 0")
+    return one.after, reading.nanoseconds(one.delay or 0)
 
 
 def _blocks(lines: Lines, request: _Blocks, about: About) -> list[int]:
@@ -222,7 +146,9 @@ def _blocks(lines: Lines, request: _Blocks, about: About) -> list[int]:
         elif 1 <= part[1] <= most:
             ids.extend(range(part[0], part[0] + part[1]))
         else:
-            lines.wrong(f"pairs [id, count] of at most {most}", base.show(part), "correct the list")
+            lines.wrong(
+                f"pairs [id, count] of at most {most}", reading.show(part), "correct the list"
+            )
         if len(ids) > most:
             break
     if not tokens // size <= len(ids) <= most:
@@ -237,72 +163,69 @@ FORMAT = Format("segments of token streams, the output's identity included", rec
 # -- writing
 
 
-def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
+def header(made_by: dict[str, Any], sender: SenderOptions | None = None) -> dict[str, Any]:
     """The first line of a file in this format. made_by: how the file was made. sender: how its
     requests are sent, if not when they arrive."""
-    first: Record = {"format": NAME, "version": 1, "made_by": made_by}
-    if sender is None:
-        return first
-    written: Record = {
-        "max_parallel": sender.max_parallel,
-        "ready_queue_policy": sender.policy,
-        "round_barrier": sender.barrier,
-        "barrier_pause_ms": sender.pause_ns / base.NS_PER_MS,
-        "seed": sender.seed,
-    }
-    if sender.gap_ns:  # without a rate everything that is ready is sent at once
-        written["request_rate"] = base.NS_PER_S / sender.gap_ns
-        written["distribution"] = sender.distribution
-    return {**first, "sender": written}
+    first: dict[str, Any] = {"format": NAME, "version": 1, "made_by": made_by}
+    if sender is not None:
+        first["sender"] = {
+            "max_parallel": sender.max_parallel,
+            "ready_queue_policy": sender.policy,
+            "round_barrier": sender.barrier,
+            "barrier_pause_ms": sender.pause_ns / NS_PER_MS,
+            "seed": sender.seed,
+        }
+        if sender.gap_ns:  # without a rate everything that is ready is sent at once
+            rate = {"request_rate": NS_PER_S / sender.gap_ns, "distribution": sender.distribution}
+            first["sender"] |= rate
+    return first
 
 
-def texts(trace: Trace, made_by: Record) -> Iterator[str]:
+def texts(trace: Trace, made_by: dict[str, Any]) -> Iterator[str]:
     """The lines of a file with the requests of a trace."""
     first = header(made_by, trace.jobs.sender) | {"version": 2, "requests": "lengths"}
     assert isinstance(trace, BlockTrace | SegmentTrace)
     if isinstance(trace, SegmentTrace):
         first["requests"] = "segments"
     elif trace.identity:
-        first |= {
-            "requests": "blocks",
-            "block_size": trace.block_size,
-            "partial_blocks": trace.partial,
-            "output_blocks": trace.knows_output,
-        }
+        first |= {"requests": "blocks", "block_size": trace.block_size}
+        first |= {"partial_blocks": trace.partial, "output_blocks": trace.knows_output}
     yield json.dumps(first) + "\n"
     for job in trace.jobs:
-        yield f"{{{', '.join(_fields(trace, job))}}}\n"
+        yield json.dumps(_fields(trace, job)) + "\n"
 
 
-def _fields(trace: BlockTrace | SegmentTrace, job: Job) -> Iterator[str]:
+def _fields(trace: BlockTrace | SegmentTrace, job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     if job.after >= 0:
-        yield f'"after": {job.after}'
-        if job.arrival_ns:
-            yield f'"delay": {base.milliseconds(job.arrival_ns)}'
-    elif trace.jobs.timed:
-        yield f'"timestamp": {base.milliseconds(job.arrival_ns)}'
+        found["after"] = job.after
+    if job.arrival_ns if job.after >= 0 else trace.jobs.timed:
+        whole, rest = divmod(job.arrival_ns, NS_PER_MS)
+        found["timestamp" if job.after < 0 else "delay"] = (
+            job.arrival_ns / NS_PER_MS if rest else whole
+        )
     if job.session >= 0:
-        yield f'"session": "s{job.session}"'
+        found["session"] = f"s{job.session}"
     if tenant := trace.tenant_names[int(trace.tenants[job.index])]:
-        yield f'"tenant": {json.dumps(tenant)}'
+        found["tenant"] = tenant
     if job.priority:
-        yield f'"priority": {job.priority}'
+        found["priority"] = job.priority
     if isinstance(trace, SegmentTrace):
-        if namespace := trace.segments.namespace(job.index):
-            yield f'"namespace": {json.dumps(namespace)}'
-        *prompt, output = (f'["{name}", {count}]' for name, count in trace.segments.of(job))
-        yield f'"input": [{", ".join(prompt)}], "output": {output}'
-        return
-    yield f'"input_length": {job.input_length}, "output_length": {job.output_length}'
+        if namespace := trace.segments.namespaces[job.index]:
+            found["namespace"] = namespace
+        *found["input"], found["output"] = ([str(s), n] for s, n in trace.segments.of(job.index))
+        return found
+    found |= {"input_length": job.input_length, "output_length": job.output_length}
     if trace.identity:
-        yield f'"blocks": [{", ".join(_runs(trace.blocks(job).tolist()))}]'
+        found["blocks"] = [*_runs(trace.blocks(job).tolist())]
+    return found
 
 
-def _runs(ids: Sequence[int]) -> Iterator[str]:
+def _runs(ids: Sequence[int]) -> Iterator[int | list[int]]:
     start, count = 0, len(ids)
     while start < count:
         end = start + 1
         while end < count and ids[end] == ids[end - 1] + 1:
             end += 1
-        yield str(ids[start]) if end - start == 1 else f"[{ids[start]}, {end - start}]"
+        yield ids[start] if end - start == 1 else [ids[start], end - start]
         start = end

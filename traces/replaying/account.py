@@ -26,8 +26,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from sim.workload import Job
 
-from ..formats._jobs import Jobs
-from ..formats.base import Paged, Trace
+from ..formats.base import Jobs, Paged, Trace
 from ..results.record import NO_SHARE, Share, Tiers, Turn, share
 from .load import by_prompt, by_session, numbered
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 from invariants.watch import Level
 
-from ..formats._open import parse
-from ..formats._with_jobs import sampled
-from ..formats.base import Lines, Paged, Trace
+from ..formats import parse
+from ..formats.base import Paged, Trace, sampled
+from ..formats.reading import About, Lines
 from ..generators import Multiturn, text
 from ..terminal.options import WITHOUT_SPACES, is_size
-from ..terminal.tables import progress
 from .load import loaded
 from .options import ReplayOptions
 
@@ -64,8 +63,7 @@ def as_recorded(options: ReplayOptions) -> Trace:
     trace = options.read_from(options.trace, options.limit)
     if options.sample is None:
         return trace
-    with progress("sample", len(trace.jobs)) as shown:
-        return sampled(trace, options.sample, shown=shown)
+    return sampled(trace, options.sample)
 
 
 def story(trace: Trace, paged: Paged) -> str:
@@ -93,7 +91,7 @@ def with_defaults(options: ReplayOptions) -> ReplayOptions:
 
 def builtin_trace(limit: int) -> Trace:
     """The built-in workload, parsed by the same reader as a file."""
-    return parse(Lines(NAME, _lines()), limit=limit)
+    return parse(Lines(NAME, _lines()), about=About(limit=limit))
 
 
 def builtin_digest() -> str:

@@ -19,9 +19,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Pages
 from sim.workload import Job
 
-from ..formats._jobs import Jobs
-from ..formats._with_jobs import TraceWithJobs
-from ..formats.base import MAX_TIME_MS, NS_PER_MS, Paged, Trace
+from ..formats.base import MAX_TIME_MS, NS_PER_MS, Jobs, Paged, Trace, TraceWithJobs
 from .sessions import Scale, scaled
 
 RECORDED = "recorded"

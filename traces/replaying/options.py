@@ -26,9 +26,9 @@ from sim.options import EngineOptions as PlainEngine
 from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.times.base import Parallelism
 
-from ..formats._open import FORMATS, bytes_of, open_trace
+from ..formats import FORMATS, open_trace
 from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace
-from ..formats.logs import GROWTHS, SHARINGS, parse_columns
+from ..formats.tables import parse_columns
 from ..outside.entries import entry, spelled_out
 from ..terminal import options as read
 from ..terminal.options import (
@@ -41,7 +41,6 @@ from ..terminal.options import (
     option,
     rows,
 )
-from ..terminal.tables import megabytes
 from .defaults import (
     BACKBONE,
     CHECKS,
@@ -146,35 +145,16 @@ class FormatOptions(OptionRecord):
         one_value=True,
         needs=(Need.TRACE,),
     )
-    growth: str | None = option(
-        "of a log with sessions: append: a prompt begins with the prompt and answer before, where "
-        "its length allows; replace: its history is rewritten, so nothing is repeated (default: "
-        "append)",
-        read.choice(GROWTHS),
-        "HOW",
-        one_value=True,
-        needs=(Need.TRACE,),
-    )
-    sharing: str | None = option(
-        "of a log, instead of --growth: none: no two prompts begin alike, whatever --shared-prefix "
-        "says; most: each begins with as much of its session as the lengths allow, without "
-        "sessions of any prompt; the two bound what was assumed",
-        read.choice(SHARINGS),
-        "HOW",
-        one_value=True,
-        needs=(Need.TRACE,),
-    )
 
     @property
     def log(self) -> LogOptions:
         """What is said of a log."""
-        return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing, self.rows)
+        return LogOptions(self.columns, self.shared_prefix, self.rows)
 
     def read_from(self, path: str, limit: int) -> Trace:
-        """The trace there, read as these options say. Shows how much of it was read."""
+        """The trace there, read as these options say."""
         how = self.format or "auto", limit, self.block_size, self.tokenizer, self.log
-        with megabytes("read", bytes_of(path)) as shown:
-            return open_trace(path, *how, shown)
+        return open_trace(path, *how)
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,16 @@ from numpy.typing import NDArray
 from hicache.core.types import Key, Pages
 from sim.workload import Job
 
-from ..formats._jobs import Jobs
-from ..formats._with_jobs import Chosen, RenumberedPages, RenumberedTrace, TraceWithJobs, by_prefix
-from ..formats.base import MAX_REQUESTS, Paged, Trace
+from ..formats.base import (
+    MAX_REQUESTS,
+    Chosen,
+    Jobs,
+    Paged,
+    PagesWithJobs,
+    Trace,
+    TraceWithJobs,
+    by_prefix,
+)
 
 Numbers = NDArray[np.int64]
 
@@ -56,7 +63,7 @@ class Scale:
     named: bool
 
 
-def scaled(trace: Trace, jobs: Jobs, factor: Fraction, seed: int) -> tuple[RenumberedTrace, Scale]:
+def scaled(trace: Trace, jobs: Jobs, factor: Fraction, seed: int) -> tuple[TraceWithJobs, Scale]:
     """The trace with so many times its sessions, rounded to whole ones and one at least. jobs: its
     requests, which may wait for others and arrive at other times. factor: not 1, at most MOST."""
     sessions = sessions_of(trace, jobs)
@@ -64,7 +71,7 @@ def scaled(trace: Trace, jobs: Jobs, factor: Fraction, seed: int) -> tuple[Renum
     draw = np.random.Generator(np.random.PCG64([seed, len(sessions), _STREAM]))
     order = _order(sessions.tokens, draw)
     same = TraceWithJobs(trace, jobs)
-    found: RenumberedTrace
+    found: TraceWithJobs
     if factor < 1:
         kept = np.zeros(len(sessions), dtype=np.bool_)
         kept[order[:count]] = True
@@ -140,9 +147,7 @@ def _with_copies(
         np.concatenate((jobs.sessions, firsts)),
         jobs.priorities[numbers],
     )
-    both = Jobs()
-    for row in zip(*(column.tolist() for column in columns), strict=True):
-        both.add(*row)
+    both = Jobs(*columns)
     number_of = np.concatenate((np.zeros_like(whole), copies.which // len(sessions) + 1))
     return _CopiedTrace(
         trace,
@@ -215,7 +220,7 @@ def _places(jobs: Jobs, sessions: Sessions, copies: _Copies, begun: Numbers) -> 
     return np.array(found, dtype=np.int64)
 
 
-class _CopiedTrace(RenumberedTrace):
+class _CopiedTrace(TraceWithJobs):
     """A trace with copies of sessions. copies: of each request, the number of its copy; 0 for the
     trace's own. of: the session of each request of the trace. order: of the sessions."""
 
@@ -254,7 +259,7 @@ def _owners(paged: Paged, of: Numbers) -> NDArray[np.int32]:
     return owners[: int(np.flatnonzero(owners != _NOBODY).max(initial=-1)) + 1]
 
 
-class _CopiedPages(RenumberedPages):
+class _CopiedPages(PagesWithJobs):
     """Such a trace in pages.
 
     Page ids: those of the trace, then for each copy those of the pages that one session has, in the

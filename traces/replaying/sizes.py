@@ -29,9 +29,7 @@ from sim.options import EngineOptions
 from sim.times.base import Parallelism, stage_weight_bytes
 from sim.workload import Job
 
-from ..formats._jobs import Jobs
-from ..formats._with_jobs import PagesWithJobs
-from ..formats.base import Paged, Trace
+from ..formats.base import Jobs, Paged, PagesWithJobs, Trace
 from ..terminal.options import UNBOUNDED
 from .defaults import (
     BACKBONE,

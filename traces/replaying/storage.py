@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
 
 from hicache import registry
@@ -23,7 +23,7 @@ from sim.storage.contents import Contents, Faulty, Medium
 from sim.storage.options import MILLION, StoreOptions
 from sim.storage.stored import StoredContents, context_of, scaled_size
 
-from ..formats._open import content_digest
+from ..formats import content_digest
 from ..formats.base import Trace
 from ..terminal import options as read
 from ..terminal.streams import print_error
@@ -143,7 +143,7 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
         builtin_digest() if options.trace is None else content_digest(options.trace),
         content_digest(options.tokenizer) if options.tokenizer else "",
     ]
-    parts += options.log.words
+    parts += [str(one) for one in astuple(options.log) if one is not None]
     return sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
 
-from ..formats._jobs import Jobs
-from ..formats.base import Paged, Trace
+from ..formats.base import Jobs, Paged, Trace
 from ..outside import entries
 from ..replaying.config import ReplayConfig
 from ..replaying.load import RECORDED, LoadSettings

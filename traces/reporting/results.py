@@ -45,8 +45,7 @@ from ..expected import (
     shipped,
 )
 from ..expected import load as load_class
-from ..formats._jobs import Jobs
-from ..formats.base import Paged, Trace
+from ..formats.base import Jobs, Paged, Trace
 from ..outside import entries
 from ..replaying import following
 from ..replaying.config import ReplayConfig

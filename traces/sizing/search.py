@@ -25,8 +25,7 @@ import numpy as np
 from hicache.core.errors import CallerError
 
 from ..curves import Curve, lru_curve
-from ..formats._with_jobs import sampled
-from ..formats.base import Trace
+from ..formats.base import Trace, sampled
 from ..replaying.load import Slo
 from ..replaying.options import ReplayOptions
 from ..reporting import percent

@@ -33,7 +33,7 @@ from hicache.version import VERSION
 from invariants.watch import SPECIFIED_PAGES, Watch
 
 from .. import executors
-from ..formats._open import files_of
+from ..formats import files_of
 from ..formats.base import Trace
 from ..outside import entries
 from ..replaying import playing

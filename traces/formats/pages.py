@@ -1,21 +1,18 @@
-"""Rows of any format as a trace: its columns, chained numbers of blocks or segments, and pages.
+"""The tokens of a trace in pages, made of blocks or of segments of streams.
 
-Ids of blocks are chained here again, in the order of their first use, so a file whose ids are not
+Ids of blocks are chained again, in the order of their first use, so a file whose ids are not
 chained is read correctly. A page that is smaller than a block is identified by its block and its
 place in it; a page of several blocks by its last block:
 
     page id = block * (block size / page size) + place        or the number of the page's last block
-    pages that the trace does not identify: -1 - (job << 32 | page), which no other job shares
-
-Requests of tokens are segments of streams:
-
+    pages that the trace does not identify: -1 - (row << 32 | page), which no other request shares
     token id = stream number << 24 | offset        streams numbered in order of appearance
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,87 +22,50 @@ from hicache.core.errors import CallerError
 from hicache.core.types import NO_PAGES, Key, Pages
 from sim.workload import Job
 
-from . import _jobs, base
-from ._jobs import Chains, Jobs, Tenants
-from .base import About, Lines, Row, Trace
+from .base import Trace
 
-_LEAST_ID, _MOST_ID = -(1 << 63), (1 << 64) - 1
+MOST = (1 << 31) - 1  # different blocks: numbers are stored in 32 bits
+_ELSEWHERE = -(1 << 31)
+_ID_BITS = 66  # an id, signed or unsigned, of 64 bits and an offset of 32
+_LEAST = 1 << 64
 _OFFSET_BITS = 24
 _LENGTH_BITS = 25
 
 Segment: TypeAlias = tuple[int, int]  # number of the stream, tokens
 
 
-def read(
-    rows: Iterable[Row], about: About, path: str, name: str, limit: int
-) -> BlockTrace | SegmentTrace:
-    """All rows in columns, or the first `limit`. Raises CallerError with the line."""
-    jobs, tenants, numbers, begun = Jobs(), Tenants(), array("q"), array("q")
-    blocks, tokens = Blocks(), Segments()
-    sessions: dict[str, int] = {}
-    last_ns = 0
-    for row in rows:
-        lines = about.lines
-        assert lines is not None
-        if row.after < 0 and not about.sorts:
-            base.not_backwards(lines, row.arrival_ns, last_ns)
-            last_ns = row.arrival_ns
-        try:
-            if about.segments:
-                tokens.add(row.ids, row.scope)
-            else:
-                _check(lines, row.ids)
-                blocks.add(row.ids, row.scope)
-        except OverflowError:
-            what = "segments" if about.segments else "blocks"
-            lines.wrong(f"at most {_jobs.MOST} different {what}", "more", "split the trace")
-        session = len(jobs) if about.segments else -1
-        if row.session is not None:
-            session = sessions.setdefault(row.session, len(jobs))
-        elif row.after >= 0:
-            session = jobs.session(row.after)
-        lengths = row.input_length, row.output_length
-        jobs.add(row.arrival_ns, *lengths, row.after, session, row.priority)
-        tenants.add(row.tenant)
-        numbers.append(lines.number)
-        if about.sorts:
-            begun.append(row.start_ns)
-        if len(jobs) == limit:
-            break
-    if not jobs:
-        assert about.lines is not None
-        about.lines.wrong("a request", "none", base.NO_TRACE)
-    jobs.timed, jobs.sender = about.timed, about.sender
-    told = about.sentences(), about.measured
-    columns = path, name, jobs, numbers, tenants.numbers, tenants.names, *told
-    if about.segments:
-        return SegmentTrace(tokens, *columns)
-    return BlockTrace(blocks, about, begun, *columns)
+class Chains:
+    """Numbers for chained ids: equal numbers mean equal ids after equal prefixes.
 
+    Most files number their ids 0, 1, 2, ... in the order of first use, and use each after one
+    prefix only; these need a few bytes an id, others a place in a dictionary. typecode: of the
+    array that holds what is before each number.
+    """
 
-def _check(lines: Lines, ids: Sequence[int]) -> None:
-    """Raises CallerError for ids that no request may have."""
-    if not ids:
-        return
-    if min(ids) < _LEAST_ID or max(ids) > _MOST_ID:
-        wrong = next(value for value in ids if not _LEAST_ID <= value <= _MOST_ID)
-        lines.wrong("hash_ids of at most 64 bits", base.show(wrong), "shorten the hash")
-    if len(set(ids)) != len(ids):
-        wrong = first_repeated(ids)
-        lines.wrong(
-            "each of a request's hash_ids once (they are chained)",
-            f"{wrong} twice",
-            "chain each id with the one before it",
-        )
+    def __init__(self, typecode: str = "i") -> None:
+        self._before = array(typecode)  # by number: what is before the id of the same number
+        self._others: dict[int, int] = {}  # numbers of other ids, by what is before and the id
 
+    def __len__(self) -> int:
+        return len(self._before)
 
-def first_repeated(ids: Sequence[int]) -> int:
-    seen: set[int] = set()
-    for value in ids:
-        if value in seen:
-            break
-        seen.add(value)
-    return value
+    def number(self, before: int, id_: int) -> int:
+        """The number of this id after the prefix `before`, which is a number or stands for one and
+        is not -2**31. Raises OverflowError when the numbers are used up."""
+        count = len(self._before)
+        if 0 <= id_ < count and self._before[id_] == before:
+            return id_
+        key = before << _ID_BITS | id_ + _LEAST
+        known = self._others.get(key) if self._others else None
+        if known is not None:
+            return known
+        if count == MOST:
+            raise OverflowError
+        counts_on = id_ == count
+        self._before.append(before if counts_on else _ELSEWHERE)
+        if not counts_on:
+            self._others[key] = count
+        return count
 
 
 class Blocks:
@@ -134,35 +94,29 @@ class Blocks:
 
 
 class BlockTrace(Trace):
-    """Requests as blocks, or with lengths only. begun: when each began, where they are sorted."""
+    """Requests as blocks, or with lengths only. order: of the rows of `blocks`, the one of each
+    request. how: tokens of a block, 0 if there are none; identity; whether it covers answers;
+    whether a request may end with the id of a partial block."""
 
-    def __init__(self, blocks: Blocks, about: About, begun: array[int], *columns: Any) -> None:
+    def __init__(
+        self,
+        blocks: Blocks,
+        order: NDArray[np.int64],
+        how: tuple[int, bool, bool, bool],
+        *columns: Any,
+    ) -> None:
         super().__init__(*columns)
-        self.identity, self.knows_output = about.identity, about.knows_output
-        self.partial, self.block_size = about.partial, about.block_size or None
-        ends = np.asarray(blocks.starts)
-        self._flat, self._starts, self._ends = np.asarray(blocks.flat), ends[:-1], ends[1:]
-        self._rows: NDArray[np.int64] | None = None  # the row of each request, where sorted
-        if about.sorts:  # those that began at one instant stay as they were
-            self._rows = order = np.argsort(np.asarray(begun), kind="stable")
-            self.jobs = self.jobs.reordered(order)
-            self.jobs.begin_at_zero()
-            self.line_numbers = array("q", np.asarray(self.line_numbers)[order].tobytes())
-            self.tenants = self.tenants[order]
-            self._starts, self._ends = self._starts[order], self._ends[order]
-
-    @property
-    def block_counts(self) -> NDArray[np.int64]:
-        """The identified blocks of each request."""
-        counts: NDArray[np.int64] = self._ends - self._starts
-        return counts
+        size, self.identity, self.knows_output, self.partial = how
+        self.block_size = size or None
+        self._flat, ends = np.asarray(blocks.flat), np.asarray(blocks.starts)
+        self.starts, self.ends, self._rows = ends[:-1][order], ends[1:][order], order
 
     def blocks(self, job: Job) -> NDArray[np.int32]:
-        return self._flat[self._starts[job.index] : self._ends[job.index]]
+        return self._flat[self.starts[job.index] : self.ends[job.index]]
 
     def row(self, job: Job) -> int:
         """Its place in the file: the same for all that read the beginning of one file."""
-        return job.index if self._rows is None else int(self._rows[job.index])
+        return int(self._rows[job.index])
 
     def paged(self, page_size: int) -> BlockPages:
         size = self.block_size or page_size
@@ -176,23 +130,19 @@ class BlockTrace(Trace):
 
 
 class BlockPages:
-    """A trace in pages of `page_size` tokens: a divisor or a multiple of the block size.
-
-    In `_pages` the page of a partial block counts as a page, where the trace identifies it.
-    """
+    """Such a trace in pages of `page_size` tokens: a divisor or a multiple of the block size."""
 
     def __init__(self, trace: BlockTrace, page_size: int) -> None:
         self.page_size = page_size
         self.jobs = trace.jobs
         self.knows_output = trace.knows_output
         size = trace.block_size or page_size
-        self._blocks, self._row = trace.blocks, trace.row
+        self._trace = trace
         self._per_block = size // page_size  # 0 for pages of several blocks
         self._per_page = max(1, page_size // size)
-        self._places = np.arange(self._per_block, dtype=np.int64)
         prompts = trace.jobs.input_lengths.astype(np.int64)
         cached = prompts + trace.jobs.output_lengths - 1
-        identified = trace.block_counts * size
+        identified = (trace.ends - trace.starts) * size
         self._whole = np.minimum(cached if self.knows_output else prompts, identified) // page_size
         prompt = np.minimum(prompts, identified)
         self.prompt_pages = prompt // page_size if self.knows_output else -(-prompt // page_size)
@@ -202,7 +152,7 @@ class BlockPages:
         known = min(pages, int(self._whole[job.index]))
         ids = self._pages(job, known)
         if pages > known:
-            unique = -1 - (self._row(job) << 32 | np.arange(known, pages, dtype=np.int64))
+            unique = -1 - (self._trace.row(job) << 32 | np.arange(known, pages, dtype=np.int64))
             ids = np.concatenate((ids, unique))
         return Key.from_page_ids(ids)
 
@@ -216,39 +166,37 @@ class BlockPages:
     def _pages(self, job: Job, pages: int) -> Pages:
         if not pages:
             return NO_PAGES
-        blocks = self._blocks(job)
+        blocks = self._trace.blocks(job)
         if not self._per_block:
             last = np.arange(1, pages + 1, dtype=np.int64) * self._per_page - 1
             return blocks[np.minimum(last, len(blocks) - 1)].astype(np.int64)
         if self._per_block == 1:
             return blocks[:pages].astype(np.int64)
-        return (blocks[:, None] * np.int64(self._per_block) + self._places).ravel()[:pages]
+        return (blocks[:, None] * np.int64(self._per_block) + np.arange(self._per_block)).ravel()[
+            :pages
+        ]
 
 
 class Segments:
     """The tokens of all requests: the segments of each prompt, then the segment of its output.
 
-    A stream after one prefix is a *branch*. The branches and lengths of the segments of request i
-    are in `branches` and `lengths` from starts[i] to starts[i + 1]. Equal branches mean equal
-    streams after equal tokens. Of each branch: its stream, the token at which it begins, and the
-    most tokens of it that a cache holds: the last one of an output has no KV.
+    A stream after one prefix is a *branch*: equal branches mean equal streams after equal tokens.
+    Request i has those from starts[i] to starts[i + 1]. Of each branch: its stream, the token at
+    which it begins, and the most of it that a cache holds: the last one of an output has no KV.
     """
 
     def __init__(self) -> None:
         self.branches, self.lengths = array("i"), array("i")
         self.starts = array("q", [0])
-        self.namespaces: list[str] = []
         self.streams, self.first_tokens, self.longest = array("q"), array("i"), array("i")
-        self._namespace = array("i")
+        self.namespaces: list[str] = []  # of each request
         self._numbers: dict[str, int] = {}
         self._chains = Chains("q")
 
     def add(self, segments: Sequence[Segment], namespace: str) -> None:
         """Appends a request. Raises OverflowError if there are too many different branches."""
         root = self._numbers.setdefault(namespace, len(self._numbers))
-        if root == len(self.namespaces):
-            self.namespaces.append(namespace)
-        self._namespace.append(root)
+        self.namespaces.append(namespace)
         before, first, left = -1 - root, 0, len(segments)
         longest, number = self.longest, self._chains.number
         for stream, length in segments:
@@ -267,13 +215,10 @@ class Segments:
             first += length
         self.starts.append(len(self.branches))
 
-    def of(self, job: Job) -> Iterator[Segment]:
+    def of(self, index: int) -> Iterator[Segment]:
         """The segments of a request."""
-        for place in range(self.starts[job.index], self.starts[job.index + 1]):
+        for place in range(self.starts[index], self.starts[index + 1]):
             yield self.streams[self.branches[place]], self.lengths[place]
-
-    def namespace(self, index: int) -> str:
-        return self.namespaces[self._namespace[index]]
 
 
 class SegmentTrace(Trace):
@@ -290,11 +235,8 @@ class SegmentTrace(Trace):
 
 
 class SegmentPages:
-    """The trace in pages of `page_size` tokens.
-
-    A page belongs to the branch in which it ends. The pages of branch b have the ids from
-    `_first_ids[b]` on, so that equal ids mean equal pages after equal prefixes.
-    """
+    """Such a trace in pages. A page belongs to the branch in which it ends. The pages of branch b
+    have the ids from `_first_ids[b]` on, so equal ids mean equal pages after equal prefixes."""
 
     knows_output = True
 
@@ -321,7 +263,7 @@ class SegmentPages:
                 f"request {job.index}: expected a length within its {len(tokens)} tokens, found "
                 f"{length}"
             )
-        return Key.from_tokens(tokens[:length], self.page_size, self._all.namespace(job.index))
+        return Key.from_tokens(tokens[:length], self.page_size, self._all.namespaces[job.index])
 
     def prompt_key(self, job: Job) -> Key:
         return self.key(job, job.input_length)
