@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from itertools import count
-from multiprocessing import active_children
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +17,6 @@ from invariants.fuzz.tapes import tape as tapes
 from tests.planted import planted
 from traces import executors
 from traces.cli import main
-from traces.commands import fuzz as fuzz_command
-from traces.executors import JobOptions, WorkerLost
 from traces.fuzzing.results import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Settings, Work
 
@@ -69,14 +63,6 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
     one = counted("--seed", "7")
     assert counted("--seed", "7", "--jobs", "2") == one
     assert counted("--seed", "70") != one
-
-
-def test_the_seed_comes_from_the_commit_and_is_0_outside_git(monkeypatch: Patch) -> None:
-    said = SimpleNamespace(returncode=0, stdout="00000000001f" + "a" * 28 + "\n")
-    monkeypatch.setattr(fuzz_command.subprocess, "run", lambda *args, **how: said)
-    assert fuzz_command.commit_seed() == 31
-    said.stdout = ""
-    assert fuzz_command.commit_seed() == 0
 
 
 # -- failures
@@ -161,52 +147,6 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> 
     assert "still at work" in found.text
 
 
-def test_a_lost_worker_is_reported_after_the_findings(monkeypatch: Patch, capsys: Capsys) -> None:
-    def dying(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
-        yield work(next(seeds))
-        raise WorkerLost("a worker died")
-
-    monkeypatch.setitem(executors.EXECUTORS, "local", dying)
-    assert fuzz("--seed", "7", "--json", "out.json") == 17
-    assert json.loads(Path("out.json").read_text())["sequences"] == 1
-    assert "a worker died" in capsys.readouterr().err
-
-
-def test_every_failure_ends_with_its_replay_command() -> None:
-    """A crash, a check, and the end of a run, drawn and replayed."""
-    ops, work = operations.load(), Work(Settings(operations=80))
-    kinds = set()
-    for bug, checks in (
-        ("one-transfer-per-node", None),
-        ("repeated-reply-is-swallowed", None),
-        (BUG, []),
-    ):
-        with planted(bug):
-            for seed in range(3, 400):
-                command = work.command(seed)
-                found = play.generate(work.swarm(seed), ops, seed, 80, "every", checks, command)
-                if found.failure is not None:
-                    break
-            assert found.failure is not None
-            kinds.add(found.failure.code)
-            assert found.failure.text.endswith(f"\nreplay: {command}")
-            again = play.replay(found.tape, ops, name="t.jsonl", checks=checks).failure
-            assert again is not None
-            assert again.text.endswith("\nreplay: hicache fuzz --replay t.jsonl")
-    assert kinds >= {10, 11}
-
-
-# -- executors
-
-
-def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: Capsys) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert fuzz("--executor", "ray", "--sequences", "1") == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert ".venv/bin/pip install -e '.[ray]'" in said
-
-
 HUNT = ("fuzz", "--seed", "16", "--operations", "25", "--first")
 
 
@@ -223,24 +163,6 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
         again = play.replay(tapes.read(Path(failure["tape"])), operations.load()).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
-
-
-def endless(seed: int) -> Result:
-    """A sequence that never ends, except the first."""
-    for _ in count() if seed else ():
-        pass
-    return Result(seed, 1, 1, 1)
-
-
-def test_closing_ends_workers_within_a_sequence() -> None:
-    def seeds() -> Iterator[int]:
-        yield from range(4)
-
-    results: Any = executors.run("local", 2, endless, seeds(), JobOptions(str))
-    assert next(results).seed == 0
-    assert active_children()
-    results.close()
-    assert not active_children()
 
 
 def test_the_summary_names_the_states_that_were_not_reached(capsys: Capsys) -> None:

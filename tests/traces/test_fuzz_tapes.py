@@ -75,17 +75,6 @@ def test_every_tape_of_the_corpus_plays_the_same_under_every_hash_seed() -> None
     assert [name for name in one if one[name] != other[name]] == []
 
 
-def test_a_tape_is_kept_once_under_its_own_digest(tmp_path: Path) -> None:
-    tape = Work(Settings(operations=5)).drawn(7)
-    one = corpus.add(tmp_path / "c", tape)
-    assert corpus.add(tmp_path / "c", tapes.loads(tapes.dumps(tape))) == one
-    other = corpus.add(tmp_path / "c", replace(tape, seed=8))
-    assert corpus.paths(tmp_path / "c") == sorted([one, other])
-    one.write_text(tapes.dumps(replace(tape, seed=9)))
-    with pytest.raises(Exception, match="it was edited"):
-        corpus.read(one)
-
-
 # -- bad input
 
 TAPE = tapes.dumps(Work(Settings(operations=6)).drawn(7))
@@ -157,7 +146,6 @@ def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
 def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -> None:
     os.mkfifo("pipe.jsonl")
     Path("raw.jsonl").write_bytes(b"\xff\xfe")
-    Path("loop.jsonl").symlink_to("loop.jsonl")
     with open("huge.jsonl", "wb") as stream:
         stream.truncate(200 << 20)
     for path, word in (
@@ -166,11 +154,7 @@ def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -
         ("pipe.jsonl", "found: a pipe or a device"),
         ("/dev/zero", "found: a pipe or a device"),
         ("raw.jsonl", "found: byte 0xff, not UTF-8"),
-        ("loop.jsonl", "found: Too many levels of symbolic links"),
         ("huge.jsonl", "expected at most 67108864 bytes, found 209715200"),
-        ("a" * 5000, "found: File name too long"),
-        ("a\0b", "expected a name, found 'a\\x00b'"),
-        ("", "expected a name, found none"),
     ):
         assert word in fails(capsys, "fuzz", "--replay", path)
 
@@ -183,29 +167,6 @@ def test_a_whole_tape_is_replayed(capsys: Capsys) -> None:
     assert fuzz("--replay", "good.jsonl", "--json", "out.json") == 0
     assert json.loads(Path("out.json").read_text()) == first
     assert first["entries"] == len(LINES) - 2
-
-
-OPTIONS = {
-    "--sequences 0": "--sequences: expected at least 1",
-    "--operations 1M": "expected 1 to 100000, found '1M'",
-    "--components swa": "expected full or full,swa",
-    "--write-policy never": "expected one of write_back, write_through",
-    "--ranks 9": "expected 1 to 8, found '9'",
-    "--executor slurm": "expected one of local, ray",
-    "--first --replay x": "--replay takes no --first",
-    "--output file/under/it": "found: a file",
-    "--json nowhere/out.json": "no directory there",
-    "--seed 9999999999999999": "expected at most 281474976710656",
-    "--replay=": "--replay: expected a name, found none",
-}
-
-
-@pytest.mark.parametrize(("given", "word"), OPTIONS.items(), ids=OPTIONS.keys())
-def test_a_bad_option_is_one_line(given: str, word: str, capsys: Capsys) -> None:
-    Path("file").write_text("")
-    enough = [] if "--sequences" in given else ["--sequences", "1"]
-    assert word in fails(capsys, "fuzz", *given.split(), *enough)
-    assert [path.name for path in Path().iterdir()] == ["file"]
 
 
 # -- recorded decisions

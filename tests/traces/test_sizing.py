@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from traces.cli import main
-from traces.terminal import options as read
 
 from .rig import Capsys, mooncake, write
 
@@ -151,10 +150,3 @@ def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
     arguments: str, said: str, trace: str, capsys: Capsys
 ) -> None:
     assert said in refused(trace, arguments, capsys)
-
-
-@pytest.mark.parametrize("parse", [read.size, read.byte_size, read.at_least(0), read.device_pages])
-@pytest.mark.parametrize("text", ["", "-1", "K", "1 K", "1e9", "0x10", "1_000", "9" * 60, "1.5"])
-def test_what_is_no_size_is_refused(parse: Callable[[str], int], text: str) -> None:
-    with pytest.raises(ValueError, match="expected "):
-        parse(text)

@@ -141,18 +141,6 @@ def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(tmp_path: Pa
     assert found.package == tmp_path / "checkout/python/sglang"
 
 
-def test_an_engine_is_seen_before_what_is_installed_here(tmp_path: Path) -> None:
-    """What lies beside the package of a checkout is not seen before ours."""
-    (copy(tmp_path) / "hicache/version.py").write_text("VERSION = 'mine'")
-    (tmp_path / "invariants.py").touch()
-    program = "import hicache.version, invariants.peers, numpy\nprint(hicache.version.VERSION)"
-    with Session(engine_of("hicache", str(tmp_path))) as session:
-        done = subprocess.run(
-            session.command("-c", program), env=session.variables(), capture_output=True
-        )
-    assert done.stdout == b"mine\n", done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
