@@ -230,13 +230,7 @@ def _cause(sides: tuple[Side, Side], results: tuple[Result, Result]) -> str:
 
 def _told(value: object) -> str:
     """A setting's value in words."""
-    if value is None:
-        return "not set"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}"
-    return shown(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return "not set" if value is None else shown(str(value))
 
 
 def tables(found: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeAlias
 
 from rich.table import Table
 
 import hicache.models as models
-from hicache.core.errors import CallerError
 
 from ..curves import BESIDE_LRU, NAMES, Curves, curves_of
 from ..reporting import gigabytes
@@ -32,8 +30,6 @@ from ._options import PagedTraceOptions
 _MOST_CAPACITIES = 1000
 _MANY = 5  # policies side by side with two decimals
 
-Capacity: TypeAlias = tuple[int, bool]  # an amount, and whether it is in bytes and not in pages
-
 
 def _policies(text: str) -> tuple[str, ...]:
     if text == "all":
@@ -42,12 +38,11 @@ def _policies(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(choose(part.strip()) for part in text.split(",")))
 
 
-def _capacities(text: str) -> tuple[Capacity, ...]:
+def _capacities(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > _MOST_CAPACITIES:
         raise ValueError(f"expected at most {_MOST_CAPACITIES} capacities, found {len(parts)}")
-    kinds = [(part, read.is_size(part)) for part in parts]
-    return tuple((read.byte_size(one) if sized else read.size(one), sized) for one, sized in kinds)
+    return tuple(map(read.at_least(1), parts))
 
 
 @dataclass(frozen=True)
@@ -61,9 +56,8 @@ class Options(PagedTraceOptions):
         "LIST",
         default=BESIDE_LRU,
     )
-    capacities: tuple[Capacity, ...] | None = option(
-        "in pages (1409,22550), or in bytes (64GB,1TB) with --model (default: two for each "
-        "doubling)",
+    capacities: tuple[int, ...] | None = option(
+        "in pages, such as 1409,22550 (default: two for each doubling)",
         _capacities,
         "LIST",
     )
@@ -86,7 +80,7 @@ def run(options: Options, command: str) -> int:
         trace,
         trace.paged(page_size),
         policies=options.policies,
-        capacities=_pages(options.capacities or (), page_size, each) or None,
+        capacities=options.capacities,
         first=len(trace.jobs) // 2 if options.steady else 0,
         bytes_per_token=each,
     )
@@ -101,17 +95,6 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json(options.json, head(command, complete=True) | curves.document())
     return 0
-
-
-def _pages(capacities: tuple[Capacity, ...], page_size: int, each: int | None) -> tuple[int, ...]:
-    """each: bytes of a token. Raises CallerError for bytes without a model, and for no page."""
-    if each is None and any(is_bytes for _, is_bytes in capacities):
-        raise CallerError("--capacities: expected pages, found bytes; say with --model of what")
-    page = page_size * (each or 1)
-    pages = tuple(count // page if is_bytes else count for count, is_bytes in capacities)
-    if not all(pages):
-        raise CallerError("--capacities: expected at least one page, found less; name larger ones")
-    return pages
 
 
 def _policies_table(curves: Curves) -> Table:
@@ -154,13 +137,6 @@ def _figures(curves: Curves) -> Iterator[tuple[str, str]]:
         return
     yield "LRU hits all of that with", size(lru.working_set)
     yield "nine tenths of it with", size(lru.pages_for(Fraction(9, 10) * lru.unbounded))
-    own = figures.policies["lru"].hit_rates
-    for name, one in figures.policies.items():
-        more = [other - rate for other, rate in zip(one.hit_rates, own, strict=True)]
-        place = max(range(len(more)), key=more.__getitem__)
-        if more[place] > 0 and name != "bound":
-            pages = figures.capacities_tokens[place] // figures.page_size
-            yield f"{name} above LRU, at most", f"{more[place] * 100:.1f} points at {size(pages)}"
 
 
 def picture(curves: Curves) -> str:

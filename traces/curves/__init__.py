@@ -407,7 +407,6 @@ class Optimum:
     def __init__(self, curve: Curve) -> None:
         runs = curve.runs
         self._curve = curve
-        self._enough = _most_at_once(runs)
         self._starts = _array(np.argsort(runs.last, kind="stable"))
         furthest = np.lexsort((-runs.depth, -runs.request))
         rank = np.empty(len(runs), dtype=np.int32)
@@ -417,7 +416,7 @@ class Optimum:
 
     def at(self, capacity: int) -> Kept:
         curve, all_pages = self._curve, self._curve.runs.pages
-        kept = all_pages if capacity >= self._enough else self._kept(capacity)
+        kept = self._kept(capacity)
         pages = int(kept.sum())
         tokens = pages * curve.page_size - int((curve.short * (kept == all_pages)).sum())
         return Kept(pages, tokens, min(curve.unbounded, pages * curve.page_size))
@@ -452,16 +451,6 @@ class Optimum:
 def _array(column: NDArray[np.integer[Any]]) -> array[int]:
     """Four bytes an element, and as fast to index as a list, which takes ten times as many."""
     return array("i", column.astype(np.int32).tobytes())
-
-
-def _most_at_once(runs: Runs) -> int:
-    """The least capacity that keeps every reuse: pages between two uses, most at any time."""
-    if not len(runs):
-        return 0
-    change = np.zeros(int(runs.request.max()) + 1, dtype=np.int64)
-    np.add.at(change, runs.last, runs.pages)
-    np.subtract.at(change, runs.request, runs.pages)
-    return int(np.cumsum(change).max())
 
 
 # -- all curves that one command shows

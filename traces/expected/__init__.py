@@ -84,8 +84,8 @@ def precision(weight_dtype: str) -> str:
 
 def load(at_once: float) -> str:
     """The class of a load."""
-    classes = [name for name, first in LOADS.items() if round(at_once) >= first]
-    return classes[-1] if classes else next(iter(LOADS))
+    reached = sum(round(at_once) >= first for first in LOADS.values())
+    return list(LOADS)[max(0, reached - 1)]
 
 
 def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int = 1) -> float:

@@ -77,12 +77,6 @@ class Candidate(Struct, frozen=True):
     goodput_per_cost: Float | None = None
 
 
-class Demand(Struct, frozen=True):
-    """The load; null where requests wait for others."""
-
-    requests_per_s: Float | None = None
-
-
 class PriceList(Struct, frozen=True):
     """Of an accelerator, and of a gigabyte of `host`."""
 
@@ -96,7 +90,6 @@ class Decision(Struct, frozen=True):
     prices: PriceList
     candidates: Sequence[Candidate]
     answer: Candidate | None = None
-    demand: Demand | None = None
 
 
 class Report(Struct, frozen=True, kw_only=True):

@@ -98,45 +98,34 @@ def time_warnings(jobs: Jobs, speed: Fraction, load: LoadSettings | None = None)
     if jobs.sender is not None or load.concurrency:
         return []  # clients pace the requests
     times, tokens = jobs.arrivals_ns[free], int(jobs.input_lengths[free].sum(dtype=np.int64))
-    recorded = load.arrivals.name == RECORDED and load.request_rate is None
-    return [*_warnings(jobs, free, times, tokens, float(speed) if recorded else None)]
-
-
-def _warnings(
-    jobs: Jobs, free: Pages, times: Pages, tokens: int, speed: float | None
-) -> Iterator[str]:
-    """free: requests that wait for none. speed: None where a load model made the times."""
     if len(times) < _LEAST_REQUESTS:
-        return
-    span_s = float(times[-1] - times[0]) / NS_PER_S / (speed or 1.0)
+        return []
+    recorded = load.arrivals.name == RECORDED and load.request_rate is None
+    factor = float(speed) if recorded else 1.0
+    span_s = float(times[-1] - times[0]) / NS_PER_S / factor
     if not span_s:
         what = "requests" if len(times) == len(jobs) else "sessions"
-        yield (
+        return [
             f"All {len(times):,} {what} begin at the same time, so times to first token contain "
             "the queue of their first requests; space them (--spread, or --request-rate), or use "
             "--mode hits."
-        )
-        return
+        ]
+    warnings = []
     if tokens / span_s > _MOST_TOKENS_PER_S:
-        told = (
-            f"The requests arrive within {_seconds(span_s)}: {tokens / span_s / 1e6:,.1f} million "
-        )
-        told += "input tokens a second. "
-        if speed is None:
-            yield told + "--request-rate is in requests a second."
-        else:
-            yield told + f"If the timestamps are seconds, use --speed {speed / 1000:g}."
-    if speed is None:
-        return
+        many = f"{tokens / span_s / 1e6:,.1f} million input tokens a second"
+        mend = f"If the timestamps are seconds, use --speed {factor / 1000:g}."
+        if not recorded:
+            mend = "--request-rate is in requests a second."
+        warnings.append(f"The requests arrive within {_seconds(span_s)}: {many}. {mend}")
     gaps = np.diff(times, prepend=0)
     place = int(gaps.argmax())
     gap_s = float(gaps[place]) / NS_PER_S
-    if gap_s >= _LONG_S and gap_s * NS_PER_S >= times[-1] / 2:
-        yield (
+    if recorded and gap_s >= _LONG_S and gap_s * NS_PER_S >= times[-1] / 2:
+        warnings.append(
             f"No request arrives for {_seconds(gap_s)} before request {free[place]}: check its "
             "timestamp; the makespan counts from 0."
         )
-    yield from _coarse(times)
+    return [*warnings, *(_coarse(times) if recorded else ())]
 
 
 def is_coarse(jobs: Jobs) -> bool:

@@ -20,7 +20,7 @@ from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
 from ..replaying.load import LoadedTrace
 from ..replaying.run import NS_PER_S, Run
-from ..results.record import Output, Result, Share, Stages, Times, document
+from ..results.record import Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table
 from . import reason_name
@@ -283,7 +283,8 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     if (load := result.load) is not None:
         yield "at once", f"{load.running_mean:,.1f} on average, {load.running_most:,} most"
     if result.refused:
-        yield "retries", _retries(result.refused)
+        largest = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
+        yield "retries", ", ".join(f"{n:,} {why.replace('_', ' ')}" for why, n in largest)
     if verbose:
         ways = {way: result.transfers[way].bytes_total / 1e9 for way in ("d2h", "h2d")}
         yield "copied", f"{ways['d2h']:,.2f} GB to host, {ways['h2d']:,.2f} GB back"
@@ -303,7 +304,10 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     if result.expected_error:
         yield "error", error_row(result.expected_error)
     if result.stages is not None:
-        yield "stages idle", _idle(result.stages)
+        rates = [percent(rate) for rate in result.stages.idle_rate]
+        each = ", ".join(rates) if len(rates) <= _MOST else f"{min(rates)} to {max(rates)}"
+        told = f"{each} of the {result.stages.under_way_s:,.1f} s with passes under way"
+        yield "stages idle", told
     if result.fleet is not None:
         most = f"{result.fleet.imbalance.computed_tokens:.2f} x the mean"
         yield "replicas", f"{len(result.fleet.replicas)}, the busiest computed {most}"
@@ -321,23 +325,10 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "wall time", f"{result.wall_s:.1f} s"
 
 
-def _retries(refused: Mapping[str, int]) -> str:
-    """Refusals that were retried: `703 no pages, 12 writing back of swa`."""
-    largest = sorted(refused.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in largest)
-
-
 def _losses(losses: Losses) -> str:
     """What the store did not do."""
     each = ((name.replace("_", " "), getattr(losses, name)) for name in Losses.__slots__)
     return ", ".join(f"{name} {count:,.6g}" for name, count in each if count)
-
-
-def _idle(stages: Stages) -> str:
-    """How much of the time the pipeline had bubbles."""
-    rates = [percent(rate) for rate in stages.idle_rate]
-    each = ", ".join(rates) if len(rates) <= _MOST else f"{min(rates)} to {max(rates)}"
-    return f"{each} of the {stages.under_way_s:,.1f} s with passes under way"
 
 
 # -- one request: `--why N`
