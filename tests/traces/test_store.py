@@ -16,7 +16,6 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.backends._file_index import Index
 from hicache.storage.base import Entry, Status, StorageOptions
 from hicache.storage.verified import Verified
-from traces.cli import main
 
 from .rig import Capsys, Patch, document, fails
 
@@ -94,25 +93,6 @@ def test_list_tells_models_apart(address: str, tmp_path: Path, capsys: Capsys) -
     shown = capsys.readouterr().out
     assert "example-1b main" in shown
     assert ONE.digest[:12] in shown
-
-
-def test_list_shows_a_long_revision_and_what_gc_needs(tmp_path: Path, capsys: Capsys) -> None:
-    """Revisions have digests of weights or traces, longer than a narrow table."""
-    long = keys.Context("example-1b", f"simulated;workload={'ab' * 32}", 16, "ids", (KV,))
-    address = written(tmp_path / "kv", {keys.context_key(long.digest): long.text.encode()})
-    assert main(["store", "list", address]) == 0
-    told = capsys.readouterr().out
-    assert long.digest[:12] in told
-    assert "last used" in told
-    assert long.revision in "".join(told.split())
-
-
-@pytest.mark.parametrize("action", [["list"], ["check"], ["gc", "--size", "1GB"]])
-def test_a_size_in_the_address_deletes_nothing(
-    address: str, tmp_path: Path, action: list[str]
-) -> None:
-    results(tmp_path, action[0], f"{address}?size=1KB", *action[1:])
-    assert results(tmp_path, "list", address)["store"]["values"] == 24
 
 
 def test_check_finds_what_is_spoilt(

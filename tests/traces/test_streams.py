@@ -6,23 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import tape as tapes
 from tests.patience import PATIENCE_S
-from tests.planted import planted
-from traces import executors
-from traces.cli import main
-from traces.executors import WorkerLost
-from traces.fuzzing import results as fuzz_files
-from traces.fuzzing.results import Files, Tally
-from traces.fuzzing.work import FoundFailure, Result
 
-from .rig import BUG, Capsys, Patch, failing_tape, mooncake, write
+from .rig import BUG, failing_tape, mooncake, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -107,79 +99,3 @@ def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None
     assert (out.splitlines()[-1], err) == ("11", "")
     assert len(out.splitlines()) == len(whole.splitlines())
     assert "replay: hicache fuzz --replay 'failing\\u2026'" in out
-
-
-SAME = {
-    "itself": ("fuzz", "--replay", "failing.jsonl", "--json", "failing.jsonl"),
-    "spelled otherwise": ("fuzz", "--replay", "failing.jsonl", "--json", "./failing.jsonl"),
-    "by a link": ("fuzz", "--replay", "failing.jsonl", "--json", "link.jsonl"),
-}
-
-
-@pytest.mark.parametrize("words", SAME.values(), ids=SAME.keys())
-def test_outputs_never_overwrite_the_tape(
-    words: tuple[str, ...], failing: str, capsys: Capsys
-) -> None:
-    Path("link.jsonl").symlink_to(failing)
-    before = Path(failing).read_text()
-    assert main(list(words)) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert "which it would replace, found" in said.err
-    assert Path(failing).read_text() == before
-    assert sorted(path.name for path in Path().iterdir()) == [failing, "link.jsonl"]
-
-
-# -- the files of a hunt
-
-
-def test_an_unwritten_failure_is_reported_with_its_command(
-    monkeypatch: Patch, capsys: Capsys
-) -> None:
-    def full(path: str, pieces: Iterable[str]) -> None:
-        raise CallerError(f"{path}: found: No space left on device")
-
-    monkeypatch.setattr(fuzz_files, "write_whole", full)
-    with planted(BUG):
-        assert main([*HUNT]) == 11
-    said = capsys.readouterr()
-    assert "No space left on device; the run goes on\n" in said.err
-    again = "hicache fuzz --seed 18 --sequences 1 --operations 25"
-    assert f"    not written; to draw it again: {again}\n" in said.out
-    with planted(BUG):
-        assert main([*again.split()[1:], "--jobs", "1"]) == 11
-
-
-def test_a_removed_output_folder_is_reported(capsys: Capsys) -> None:
-    Path("folder").write_text("")
-    files = Files(Path("folder/below"))
-    files.keep(FoundFailure(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "found: Not a directory" in said
-    assert not files.paths
-
-
-def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> None:
-    def code_of(*words: str) -> int:
-        code = main([*words, "--json", "out.json"])
-        assert json.loads(Path("out.json").read_text())["exit_code"] == code
-        return code
-
-    assert code_of("fuzz", "--seed", "7", "--sequences", "1", "--jobs", "1") == 0
-    with planted(BUG):
-        assert code_of(*HUNT) == 11
-
-    def interrupted(*_: object) -> Iterator[Result]:
-        raise KeyboardInterrupt
-        yield
-
-    monkeypatch.setitem(executors.EXECUTORS, "local", interrupted)
-    assert code_of(*HUNT) == 130
-
-    def lost(*_: object) -> Iterator[Result]:
-        raise WorkerLost("gone")
-        yield
-
-    monkeypatch.setitem(executors.EXECUTORS, "local", lost)
-    assert code_of(*HUNT) == 17

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,75 +15,26 @@ import numpy as np
 import pytest
 
 from hicache import models
-from hicache.core.errors import CallerError, CoreBug
-from hicache.devices.base import CopyJob, DeviceOptions, Direction, Inspectable, Stream
+from hicache.core.errors import CoreBug
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
 from hicache.runtime.recording import replay
-from hicache.runtime.recording_format import Recording, parse, read_recording
-from sim.engine.accesses import Accesses
+from hicache.runtime.recording_format import Recording, parse
 from sim.errors import WrongBytesError
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
-from sim.workload import Job
 from tests.configs import configured
-from tests.devices.shadow_run import Sizes, drop_each_wait
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
-from traces.cli import main
 from traces.commands.twin import compare
 from traces.devices.runs import AtOnce, DeviceRun, OnSimulator, Played, Service
 
-from .rig import Capsys, Patch, document, fails, mooncake, write
+from .rig import Capsys, fails
 
 MODEL = models.TINY
 PROFILES = ("a100", "h200")
-
-
-def test_a_calibration_is_a_profile(profile: Path) -> None:
-    document = json.loads(profile.read_text())
-    assert document["machine"]["accelerator"]
-    assert document["geometry"]["page_bytes"] == 64 * 2048
-    for way, layers in (("d2h", 4), ("h2d", 1)):
-        counts = [count for count, _ in document["curves"][way]]
-        assert counts == [pages * 64 * 512 * layers for pages in (1, 2, 3, 4, 6, 8)]
-        assert document["measured"][way]["bytes_per_s"] > 0
-    found = hardware.get(str(profile))
-    assert found.name == f"cpu@{document['hash'][:12]}"
-    assert found.flops_per_s == document["measured"]["rates"]["flops_per_s"] > 0
-    assert set(found.curves) == {"d2h", "h2d"}
-
-
-def test_a_replay_says_what_its_profile_did_not_measure(
-    profile: Path, tmp_path: Path, capsys: Capsys
-) -> None:
-    given = [
-        "replay",
-        str(write(tmp_path / "trace.jsonl", mooncake([1, 2]))),
-        "--device-tokens",
-        "8K",
-        "--hardware",
-        str(profile),
-    ]
-    assert main(given) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "kv with 32 layers of 2 x 131,072 bytes a page: the profile copied" in printed
-    assert main([*given[:-1], "h100"]) == 0
-    assert "the profile copied" not in capsys.readouterr().out
-
-
-def test_any_changed_byte_of_a_profile_is_found(profile: Path, tmp_path: Path) -> None:
-    text = profile.read_text()
-    path = tmp_path / "changed.json"
-    for at in range(0, len(text), 37):
-        if text[at].isspace():
-            continue
-        other = "1" if text[at] != "1" else "2"
-        path.write_text(text[:at] + other + text[at + 1 :])
-        with pytest.raises(CallerError) as caught:
-            hardware.get(str(path))
-        assert "\n" not in str(caught.value)
 
 
 WINDOW = 6
@@ -187,21 +137,6 @@ def test_different_copies_are_refused(profile: Path) -> None:
         compare(real.timings, [predicted[0]._replace(bytes=1), *predicted[1:]], found)
 
 
-def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys) -> None:
-    recording = tmp_path / "run.recording"
-    words = [str(served), "--profile", str(profile), "--recording", str(recording)]
-    found = document(tmp_path, "twin", *words)
-    page = capsys.readouterr().out
-    digest = found["device"]["digest"]
-    assert digest == found["simulator"]["digest"] == replay(read_recording(str(recording)))
-    assert page.count(digest) == 2
-    copies = found["copies"]
-    assert copies["count"] == sum(one["count"] for one in copies["overall"].values())
-    assert min(one["bytes"] for one in copies["overall"].values()) > 0
-    # 8 pages were calibrated at most, and a batch of four prompts has more
-    assert copies["outside_calibration"]
-
-
 def test_a_profile_of_another_machine_is_refused(
     profile: Path, served: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -242,48 +177,3 @@ def test_missing_cuda_is_reported_in_one_line(profile: Path, served: Path, capsy
     capsys.readouterr()
     for command in (["calibrate"], ["twin", str(served), "--profile", str(profile)]):
         assert "expected a CUDA device, found none" in fails(capsys, *command, "--device", "cuda")
-
-
-class _WrongHalf(Accesses):
-    """Leaves every checkpoint of decode in the other half of the buffer."""
-
-    def decoded(self, tables: Any, states: Any, *rest: Any) -> Any:
-        turned = tuple(
-            each._replace(checkpoint_slots=each.checkpoint_slots[::-1]) for each in states
-        )
-        return super().decoded(tables, turned, *rest)
-
-
-def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: Patch) -> None:
-    """Each prompt goes on from where the one before it ended, so its state is the one decoded."""
-    prompts: list[list[int]] = []
-    for turn in range(6):
-        said = [1000 * turn + token for token in range(9)]
-        answered = [10**6 * turn + number for number in range(11)] if turn else []
-        prompts.append([*(prompts[-1] if turn else []), *answered, *said])
-    jobs = [_job(turn, len(prompt)) for turn, prompt in enumerate(prompts)]
-    workload = Prompts(jobs, prompts)
-    components = ("full", "mamba")
-    monkeypatch.setitem(DEVICE, "full", 40)
-    _, real = serve(workload, components)
-    assert [one.device_tokens > 0 for one in real.requests] == [False] + [True] * 5
-    monkeypatch.setattr("traces.devices.runs.Accesses", _WrongHalf)
-    with pytest.raises(WrongBytesError, match="prefill of request"):
-        serve(workload, components)
-
-
-def _job(turn: int, length: int) -> Job:
-    return Job(turn, 0, length, 12, turn - 1)
-
-
-def test_every_wait_matters_in_the_shadow_of_every_component() -> None:
-    components = CONFIGURATIONS[3]
-    model = model_of(components)
-
-    def made(sizes: Sizes) -> AbstractContextManager[Inspectable]:
-        pages = [dict.fromkeys(components, n) for n in (sizes.device_pages, sizes.host_pages)]
-        return CpuDevice(model, sizes.page_size, *pages)
-
-    found = drop_each_wait(made, Sizes(model, 2), 14)
-    assert found.waits == found.caught > 0
-    assert min(found.spoiled, found.intact, found.reads) > 0
