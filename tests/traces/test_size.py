@@ -120,6 +120,11 @@ def test_what_cannot_be_costs_no_replay(words: str, said: str, capsys: Capsys) -
     assert error.count("\n") == 1
 
 
+def test_prices_are_one_option(capsys: Capsys) -> None:
+    assert main(["size", "--help"]) == 0
+    assert "--price LIST" in capsys.readouterr().out
+
+
 # -- what a candidate can do
 
 

@@ -402,12 +402,11 @@ class Asked(OptionRecord):
         "LIST",
         named="--host-bytes",
     )
-    price: Prices = option(
+    price: Prices | None = option(
         "prices, such as gpu=2.5/h,host=4/GB or h100=3.2/h,b200=6/h (docs/sizing.md; default: list "
         "prices)",
         lambda text: read_prices(text, profile.names()),
         "LIST",
-        default=LIST_PRICES,
     )
     most_gpus: int = option(
         "accelerators of a machine at most", read.between(1, 64), "N", default=8
@@ -432,7 +431,7 @@ class Offer:
     the least device memory that fits. Raises CallerError if none does."""
 
     def __init__(self, base: ReplayOptions, asked: Asked, trace: Trace) -> None:
-        self.attain, self.prices = asked.attain, asked.price
+        self.attain, self.prices = asked.attain, asked.price or LIST_PRICES
         speed = None if base.concurrency else base.speed or Fraction(1)
         self.demand = Demand(trace, speed)
         self.machines = Machines(base, trace, self.demand)
