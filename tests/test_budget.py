@@ -12,10 +12,10 @@ MOST = {
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
     "lines of traces": 19_200,
-    "lines of tests": 43_616,
+    "lines of tests": 43_617,
     "files of source": 535,
     "files of tests": 318,
-    "words of pages": 57_660,
+    "words of pages": 57_642,
 }
 
 
