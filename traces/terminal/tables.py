@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import parent_process
 from typing import TextIO
 
 from rich import box
@@ -24,8 +23,6 @@ from .streams import name as shown_name
 
 WIDTH = 80
 _LINE_EVERY_S = 5.0
-_MB = 10**6
-_MANY_BYTES = 20 * _MB
 
 
 class _Console(Console):
@@ -128,14 +125,3 @@ def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callabl
                 print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
     yield show
-
-
-@contextmanager
-def megabytes(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """As `progress`, of bytes. Nothing for few of them, where nobody knows how many there are, and
-    in a worker, whose command says how far it is."""
-    if total < _MANY_BYTES or parent_process() is not None:
-        yield lambda done: None
-        return
-    with progress(label, total // _MB, "MB") as shown:
-        yield lambda done: shown(done // _MB)
