@@ -21,7 +21,7 @@ MOONCAKE: dict[str, tuple[bytes | list[bytes], int, str]] = {
     "unknown format": (as_lines([{"a": 1}]), 1, "a known format"),
     "nan": (b'{"timestamp": NaN, "hash_ids": []}\n', 1, "a JSON object"),
     "negative timestamp": (as_lines([{**GOOD, "timestamp": -1}]), 1, "found -1"),
-    "timestamp missing": (as_lines([{"hash_ids": []}]), 1, "a field input_length, found none"),
+    "length missing": (as_lines([{"hash_ids": []}]), 1, "a field input_length, found none"),
     "length negative": (as_lines([{**GOOD, "input_length": -600}]), 1, "found -600"),
     "length huge": (as_lines([{**GOOD, "input_length": 10**12}]), 1, "found 1000000000000"),
     "output zero": (as_lines([{**GOOD, "output_length": 0}]), 1, "output_length: an integer >= 1"),
