@@ -29,10 +29,9 @@ from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from tests.shown import Shown, commands, pages, spans
+from traces import outside
 from traces.cli import main, parse
-from traces.outside import entries
-from traces.replaying.builtin import opened
-from traces.replaying.config import resolve
+from traces.replaying.config import opened, resolve
 
 PAGES = pages()
 WITH_REAL = ("readme", "storage")
@@ -195,7 +194,7 @@ def test_every_command_in_a_block_runs(
             wanted = {shown.code, *FINDS.get(shown.words[1], ())}
             assert code in wanted, f"{shown}\n{text.out[-2000:]}\n{text.err[-2000:]}"
     finally:
-        entries.forget()
+        outside.forget()
     if page == "readme" and "--why" in chain[0].words and real_trace() is not None:
         [_, answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)  # see test_headline
         assert {line.rstrip() for line in answer.splitlines()} <= {

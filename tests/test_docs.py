@@ -12,8 +12,8 @@ from hicache import registry
 from hicache.core.ledger import Pool
 from invariants.base import check_names, load_check
 from sim.hardware import profile
+from traces import outside
 from traces.cli import main
-from traces.outside import entries
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -50,7 +50,7 @@ def test_examples_in_the_docs_of_policies_run(
         for command in commands.splitlines():
             assert main(shlex.split(command)[1:]) == 0, command
     finally:
-        entries.forget()
+        outside.forget()
 
 
 def test_docs_of_policies_list_every_policy() -> None:

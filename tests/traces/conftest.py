@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from traces import outside
 from traces.cli import main
-from traces.outside import entries
 
 from .rig import Patch, turns_of
 
@@ -18,7 +18,7 @@ def here(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
     """The command runs in an empty folder, and forgets a user's own policies afterwards."""
     monkeypatch.chdir(tmp_path)
     yield
-    entries.forget()
+    outside.forget()
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from traces.formats.base import Jobs, Paged, Trace
 from traces.formats.reading import Lines
 from traces.fuzzing.work import Settings, Work
 from traces.replaying.account import Account, ceiling_of
-from traces.replaying.hits import HitsReplay
+from traces.replaying.playing import HitsReplay
 from traces.terminal.options import Declared, Names
 
 Capsys = pytest.CaptureFixture[str]
@@ -205,15 +205,34 @@ class Ray:
         return SimpleNamespace(remote=lambda *args: lambda: function(*args))
 
 
+# where its last name, 128, 0.5, 2s or 5GB does not
+TRIED = {
+    "times": "pure-roofline",
+    "model": "tiny",
+    "tp": "2",
+    "pp": "2",
+    "engine": "sglang",
+    "host_bytes": "10GB",
+    "device_tokens": "64K",
+    "pin": "0:512",
+    "components": "full,swa",
+    "swa_tokens": "8K",
+    "slo": "ttft=2s",
+    "arrivals": "poisson",
+    "storage": "sim:read=1GB/s",
+    "prefetch": "timeout",
+}
+
+
 def tried(one: Declared) -> list[str]:
-    """The option as a user writes it, with the value that its row names, or one that it takes."""
+    """The option as a user writes it, with a value that changes a run."""
     row = one.row
-    if row.tried or row.parse is None:
-        return [one.flag, *filter(None, [row.tried])]
+    if one.name in TRIED or row.parse is None:
+        return [one.flag, *filter(None, [TRIED.get(one.name)])]
     if isinstance(row.parse, Names):
         return [one.flag, row.parse.known()[-1]]
-    for value in ("128", "0.5", "2s", "0.5x"):
+    for value in ("128", "0.5", "2s", "5GB"):
         with suppress(ValueError):
             row.parse(value)
             return [one.flag, value]
-    pytest.fail(f"{one.flag}: give its row tried=VALUE, a value that changes a run")
+    pytest.fail(f"{one.flag}: give TRIED a value that changes a run")

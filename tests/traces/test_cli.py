@@ -84,7 +84,7 @@ def test_round_trip(turns: str, tmp_path: Path, capsys: Capsys) -> None:
     seen = tmp_path / "seen.json"
     assert main(["inspect", turns, "--json", str(seen)]) == 0
     inspected = json.loads(seen.read_text())
-    found = replayed(tmp_path, turns, "--mode", "hits", "--device-pages", "unbounded")
+    found = replayed(tmp_path, turns, "--mode", "hits", "--device-tokens", "1M")
     assert inspected["requests"] == found["trace"]["requests"] == 20
     assert inspected["ceiling_hit_rate"] == found["whole"]["hit_rate"]
     assert inspected["ceiling_hit_tokens"] == found["whole"]["hit_tokens"]["device"]
@@ -196,7 +196,7 @@ def test_a_slower_host_costs_time_and_no_hits(turns: str, tmp_path: Path) -> Non
     arguments = [turns, "--device-pages", "100", "--host-pages", "400", "--check", "off"]
     full, half, given = (
         replayed(tmp_path, *arguments, "--host-bandwidth", bandwidth)
-        for bandwidth in ("1x", "0.5x", "1GB")
+        for bandwidth in ("50GB", "25GB", "1GB")
     )
     assert full["whole"] == half["whole"] == given["whole"]
     assert full["whole"]["hit_tokens"]["host"] > 0

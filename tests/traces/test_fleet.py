@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,7 @@ import pytest
 
 from sim.fleet.fleet import Fleet
 from sim.fleet.ledger import Ledger
-from traces.cli import main, parse
-from traces.replaying import playing
-from traces.replaying.builtin import opened
-from traces.replaying.config import resolve
-from traces.replaying.options import ReplayOptions
+from traces.cli import main
 
 from .rig import Capsys, Patch, records
 
@@ -29,13 +24,11 @@ SMALL = ["--device-pages", "60", "--host-pages", "60"]
     [
         (
             ["--replicas", "2", *DIVIDED],
-            "--prefill-replicas: expected replicas that serve whole requests, or prefill and "
-            "decode replicas, found --replicas and --prefill-replicas; give one kind",
+            "--prefill-replicas: expected prefill and decode, or --replicas, found both",
         ),
         (["--prefill-replicas", "2"], "--prefill-replicas: expected --decode-replicas beside it"),
         (["--decode-replicas", "2"], "--decode-replicas: expected --prefill-replicas beside it"),
         (["--router", "least-loaded"], "--router: expected replicas to choose from, found one"),
-        (["--replicas", "2", "--kv-link", "1GB/s"], "--kv-link: expected decode replicas"),
         ([*DIVIDED, "--mode", "hits"], "--decode-replicas: expected --mode timed, found hits"),
         (
             [*DIVIDED, "--components", "full,swa"],
@@ -49,7 +42,6 @@ SMALL = ["--device-pages", "60", "--host-pages", "60"]
         ),
         (["--replicas", "0"], "--replicas: expected 1 to 1024"),
         (["--replicas", "2", "--router", "prefix"], "expected one of least-loaded, prefix-aware"),
-        ([*DIVIDED, "--kv-link", "fast"], "--kv-link"),
     ],
 )
 def test_options_that_do_not_belong_together_are_one_line(
@@ -102,8 +94,7 @@ def test_the_parts_are_the_whole(
 
 
 def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
-    slow = ["--kv-link", "2GB/s", "--check", "every"]
-    found, rows = records(tmp_path, turns, *SMALL, *DIVIDED, *slow)
+    found, rows = records(tmp_path, turns, *SMALL, *DIVIDED, "--check", "every")
     replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
     assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
     assert sum(one["requests"] for one in replicas[2:]) == len(rows) == link["requests"] == 30
@@ -112,35 +103,20 @@ def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
     assert link["bytes_total"] == (
         link["moved_pages"] * found["components"]["full"]["page_bytes_total"]
     )
-    assert link["busy_s"] >= link["bytes_total"] / 2e9
+    assert link["busy_s"] >= link["bytes_total"] / 50e9
     for row in rows:
         assert row["queue_ns"] + row["load_ns"] + row["compute_ns"] == row["ttft_ns"]
         moved_ns = row["decode_wait_ns"] + row["link_wait_ns"] + row["link_ns"]
         assert row["arrival_ns"] + row["ttft_ns"] + moved_ns < row["finish_ns"]
         assert row["decode_replica"] in (2, 3)
         # what the answers of earlier turns are is known to decode replicas only
-        assert row["hit_ended_by"] in ("complete", "first_seen", "other_replica", "evicted")
-
-
-def test_what_only_other_replicas_have_is_told_apart(
-    turns: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    roomy = ["--device-pages", "900", "--host-ratio", "0", "--mode", "hits"]
-    found, rows = records(tmp_path, turns, *roomy, "--replicas", "4")
-    elsewhere = found["fleet"]["elsewhere_tokens"]
-    assert elsewhere == found["whole"]["lost_tokens"] > 0
-    assert elsewhere == sum(row["lost_tokens"] for row in rows)
-    ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
-    assert ended == {"other_replica"}
-    assert f"on other replicas {elsewhere:,}" in " ".join(capsys.readouterr().out.split())
-    found, _ = records(tmp_path, turns, *roomy, "--replicas", "4", "--router", "session-sticky")
-    assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
+        assert row["hit_ended_by"] in ("complete", "first_seen", "not_here", "evicted")
 
 
 def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> None:
     options = ["--device-pages", "900", "--replicas", "4", "--why", "29"]
     assert main(["replay", turns, *options]) == 0
-    assert re.search(r"^hit ended by +other replica *$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^hit ended by +not here *$", capsys.readouterr().out, re.MULTILINE)
     assert main(["replay", turns, *options[:2], *DIVIDED, "--why", "29"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert re.search(r"replica 1 decode replica [23] .* decode wait [\d.]+ s link wait", told)
@@ -182,17 +158,3 @@ def test_a_violation_names_the_replica(turns: str, monkeypatch: Patch, capsys: C
 def test_the_report_names_the_replicas(turns: str, capsys: Capsys) -> None:
     assert main(["replay", turns, *SMALL, "--replicas", "2", "--mode", "hits"]) == 0
     assert "2, the busiest computed 1." in capsys.readouterr().out
-
-
-def test_what_capped_a_hit_is_known_of_the_requests_of_every_replica(turns: str) -> None:
-    storage = "sim:read=1GB/s,write=1GB/s,latency=200us"
-    words = ["replay", turns, *SMALL, "--replicas", "2", "--storage", storage, "--check", "off"]
-    _, given = parse(words)
-    assert isinstance(given, ReplayOptions)
-    options, trace = opened(given)
-    settings, paged = resolve(options, trace)
-    run = playing.run(trace, paged, settings, None, time.perf_counter())
-    assert run.history is not None
-    assert run.fleet is not None
-    assert set(run.fleet.choices.values()) == {0, 1}
-    assert set(run.history.caps) == set(run.account.all_served().tolist())

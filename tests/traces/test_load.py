@@ -6,21 +6,16 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from traces.cli import main, parse
-from traces.formats.base import Paged, Trace
-from traces.replaying.load import MOST_BRANCHES, by_prompt, loaded, numbered
+from traces.formats.base import Trace
+from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
 
 from .rig import HEADER, Capsys, mooncake, native, read, write
-
-Ids = list[list[int]]
 
 
 def options(*given: str) -> ReplayOptions:
@@ -50,7 +45,7 @@ def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> 
     """The last one names no session, so it is in that of the request it follows."""
     trace = talk(*SESSIONS)
     before = times(trace)
-    closed = loaded(options("--closed-loop"), trace)
+    closed = loaded(options("--closed-loop").load, trace)
     assert times(closed) == [(-1, 0), (-1, 500), (0, 3000), (2, 0), (1, 70)]
     assert times(trace) == before, "the trace stays as it is"
     assert times(closed)[:2] == times(trace)[:2]
@@ -60,96 +55,39 @@ def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> 
         assert (pages.chain(job) == other.chain(job)).all()
 
 
-def blocks(*prompts: list[int]) -> Trace:
-    return read(*(mooncake(ids, timestamp=100 * n) for n, ids in enumerate(prompts)))
-
-
-def test_without_sessions_a_prompt_that_extends_an_earlier_one_is_its_next_turn() -> None:
-    trace = blocks([1], [1, 2], [3], [1, 2, 4], [1, 2, 4], [1, 5], [3, 6])
-    closed = loaded(options("--closed-loop"), trace)
-    assert [job.after for job in closed.jobs] == [-1, 0, -1, 1, 1, 0, 2]
-    assert [job.arrival_ns // 10**6 for job in closed.jobs] == [0, 100, 200, 200, 300, 500, 400]
-
-
-def brute(paged: Paged) -> list[int]:
-    """The request that each one continues, by comparing it with every earlier one."""
-    jobs, size = paged.jobs, paged.page_size
-    chains = [paged.chain(job)[: job.input_length // size].tolist() for job in jobs]
-    branches: dict[int, set[int]] = {}
-    for chain in chains:
-        for page, following in pairwise(chain):
-            branches.setdefault(page, set()).add(following)
-    found = []
-    for index, chain in enumerate(chains):
-        best = (0, -1)
-        for other in range(index):
-            whole = chains[other]
-            if not whole or len(branches.get(whole[-1], ())) > MOST_BRANCHES:
-                continue
-            if chain[: len(whole)] == whole and jobs[index].input_length > jobs[other].input_length:
-                best = max(best, (len(whole), other))
-        found.append(best[1])
-    return found
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 512)),
-        min_size=1,
-        max_size=40,
-    )
-)
-def test_turns_equal_those_of_comparing_every_pair(drawn: list[tuple[list[int], int]]) -> None:
-    records = []
-    for walk, tokens in drawn:
-        ids = [
-            sum((step + 1) * 4**at for at, step in enumerate(walk[: n + 1]))
-            for n in range(len(walk))
-        ]
-        records.append(mooncake(ids, 512 * (len(ids) - 1) + tokens))
-    paged = read(*records).paged(512)
-    with patch("traces.replaying.load._MOST_LOOKS", len(drawn)):
-        before = by_prompt(paged)
-    assert before.tolist() == brute(paged)
-    for index, earlier in enumerate(before.tolist()):
-        turn = numbered(before)[index]
-        assert turn == (0 if earlier < 0 else numbered(before)[earlier] + 1)
-
-
 def test_arrivals_replace_times_and_nothing_else() -> None:
     trace = talk(*SESSIONS)
-    found = loaded(options("--arrivals", "poisson", "--request-rate", "10"), trace)
-    again = loaded(options("--arrivals", "poisson", "--request-rate", "10"), trace)
-    other = loaded(options("--arrivals", "poisson", "--request-rate", "10", "--seed", "5"), trace)
+    found = loaded(options("--arrivals", "poisson", "--request-rate", "10").load, trace)
+    again = loaded(options("--arrivals", "poisson", "--request-rate", "10").load, trace)
+    other = loaded(
+        options("--arrivals", "poisson", "--request-rate", "10", "--seed", "5").load, trace
+    )
     assert times(found) == times(again) != times(other)
     assert times(found)[4] == (1, 70)
     assert [job.input_length for job in found.jobs] == [job.input_length for job in trace.jobs]
-    assert loaded(options(), trace) is trace
-    half = loaded(options("--request-rate", "0.5"), trace)
+    assert loaded(options().load, trace) is trace
+    half = loaded(options("--request-rate", "0.5").load, trace)
     assert times(half)[:4] == [(-1, 0), (-1, 1000), (-1, 6000), (-1, 6000)]
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("--think-time 2s", "add --closed-loop"),
         ("--closed-loop", "give --concurrency"),
         ("--arrivals poisson", "give --request-rate"),
         ("--request-rate 3", "--arrivals poisson"),
-        ("--arrivals on-off:on=0s --request-rate 3", "such as on=5s"),
     ],
 )
 def test_options_that_the_trace_has_no_use_for_are_one_line(given: str, said: str) -> None:
     trace = read(mooncake([1]), mooncake([2]), mooncake([3]))
     with pytest.raises(CallerError, match=r"expected .*, found ") as found:
-        loaded(options(*given.split()), trace)
+        loaded(options(*given.split()).load, trace)
     assert said in str(found.value)
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
-    "text", ["speedy", "poisson:cv=2", "gamma:cv=x", "gamma:cv=1,cv=2", "on-off:on=2", "gamma:2"]
+    "text", ["speedy", "poisson:cv=2", "gamma:cv=x", "gamma:cv=1,cv=2", "gamma:2"]
 )
 def test_arrivals_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> None:
     assert main(["replay", "--arrivals", text]) == 2
@@ -169,7 +107,7 @@ def conversations(tmp_path: Path) -> Path:
     return write(tmp_path / "talk.jsonl", *records)
 
 
-@pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once", "--think-time none"])
+@pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once"])
 def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
     conversations: Path, tmp_path: Path, load: str, capsys: Capsys
 ) -> None:
@@ -188,29 +126,20 @@ def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
         turns = [rows[5 * turn + client] for turn in range(4)]
         for before, after in pairwise(turns):
             pause_ns = after["arrival_ns"] - before["finish_ns"]
-            assert pause_ns >= (0 if "none" in load else 700 * 10**6)
+            assert pause_ns >= 700 * 10**6
     if "concurrency" in load:
         for row in rows:
             now = row["arrival_ns"]
             assert sum(one["arrival_ns"] <= now < one["finish_ns"] for one in rows) <= 3
 
 
-def test_open_loops_have_hits_by_turn_from_sessions_or_prompts(
-    conversations: Path, tmp_path: Path
-) -> None:
+def test_open_loops_have_hits_by_turn_from_sessions(conversations: Path, tmp_path: Path) -> None:
     file = tmp_path / "all.json"
-    sizes = ["--mode", "hits", "--device-pages", "unbounded", "--page-size", "8"]
+    sizes = ["--mode", "hits", "--device-tokens", "64K", "--page-size", "8"]
     assert main(["replay", str(conversations), *sizes, "--json", str(file)]) == 0
     found = json.loads(file.read_text())
     assert found["turns_from"] == "session"
     assert [turn["requests"] for turn in found["turns"]] == [5] * 4
-    trace = write(
-        tmp_path / "b.jsonl", *(mooncake(list(range(1, 2 + n)), timestamp=n) for n in range(3))
-    )
-    assert main(["replay", str(trace), *sizes, "--json", str(file)]) == 0
-    found = json.loads(file.read_text())
-    assert found["turns_from"] == "prompt"
-    assert [turn["hit_tokens"] for turn in found["turns"]] == [0, 512, 1024]
 
 
 @pytest.mark.parametrize("given", ["--concurrency 3", "--arrivals poisson", "--request-rate 2"])
@@ -218,7 +147,7 @@ def test_a_trace_that_says_how_it_is_sent_takes_no_other_load(given: str) -> Non
     header = {**HEADER, "sender": {"max_parallel": 2}}
     trace = read(header, native(("a", 32), output=("x", 4)), native(("b", 32), output=("y", 4)))
     with pytest.raises(CallerError, match="which says how its client sends them; leave it out"):
-        loaded(options(*given.split()), trace)
+        loaded(options(*given.split()).load, trace)
 
 
 def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: Path) -> None:
@@ -241,7 +170,7 @@ def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: P
 def test_arrivals_that_no_clock_can_show_are_refused(given: str) -> None:
     trace = read(*(mooncake([place], 100, place * 1000.0) for place in range(30)))
     with pytest.raises(CallerError, match="expected requests that arrive within 4,398,046,511 s"):
-        loaded(options(*given.split()), trace)
+        loaded(options(*given.split()).load, trace)
 
 
 @pytest.mark.parametrize(("factor", "sessions"), [("0.5", 2), ("2", 8), ("2.5", 10)])
@@ -256,8 +185,8 @@ def test_more_users_are_whole_sessions_that_share_what_different_sessions_share(
         for one in range(4)
     ]
     trace = talk(*records)
-    assert loaded(options("--scale-sessions", "1"), trace).jobs[:] == trace.jobs[:]
-    paged = loaded(options("--scale-sessions", factor), trace).paged(4)
+    assert loaded(options("--scale-sessions", "1").load, trace).jobs[:] == trace.jobs[:]
+    paged = loaded(options("--scale-sessions", factor).load, trace).paged(4)
     keys = [paged.key(job, job.input_length) for job in paged.jobs]
     pages = [
         [key.raw[at : at + key.stride] for at in range(0, len(key.raw), key.stride)] for key in keys

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hicache import registry
-from traces.outside import entries
+from traces import outside
 
 from .rig import HEADER, Capsys, fails, native, replayed, write
 
@@ -82,11 +82,11 @@ def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     assert found["checks"]["specified"] == found["checks"]["operations"] > 0
     assert found["digest"] != results()["digest"]
     texts = {"--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third"}
-    assert {*entries.options()} == texts, "what another process loads"
-    source = entries.source_of(registry.EVICTION_POLICIES, "mine")  # is in the key of a point
+    assert {*outside.options()} == texts, "what another process loads"
+    source = outside.source_of(registry.EVICTION_POLICIES, "mine")  # is in the key of a point
     assert source is not None
     assert Path(source).samefile("mine.py")
-    assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None
+    assert outside.source_of(registry.EVICTION_POLICIES, "lru") is None
 
 
 def test_a_scheduler_from_a_file_admits_in_its_own_order(mine: str) -> None:
@@ -107,7 +107,7 @@ def test_an_undeclared_order_is_reported_as_unchecked(mine: str, capsys: Capsys)
         ("--eviction {}:Nothing", "expected Nothing in it, found none"),
         ("--eviction {}:broken", "RuntimeError: no such luck"),
         ("--eviction {}:Lru", "expected a name in lower case that none of cost_aware, fifo"),
-        ("--eviction {}", "expected path.py:Name"),
+        ("--eviction {}", "for your own: --eviction path.py:Name"),
         ("--eviction ./other.py:Mine", "found no file './other.py'"),
         ("--eviction mine", "for your own: --eviction path.py:Name"),
         ("--write-policy {}:Mine", "expected threshold"),

@@ -92,7 +92,7 @@ def test_the_fullest_stage_limits_all(trace: str, name: str, pp: int) -> None:
         on_host += 2 * host
     assert 0.99 * 72e9 < max(taken) <= 72e9
     assert 0.99 * 300e9 < on_host <= 300e9
-    sizes = [found.page_bytes_total[one] for one in core.components]
+    sizes = [size * found.page_ranks for size in found.page_bytes]
     assert sum(map(int.__mul__, core.host_pages, sizes)) == on_host
 
 

@@ -68,13 +68,13 @@ def test_phases_begin_and_end_when_the_records_say(
 
 
 @pytest.mark.parametrize("options", [SMALL, STORED], ids=" ".join)
-def test_bytes_add_up_to_the_report(options: list[str], turns: str, tmp_path: Path) -> None:
+def test_pages_add_up_to_the_report(options: list[str], turns: str, tmp_path: Path) -> None:
     events, found, _ = replayed(tmp_path, turns, *options)
-    moved = {f"{way}": found["transfers"][way]["bytes_total"] for way in ("d2h", "h2d")}
+    full = found["components"]["full"]
+    moved = {"d2h": full["backed_up"], "h2d": full["loaded"]}
     if "storage" in found:
-        moved["storage_read"] = found["storage"]["read"]["bytes_total"]
-        moved["storage_written"] = found["storage"]["written"]["bytes_total"]
-        assert moved["storage_read"] > 0
-    drawn = {way: sum(one["args"]["bytes"] for one in slices(events, way)) for way in moved}
+        moved["storage_written"] = found["storage"]["written"]["values"]["done"]
+        assert slices(events, "storage_read")
+    drawn = {way: sum(one["args"]["pages"] for one in slices(events, way)) for way in moved}
     assert drawn == moved
     assert moved["d2h"] > 0

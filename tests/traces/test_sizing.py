@@ -59,34 +59,6 @@ def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
     assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
 
 
-@pytest.mark.parametrize("mode", ["timed", "hits"])
-def test_ranks_that_are_alike_keep_one_copy_on_host(
-    tmp_path: Path, replayed: Replayed, mode: str
-) -> None:
-    """Each writes its part of it, and reads the whole one."""
-    turns = [[1], [2], [3], [1], [2], [3]]
-    trace = write(tmp_path / "turns.jsonl", *(mooncake(ids, 512) for ids in turns))
-    for model, tp, page, copies in (
-        ("deepseek-v3", 8, 64 * 70_272, 8),
-        ("llama-3.1-70b", 16, 64 * 80 * 2 * 128 * 2, 2),
-        ("llama-3.1-8b", 8, 1 << 20, 1),
-    ):
-        sizes = f"--device-pages 11 --host-bytes 8GB --mode {mode} --check every"
-        ranks = f"--hardware b200 --model {model} --tp {tp} --host-copies node"
-        report, found = replayed(f"{ranks} {sizes}", str(trace))
-        part, full = page // copies, found["components"]["full"]
-        total = full["pool_bytes_total"]["host"]
-        assert found["config"]["host_copies"] == "node"
-        assert full["page_bytes"] == page
-        assert full["pool_bytes_per_rank"]["host"] * tp == total
-        assert 0 <= 8e9 - total < part * tp
-        assert full["capacity"]["host"] * part * tp == total
-        assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] * part > 0
-        assert found["transfers"]["d2h"]["bytes_total"] == full["backed_up"] * part * tp
-        assert found["transfers"]["h2d"]["bytes"] == full["loaded"] * page > 0
-        assert f"on {tp} ranks (as given, once for ranks that are alike" in report
-
-
 def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --host-bytes 140GB")
     assert "17.5 GB a rank, 140.0 GB on 8 ranks (as given; with" in report

@@ -10,7 +10,7 @@ import pytest
 
 from traces.cli import main
 from traces.replaying.load import Served, Slo, kept
-from traces.replaying.run import spread, spread_of_counted
+from traces.replaying.playing import spread
 
 from .rig import Capsys, mooncake, write
 
@@ -87,10 +87,10 @@ def test_percentiles_of_counted_times_are_those_of_the_times() -> None:
     for size in (1, 2, 7, 400):
         times = draw.integers(1, 10**9, size)
         counts = draw.integers(1, 9, size)
-        one, other = spread_of_counted(times, counts), spread(np.repeat(times, counts))
+        one, other = spread(times, counts), spread(np.repeat(times, counts))
         assert (one.p50, one.p90, one.p95, one.p99) == (other.p50, other.p90, other.p95, other.p99)
         assert one.mean == pytest.approx(other.mean)
-    assert spread_of_counted(np.empty(0), np.empty(0)) == spread(np.empty(0, dtype=np.int64))
+    assert spread(np.empty(0), np.empty(0)) == spread(np.empty(0, dtype=np.int64))
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, ap
     trace = read(HEADER, *TALKS)
     _, options = parse(["replay", *given.split()])
     assert isinstance(options, ReplayOptions)
-    found = loaded(options, trace)
+    found = loaded(options.load, trace)
     assert set(np.diff(found.jobs.arrivals_ns[:12]).tolist()) == {apart_s * S}
     assert bool(found.notes) is (given in ("", "--spread"))
     assert not trace.notes

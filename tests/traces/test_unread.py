@@ -20,7 +20,7 @@ from .rig import mooncake, tried, write
 # Options of the command, not of the run; of the trace; and with a model that has experts (see
 # test_engine_option).
 APART = {
-    *("mode", "skip_too_large", "exclusive", "ep", "attention_dp", "dcp"),
+    *("mode", "exclusive", "ep", "attention_dp", "dcp"),
     *("format", "block_size", "tokenizer", "sample"),
     *("columns", "rows", "shared_prefix"),
 }
@@ -35,7 +35,6 @@ RUNS = {
     "timed, no host": "--host-ratio 0",
     "hits, host": "--mode hits --host-ratio 2",
     "hits, no host": "--mode hits",
-    "hits, unbounded": "--mode hits --device-pages unbounded",
     "timed, all components": "--components full,swa,mamba",
     "hits, all components": "--mode hits --components full,swa,mamba",
     "hits, window of a given size": "--mode hits --components full,swa --swa-tokens 4K",
@@ -46,41 +45,38 @@ RUNS = {
     "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
 }
 # What the runs do not have.
-ONE, NO_CLOCK = {Need.REPLICAS, Need.DECODE}, {Need.TIMED, Need.ENGINE, Need.CHANCE}
+ONE, NO_CLOCK = {Need.REPLICAS}, {Need.TIMED, Need.ENGINE, Need.CHANCE}
 NO_STORE = {Need.STORE}
 LACKING = {
     "timed, host": NO_STORE | ONE,
     "timed, no host": NO_STORE | ONE | {Need.HOST},
     "hits, host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES},
     "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
-    "hits, unbounded": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST, Need.SIZED},
     "timed, all components": NO_STORE | ONE,
     "hits, all components": NO_STORE | ONE | NO_CLOCK - {Need.ENGINE} | {Need.HOST},
     "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
     "timed, simulated store": ONE,
     "timed, real store": ONE,
     "hits, real store": {Need.PASSES} | ONE | NO_CLOCK,
-    "timed, replicas": NO_STORE | {Need.ALONE, Need.DECODE},
-    "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE, Need.DECODE},
+    "timed, replicas": NO_STORE | {Need.ALONE},
+    "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE},
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
 PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
 # What the options need, apart from their rows. A new one need not be here: its row then tells.
 NEEDED: dict[Need | None, str] = {
     None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
-    "eviction host_ratio host_pages host_bytes components swa_window swa_tokens mamba_states "
-    "scale_sessions replicas",
+    "eviction host_ratio host_pages host_bytes components swa_tokens mamba_states "
+    "scale_sessions replicas hardware",
     Need.ENGINE: "engine",
     Need.TIMED: "max_running concurrency speed spread host_bandwidth scheduler times slo "
-    "arrivals request_rate closed_loop think_time",
+    "arrivals request_rate closed_loop",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
-    Need.SIZED: "hardware",
     Need.HOST: "write_policy host_bandwidth storage flush_host_every_round",
     Need.STORE: "storage_size prefetch prefetch_threshold",
     Need.ALONE: "flush_host_every_round flush_device_every_round ttl pin",
     Need.REPLICAS: "router",
-    Need.DECODE: "kv_link",
 }
 
 
@@ -97,11 +93,7 @@ def settled(trace: str, arguments: list[str]) -> tuple[ReplayConfig, ReplayOptio
 
 def what_runs(settings: ReplayConfig) -> list[Any]:
     """Everything of the settings that the run or its report reads, but how it was asked for."""
-    named = [
-        one.name
-        for one in fields(settings)
-        if one.name not in ("pools", "page_size_given", "given")
-    ]
+    named = [one.name for one in fields(settings) if one.name != "pools"]
     return [getattr(settings, name) for name in named] + [settings.pools.device_rules]
 
 
@@ -138,5 +130,5 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
             found, _ = settled(trace, asked)
             assert what_runs(found) != what_runs(usual), (
                 f"{' '.join(words)} changes nothing of {' '.join(given) or 'a plain run'}: use the "
-                "value, or say in its row what it needs, or another value with tried="
+                "value, or say in its row what it needs, or another value in TRIED of rig"
             )

@@ -201,9 +201,7 @@ def warnings(sides: Sequence[Side], results: Sequence[Result]) -> list[str]:
         "The documents name different files of equal size as their trace.": {
             one.trace.path for one in results
         },
-        "The replays served different requests (--skip-too-large).": {
-            one.whole.input_tokens for one in results
-        },
+        "The replays served different requests.": {one.whole.input_tokens for one in results},
         "The replays have different modes: `hits` has no times, and a lower ceiling.": {
             str(one.config.get("mode")) for one in results
         },

@@ -15,9 +15,9 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.device import real
 
 from .. import executors
+from .. import outside as entries
 from ..fuzzing.results import FailureGroup, Files, Tally, conclusions, document, hunt, show, shrink
 from ..fuzzing.work import Settings, Work, hash_seed, replay
-from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_folder, check_outputs, write_json

@@ -1,9 +1,4 @@
-"""`hicache replay`: replays a trace in either mode and prints the report.
-
-Connects trace, settings and checks. Does not declare options (see replaying/options), run a mode
-(see replaying/playing), choose sizes that were not given (see replaying/config and
-replaying/sizes), or define the report (see reporting/report).
-"""
+"""`hicache replay`: replays a trace in either mode and prints the report."""
 
 from __future__ import annotations
 
@@ -11,13 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from invariants.watch import SPECIFIED_PAGES, Watch
-
 from ..html import render, report
 from ..replaying import playing
-from ..replaying.builtin import opened, story
-from ..replaying.config import resolve
-from ..replaying.observing import story_on_error
+from ..replaying.config import opened, resolve
 from ..replaying.options import ReplayOptions
 from ..reporting.outputs import check_files, check_served, finish, warn
 from ..reporting.report import sentence, why_rows
@@ -38,22 +29,17 @@ def run(options: ReplayOptions, command: str) -> int:
     check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
-    is_builtin = options.trace is None
     options, trace = opened(options)
     settings, paged = resolve(options, trace)
-    if is_builtin:
-        console(out).print(story(trace, paged))
-    check_served(options, trace, settings)
+    check_served(options, trace)
     warnings = warn(trace, settings)
-    watch = None
-    if settings.check != "off":
-        watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
-    follow = bool(options.requests) or bool(options.html) or options.why is not None
-    with story_on_error(watch):
-        result = playing.run(
-            *(trace, paged, settings, watch, started, follow, options.why),
-            timeline=options.timeline is not None,
-        )
+    result = playing.run(
+        *(trace, paged, settings, command),
+        follow=bool(options.requests) or bool(options.html) or options.why is not None,
+        timeline=options.timeline is not None,
+        judge=None if options.why is None else lambda one: one.request == options.why,
+        start=started,
+    )
     if options.why is not None:
         if not result.account.served(options.why):
             return INTERRUPTED

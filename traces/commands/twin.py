@@ -28,8 +28,8 @@ from sim.workload import Workload
 
 from ..devices.bench import DEVICES, Geometry, Timing, probe_of, warm
 from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
-from ..outside import entries
-from ..outside.entries import entry, spelled_out
+from ..outside import entry, spelled_out
+from ..outside import files as outside_files
 from ..replaying.options import FormatOptions
 from ..terminal import options as read
 from ..terminal.options import option
@@ -65,7 +65,7 @@ class Options(FormatOptions):
 
 def run(options: Options, command: str) -> int:
     """Returns 0. Raises an error with an exit code if decisions, bytes or order are wrong."""
-    inputs = {"trace": options.trace, "profile": options.profile, **entries.files()}
+    inputs = {"trace": options.trace, "profile": options.profile, **outside_files()}
     check_outputs(inputs, recording=options.recording, json=options.json)
     calibration = hardware.read(options.profile)
     probe = probe_of(options.device)

@@ -35,7 +35,7 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import MOST_RANKS, Tape, has_storage
 from invariants.watch import Level
 
-from ..outside import entries
+from .. import outside as entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option, rows
 from ..terminal.output import write_json

@@ -1,5 +1,5 @@
-"""Counts what hit in a replay: tokens by tier and turn, the match of each admission in every
-component, prefetches and stores; and the ceiling of a cache without a limit.
+"""Counts what hit in a replay: tokens by tier and turn, what ended the hit of each request, and the
+ceiling of a cache without a limit.
 
 Only the first admission of a request counts; one that was preempted and admitted again is not
 counted twice.
@@ -12,29 +12,38 @@ counted twice.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hicache.core.actions import Admitted, Evicted, Outcome, Prefetched, Store
-from hicache.core.actions import Lookup as StorageLookup
+from hicache.core.actions import (
+    Admitted,
+    Backup,
+    Evicted,
+    Load,
+    Lookup,
+    Outcome,
+    Prefetched,
+    Refused,
+    Store,
+)
 from hicache.core.events import Arrived, Event
-from hicache.core.types import Tier
+from hicache.core.types import BACKBONE, Tier
 from hicache.core.view import CoreView
+from sim.engine.sequence import RequestResult
 from sim.workload import Job
 
-from ..formats.base import Jobs, Paged, Trace
+from ..formats.base import Jobs, Paged
 from ..results.record import NO_SHARE, Share, Tiers, Turn, share
-from .load import by_prompt, by_session, numbered
+from .load import by_session
 
 Tokens: TypeAlias = NDArray[np.int32]  # one count for each request; below 2**24 (formats/base)
 
 _NOT_ADMITTED = -1
-NOTHING, UNSEEN, TOGETHER = "", "unseen", "together"
-WHOLE = "complete"  # the reason of a prefetch that brought all it asked for
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
@@ -81,25 +90,13 @@ class Account:
 
     def whole(self) -> Share:
         """Sums over all requests that were served."""
-        return self._share(steady=False)
+        return self._share(self.all_served())
 
     def steady(self) -> Share:
-        """Sums over the second half of the served requests, in the order of the trace.
-
-        It includes the middle one of an odd number.
-        """
-        return self._share(steady=True)
-
-    def hit_tokens(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[int, int]:
-        """(hit tokens, prompt tokens) of these requests."""
-        wanted = np.asarray(indices, dtype=np.int64)
-        tiers = [tier[wanted] for tier in self._tiers()]
-        admitted = tiers[0] != _NOT_ADMITTED
-        return sum(_sum(tier[admitted]) for tier in tiers), _sum(self._input[wanted])
-
-    def _tiers(self) -> tuple[Tokens, Tokens, Tokens]:
-        """The hits on each tier by request, where it was admitted."""
-        return np.asarray(self._device), np.asarray(self._host), np.asarray(self._storage)
+        """Sums over the second half of the served requests, in the order of the trace, with the
+        middle one of an odd number."""
+        served = self.all_served()
+        return self._share(served[len(served) // 2 :])
 
     def served(self, index: int) -> bool:
         return self._device[index] != _NOT_ADMITTED
@@ -111,23 +108,24 @@ class Account:
     def rows(self) -> Iterator[Row]:
         """What each served request hit, in the order of the trace."""
         for index in self.all_served().tolist():
-            yield Row(
-                index,
-                int(self._input[index]),
-                int(self._ceiling[index]),
-                self._device[index],
-                self._host[index],
-                self._storage[index],
-            )
+            tiers = self._device[index], self._host[index], self._storage[index]
+            yield Row(index, int(self._input[index]), int(self._ceiling[index]), *tiers)
 
-    def _share(self, steady: bool) -> Share:
-        served = self.all_served()
+    def by_turn(self, turns: NDArray[np.int32]) -> list[Turn]:
+        """One entry for each turn of served requests; empty if no request continues another."""
+        served, found = self.all_served(), []
+        for turn in np.unique(turns[served]).tolist() if turns.any() else ():
+            one = self._share(served[turns[served] == turn])
+            hits = one.hit_tokens.all
+            found.append(Turn(turn + 1, one.requests, one.input_tokens, hits, one.hit_rate))
+        return found
+
+    def _share(self, served: NDArray[np.int64]) -> Share:
+        """Sums over these requests."""
         if not len(served):
             return NO_SHARE
-        if steady:
-            served = served[len(served) // 2 :]
         total, ceiling = self._input[served], self._ceiling[served]
-        tiers = [tier[served] for tier in self._tiers()]
+        tiers = [np.asarray(tier)[served] for tier in (self._device, self._host, self._storage)]
         hit = tiers[0] + tiers[1] + tiers[2]
         return share(
             len(served),
@@ -157,7 +155,6 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
     seen = np.zeros(1 << 13, dtype=np.uint8)  # one bit a page
     ceiling = np.zeros(int(trace.jobs.numbers.max(initial=-1)) + 1, dtype=np.int32)
     for job in trace.jobs:
-        index = job.index
         chain = trace.chain(job)
         if not len(chain):
             continue
@@ -169,9 +166,9 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
         leading = int(known.argmin())  # all behind a page that is new are new
         leading = len(chain) if known[leading] else leading
         if whole_prompts:
-            ceiling[index] = min(leading * size, prompt_tokens(job, trace))
+            ceiling[job.index] = min(leading * size, prompt_tokens(job, trace))
         else:
-            ceiling[index] = min(leading, (job.input_length - 1) // size) * size
+            ceiling[job.index] = min(leading, (job.input_length - 1) // size) * size
         if leading < len(chain):
             np.bitwise_or.at(seen, places[leading:], bits[leading:])
     return ceiling
@@ -182,127 +179,40 @@ def prompt_tokens(job: Job, trace: Paged) -> int:
     return min(job.input_length, int(trace.prompt_pages[job.index]) * trace.page_size)
 
 
-# -- admissions in every component
+# -- turns of conversations
 
 
-class Lookup(NamedTuple):
-    """The match of one request, in pages. A hit ends at the deepest boundary at which every
-    component is valid.
+def conversations(whole: Paged) -> tuple[NDArray[np.int32], str]:
+    """The turn of each request, from 0, and what tells it: after or session.
 
-    wanted: the most that it could reuse. depths: what each component would reach alone; that of
-    full is how much of the prompt is known at all. lost: pages after the hit that are or were
-    known. cap: what ended the hit:
-
-        nothing    the whole prompt hit
-        unseen     hit == depth of full, and no earlier request of the trace shares more
-        full       hit == depth of full; the rest was evicted, or is still being computed
-        another    hit == the depth of one component, and all others reach deeper: it has no
-                   window or no state there
-        together   several components end there, or no boundary up to the least depth suits all, or
-                   a load was left out
+    In a closed loop, a request is the next turn of another one if it waits for the end of that one
+    and its prompt begins with that one's prompt; requests that only queue behind others are not
+    turns. Where nothing waits, the sessions of the trace tell the turns.
     """
-
-    request: int
-    wanted: int
-    device: int
-    host: int
-    depths: tuple[int, ...]
-    cap: str
-    lost: int
-
-    @property
-    def hit(self) -> int:
-        return self.device + self.host
+    if (whole.jobs.afters >= 0).any():
+        return turns_of(whole), "after"
+    turns = np.zeros(len(whole.jobs), dtype=np.int32)
+    for index, earlier in enumerate(by_session(whole.jobs).tolist()):
+        turns[index] = turns[earlier] + 1 if earlier >= 0 else 0
+    return turns, "session"
 
 
-@dataclass(slots=True)
-class Capped:
-    """All lookups that one cause ended: their number, and the pages lost."""
-
-    lookups: int = 0
-    lost_pages: int = 0
-
-
-class Lookups:
-    """The observer of admissions. ceiling: pages per request that an unbounded cache would hit.
-
-    by_request: the lookups. peak_pages: most device pages in use, by component. evicted_along: by
-    component, pages that an event evicted although the pool had as many free pages afterwards:
-    eviction removes whole leaves, so full attention may lose pages because states were needed.
-    """
-
-    def __init__(self, components: Sequence[str], ceiling: NDArray[np.int32]) -> None:
-        self.components = tuple(components)
-        self.by_request: dict[int, Lookup] = {}
-        self.peak_pages = [0] * len(components)
-        self.evicted_along = [0] * len(components)
-        self._ceiling = ceiling
-        self._wanted: dict[int, int] = {}
-
-    def on_event(self, event: Event, view: CoreView) -> None:
-        if type(event) is Arrived:
-            self._wanted[event.request] = min(event.match_pages, event.key.pages)
-
-    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        if not outcomes:
-            return
-        evicted: dict[str, int] = {}
-        for outcome in outcomes:
-            if type(outcome) is Admitted:
-                if outcome.request not in self.by_request:
-                    self.by_request[outcome.request] = self._lookup(outcome)
-            elif type(outcome) is Evicted and outcome.tier == Tier.DEVICE:
-                before = evicted.get(outcome.component, 0)
-                evicted[outcome.component] = before + len(outcome.pages)
-        for place, pool in enumerate(view.pools(Tier.DEVICE)):
-            free = pool.free
-            if pool.capacity - free > self.peak_pages[place]:
-                self.peak_pages[place] = pool.capacity - free
-            if pool.component in evicted:
-                self.evicted_along[place] += min(evicted[pool.component], free)
-
-    def alone(self) -> dict[str, int]:
-        """Pages that each component alone would have reached, summed over the lookups."""
-        rows = self.by_request.values()
-        return {
-            name: sum(row.depths[place] for row in rows)
-            for place, name in enumerate(self.components)
-        }
-
-    def capped(self) -> dict[str, Capped]:
-        """The lookups by what ended the hit."""
-        found = {name: Capped() for name in (NOTHING, UNSEEN, *self.components, TOGETHER)}
-        for row in self.by_request.values():
-            found[row.cap].lookups += 1
-            found[row.cap].lost_pages += row.lost
-        return found
-
-    def _lookup(self, admitted: Admitted) -> Lookup:
-        wanted = self._wanted.pop(admitted.request, admitted.matched_pages)
-        hit = admitted.device_pages + admitted.host_pages
-        depths = admitted.depths
-        lost = depths[0] - hit
-        if hit >= wanted:
-            cap = NOTHING
-        elif hit >= depths[0]:
-            lost = max(0, int(self._ceiling[admitted.request]) - hit)
-            cap = self.components[0] if lost else UNSEEN
-        elif hit < min(depths) or depths.count(min(depths)) > 1:
-            cap = TOGETHER
-        else:
-            cap = self.components[depths.index(min(depths))]
-        return Lookup(
-            admitted.request,
-            wanted,
-            admitted.device_pages,
-            admitted.host_pages,
-            depths,
-            cap,
-            lost,
-        )
+def turns_of(trace: Paged) -> NDArray[np.int32]:
+    """The turn of each request, counted from 0; 0 also for a request without conversation."""
+    jobs = trace.jobs
+    turns = np.zeros(len(jobs), dtype=np.int32)
+    for index in np.flatnonzero(jobs.afters >= 0).tolist():
+        job = jobs[index]
+        before = jobs[job.after]
+        history = trace.chain(before)[: before.input_length // trace.page_size]
+        repeated = trace.chain(job)[: len(history)]
+        longer = job.input_length > before.input_length
+        if len(history) and longer and np.array_equal(history, repeated):
+            turns[index] = turns[job.after] + 1
+    return turns
 
 
-# -- storage
+# -- what moved and what was refused
 
 
 @dataclass(slots=True)
@@ -315,85 +225,134 @@ class Ended:
     fetched_pages: int = 0
 
 
-class Prefetches:
-    """Counts what prefetches and stores did. begun: lookups. ended: by reason. last: by request,
-    how its prefetch ended. stores: how many were begun."""
+class Tally:
+    """Counts, of several replicas together where it is given to all.
+
+    loaded, backed_up: pages by component. evicted: pages by (tier, component). refused: how often,
+    by (reason, component). lookups, stores: in storage. ended: prefetches by reason; fetched: by
+    request, the first page of its prefetch and how many it brought.
+    """
 
     def __init__(self) -> None:
-        self.begun = 0
-        self.ended: dict[str, Ended] = {}
-        self.last: dict[int, Prefetched] = {}
-        self.stores = 0
+        self.loaded: Counter[str] = Counter()
+        self.backed_up: Counter[str] = Counter()
+        self.evicted: Counter[tuple[Tier, str]] = Counter()
+        self.refused: Counter[tuple[str, str]] = Counter()
+        self.lookups = self.stores = 0
+        self.ended: dict[str, Ended] = defaultdict(Ended)
+        self.fetched: dict[int, tuple[int, int]] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        """Counts nothing: an event counts together with its outcomes."""
+        """Counts nothing: only outcomes count."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, StorageLookup):
-                self.begun += 1
-            elif isinstance(outcome, Store):
-                self.stores += 1
+            if isinstance(outcome, Evicted):
+                self.evicted[outcome.tier, outcome.component] += len(outcome.pages)
+            elif isinstance(outcome, Load | Backup):
+                moved = self.loaded if isinstance(outcome, Load) else self.backed_up
+                for copy in outcome.copies:
+                    moved[copy.component] += len(copy.target)
+            elif isinstance(outcome, Refused):
+                self.refused[outcome.reason, outcome.component] += 1
+            elif isinstance(outcome, Lookup | Store):
+                self.lookups += isinstance(outcome, Lookup)
+                self.stores += isinstance(outcome, Store)
             elif isinstance(outcome, Prefetched):
-                self.last[outcome.request] = outcome
-                found = self.ended.setdefault(outcome.reason or WHOLE, Ended())
+                self.fetched[outcome.request] = outcome.first_page, outcome.fetched_pages
+                found = self.ended[outcome.reason or COMPLETE]
                 found.requests += 1
                 found.asked_pages += outcome.asked_pages
                 found.found_pages += outcome.found_pages
                 found.fetched_pages += outcome.fetched_pages
 
-    def fetched(self, request: int) -> tuple[int, int]:
-        """The first page of a request's prefetch, and how many pages it brought."""
-        last = self.last.get(request)
-        return (last.first_page, last.fetched_pages) if last is not None else (0, 0)
+
+# -- what ended a hit
+
+COMPLETE, FIRST_SEEN, TOGETHER, NOT_LOADED = "complete", "first_seen", "together", "not_loaded"
+EVICTED, NOT_READY, NOT_FOLLOWED = "evicted", "not_ready", "evicted_or_not_ready"
+NOT_HERE = "not_here"
+NOBODY = -1
 
 
-# -- turns of conversations
+class Miss(NamedTuple):
+    """What ended the hit of one request at its first admission, after so many pages: at the deepest
+    boundary at which every component is valid.
 
+        complete            the whole prompt hit
+        first_seen          no earlier request of the trace shares more
+        evicted, not_ready  the rest left the cache, or an earlier request was still computing it;
+                            one word for both where nobody asked
+        not_here            only other replicas have computed the rest
+        a component         it ended there alone: no window or no state
+        together            several components ended there, or no boundary suits all
+        not_loaded          a load was left out
 
-def conversations(trace: Trace, whole: Paged) -> tuple[NDArray[np.int32], str]:
-    """The turn of each request, from 0, and what tells it: after, session or prompt. whole: the
-    trace in pages, with all of its requests.
-
-    In a closed loop, a request is the next turn of another one if it waits for the end of that one
-    and its prompt begins with that one's prompt; requests that only queue behind others are not
-    turns. Where nothing waits, the sessions of the trace tell the turns, and without sessions the
-    prompts.
+    last_seen: the latest earlier request of the same replica with the page behind the hit.
     """
-    if (whole.jobs.afters >= 0).any():
-        return turns_of(whole), "after"
-    before = by_session(whole.jobs)
-    if (before >= 0).any() or not trace.identity:
-        return numbered(before), "session"
-    size = trace.block_size or whole.page_size
-    return numbered(by_prompt(whole if size == whole.page_size else trace.paged(size))), "prompt"
+
+    ended_by: str
+    hit: int
+    last_seen: int = NOBODY
 
 
-def turns_of(trace: Paged) -> NDArray[np.int32]:
-    """The turn of each request, counted from 0; 0 also for a request without conversation."""
-    jobs = trace.jobs
-    turns = np.zeros(len(jobs), dtype=np.int32)
-    for index in np.flatnonzero(jobs.afters >= 0).tolist():
-        job = jobs[index]
-        before = jobs[job.after]
-        history = trace.chain(before)[: before.input_length // trace.page_size]
-        whole = len(history)
-        repeated = trace.chain(job)[:whole]
-        longer = job.input_length > before.input_length
-        if whole and longer and np.array_equal(history, repeated):
-            turns[index] = turns[job.after] + 1
-    return turns
+class Misses:
+    """The observer of admissions. ceiling: pages per request that an unbounded cache would hit.
+    rows: by request, of all replicas."""
+
+    def __init__(
+        self, components: Sequence[str], ceiling: NDArray[np.int32], rows: dict[int, Miss]
+    ) -> None:
+        self._components = tuple(components)
+        self._ceiling = ceiling
+        self.rows = rows
+        self._wanted: dict[int, int] = {}
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        if type(event) is Arrived:
+            self._wanted[event.request] = min(event.match_pages, event.key.pages)
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        for outcome in outcomes:
+            if type(outcome) is Admitted and outcome.request not in self.rows:
+                self.rows[outcome.request] = self._miss(outcome)
+
+    def _miss(self, admitted: Admitted) -> Miss:
+        request, depths = admitted.request, admitted.depths
+        wanted = self._wanted.pop(request, admitted.matched_pages)
+        hit, least = admitted.device_pages + admitted.host_pages, min(depths)
+        if hit and hit >= wanted:
+            return Miss(COMPLETE, hit)
+        if hit >= depths[BACKBONE]:
+            return Miss(NOT_FOLLOWED if hit < self._ceiling[request] else FIRST_SEEN, hit)
+        if len(depths) == 1:
+            return Miss(NOT_LOADED, hit)
+        alone = hit == least and depths.count(least) == 1
+        return Miss(self._components[depths.index(least)] if alone else TOGETHER, hit)
 
 
-def by_turn(account: Account, turns: NDArray[np.int32]) -> list[Turn]:
-    """One entry for each turn of served requests; empty if no request continues another."""
-    if not turns.any():
-        return []
-    served = account.all_served()
-    found = turns[served]
-    result = []
-    for turn in np.unique(found).tolist():
-        indices = served[found == turn]
-        hit, total = account.hit_tokens(indices)
-        result.append(Turn(turn + 1, len(indices), total, hit, hit / (total or 1)))
-    return result
+def seen_before(
+    paged: Paged,
+    misses: dict[int, Miss],
+    results: Mapping[int, RequestResult],
+    choices: Mapping[int, int],
+) -> None:
+    """Tells what left the cache from what was still being computed. results: with a clock, by
+    request. choices: the replica of each request, where there are several."""
+    latest: dict[int, NDArray[np.int32]] = {}  # by replica: the last request that has each page
+    for job in paged.jobs:
+        chain, place = paged.chain(job), choices.get(job.index, 0)
+        known = latest.setdefault(place, np.full(1 << 12, NOBODY, dtype=np.int32))
+        if (more := int(chain.max(initial=-1)) + 1 - len(known)) > 0:
+            more = max(more, len(known))
+            known = latest[place] = np.pad(known, (0, more), constant_values=NOBODY)
+        miss = misses.get(job.index)
+        if miss is not None and miss.ended_by == NOT_FOLLOWED:
+            before, ended_by = int(known[chain[miss.hit]]), EVICTED
+            one, other = results.get(job.index), results.get(before)
+            if before == NOBODY:
+                ended_by = NOT_HERE
+            elif one and (other is None or other.first_token_ns > one.admit_ns):
+                ended_by = NOT_READY
+            misses[job.index] = Miss(ended_by, miss.hit, before)
+        known[chain] = job.index

@@ -1,15 +1,15 @@
-"""What a replay is: its options, resolved once into pages, bytes, profiles and a core's `Config`.
-
-Everything after it (the run, the report) reads `ReplayConfig` and asks no option again.
-"""
+"""What a replay is: its options, resolved once into pages, bytes, profiles and a core's `Config`;
+and the trace that they name. The run and the report read `ReplayConfig` and ask no option again."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
+from hashlib import sha256
 from typing import Any
 
 from hicache import registry
@@ -17,65 +17,250 @@ from hicache.core.components.base import Component, Shape, residency, settings_f
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.memory.pieces import CopyShape, all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
+from hicache.storage.address import open_store, parse, schemes, shown, without_size
+from hicache.storage.base import StorageOptions
+from hicache.storage.keys import Context
 from invariants.watch import Level
 from sim import engine_profiles
+from sim.engine.prefetching import PrefetchLimit
 from sim.engine.sequence import final_length
 from sim.fitted import factors as fitted
-from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
+from sim.fleet.options import FleetOptions, RouterOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions, engine_options
+from sim.storage.contents import Contents, Faulty, Medium
+from sim.storage.options import MILLION, StoreOptions
+from sim.storage.stored import StoredContents, context_of, scaled_size
 from sim.times import base as times
 from sim.times.base import Parallelism, TimeModel
 from sim.wants import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
 
-from ..formats.base import Paged, Trace, need_identity
-from ..terminal.options import Bandwidth, flag
-from .defaults import HARDWARE, HOST_COPIES, PREFETCH_THRESHOLD_TOKENS, WRITE_POLICY, Mode
-from .load import LoadedTrace, LoadSettings, Slo, settings_of
-from .options import ReplayOptions, check_read
-from .sizes import Pools, Skipped, check_fit, memory_of, model_of, pools_of
-from .storage import StorageSettings
-from .storage import resolve as resolve_storage
+from .. import formats
+from ..formats.base import Paged, Trace, need_identity, sampled
+from ..formats.reading import About, Lines
+from ..generators import Multiturn, text
+from ..terminal import options as read
+from ..terminal.options import flag
+from ..terminal.streams import print_error
+from .load import LoadSettings, Slo, loaded
+from .options import (
+    HARDWARE,
+    LIMITS_NS,
+    PREFETCH,
+    PREFETCH_THRESHOLD_TOKENS,
+    WRITE_POLICY,
+    Mode,
+    ReplayOptions,
+    check_read,
+    plain,
+)
+from .sizes import Pools, check_fit, memory_of, model_of, pools_of
+
+# -- the trace
+
+# The workload that is played when no trace is given. The conversations end with 0.8 M tokens. A
+# fifth of them fits on the device, and most of the rest on the host. The hit rate of LRU falls
+# sharply if the host is a seventh smaller. If it is larger, nothing is computed twice.
+BUILTIN = "built-in multiturn"
+_WORKLOAD = Multiturn(
+    clients=128,
+    rounds=12,
+    input_tokens=256,
+    output_tokens=256,
+    system_tokens=1024,
+    think_ms=10000,
+    start_ms=10000,
+    seed=1,
+)
+_DEVICE_TOKENS = 160_000
+_HOST_RATIO = Fraction("3.5")
+
+
+def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
+    """The options and the trace; the built-in trace and its defaults if none was named."""
+    if options.trace is None:
+        options = with_defaults(options)
+    return options, loaded(options.load, as_recorded(options))
+
+
+def as_recorded(options: ReplayOptions) -> Trace:
+    """The trace before the options of load change when its requests arrive."""
+    if options.trace is None:
+        return formats.parse(Lines(BUILTIN, _lines()), about=About(limit=options.limit))
+    trace = options.read_from(options.trace, options.limit)
+    return trace if options.sample is None else sampled(trace, options.sample)
+
+
+def with_defaults(options: ReplayOptions) -> ReplayOptions:
+    """Adds the sizes and the check level of the built-in workload where none were given."""
+    if options.device_tokens is None and options.device_pages is None:
+        options = replace(options, device_tokens=_DEVICE_TOKENS)
+    hosts = options.host_ratio, options.host_pages, options.host_bytes
+    if all(given is None for given in hosts):
+        options = replace(options, host_ratio=_HOST_RATIO)
+    return replace(options, check=options.check or "every")
+
+
+def _lines() -> Iterator[bytes]:
+    return (line.encode() for line in text("multiturn", _WORKLOAD))
+
+
+# -- storage
+
+SIMULATED = "sim"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """What is behind host memory. address: without a size. `sim:` is a store in virtual time, with
+    what can go wrong; every other one is a real store, which the replay reads and writes, and takes
+    the time of the simulated link for it. options: of the store or of this link; its size is that
+    of real pages. workload: a digest of what the numbers of pages stand for; empty for `sim:`.
+    """
+
+    address: str
+    options: StoreOptions
+    policy: str
+    limit: PrefetchLimit | None
+    workload: str = ""
+
+    def as_options(self) -> dict[str, object]:
+        """By name of the option."""
+        size = self.options.size_bytes or None
+        return {"storage": self.address, "storage_size": size, "prefetch": self.policy}
+
+    def open(
+        self, model: ModelDescription, page_size: int, value_bytes: Mapping[str, int], tp: int
+    ) -> Contents:
+        """What the store has. Raises CallerError for what a person can mend."""
+        size, most = self.options.size_bytes, max(value_bytes.values())
+        if 0 < size < most:
+            raise CallerError(
+                f"--storage-size: expected room for a page or state, {most} bytes, found {size}"
+            )
+        if not self.workload:
+            medium = Medium(value_bytes, size)
+            faulty = self.options.loss or self.options.lying or self.options.corrupt
+            return Faulty(medium, self.options) if faulty else medium
+        limits = StorageOptions(size_bytes=scaled_size(size, value_bytes))
+        address = parse(self.address)
+        store = open_store(address, limits, time.monotonic, print_error)
+        context = self.context(model, page_size, tp)
+        contents = StoredContents(store, context, model, value_bytes, tp)
+        try:
+            contents.check_key(shown(address))
+        except CallerError:
+            contents.close()
+            raise
+        return contents
+
+    def context(self, model: ModelDescription, page_size: int, tp: int) -> Context:
+        """What the keys of a real store begin with."""
+        return context_of(model, page_size, "ids", self.workload, tp)
+
+
+def storage_of(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
+    """The storage that was asked for; None without one. Raises CallerError."""
+    if options.storage is None:
+        return None
+    place, size, workload = options.storage, options.storage_size or 0, ""
+    scheme, _, rest = place.partition(":")
+    store = StoreOptions()
+    if scheme == SIMULATED:
+        store = simulated(rest, options.seed or 0)
+    else:
+        address = parse(place)
+        if address.scheme not in schemes():
+            raise registry.unknown("storage", scheme, [SIMULATED, *schemes()])
+        address, size = without_size(address, size)
+        place, workload = address.text, _workload(options, trace)
+    policy = (options.prefetch or PREFETCH).replace("-", "_")
+    limit = PrefetchLimit(*LIMITS_NS[policy]) if policy in LIMITS_NS else None
+    return StorageSettings(place, replace(store, size_bytes=size), policy, limit, workload)
+
+
+def _workload(options: ReplayOptions, trace: Trace) -> str:
+    """A digest of everything that says which tokens the number of a block stands for: what the
+    trace says (not its path, and all of it, so that --limit does not count), and how it is read."""
+    if options.trace == "-":
+        raise CallerError(
+            "-: expected a file, whose content names its pages in a store, found standard input; "
+            "write it to a file"
+        )
+    if options.trace is None:
+        content = sha256(b"".join(_lines())).hexdigest()
+    else:
+        content = formats.content_digest(options.trace)
+    tokenizer = formats.content_digest(options.tokenizer) if options.tokenizer else ""
+    parts = [trace.format, str(trace.block_size), content, tokenizer]
+    parts += [str(one) for one in astuple(options.log) if one is not None]
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
+def simulated(text: str, seed: int) -> StoreOptions:
+    """The settings in an address such as `read=6GB/s,write=3GB/s,latency=200us,loss=0.01`."""
+    found: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if name not in _READERS or name in found:
+            raise CallerError(
+                f"--storage sim: expected some of {', '.join(_READERS)}, each once and with "
+                f"=VALUE, found {part[:40]!a}{registry.closest(name, [*_READERS])}"
+            )
+        try:
+            found[name] = _READERS[name][1](value)
+        except ValueError as error:
+            raise CallerError(f"--storage sim:{name}: {error}") from None
+    return StoreOptions(seed=seed, **{_READERS[name][0]: one for name, one in found.items()})
+
+
+def _share(text: str) -> int:
+    share = read.ratio(text)
+    if share > 1:
+        raise ValueError(f"expected a share from 0 to 1, found {text!r}")
+    return int(share * MILLION)
+
+
+_READERS: dict[str, tuple[str, Callable[[str], int]]] = {
+    "read": ("read_bytes_per_s", read.bandwidth),
+    "write": ("write_bytes_per_s", read.bandwidth),
+    "latency": ("latency_ns", read.duration_ns),
+    **{name: (name, _share) for name in ("loss", "lying", "corrupt", "slow")},
+    **{name: (f"{name}_ns", read.duration_ns) for name in ("dead_at", "hangs_at", "back_at")},
+}
+
+
+# -- the configuration
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
-    skipped: the requests that were left out. uncached: those that are computed without the cache,
-    because the device cannot hold them. storage: None without one. flushed: the tiers that are
-    emptied between rounds. fleet: None for one replica without a router. given: what the head of a
-    document has as it was given.
+    storage: None without one. flushed: the tiers that are emptied between rounds. fleet: None for
+    one replica without a router.
     """
 
     mode: Mode
     check: Level
-    seed: int
     limit: int
     model: ModelDescription
     hardware: HardwareProfile
     parallelism: Parallelism
     times: str
-    host_bandwidth: Bandwidth
     speed: Fraction
-    spread: bool
     core: Config
     engine: EngineOptions
     pools: Pools
-    page_size_given: bool
-    skipped: Skipped
+    load: LoadSettings
+    slo: Slo | None = None
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
-    slo: Slo | None = None
-    uncached: Skipped = field(default_factory=Skipped)
-    load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
     wants: WantOptions = NO_WANTS
-    given: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def whole_prompts(self) -> bool:
@@ -117,115 +302,86 @@ class ReplayConfig:
     def page_bytes(self) -> tuple[int, ...]:
         """Bytes of one page or state of each component, on one rank of each pipeline stage
         together."""
-        return self._page_bytes(self.model, self.parallelism.dcp)
-
-    @property
-    def host_page_bytes(self) -> tuple[int, ...]:
-        """The same in host memory. Of what ranks keep once, a rank has its part."""
-        return self._page_bytes(self.model, self.parallelism.among_on_host)
+        return self._page_bytes(self.model)
 
     @property
     def rank_page_bytes(self) -> tuple[int, ...]:
-        """`page_bytes` on a rank of the stage that has most of the component."""
-        return self._most_page_bytes(self.parallelism.dcp)
-
-    @property
-    def rank_host_page_bytes(self) -> tuple[int, ...]:
-        """`host_page_bytes` on a rank of the stage that has most of the component."""
-        return self._most_page_bytes(self.parallelism.among_on_host)
-
-    def _most_page_bytes(self, among: int) -> tuple[int, ...]:
+        """The same on a rank of the stage that has most of the component."""
         stages = self.model.stages(self.parallelism.pp)
-        return tuple(map(max, zip(*(self._page_bytes(one, among) for one in stages), strict=True)))
+        return tuple(map(max, zip(*map(self._page_bytes, stages), strict=True)))
 
-    def _page_bytes(self, model: ModelDescription, among: int) -> tuple[int, ...]:
-        size, tp = self.core.page_size, self.page_ranks
-        return tuple(model.bytes_per_page(name, size, tp, among) for name in self.core.components)
+    def _page_bytes(self, model: ModelDescription) -> tuple[int, ...]:
+        size, tp, dcp = self.core.page_size, self.page_ranks, self.parallelism.dcp
+        return tuple(model.bytes_per_page(name, size, tp, dcp) for name in self.core.components)
 
-    def bytes_of(self, pages: Counter[str], sizes: Sequence[int]) -> int:
-        """Bytes of so many pages or states of each component, with one of these sizes."""
-        each = zip(self.core.components, sizes, strict=True)
+    def bytes_of(self, pages: Counter[str]) -> int:
+        """Bytes of so many pages or states of each component, on one rank of each stage."""
+        each = zip(self.core.components, self.page_bytes, strict=True)
         return sum(pages[name] * size for name, size in each)
-
-    @property
-    def page_bytes_total(self) -> dict[str, int]:
-        """Bytes of one page or state of each component, on all ranks together."""
-        return self._on_all(self.page_bytes)
-
-    @property
-    def host_page_bytes_total(self) -> dict[str, int]:
-        """The same in host memory."""
-        return self._on_all(self.host_page_bytes)
-
-    def _on_all(self, sizes: Sequence[int]) -> dict[str, int]:
-        each = zip(self.core.components, sizes, strict=True)
-        return {name: size * self.page_ranks for name, size in each}
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on a rank of the pipeline stage that has most."""
         return times.rank_weight_bytes(self.model, self.parallelism)
 
-    @property
-    def unlike_measured(self) -> tuple[CopyShape, ...]:
-        """The shapes of this model's copies that a measured profile does not cover. Empty if copy
-        times do not come from a measurement."""
-        measured = self.hardware.geometry
-        if not measured:
-            return ()
-        size = self.core.page_size // self.parallelism.dcp
-        used = all_shapes(self.model, size, str(measured["layout"]), self.page_ranks)
-        return outside(used, measured["shapes"])
-
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""
-        core, engine = self.core, self.engine
+        core, engine, ranks = self.core, self.engine, self.parallelism
         found: dict[str, object] = {
-            **self.given,
+            "mode": self.mode,
+            "tp": ranks.tp,
+            "pp": ranks.pp,
+            "slo": plain(self.slo),
             "model": self.model.name,
             "weight_dtype": self.model.weight_dtype,
             "weight_bytes_per_rank": self.weight_bytes,
             "weight_bytes_total": self.model.weight_bytes,
             "kv_dtype": self.model.kv_dtype,
             "hardware": self.hardware.name,
-            "ep": self.parallelism.ep,
-            "attention_dp": self.parallelism.attention_dp,
-            "dcp": self.parallelism.dcp,
-            "host_copies": HOST_COPIES[self.parallelism.shared_host],
+            "ep": ranks.ep,
+            "attention_dp": ranks.attention_dp,
+            "dcp": ranks.dcp,
             "engine": engine.profile.label,
             "times": self.times,
             "page_size": core.page_size,
-            "page_size_from": "option" if self.page_size_given else "model",
             "device_pages": core.device_pages[0],
             "device_tokens": core.device_pages[0] * core.page_size,
             "host_pages": core.host_pages[0],
             "host_tokens": core.host_pages[0] * core.page_size,
             "components": list(core.components),
-            **self._of_components(),
-            "host_bandwidth": str(self.host_bandwidth),
             "host_link_bytes_per_s_per_rank": self.hardware.reached_link_bytes_per_s,
             "write_policy": core.write_policy,
             "exclusive": bool(core.exchange_pages),
-            "exchange_pages": list(core.exchange_pages),
             "eviction_policy": core.eviction_policy,
             "scheduler": engine.order,
             "token_budget": engine.token_budget,
             "max_running": engine.max_running,
             "check": self.check,
             "speed": float(self.speed),
-            "spread": self.spread,
             "limit": self.limit or None,
-            "seed": self.seed,
             **self.load.as_options(),
         }
+        written = document(core)
+        each = zip(core.components, core.device_pages, core.host_pages, strict=True)
+        for name, device, host in each:
+            found |= {key: written[key] for key in settings_names(name)}
+            kind, unit = residency(name), 1 if residency(name) == "state" else core.page_size
+            if kind in ("window", "state"):
+                what = "states" if kind == "state" else "tokens"
+                found |= {f"{name}_{what}": device * unit, f"{name}_host_{what}": host * unit}
         if self.storage is not None:
             found |= self.storage.as_options()
             found["prefetch_threshold"] = core.prefetch_threshold_tokens
         if self.storage is not None or self.flushed:
             for tier in (Tier.HOST, Tier.DEVICE):
                 found[f"flush_{tier.name.lower()}_every_round"] = tier in self.flushed
+        if self.fleet is not None and self.fleet.decode:
+            found["prefill_replicas"] = self.fleet.replicas
+            found["decode_replicas"] = self.fleet.decode
+        elif self.fleet is not None:
+            found["replicas"] = self.fleet.replicas
         if self.fleet is not None:
-            found |= _fleet_as_options(self.fleet)
+            found["router"] = self.fleet.router.name.replace("_", "-")
         if self.wants.ttl_ns:
             found["ttl_s"] = self.wants.ttl_ns / 1e9
         if self.wants.pins:
@@ -233,21 +389,6 @@ class ReplayConfig:
                 {"request": pin.place, "pages": pin.pages, "tier": pin.tier.name.lower()}
                 for pin in self.wants.pins
             ]
-        return found
-
-    def _of_components(self) -> dict[str, object]:
-        core, found = self.core, dict[str, object]()
-        written = document(core)
-        for name, device, host in zip(
-            core.components, core.device_pages, core.host_pages, strict=True
-        ):
-            found |= {key: written[key] for key in settings_names(name)}
-            if residency(name) == "window":
-                found[f"{name}_tokens"] = device * core.page_size
-                found[f"{name}_host_tokens"] = host * core.page_size
-            elif residency(name) == "state":
-                found[f"{name}_states"] = device
-                found[f"{name}_host_states"] = host
         return found
 
 
@@ -261,46 +402,42 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
         need_identity(trace, "--mode hits")
     _check_page_size(model, page_size, ranks.dcp)
     paged = trace.paged(page_size)
-    profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
+    profile = hardware.get(options.hardware or HARDWARE)
+    if options.host_bandwidth is not None:  # what copies reach, not a peak
+        rate = options.host_bandwidth
+        profile = replace(profile, link_bytes_per_s=rate, link_permille=1000, curves={})
     engine = _engine(options, model)
     pools = pools_of(options, model, memory_of(profile), page_size, engine, trace)
     named = options.times or times.DEFAULT
     if options.mode == "timed":  # raises if the ranks cannot hold the weights
         times.make(named, model, profile, ranks, engine.profile)
     check_read(options, pools.components, bool(pools.host[0]))
-    storage = resolve_storage(options, trace)
+    storage = storage_of(options, trace)
     wants = _wants(options, trace, paged, pools)
     core = _core(options, page_size, pools, storage, wants)
-    skipped, uncached = check_fit(trace, paged, options, pools)
+    check_fit(trace, paged, options, pools)
     config = ReplayConfig(
         mode=options.mode,
         check=options.check or "sampled",
-        seed=options.seed or 0,
         limit=options.limit,
         model=model,
         hardware=profile,
         parallelism=ranks,
         times=named,
-        host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
-        spread=bool(options.spread or (isinstance(trace, LoadedTrace) and trace.spaced)),
         core=core,
         engine=engine,
         pools=pools,
-        page_size_given=options.page_size is not None,
-        skipped=skipped,
-        uncached=uncached,
+        load=options.load,
+        slo=options.slo,
         storage=storage,
         flushed=tuple(
             tier
             for tier in (Tier.HOST, Tier.DEVICE)
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
-        slo=options.slo,
-        load=settings_of(options),
         fleet=_fleet(options, pools.components),
         wants=wants,
-        given=options.head,
     )
     return config, paged
 
@@ -367,35 +504,22 @@ def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
 def _check_page_size(model: ModelDescription, page_size: int, dcp: int) -> None:
     """Raises CallerError, with a size that works, for one that a pool of the model cannot have, or
     that the ranks of a context parallel group cannot divide."""
-    row = math.lcm(*(pool.compression for pool in model.pools))
-    multiple = dcp * row
+    multiple = dcp * math.lcm(*(pool.compression for pool in model.pools))
     if page_size % multiple:
         who = f"{dcp} ranks divide" if dcp > 1 else f"share a row of {model.name}"
-        good = -(-model.page_size // multiple) * multiple
-        own = ", the model's own, or none" if good == model.page_size else ""
         raise CallerError(
             f"--page-size: expected a multiple of {multiple}, the tokens that {who}, found "
-            f"{page_size}; give {good}{own}"
+            f"{page_size}; give {-(-model.page_size // multiple) * multiple}"
         )
-
-
-def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> HardwareProfile:
-    """The profile with this host link; itself if none was asked for."""
-    if wanted is None:
-        return profile
-    if wanted.bytes_per_s:
-        # the user states the bandwidth that copies reach, not a peak
-        return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})
-    return hardware.scaled_host_bandwidth(profile, *wanted.factor.as_integer_ratio())
 
 
 def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> WantOptions:
     """Pinned prefixes and the time to live. Raises CallerError for a pin of a prefix that the trace
     does not have or that leaves too little room, and for a time to live without times."""
-    if options.ttl and options.mode == "hits" and (followers := trace.jobs.afters >= 0).any():
+    if options.ttl and options.mode == "hits" and (trace.jobs.afters >= 0).any():
         raise CallerError(
-            f"--ttl: expected a time of arrival for every request in hits mode, found "
-            f"{int(followers.sum())} that follow others; use --mode timed"
+            "--ttl: expected a time of arrival for every request in hits mode, found some that "
+            "follow others; use --mode timed"
         )
     found, pinned = [], Counter[Tier]()
     for pin in options.pin or ():
@@ -412,73 +536,52 @@ def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> 
             )
         found.append(PinnedPrefix(pin.request, pages, pin.tier))
         pinned[pin.tier] += pages
-    if pinned[Tier.HOST] > pools.host[0]:
-        raise CallerError(
-            f"--pin: expected at most the {pools.host[0]} pages of host, found "
-            f"{pinned[Tier.HOST]}; enlarge the host pool"
-        )
-    if pinned[Tier.DEVICE]:
-        largest = max(-(-final_length(job) // paged.page_size) for job in paged.jobs)
-        if pinned[Tier.DEVICE] + largest > pools.device[0]:
+    largest = max(
+        (-(-final_length(job) // paged.page_size) for job in paged.jobs if found), default=0
+    )
+    for tier, room in ((Tier.HOST, pools.host[0]), (Tier.DEVICE, pools.device[0] - largest)):
+        if pinned[tier] > max(0, room):
             raise CallerError(
-                f"--pin: expected at most {max(0, pools.device[0] - largest)} pages beside the "
-                f"largest request's {largest}, found {pinned[Tier.DEVICE]}; pin less, or on host"
+                f"--pin: expected at most {max(0, room)} pages on {tier.name.lower()}, beside the "
+                f"largest request there, found {pinned[tier]}; pin less, or enlarge that pool"
             )
     return WantOptions(options.ttl or 0, tuple(found))
-
-
-# -- several replicas
 
 
 def _fleet(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | None:
     """None for one replica without a router. Raises CallerError for options that do not belong
     together."""
-    for name, expected, found, do in _contradictions(options, components):
-        raise CallerError(f"{flag(name)}: expected {expected}, found {found}; {do}")
-    prefills = options.replicas or options.prefill_replicas
-    if prefills is None:
+    prefills, decodes = options.prefill_replicas, options.decode_replicas
+    if prefills is not None or decodes is not None:
+        first, other = "prefill_replicas", "decode_replicas"
+        if prefills is None:
+            first, other = other, first
+        for wrong, name, expected, found in (
+            (options.replicas is not None, first, "prefill and decode, or --replicas", "both"),
+            (prefills is None or decodes is None, first, f"{flag(other)} beside it", "none"),
+            (options.mode == "hits", other, "--mode timed", "hits mode, which has no clock"),
+            (options.pp > 1, other, "--pp 1", str(options.pp)),
+            (
+                len(components) > 1,
+                other,
+                "full attention alone, whose pages can be moved",
+                ",".join(components),
+            ),
+            (
+                options.storage is not None,
+                "storage",
+                "replicas that serve whole requests",
+                "others",
+            ),
+        ):
+            if wrong:
+                raise CallerError(
+                    f"{flag(name)}: expected {expected}, found {found}; or give --replicas alone"
+                )
+    members = options.replicas or prefills
+    if members is None:
         return None
-    router, link = RouterOptions(), KvLinkOptions()
+    router = RouterOptions()
     if options.router:
         router = RouterOptions(options.router.replace("-", "_"))
-    if options.kv_link:
-        link = KvLinkOptions(options.kv_link)
-    return FleetOptions(prefills, options.decode_replicas or 0, router, link)
-
-
-def _fleet_as_options(fleet: FleetOptions) -> dict[str, object]:
-    found: dict[str, object] = {"replicas": fleet.replicas}
-    if fleet.decode:
-        found = {
-            "prefill_replicas": fleet.replicas,
-            "decode_replicas": fleet.decode,
-            "kv_link_bytes_per_s": fleet.link.bytes_per_s,
-        }
-    return {**found, "router": fleet.router.name.replace("_", "-")}
-
-
-def _contradictions(
-    options: ReplayOptions, components: Sequence[str]
-) -> Iterator[tuple[str, str, str, str]]:
-    """(option, what was expected, what was found, what to do)."""
-    others = {"prefill_replicas": "decode", "decode_replicas": "prefill"}
-    divided = [name for name in others if getattr(options, name) is not None]
-    if not divided:
-        return
-    if options.replicas is not None:
-        kinds = "replicas that serve whole requests, or prefill and decode replicas"
-        yield divided[0], kinds, f"--replicas and {flag(divided[0])}", "give one kind"
-    if len(divided) == 1:
-        yield divided[0], f"--{others[divided[0]]}-replicas beside it", "none", "give both"
-    if options.mode == "hits":
-        do = "use --mode timed, or give --replicas"
-        yield "decode_replicas", "--mode timed", "hits mode, which has no clock", do
-    if options.pp > 1:
-        yield "decode_replicas", "--pp 1", str(options.pp), "leave out --pp, or give --replicas"
-    if len(components) > 1:
-        do = "give --components full, or --replicas"
-        found = ",".join(components)
-        yield "decode_replicas", "full attention alone, whose pages can be moved", found, do
-    if options.storage is not None:
-        do = "leave it out, or give --replicas"
-        yield "storage", "replicas that serve whole requests", "decode replicas", do
+    return FleetOptions(members, decodes or 0, router)

@@ -1,37 +1,46 @@
-"""When requests arrive: load models, closed loops, think times, turns of conversations; and the
-limits that a request must keep. docs/load.md explains all of it.
+"""When requests arrive: load models, closed loops, turns of conversations, more or fewer sessions;
+and the limits that a request must keep. docs/load.md explains all of it.
 
 The requests of a trace, their order and what they ask for stay as they are, apart from sessions
-that are added or left out (see sessions). Delays after the end of another request are in its job.
+that are added or left out. Delays after the end of another request are in its job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages
+from hicache.core.types import Key, Pages
 from sim.workload import Job
 
-from ..formats.base import MAX_TIME_MS, NS_PER_MS, Jobs, Paged, Trace, TraceWithJobs
-from .sessions import Scale, scaled
+from ..formats.base import (
+    MAX_REQUESTS,
+    MAX_TIME_MS,
+    NS_PER_MS,
+    Chosen,
+    Jobs,
+    Paged,
+    PagesWithJobs,
+    Trace,
+    TraceWithJobs,
+    by_prefix,
+)
 
 RECORDED = "recorded"
 NS_PER_S = 1_000_000_000
-MOST_BRANCHES = 8  # different pages that may follow the end of a turn
-_MOST_LOOKS = 8  # prompts with the same whole pages
-_PAGE = 16  # tokens; to compare prompts of a trace that has no blocks
+MOST_SCALE = 100  # times the sessions of a trace: the number of a copy has 8 bits
 _UNITS = (("s", NS_PER_S), ("ms", 1_000_000), ("us", 1_000), ("ns", 1))
-_NOBODY = -1
-Times = NDArray[np.int64]
-Numbers = NDArray[np.int32]
-Kept = NDArray[np.bool_]
+_NOBODY, _SEVERAL = -1, -2
+Times: TypeAlias = NDArray[np.int64]
+Numbers: TypeAlias = NDArray[np.int64]
+Kept: TypeAlias = NDArray[np.bool_]
+Draw: TypeAlias = np.random.Generator
 
 
 def spelled(time_ns: int) -> str:
@@ -96,23 +105,16 @@ def kept(slo: Slo, served: Served) -> dict[str, Kept]:
 # -- models of arrivals
 
 
-class Parameter(NamedTuple):
-    """default: of a time in seconds, else a number. is_time: whether its value has a unit."""
-
-    default: float
-    is_time: bool = False
-
-
 class Model(NamedTuple):
-    """summary: one line for the help. arrivals: takes the times of the trace (one at least), the
-    requests per second on average (0 if none was given and the model needs none), a value for each
-    parameter, and a generator; returns the arrival of each request in nanoseconds, never earlier
-    than that of the one before. The same seed gives the same times."""
+    """summary: for the help. arrivals: takes the times of the trace (one at least), the requests
+    per second on average (0 if none was given and none is needed), a coefficient of variation, and
+    a generator; returns the arrival of each request in nanoseconds, in order. cv: its default, None
+    for a model without one."""
 
     summary: str
-    arrivals: Callable[[Times, float, Mapping[str, float], np.random.Generator], Times]
+    arrivals: Callable[[Times, float, float, Draw], Times]
     needs_rate: bool = True
-    parameters: Mapping[str, Parameter] = {}
+    cv: float | None = None
 
 
 def from_gaps(gaps_s: NDArray[np.float64]) -> Times:
@@ -121,9 +123,7 @@ def from_gaps(gaps_s: NDArray[np.float64]) -> Times:
     return np.concatenate((np.zeros(1, dtype=np.int64), ends))
 
 
-def _recorded(
-    recorded: Times, rate_per_s: float, given: Mapping[str, float], draw: np.random.Generator
-) -> Times:
+def _recorded(recorded: Times, rate_per_s: float, cv: float, draw: Draw) -> Times:
     span_ns = int(recorded[-1] - recorded[0])
     if not rate_per_s or not span_ns:
         return recorded
@@ -132,52 +132,28 @@ def _recorded(
     return np.rint(stretched).astype(np.int64)
 
 
-def _gamma(
-    recorded: Times, rate_per_s: float, given: Mapping[str, float], draw: np.random.Generator
-) -> Times:
+def _gamma(recorded: Times, rate_per_s: float, cv: float, draw: Draw) -> Times:
     """The coefficient of variation (CV) is the standard deviation of the gaps over their mean: 1 is
     a Poisson process, 0 an even distance. vLLM's and SGLang's `--burstiness` is the shape."""
     count, mean_s = len(recorded) - 1, 1 / rate_per_s
-    if not given["cv"]:
+    if not cv:
         return from_gaps(np.full(count, mean_s))
-    shape = 1 / given["cv"] ** 2
+    shape = 1 / cv**2
     return from_gaps(draw.gamma(shape, mean_s / shape, count))
-
-
-def _on_off(
-    recorded: Times, rate_per_s: float, given: Mapping[str, float], draw: np.random.Generator
-) -> Times:
-    """A Poisson process while a phase is on, at the mean rate times (on + off) / on."""
-    on_s, off_s = given["on"], given["off"]
-    if not on_s:
-        raise CallerError("on-off: expected a time above 0 for on, found 0; give one such as on=5s")
-    gaps_s = draw.exponential(on_s / (on_s + off_s) / rate_per_s, len(recorded) - 1)
-    busy_ns = from_gaps(gaps_s)  # the time without the phases that are off
-    phases = busy_ns // round(on_s * 1e9)
-    return busy_ns + phases * round(off_s * 1e9)
 
 
 MODELS = {
     "at-once": Model(
         "all requests at the start",
-        lambda recorded, rate, given, draw: np.zeros_like(recorded),
+        lambda recorded, rate, cv, draw: np.zeros_like(recorded),
         needs_rate=False,
     ),
     "gamma": Model(
-        "gamma-distributed gaps with a coefficient of variation; above 1 is bursty",
-        _gamma,
-        parameters={"cv": Parameter(2.0)},
-    ),
-    "on-off": Model(
-        "bursts of exponential gaps, and nothing between them",
-        _on_off,
-        parameters={"on": Parameter(10.0, is_time=True), "off": Parameter(30.0, is_time=True)},
+        "gamma-distributed gaps with a coefficient of variation; above 1 is bursty", _gamma, cv=2.0
     ),
     "poisson": Model(
         "exponential gaps, as of many independent users",
-        lambda recorded, rate, given, draw: from_gaps(
-            draw.exponential(1 / rate, len(recorded) - 1)
-        ),
+        lambda recorded, rate, cv, draw: from_gaps(draw.exponential(1 / rate, len(recorded) - 1)),
     ),
     RECORDED: Model(
         "the times of the trace, stretched or compressed to --request-rate",
@@ -186,50 +162,43 @@ MODELS = {
     ),
     "uniform": Model(
         "an even distance between requests",
-        lambda recorded, rate, given, draw: from_gaps(np.full(len(recorded) - 1, 1 / rate)),
+        lambda recorded, rate, cv, draw: from_gaps(np.full(len(recorded) - 1, 1 / rate)),
     ),
 }
 
 
 class Arrivals(NamedTuple):
-    """A load model and its parameters, times in seconds."""
+    """A load model. cv: None for its default, or where it has none."""
 
     name: str = RECORDED
-    parameters: tuple[tuple[str, float], ...] = ()
+    cv: float | None = None
 
     def __str__(self) -> str:
-        known = MODELS[self.name].parameters
-        units = [f"{name}={value:g}{'s' * known[name].is_time}" for name, value in self.parameters]
-        return f"{self.name}:{','.join(units)}" if units else self.name
+        return self.name if self.cv is None else f"{self.name}:cv={self.cv:g}"
 
 
-_RECORDED = Arrivals()
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkTime:
-    """What passes between the end of a turn and the next one. ns: None for the recorded time."""
-
-    ns: int | None
-
-    def __str__(self) -> str:
-        if self.ns is None:
-            return RECORDED
-        return spelled(self.ns) if self.ns else "none"
+_AS_RECORDED = Arrivals()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """When requests arrive. concurrency: 0 for arrivals at their times. request_rate: None for that
-    of the trace. think_time: None for the recorded one. scale_sessions: times the sessions of the
-    trace."""
+    """When requests arrive. timed: by a clock. request_rate: None for that of the trace.
+    concurrency: 0 for arrivals at their times. spread: requests of one instant, until the next.
+    scale_sessions: times the sessions of the trace."""
 
-    arrivals: Arrivals = _RECORDED
+    timed: bool = True
+    arrivals: Arrivals = _AS_RECORDED
     request_rate: Fraction | None = None
     concurrency: int = 0
     closed_loop: bool = False
-    think_time: ThinkTime | None = None
+    spread: bool = False
     scale_sessions: Fraction = Fraction(1)
+    seed: int = 0
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the requests arrive at other times than those of the trace."""
+        return self.arrivals.name != RECORDED or self.request_rate is not None
 
     def as_options(self) -> dict[str, object]:
         """Every option of the load, by its name on the command line."""
@@ -239,194 +208,132 @@ class LoadSettings:
             "request_rate": None if rate is None else float(rate),
             "concurrency": self.concurrency or None,
             "closed_loop": self.closed_loop,
-            "think_time": None if self.think_time is None else str(self.think_time),
             "scale_sessions": float(self.scale_sessions),
+            "spread": self.spread,
+            "seed": self.seed,
         }
-
-
-def settings_of(options: LoadOptions) -> LoadSettings:
-    return LoadSettings(
-        arrivals=options.arrivals or _RECORDED,
-        request_rate=options.request_rate,
-        concurrency=options.concurrency or 0,
-        closed_loop=bool(options.closed_loop),
-        think_time=options.think_time,
-        scale_sessions=options.scale_sessions or Fraction(1),
-    )
-
-
-class LoadOptions(Protocol):
-    """What decides when requests arrive. None: not given."""
-
-    @property
-    def mode(self) -> str: ...
-    @property
-    def arrivals(self) -> Arrivals | None: ...
-    @property
-    def request_rate(self) -> Fraction | None: ...
-    @property
-    def concurrency(self) -> int | None: ...
-    @property
-    def closed_loop(self) -> bool | None: ...
-    @property
-    def think_time(self) -> ThinkTime | None: ...
-    @property
-    def scale_sessions(self) -> Fraction | None: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def spread(self) -> bool | None: ...
 
 
 # -- a trace under a load
 
 
 class LoadedTrace(TraceWithJobs):
-    """A trace with other times. chained: requests that --closed-loop lets follow another one, as
-    told_by says: sessions or prompts. spaced: that sessions which begin together begin evenly.
-    scale: what --scale-sessions did."""
+    """A trace with other times. rows: (label, value) of what was done to it."""
 
     def __init__(
-        self,
-        trace: Trace,
-        jobs: Jobs,
-        chained: int,
-        told_by: str,
-        spaced: str = "",
-        scale: Scale | None = None,
+        self, trace: Trace, jobs: Jobs, notes: list[str], rows: list[tuple[str, str]]
     ) -> None:
         super().__init__(trace, jobs)
-        self.notes = (*self.notes, spaced) if spaced else self.notes
-        self.chained = chained
-        self.told_by = told_by
-        self.spaced = spaced
-        self.scale = scale
+        self.notes = (*self.notes, *notes)
+        self.rows = rows
 
 
-def loaded(options: LoadOptions, trace: Trace) -> Trace:
-    """The trace as these options let it arrive; the trace itself if they change nothing.
+def loaded(load: LoadSettings, trace: Trace) -> Trace:
+    """The trace as its requests arrive under this load; the trace itself if that changes nothing.
 
     Raises CallerError for an option that this trace has no use for.
     """
-    jobs, chained, told_by, spaced = trace.jobs, 0, "", ""
+    jobs, whole, notes, rows = trace.jobs, trace.jobs, [], []
     if jobs.sender is not None:
-        _check_sender(options, trace)
-    if options.mode == "timed" and not (jobs.timed or options.concurrency or options.request_rate):
+        _check_sender(load, trace)
+    if load.timed and not (jobs.timed or load.concurrency or load.request_rate):
         raise CallerError(
             f"{trace.path}: expected times of arrival, found none; give --request-rate with "
             "--arrivals poisson, or --concurrency, or --mode hits"
         )
-    if options.spread:
+    if load.spread:
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
-        jobs.spread(options.seed or 0)
-    if options.closed_loop:
-        jobs, chained, told_by = _closed(trace, jobs)
-    if options.think_time is not None:
-        jobs = _thinking(trace, jobs, options.think_time)
-    if _are_spaced(options, jobs):
+        jobs.spread(load.seed)
+    if load.closed_loop:
+        jobs = _closed(trace, jobs)
+    if _are_spaced(load, jobs):
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
         jobs.space()
-        if options.spread and options.seed:
-            jobs.spread(options.seed)
+        if load.spread and load.seed:
+            jobs.spread(load.seed)
         times = jobs.arrivals_ns[jobs.afters < 0]
         apart_s = float(times[-1] - times[0]) / (len(times) - 1) / NS_PER_S
-        spaced = (
+        notes.append(
             f"{len(times):,} sessions of {len(jobs):,} requests begin at one instant of the trace. "
             f"They are played as if they began {apart_s:,.1f} s apart, evenly over the pauses of "
             "the longest one; --arrivals at-once lets them begin together."
         )
-    scale, factor = None, options.scale_sessions
-    if factor is not None and factor != 1:
-        whole = trace.jobs.afters
-        trace, scale = scaled(trace, jobs, factor, options.seed or 0)
-        jobs = trace.jobs
-        chained = int(((jobs.afters >= 0) & (whole[trace.numbers] < 0)).sum())
-    if options.arrivals is not None or options.request_rate is not None:
-        jobs = _arriving(trace, jobs, options)
-    if jobs is trace.jobs and scale is None:
-        return trace
-    return LoadedTrace(trace, jobs, chained, told_by, spaced, scale)
+    if load.scale_sessions != 1:
+        trace, sessions = scaled(trace, jobs, load.scale_sessions, load.seed)
+        jobs, tokens = trace.jobs, trace.jobs.input_tokens / whole.input_tokens
+        rows.append(("sessions", f"{sessions}, {tokens:.3g} x the prompt tokens"))
+    if load.closed_loop:
+        waiting = f"{int((jobs.afters >= 0).sum()):,} of {len(jobs):,} requests wait"
+        rows.append(("closed loop", f"{waiting} for the one before in their session"))
+    if load.drawn:
+        jobs = _arriving(trace, jobs, load)
+    return LoadedTrace(trace, jobs, notes, rows) if jobs is not whole else trace
 
 
-def _are_spaced(options: LoadOptions, jobs: Jobs) -> bool:
+def _are_spaced(load: LoadSettings, jobs: Jobs) -> bool:
     """Whether sessions that begin together begin evenly instead: always, unless the user says when
     they begin, or nothing says how long they are."""
-    given = options.arrivals, options.request_rate, options.concurrency
-    if options.mode != "timed" or any(one is not None for one in given) or jobs.sender is not None:
+    if not load.timed or load.drawn or load.concurrency or jobs.sender is not None:
         return False
     return jobs.begin_together and bool(jobs.arrivals_ns[jobs.afters >= 0].any())
 
 
-def _check_sender(options: LoadOptions, trace: Trace) -> None:
+def _check_sender(load: LoadSettings, trace: Trace) -> None:
     """Raises CallerError for an option that the client of the trace would not read."""
-    for name in ("concurrency", "arrivals", "request_rate", "scale_sessions"):
-        if getattr(options, name) is not None:
+    for name, given in (
+        ("concurrency", load.concurrency),
+        ("arrivals", load.arrivals.name != RECORDED),
+        ("request-rate", load.request_rate),
+        ("scale-sessions", load.scale_sessions != 1),
+    ):
+        if given:
             raise CallerError(
-                f"--{name.replace('_', '-')}: expected a trace whose requests arrive at their "
-                f"times, found {trace.path}, which says how its client sends them; leave it out, "
-                "or generate the trace with another rate"
+                f"--{name}: expected a trace whose requests arrive at their times, found "
+                f"{trace.path}, which says how its client sends them; leave it out"
             )
 
 
-def _closed(trace: Trace, jobs: Jobs) -> tuple[Jobs, int, str]:
-    """Each turn follows the turn before it, after the time between their arrivals. Returns how many
-    requests do that did not before, and what tells so."""
+def _closed(trace: Trace, jobs: Jobs) -> Jobs:
+    """Each turn of a session follows the turn before it, after the time between their arrivals."""
     afters, times = jobs.afters.copy(), jobs.arrivals_ns.copy()
-    free = afters < 0
-    before, told_by = by_session(jobs), "sessions"
-    if trace.identity and not (free & (before >= 0)).any():
-        before, told_by = by_prompt(trace.paged(trace.block_size or _PAGE)), "prompts"
+    free, before = afters < 0, by_session(jobs)
     # a request that follows another one has no time of its own, and the next turn no gap to it
     chained = free & (before >= 0)
-    if not chained.any() and not (~free).any():
+    if not chained.any() and free.all():
         raise CallerError(
-            f"--closed-loop: expected a trace with sessions, or prompts that extend earlier ones, "
-            f"found neither in {trace.path}; leave it out, or give --concurrency"
+            f"--closed-loop: expected a trace with sessions, found none in {trace.path}; leave it "
+            "out, or give --concurrency"
         )
     earlier = before[chained]
-    known = free[earlier]
-    gaps = np.where(known, jobs.arrivals_ns[chained] - jobs.arrivals_ns[earlier], 0)
+    gaps = np.where(free[earlier], jobs.arrivals_ns[chained] - jobs.arrivals_ns[earlier], 0)
     afters[chained], times[chained] = earlier, np.maximum(gaps, 0)
-    return jobs.retimed(times, afters), int(chained.sum()), told_by
+    return jobs.retimed(times, afters)
 
 
-def _thinking(trace: Trace, jobs: Jobs, think_time: ThinkTime) -> Jobs:
-    following = jobs.afters >= 0
-    if not following.any():
-        raise CallerError(
-            f"--think-time: expected a request that follows another one, found none in "
-            f"{trace.path}; add --closed-loop, or leave it out"
-        )
-    if think_time.ns is None:
-        return jobs
-    return jobs.retimed(np.where(following, think_time.ns, jobs.arrivals_ns), jobs.afters)
-
-
-def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
+def _arriving(trace: Trace, jobs: Jobs, load: LoadSettings) -> Jobs:
     """The requests that follow no other arrive as a load model says."""
-    arrivals = options.arrivals or _RECORDED
-    model = MODELS[arrivals.name]
+    name, cv = load.arrivals
+    model = MODELS[name]
     free = np.flatnonzero(jobs.afters < 0)
     recorded = jobs.arrivals_ns[free]
-    rate = float(options.request_rate or 0)
+    rate = float(load.request_rate or 0)
     span_ns = int(recorded[-1] - recorded[0])
-    if not span_ns and (not rate if model.needs_rate else arrivals.name == RECORDED):
+    if not span_ns and (not rate if model.needs_rate else name == RECORDED):
         raise CallerError(
             f"{trace.path}: expected requests that arrive at different times, found one time for "
             f"{len(free)}; give --request-rate and --arrivals poisson, or another model"
         )
     if model.needs_rate and not rate:
         rate = (len(free) - 1) * NS_PER_S / span_ns
-    given = {name: one.default for name, one in model.parameters.items()}
-    draw = np.random.Generator(np.random.PCG64([options.seed or 0, len(free)]))
+    draw = np.random.Generator(np.random.PCG64([load.seed, len(free)]))
     times = jobs.arrivals_ns.copy()
     with np.errstate(over="ignore", invalid="ignore"):  # looked at below
-        drawn = model.arrivals(recorded, rate, given | dict(arrivals.parameters), draw)
+        drawn = model.arrivals(recorded, rate, (model.cv or 0.0) if cv is None else cv, draw)
     # a time beyond 64 bits is one before the others
     if (drawn[1:] < drawn[:-1]).any() or not 0 <= drawn[-1] <= MAX_TIME_MS * NS_PER_MS:
         raise CallerError(
             f"{trace.path}: expected requests that arrive within {MAX_TIME_MS // 1000:,} s, found "
-            f"later ones with --arrivals {arrivals}; give a higher --request-rate or shorter times"
+            f"later ones with --arrivals {load.arrivals}; give a higher --request-rate"
         )
     times[free] = drawn
     return jobs.retimed(times, jobs.afters)
@@ -435,7 +342,7 @@ def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
 # -- turns of conversations
 
 
-def by_session(jobs: Jobs) -> Numbers:
+def by_session(jobs: Jobs) -> NDArray[np.int32]:
     """The request before each one in its session; -1 for the first one, or without a session."""
     sessions = jobs.sessions
     found = np.full(len(jobs), _NOBODY, dtype=np.int32)
@@ -445,53 +352,298 @@ def by_session(jobs: Jobs) -> Numbers:
     return found
 
 
-def by_prompt(paged: Paged) -> Numbers:
-    """The request whose prompt each one extends: all whole pages of the earlier one are at its
-    start, and it is longer. Of several, the one with the longest prompt, of these the latest. -1 if
-    there is none. A prompt that many different prompts go on from is a text that conversations
-    share (a system prompt), not the turn before them."""
-    jobs, branches = paged.jobs, _branches(paged)
-    lengths = jobs.input_lengths.tolist()
-    ended = np.zeros(len(branches), dtype=np.bool_)  # whether the prompt of a request ends there
-    ending: dict[int, list[int]] = {}
-    found = np.full(len(jobs), _NOBODY, dtype=np.int32)
-    for job in jobs:
-        chain = _whole_pages(paged, job)
-        for page in chain[ended[chain] & (branches[chain] <= MOST_BRANCHES)][::-1].tolist():
-            latest = reversed(ending[page][-_MOST_LOOKS:])
-            shorter = (one for one in latest if lengths[one] < job.input_length)
-            if (before := next(shorter, _NOBODY)) != _NOBODY:
-                found[job.index] = before
-                break
-        if len(chain):
-            ended[chain[-1]] = True
-            ending.setdefault(int(chain[-1]), []).append(job.index)
-    return found
+# -- more or fewer sessions
+#
+# All factors of one trace and seed take the beginning of one sequence: the sessions in a random
+# order, then a copy of each in the same order, and so on. A factor below 1 takes a part of the
+# sessions; from 1 on the trace is kept, and copies are added. Long and short sessions take turns,
+# so that the tokens are in proportion to within one session, wherever the sequence is cut.
+#
+# A copy shares with other sessions what different sessions of the trace share: a page that two
+# sessions have stays, and the pages after the last such one are new. It begins at a point of the
+# trace's own curve of beginnings, drawn where the whole session still ends within the trace, or
+# before the second session begins. So the load keeps the shape of the day. Pauses stay.
+
+_COPY_BIT = 55  # ids of pages and tokens in a trace are below; see formats/_pages
+_STREAM = 1  # random numbers that nothing else draws
+_FEW = 8  # requests with a common prefix are a session, however short the trace is
 
 
-def _branches(paged: Paged) -> Numbers:
-    """How many different pages follow each page, in whole pages of prompts."""
-    branches, seen = np.zeros(1 << 12, dtype=np.int32), np.zeros(1 << 12, dtype=np.bool_)
-    for job in paged.jobs:
-        chain = _whole_pages(paged, job)
-        more = int(chain.max(initial=-1)) + 1 - len(seen)
-        if more > 0:
-            more = max(more, len(seen))
-            branches, seen = np.pad(branches, (0, more)), np.pad(seen, (0, more))
-        known = int(seen[chain].sum())  # all behind a page that is new are new
-        branches[chain[max(known, 1) - 1 : -1]] += 1
-        seen[chain] = True
-    return branches
+def scaled(trace: Trace, jobs: Jobs, factor: Fraction, seed: int) -> tuple[TraceWithJobs, str]:
+    """The trace with so many times its sessions, rounded to whole ones and one at least, and how
+    many these are. jobs: its requests, which may wait for others and arrive at other times. factor:
+    not 1, at most MOST_SCALE."""
+    sessions = sessions_of(trace, jobs)
+    count = max(1, int(factor * len(sessions) + Fraction(1, 2)))
+    draw = np.random.Generator(np.random.PCG64([seed, len(sessions), _STREAM]))
+    order = _order(sessions.tokens, draw)
+    same = TraceWithJobs(trace, jobs)
+    found: TraceWithJobs
+    if factor < 1:
+        chosen = np.isin(sessions.of, order[:count])
+        found = Chosen(same, np.flatnonzero(chosen))
+    else:
+        found = _with_copies(same, jobs, sessions, order, count - len(sessions), draw)
+    return found, f"{count:,} instead of {len(sessions):,}"
 
 
-def _whole_pages(paged: Paged, job: Job) -> Pages:
-    return paged.chain(job)[: job.input_length // paged.page_size]
+def _order(tokens: Numbers, draw: Draw) -> Numbers:
+    """The sessions in random order: one with more tokens than the mean where those before it have
+    less, else one with fewer."""
+    count, total = len(tokens), int(tokens.sum())
+    queues: tuple[list[int], list[int]] = [], []
+    for session in draw.permutation(count).tolist():
+        queues[int(tokens[session]) * count >= total].append(session)
+    found, excess = [], 0  # of their tokens, times the number of sessions
+    for _ in range(count):
+        session = queues[excess <= 0].pop()
+        found.append(session)
+        excess += int(tokens[session]) * count - total
+    return np.array(found, dtype=np.int64)
 
 
-def numbered(before: Numbers) -> Numbers:
-    """The turn of each request, from 0."""
-    turns = [0] * len(before)
-    for index, earlier in enumerate(before.tolist()):
-        if earlier != _NOBODY:
-            turns[index] = turns[earlier] + 1
-    return np.array(turns, dtype=np.int32)
+def _with_copies(
+    trace: Trace, jobs: Jobs, sessions: Sessions, order: Numbers, count: int, draw: Draw
+) -> _CopiedTrace:
+    """The trace with the first `count` copies of the sequence."""
+    chosen = np.resize(order, count)
+    starts, begun = _starts(sessions, chosen, draw)
+    members = sessions.requests
+    turn = np.zeros(len(jobs), dtype=np.int64)  # in its session
+    for requests in members:
+        turn[requests] = np.arange(len(requests))
+    sizes = np.array([len(members[session]) for session in chosen.tolist()], dtype=np.int64)
+    # of each request of a copy: the request that it copies, and the place of its copy
+    copied = np.concatenate([np.zeros(0, np.int64), *(members[one] for one in chosen.tolist())])
+    which = np.repeat(np.arange(count), sizes)
+    first = (np.cumsum(sizes) - sizes)[which]
+    afters, names = (
+        np.where(column[copied] >= 0, first + turn[column[copied]], -1)
+        for column in (jobs.afters, jobs.sessions)
+    )
+    times = sessions.times_ns[copied] + (starts - sessions.starts_ns[chosen])[which]
+    before = _places(jobs, sessions, copied, which, afters, times, begun)
+    whole, free = np.arange(len(jobs)), jobs.afters[copied] < 0
+    numbers = np.concatenate((whole, copied))
+    # at one place copies come in the order of their times
+    merged = np.lexsort(
+        (
+            np.arange(len(numbers)),
+            np.concatenate((sessions.times_ns, times)),
+            np.concatenate((2 * whole + 1, 2 * before)),
+        )
+    )
+    columns = (
+        np.concatenate((jobs.arrivals_ns, np.where(free, times, jobs.arrivals_ns[copied]))),
+        jobs.input_lengths[numbers],
+        jobs.output_lengths[numbers],
+        np.concatenate((jobs.afters, np.where(afters >= 0, afters + len(jobs), -1))),
+        np.concatenate((jobs.sessions, np.where(names >= 0, names + len(jobs), -1))),
+        jobs.priorities[numbers],
+    )
+    both = Jobs(*columns)
+    copies = np.concatenate((np.zeros_like(whole), which // len(sessions) + 1))
+    both = both.reordered(merged)
+    return _CopiedTrace(trace, both, numbers[merged], copies[merged], sessions.of, order)
+
+
+def _starts(sessions: Sessions, chosen: Numbers, draw: Draw) -> tuple[Numbers, Numbers]:
+    """When each copy begins, and the last session of the trace that has begun then."""
+    starts, last = sessions.starts_ns, len(sessions) - 1
+    gaps = np.append(np.diff(starts), 0)
+    latest = sessions.ends_ns.max() - (sessions.ends_ns - sessions.starts_ns)[chosen]
+    begun = np.searchsorted(starts, latest, "right") - 1
+    most = begun + (latest - starts[begun]) / np.maximum(gaps[begun], 1)
+    point = draw.random(len(chosen)) * np.clip(most, min(1, last), last)
+    begun = point.astype(np.int64)
+    return starts[begun] + ((point - begun) * gaps[begun]).astype(np.int64), begun
+
+
+def _places(
+    jobs: Jobs,
+    sessions: Sessions,
+    copied: Numbers,
+    which: Numbers,
+    afters: Numbers,
+    times: Times,
+    begun: Numbers,
+) -> Numbers:
+    """The place in the trace before which each request of a copy comes.
+
+    Requests with times of their own stay in the order of these. Where several places are possible,
+    a copy comes after the session that has begun last, and its turns follow as soon as they may.
+    """
+    free = jobs.afters < 0
+    arrived = np.maximum.accumulate(np.where(free, jobs.arrivals_ns, 0))
+    followed = np.maximum.accumulate(sessions.times_ns)
+    own = free[copied]
+    least = np.where(own, np.searchsorted(arrived, times), np.searchsorted(followed, times))
+    most = np.searchsorted(arrived, times, "right")
+    first_of = [int(requests[0]) for requests in sessions.requests]
+    found: list[int] = []
+    copy, last = -1, 0  # last: the place of the last request of this copy with a time of its own
+    rows = zip(which.tolist(), afters.tolist(), least.tolist(), strict=True)
+    for place, (number, after, low) in enumerate(rows):
+        if number != copy:
+            copy, last = number, min(first_of[int(begun[number])] + 1, int(most[place]))
+        if after >= 0:
+            found.append(max(low, found[after]))
+        else:
+            last = max(low, last)
+            found.append(last)
+    return np.array(found, dtype=np.int64)
+
+
+class _CopiedTrace(TraceWithJobs):
+    """A trace with copies of sessions. copies: of each request, the number of its copy; 0 for the
+    trace's own. of: the session of each request of the trace. order: of the sessions."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        jobs: Jobs,
+        numbers: Numbers,
+        copies: Numbers,
+        of: Numbers,
+        order: Numbers,
+    ) -> None:
+        super().__init__(trace, jobs, numbers)
+        self._copies = copies.astype(np.uint8)
+        self._of = of
+        self._position = np.argsort(order)
+
+    def paged(self, page_size: int) -> Paged:
+        paged = self._trace.paged(page_size)
+        owners = _owners(paged, self._of)
+        return _CopiedPages(paged, self.jobs, self.numbers, self._copies, owners, self._position)
+
+
+def _owners(paged: Paged, of: Numbers) -> NDArray[np.int32]:
+    """The session that has each page, or that several have it."""
+    owners = np.zeros(0, dtype=np.int32)
+    for job, session in zip(paged.jobs, of.tolist(), strict=True):
+        pages = paged.chain(job)
+        most = int(pages.max(initial=-1)) + 1
+        if most > len(owners):
+            more = np.full(max(most, 2 * len(owners)) - len(owners), _NOBODY, dtype=np.int32)
+            owners = np.concatenate((owners, more))
+        found = owners[pages]
+        owners[pages] = np.where((found == _NOBODY) | (found == session), session, _SEVERAL)
+    return owners[: int(np.flatnonzero(owners != _NOBODY).max(initial=-1)) + 1]
+
+
+class _CopiedPages(PagesWithJobs):
+    """Such a trace in pages.
+
+    Page ids: those of the trace, then for each copy those of the pages that one session has, in the
+    order of the sequence; so those of a cut sequence are dense. Keys: a token or block of a page
+    that is new has the number of its copy in its highest bits, and a page that the trace does not
+    identify is one of a request of its own.
+    """
+
+    def __init__(
+        self,
+        paged: Paged,
+        jobs: Jobs,
+        numbers: Numbers,
+        copies: NDArray[np.uint8],
+        owners: NDArray[np.int32],
+        position: Numbers,
+    ) -> None:
+        super().__init__(paged, jobs, numbers)
+        self._copies = copies
+        self._is_shared = owners == _SEVERAL
+        own = np.flatnonzero(owners >= 0)
+        own = own[np.argsort(position[owners[own]], kind="stable")]
+        self._own = len(own)
+        self._ids = np.zeros(len(owners), dtype=np.int64)
+        self._ids[own] = len(owners) + np.arange(len(own))
+        self._shared = np.full(len(paged.jobs), _NOBODY, dtype=np.int32)  # pages; once asked for
+
+    def key(self, job: Job, length: int) -> Key:
+        return self._copied(job, super().key(job, length))
+
+    def prompt_key(self, job: Job) -> Key:
+        return self._copied(job, super().prompt_key(job))
+
+    def chain(self, job: Job) -> Pages:
+        pages, copy = super().chain(job), int(self._copies[job.index])
+        if not copy:
+            return pages
+        shared = int(self._is_shared[pages].sum())
+        return np.concatenate((pages[:shared], self._ids[pages[shared:]] + (copy - 1) * self._own))
+
+    def _copied(self, job: Job, key: Key) -> Key:
+        copy, number = int(self._copies[job.index]), int(self._numbers[job.index])
+        if not copy:
+            return key
+        shared = int(self._shared[number])
+        if shared == _NOBODY:
+            shared = int(self._is_shared[super().chain(job)].sum())
+            self._shared[number] = shared
+        old = np.frombuffer(key.raw[shared * key.stride :], dtype="<i8")
+        row = MAX_REQUESTS - 1 - (copy - 1) * len(self._shared) - number
+        unknown = -1 - (row << 32 | shared + np.arange(len(old)))  # one of a page, where there are
+        new = np.where(old < 0, unknown, old + (copy << _COPY_BIT)).astype("<i8")
+        return Key(key.raw[: shared * key.stride] + new.tobytes(), key.stride, key.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Which requests belong together: what the trace names so, with the requests that wait for one
+    of them. Where it names no session with two requests, those with a common prefix that few others
+    have are one; a request without any is a session of its own.
+
+    of: the session of each request, in the order of their beginnings. times_ns: of each request,
+    when it arrives if none takes time to serve. starts_ns, ends_ns: the least and the most of these
+    of each session. tokens: of each session, prompts and outputs.
+    """
+
+    of: Numbers
+    times_ns: Times
+    starts_ns: Times
+    ends_ns: Times
+    tokens: Numbers
+
+    def __len__(self) -> int:
+        return len(self.starts_ns)
+
+    @property
+    def requests(self) -> list[Numbers]:
+        """The requests of each session, in order."""
+        order = np.argsort(self.of, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(self.of[order])) + 1)
+
+
+def sessions_of(trace: Trace, jobs: Jobs) -> Sessions:
+    """jobs: the requests of the trace, which may wait for others and arrive at other times."""
+    names = trace.jobs.sessions[trace.jobs.sessions >= 0]
+    named = bool((trace.jobs.afters >= 0).any()) or len(np.unique(names)) < len(names)
+    together: NDArray[np.integer[Any]] = trace.jobs.sessions
+    if not named:  # the first request of each one's group
+        groups = by_prefix(trace, _FEW, alone=True)
+        _, begins, which = np.unique(groups, return_index=True, return_inverse=True)
+        together = begins[which]
+    roots = list(range(len(jobs)))
+    for others in (together, trace.jobs.afters, jobs.afters):
+        _join(roots, others)
+    first, of = np.unique([_root(roots, place) for place in range(len(jobs))], return_inverse=True)
+    times = jobs.times_ns
+    ends, tokens = np.zeros((2, len(first)), dtype=np.int64)
+    np.maximum.at(ends, of, times)
+    np.add.at(tokens, of, jobs.input_lengths.astype(np.int64) + jobs.output_lengths)
+    return Sessions(of, times, times[first], ends, tokens)
+
+
+def _join(roots: list[int], others: NDArray[np.integer[Any]]) -> None:
+    """Puts each request together with another one. others: -1 for none."""
+    for place in np.flatnonzero(others >= 0).tolist():
+        one, other = _root(roots, place), _root(roots, int(others[place]))
+        roots[max(one, other)] = min(one, other)
+
+
+def _root(roots: list[int], place: int) -> int:
+    while roots[place] != place:
+        roots[place] = roots[roots[place]]
+        place = roots[place]
+    return place

@@ -1,7 +1,7 @@
 """Plays a trace on one replica or several, with a clock or without one, and collects what they did.
 
-A single cache is a fleet of one. With a clock, the rules are those of `sim`; without one, requests
-are served one after another (see hits).
+A single cache is a fleet of one. With a clock, the rules are those of `sim`. Without one, requests
+are served one after another by the real core (`HitsReplay`).
 """
 
 from __future__ import annotations
@@ -11,77 +11,313 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from msgspec import structs
+from numpy.typing import NDArray
 
+from hicache.core.actions import Admitted, Load, Outcome, Prefill, Refused
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import About, CallerError
+from hicache.core.events import (
+    AdmitWanted,
+    Arrived,
+    ContinueWanted,
+    Event,
+    Finished,
+    PagesWanted,
+    PrefillDone,
+)
+from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
-from hicache.runtime.driver import Executor, Observer
+from hicache.runtime.driver import Driver, Executor, Observer, first_of
 from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
 from hicache.storage.base import Status
-from invariants.watch import Watch
+from invariants.watch import SPECIFIED_PAGES, Watch
 from sim.engine.pipeline import StageUse
+from sim.engine.sequence import RequestResult, from_storage
+from sim.engine.token_gaps import TokenGaps
+from sim.errors import StuckError
 from sim.fleet.desk import Desk, Window
 from sim.fleet.fleet import Fleet, FleetResult, digest_of
+from sim.fleet.handoff import Trip
 from sim.fleet.options import FleetOptions
 from sim.fleet.routers.base import reads_events
 from sim.options import WorldOptions
 from sim.recorder import Recorder
 from sim.replica import KV_EVENTS, LinkUse, TimedResult, WorldStorage
-from sim.rounds import RoundOptions
+from sim.rounds import RoundOptions, empty
 from sim.storage.contents import Contents
 from sim.storage.executor import ImmediateStore, StoreExecutor
 from sim.storage.page_bytes import PageBytes
+from sim.wants import NO_WANTS, WantOptions, Wants
+from sim.workload import Job
 from sim.world import World
 
 from ..formats.base import Paged, Trace
-from ..results.record import Ended, Lost, Moved, PrefetchFigures, Stages, Storage, Transfer
+from ..results import record
+from ..results.record import PERCENTS, Component, Pair, Spread
 from ..terminal.tables import progress
-from .account import Account, by_turn, ceiling_of, conversations
+from .account import Account, Miss, Misses, Tally, ceiling_of, conversations, seen_before
 from .config import ReplayConfig
-from .fleet import with_fleet
-from .following import TOO_LARGE, Miss
-from .hits import HitsReplay
-from .observing import Hopeless, Served, Team
-from .run import NS_PER_S, Run, record_result
-from .sizes import Kept
+from .load import NS_PER_S, Served, Slo
+from .options import BACKBONE
+from .timeline import Timeline
 
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]
-Progress: TypeAlias = Callable[[str, int], Shown]
+MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
+_MOST_ROUNDS = 10_000
+_TIMES = (
+    *("arrival_ns", "first_token_ns", "finish_ns", "output_length"),
+    *("queue_ns", "load_ns", "compute_ns"),
+)
+
+
+# -- what a replay did
+
+
+def spread(times_ns: Pages, counts: Pages | None = None) -> Spread:
+    """Mean and percentiles in seconds; zeros without observations. counts: how often each time
+    occurs; None for once."""
+    if not len(times_ns):
+        return Spread(0.0, 0.0, 0.0, 0.0, 0.0)
+    points: NDArray[Any]
+    if counts is None:
+        mean = float(times_ns.mean())
+        points = np.percentile(times_ns, PERCENTS, method="inverted_cdf")
+    else:
+        order = np.argsort(times_ns)
+        up_to = np.cumsum(counts[order])
+        total = int(up_to[-1])
+        mean = float(np.dot(times_ns[order].astype(np.float64), counts[order])) / total
+        ranks = [-(-percent * total // 100) for percent in PERCENTS]
+        points = times_ns[order][np.searchsorted(up_to, ranks)]
+    return Spread(mean / NS_PER_S, *(float(point) / NS_PER_S for point in points))
 
 
 @dataclass(frozen=True, slots=True)
-class _Play:
-    """What is played. rounds: None where no tier is emptied between them. contents: what the store
-    has."""
+class Latency:
+    """int64 nanoseconds per finished request; tpot_ns only for two output tokens or more.
 
-    paged: Paged
-    config: ReplayConfig
-    account: Account
-    team: Team
-    rounds: RoundOptions | None
-    contents: Contents | None
+    ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. requests:
+    the finished requests, in the order of the trace. gaps: the times between tokens of each engine.
+    """
+
+    ttft_ns: Pages
+    queue_ns: Pages
+    load_ns: Pages
+    compute_ns: Pages
+    tpot_ns: Pages
+    makespan_ns: int
+    generated_tokens: int
+    requests: tuple[RequestResult, ...]
+    gaps: tuple[TokenGaps, ...] = ()
 
     @property
-    def fleet(self) -> FleetOptions:
-        return self.config.fleet or FleetOptions()
+    def figures(self) -> record.Times:
+        """The distributions of the times."""
+        gaps = [(NO_PAGES, NO_PAGES), *(gaps.weighted(self._numbers) for gaps in self.gaps)]
+        times, counts = (np.concatenate(each) for each in zip(*gaps, strict=True))
+        return record.Times(
+            ttft=spread(self.ttft_ns),
+            queue=spread(self.queue_ns),
+            load=spread(self.load_ns),
+            compute=spread(self.compute_ns),
+            tpot=spread(self.tpot_ns),
+            itl=spread(times, counts),
+            makespan=self.makespan_ns / NS_PER_S,
+        )
+
+    @property
+    def _numbers(self) -> Pages:
+        return np.array([one.request for one in self.requests], dtype=np.int64)
+
+    @property
+    def served(self) -> Served:
+        """What limits are about (see load)."""
+        numbers = self._numbers
+        most = int(numbers.max(initial=-1)) + 1
+
+        def slower(limit_ns: int) -> Pages:
+            none = np.zeros(most, dtype=np.int64)
+            return sum((gaps.slower(limit_ns, most) for gaps in self.gaps), none)[numbers]
+
+        rows = [
+            (one.finish_ns - one.first_token_ns, max(1, one.output_length)) for one in self.requests
+        ]
+        decode_ns, tokens = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+        return Served(self.ttft_ns, decode_ns, tokens, slower)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second of the whole run."""
+        return self.generated_tokens * NS_PER_S / self.makespan_ns if self.makespan_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Played:
-    """How it ended. views, digests, stores: of each replica. choices: the replica of each request.
-    result: None without a clock."""
+class FleetUse:
+    """choices: the replica of each request, by number. trips: None without decode replicas."""
 
-    views: Sequence[CoreView]
-    digest: str
-    digests: Sequence[str]
-    stores: Sequence[StoreExecutor]
-    interrupted: bool
+    figures: record.Fleet
     choices: Mapping[int, int]
-    result: TimedResult | FleetResult | None = None
+    trips: Mapping[int, Trip] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a replay did. refused: admissions, chunks and growths refused, by reason. turns: of
+    conversations; turns_from: what tells them (see account).
+
+    misses: what ended each hit; of several components, or where it was asked for. preempted: how
+    often a request was preempted. interrupted: stopped by Ctrl-C or a judge; everything else then
+    covers the part that ran. fleet: what each replica did, if there are several; the other figures
+    are then of all together. stages: use of pipeline stages. timelines: of each replica, where it
+    was asked for.
+    """
+
+    account: Account
+    transfers: Mapping[str, record.Transfer]
+    refused: dict[str, int]
+    checks: record.Checks
+    digest: str
+    components: Mapping[str, Component]
+    misses: Mapping[int, Miss] = field(default_factory=dict)
+    turns: Sequence[record.Turn] = ()
+    turns_from: str = ""
+    wall_s: float = 0.0
+    latency: Latency | None = None
+    preempted: int = 0
+    interrupted: bool = False
+    storage: record.Storage | None = None
+    fleet: FleetUse | None = None
+    stages: record.Stages | None = None
+    timelines: Sequence[Timeline] = ()
+
+    @property
+    def backbone(self) -> Component:
+        return next(iter(self.components.values()))
+
+    @property
+    def evicted(self) -> Pair:
+        """Pages of the backbone that were evicted."""
+        return self.backbone.evicted
+
+
+# -- what ends a replay early, and the story of an error
+
+
+class Stopped(Exception):
+    """Ends a replay early; everything that ran counts."""
+
+
+class Judge(Protocol):
+    """Looks at each request that ends; whether the replay is to stop then."""
+
+    def __call__(self, result: RequestResult) -> bool: ...
+
+
+class Hopeless:
+    """Stops a replay of which too many requests missed a limit. slo: the limits, `itl` does not
+    count. most: requests that may miss them.
+
+    ended: requests that have ended. missed: how many of them missed a limit. stopped: whether the
+    replay was stopped.
+    """
+
+    def __init__(self, slo: Slo, most: int) -> None:
+        self._slo, self._most = slo, most
+        self.ended = self.missed = 0
+        self.stopped = False
+
+    def __call__(self, result: RequestResult) -> bool:
+        slo, ttft_ns = self._slo, result.first_token_ns - result.arrival_ns
+        decode_ns, gaps = result.finish_ns - result.first_token_ns, max(1, result.output_length) - 1
+        self.ended += 1
+        self.missed += (  # exact, as `kept` of load
+            (slo.ttft_ns is not None and ttft_ns > slo.ttft_ns)
+            or (slo.tpot_ns is not None and decode_ns > slo.tpot_ns * gaps)
+            or (slo.e2e_ns is not None and ttft_ns + decode_ns > slo.e2e_ns)
+        )
+        self.stopped = self.missed > self._most
+        return self.stopped
+
+
+class Told(Protocol):
+    """An observer that keeps operations."""
+
+    def story_of(self, whom: Sequence[About]) -> list[str]:
+        """The last operations that concern any of these objects, and the last event."""
+
+
+@contextmanager
+def story_on_error(*told: Told) -> Iterator[None]:
+    """Adds the last operations of the core to an error that ends the block and has no story yet.
+    told: of each replica; none if nothing observed the core."""
+    try:
+        yield
+    except CallerError:
+        raise
+    except Exception as error:
+        notes = getattr(error, "__notes__", ())
+        if not any("story:" in text for text in (str(error), *notes)):
+            story = ["story: none, since nothing is kept with --check off"]
+            named = [one for n, one in enumerate(told) if f"replica: {n}" in notes] or told[:1]
+            for one in named:
+                lines = one.story_of(getattr(error, "about", ()))
+                story = ["story:", *(f"    {line}" for line in lines)]
+            error.add_note("\n".join(story))
+        raise
+
+
+# -- the run
+
+
+class _Play:
+    """What is played, and who watches it: `observers` of each replica. tally: of all together;
+    tallies: of each. rounds: None where no tier is emptied between them. contents: what the store
+    has. At the end: views, digests, stores of each replica; choices: the replica of each request;
+    result: None without a clock. ceiling: in pages. follow, command, timeline: see `run`."""
+
+    def __init__(
+        self,
+        paged: Paged,
+        config: ReplayConfig,
+        account: Account,
+        ceiling: NDArray[np.int32],
+        follow: bool,
+        command: str,
+        timeline: bool,
+    ) -> None:
+        self.paged, self.config, self.account = paged, config, account
+        self.fleet = config.fleet or FleetOptions()
+        members, components = range(self.fleet.members), config.core.components
+        self.tally, self.misses = Tally(), dict[int, Miss]()
+        self.tallies = [self.tally] if len(members) == 1 else [Tally() for _ in members]
+        self.watches = [
+            Watch(config.check, replay_command=command, most_pages=SPECIFIED_PAGES)
+            for _ in members
+            if config.check != "off"
+        ]
+        self.timelines = [Timeline() for _ in members if timeline]
+        self.observers: list[list[Observer]] = []
+        for place in members:
+            seen: list[Observer] = [self.tally, *self.tallies[place : place + (len(members) > 1)]]
+            seen += [*self.watches[place : place + 1], *self.timelines[place : place + 1]]
+            # for full alone, the account is enough
+            if (len(components) > 1 or follow) and place < self.fleet.replicas:
+                seen.append(Misses(components, ceiling, self.misses))
+            self.observers.append(seen)
+        self.rounds: RoundOptions | None = None
+        self.contents: Contents | None = None
+        self.interrupted = False
+        self.views: Sequence[CoreView] = ()
+        self.digest, self.digests = "", list[str]()
+        self.stores: Sequence[StoreExecutor] = ()
+        self.choices: Mapping[int, int] = {}
+        self.result: TimedResult | FleetResult | None = None
 
     @property
     def parts(self) -> Sequence[TimedResult]:
@@ -94,200 +330,137 @@ def run(
     trace: Trace,
     paged: Paged,
     config: ReplayConfig,
-    watch: Watch | None,
-    start: float,
+    command: str = "",
+    *,
     follow: bool = False,
-    until: int | None = None,
-    shown: Progress | None = None,
-    hopeless: Hopeless | None = None,
     timeline: bool = False,
+    judge: Judge | None = None,
+    shown: Callable[[str, int], Shown] | None = None,
+    start: float | None = None,
 ) -> Run:
-    """One replay, to its end or to Ctrl-C: the result then covers the part that ran. start:
-    time.perf_counter() when the command began.
+    """One replay, to its end or to Ctrl-C: the result then covers the part that ran.
 
-    follow: keep the history of every page, and with a clock the time of every copy. until: stop
-    when this request has been served. shown: shows the progress, instead of standard error.
-    hopeless: stop when too many requests have missed their limits. timeline: with a clock, keep
-    what `--timeline` draws.
+    command: what the user typed, shown with a violation. follow: tell what ended each hit.
+    timeline: with a clock, keep what `--timeline` draws. judge: with a clock, may stop it. shown:
+    shows the progress. start: time.perf_counter() when the command began.
     """
-    whole, skipped = paged, config.skipped
-    paged = Kept(paged, skipped) if skipped.requests else paged
+    start = time.perf_counter() if start is None else start
     ceiling = ceiling_of(paged, whole_prompts=config.whole_prompts)
     account = Account(trace.jobs, paged.page_size, ceiling)
-    turns, turns_from = conversations(trace, whole)
-    team = Team(whole, config, ceiling, watch, follow, until, timeline)
-    rounds = None
+    turns, turns_from = conversations(paged)
+    pages = -(-ceiling // paged.page_size)
+    play = _Play(paged, config, account, pages, follow, command, timeline)
     if config.flushed:
         rounds_of = turns if turns_from == "after" else np.zeros_like(turns)
-        rounds = RoundOptions(rounds_of.tolist(), config.flushed)
-    with _opened(config) as contents, team.stories():
-        play = _Play(paged, config, account, team, rounds, contents)
-        progressing = (shown or progress)("replay", len(paged.jobs))
-        if hopeless is not None:
-            progressing = hopeless.watching(progressing)
-        played = (
-            _timed(play, progressing, hopeless)
-            if config.mode == "timed"
-            else _hits(play, progressing)
-        )
-        if not played.interrupted:
-            team.finish(played.views)
-        found = _collected(play, played)
-    if config.fleet is not None:
-        found = with_fleet(
-            found,
-            *(whole, paged, config.fleet, team),
-            *(played.choices, played.digests),
-            played.result if isinstance(played.result, FleetResult) else None,
-        )
+        play.rounds = RoundOptions(rounds_of.tolist(), config.flushed)
+    with _opened(config) as contents, story_on_error(*play.watches):
+        play.contents = contents
+        with (shown or progress)("replay", len(paged.jobs)) as report:
+            if config.mode == "timed":
+                _timed(play, report, judge)
+            else:
+                _hits(play, report)
+        for watch, view in zip(play.watches, play.views, strict=False):
+            if not play.interrupted:
+                watch.finish(view)
+        if follow:
+            results = () if play.result is None else play.result.requests
+            seen_before(paged, play.misses, {one.request: one for one in results}, play.choices)
+        found = _collected(play)
     return replace(
-        _with_lost(found),
-        turns=by_turn(account, turns),
+        found,
+        turns=account.by_turn(turns),
         turns_from=turns_from,
         wall_s=time.perf_counter() - start,
     )
 
 
-def _collected(play: _Play, played: _Played) -> Run:
-    config, team, parts = play.config, play.team, played.parts
-    sizes = {"d2h": config.host_page_bytes, "h2d": config.page_bytes}
-    copied = {"d2h": team.tally.backed_up, "h2d": team.tally.loaded}
-    links = {"d2h": [one.d2h for one in parts], "h2d": [one.h2d for one in parts]}
-    found = Run(
-        account=play.account,
-        transfers={
-            way: _transfer(config, links[way], config.bytes_of(copied[way], sizes[way]))
-            for way in ("d2h", "h2d")
-        },
-        lookups=team.lookups,
-        refused=team.refused(),
-        checks=team.checks(
-            sum(one.byte_checks for one in parts), sum(one.access_checks for one in parts)
-        ),
-        digest=played.digest,
-        components=team.components(None if played.interrupted else played.views),
-        interrupted=played.interrupted,
-        history=team.histories[0] if team.histories else None,
-        storage=_storage_use(config, team, played.stores, parts),
-    )
-    if played.result is None:
-        return found
-    return replace(
-        found,
-        latency=record_result(played.result, play.account),
-        preempted=sum(request.retractions for request in played.result.requests),
-        copies=team.copies,
-        timelines=team.timelines,
-        stages=_stages([one.stages for one in parts if one.stages is not None]),
-    )
-
-
-def _transfer(config: ReplayConfig, links: Sequence[LinkUse], copied: int) -> Transfer:
-    """links: of each replica, none without a clock. copied: bytes of one rank of each stage and
-    group that attends."""
-    ranks, moved = config.parallelism, sum(one.bytes for one in links) if links else copied
-    each, total = moved // (ranks.attention_dp * ranks.pp), moved * config.page_ranks
-    busy_s = sum(one.busy_ns for one in links) / NS_PER_S if links else None
-    return Transfer(moved, each, total, busy_s)
-
-
-def _stages(used: Sequence[StageUse]) -> Stages | None:
-    """The use of the stages, of all replicas together; None without stages."""
-    if not used:
-        return None
-    computing = [sum(times) for times in zip(*(one.computing_ns for one in used), strict=True)]
-    whole = sum(one.under_way_ns for one in used)
-    idle = [1 - each / whole if whole else 0.0 for each in computing]
-    return Stages([each / NS_PER_S for each in computing], whole / NS_PER_S, idle)
+@contextmanager
+def _opened(config: ReplayConfig) -> Iterator[Contents | None]:
+    """What the store has, open for the time of a `with`; None without storage."""
+    if config.storage is None:
+        yield None
+        return
+    size = config.core.page_size
+    contents = config.storage.open(config.model, size, config.value_bytes, config.page_ranks)
+    with closing(contents):
+        yield contents
 
 
 # -- with a clock
 
 
-def _timed(play: _Play, shown: Shown, hopeless: Hopeless | None) -> _Played:
-    interrupted = False
-    with shown as report:
-        world = world_of(
-            *(play.paged, play.config, play.team.all, report, play.contents, play.rounds)
-        )
-        members = world.members if isinstance(world, Fleet) else [world]
-        stores = [member.store for member in members if member.store is not None]
-        play.team.set_clock(lambda: world.clock.now_ns)
-        play.team.listen(stores)
-        if hopeless is not None:
-            hopeless.begin(world)
-        try:
-            world.run()
-        except (KeyboardInterrupt, Served):
-            interrupted = True
-    result = world.result()
-    parts = result.members if isinstance(result, FleetResult) else (result,)
-    choices = result.choices if isinstance(result, FleetResult) else {}
-    views = [member.core.view for member in members]
-    digests = [one.digest for one in parts]
-    return _Played(views, result.digest, digests, stores, interrupted, choices, result)
+def _timed(play: _Play, report: Callable[[int], None], judge: Judge | None) -> None:
+    def ended(count: int, _: int) -> None:
+        report(count)
+        if judge is not None and judge(world.last()):
+            raise Stopped
+
+    world = world_of(play, ended)
+    members = world.members if isinstance(world, Fleet) else [world]
+    for one in play.timelines:
+        one.now_ns = lambda: world.clock.now_ns
+    play.stores = [member.store for member in members if member.store is not None]
+    try:
+        world.run()
+    except (KeyboardInterrupt, Stopped):
+        play.interrupted = True
+    result = play.result = world.result()
+    play.choices = result.choices if isinstance(result, FleetResult) else {}
+    play.views = [member.core.view for member in members]
+    play.digest, play.digests = result.digest, [one.digest for one in play.parts]
 
 
-def world_of(
-    trace: Paged,
-    config: ReplayConfig,
-    observers: Sequence[Sequence[Observer]],
-    report: Callable[[int], None],
-    contents: Contents | None = None,
-    rounds: RoundOptions | None = None,
-) -> World | Fleet:
-    """The simulated world of a configuration. observers: of each replica."""
-    storage = None
-    if config.storage is not None and contents is not None:
+def world_of(play: _Play, ended: Callable[[int, int], None]) -> World | Fleet:
+    """The simulated world."""
+    config, storage = play.config, None
+    if config.storage is not None and play.contents is not None:
         link, limit = config.storage.options, config.storage.limit
-        storage = WorldStorage(contents, link, config.value_bytes, limit)
+        storage = WorldStorage(play.contents, link, config.value_bytes, limit)
     options = WorldOptions(
         checks=config.check,
-        seed=config.seed,
+        seed=config.load.seed,
         parallelism=config.parallelism,
         times=config.times,
         speed=config.speed,
         concurrency=config.load.concurrency,
     )
+    what = play.paged, config.core, config.model, config.hardware
     if config.fleet is None:
         return World(
-            *(trace, config.core, config.model, config.hardware),
+            *what,
             engine=config.engine,
             options=options,
             storage=storage,
-            rounds=rounds,
-            sender=trace.jobs.sender,
+            rounds=play.rounds,
+            sender=play.paged.jobs.sender,
             wants=config.wants,
-            observers=observers[0],
-            progress=lambda ended, _: report(ended),
+            observers=play.observers[0],
+            progress=ended,
         )
     return Fleet(
-        *(trace, config.core, config.model, config.hardware, config.fleet),
+        *(*what, config.fleet),
         page_bytes=config.value_bytes[config.core.components[0]],
         engine=config.engine,
         options=options,
         storage=storage,
-        sender=trace.jobs.sender,
-        observers=observers,
-        progress=lambda ended, _: report(ended),
+        sender=play.paged.jobs.sender,
+        observers=play.observers,
+        progress=ended,
     )
 
 
 # -- without a clock
 
 
-def _hits(play: _Play, shown: Shown) -> _Played:
-    config, team, core = play.config, play.team, play.config.core
-    uncached = config.uncached.requests
-    if team.histories:
-        team.histories[0].misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
+def _hits(play: _Play, report: Callable[[int], None]) -> None:
+    config, core = play.config, play.config.core
     desk = Desk(play.paged, play.fleet.replicas, play.fleet.router, lambda: 0)
     routed = config.fleet is not None
     if routed:
         core = replace(core, kv_events=reads_events(play.fleet.router.name))
-    prefetches = None if config.storage is None else team.prefetches
     recorders, stores, replicas = [], [], []
-    for place, seen in enumerate(team.all):
+    for place, seen in enumerate(play.observers):
         executor: Executor = ImmediateExecutor()
         if play.contents is not None:
             stores.append(ImmediateStore(play.contents, core.components, PageBytes(None)))
@@ -295,31 +468,23 @@ def _hits(play: _Play, shown: Shown) -> _Played:
         recorder = Recorder(lambda: 0, KV_EVENTS) if routed else Recorder(lambda: 0)
         recorders.append(recorder)
         observers: list[Observer] = [recorder, *([Window(desk, place)] if routed else []), *seen]
-        replicas.append(
-            HitsReplay(
-                *(play.paged, core, play.account, observers, executor),
-                prefetches=prefetches,
-                rounds=play.rounds,
-                uncached=uncached,
-                wants=config.wants,
-            )
-        )
-    team.listen(stores)
-    interrupted = False
-    with shown as report:
-        gc.disable()  # reference counting frees everything; a collection scans the whole tree
-        try:
-            if routed:
-                _route(play.paged, replicas, desk, report)
-            else:
-                replicas[0].run(report)
-        except (KeyboardInterrupt, Served):
-            interrupted = True
-        finally:
-            gc.enable()
-    digests = [one.digest() for one in recorders]
-    views = [one.core.view for one in replicas]
-    return _Played(views, digest_of(digests), digests, stores, interrupted, desk.choices)
+        prefetches = None if config.storage is None else play.tally
+        what = play.paged, core, play.account, observers, executor, prefetches
+        replicas.append(HitsReplay(*what, play.rounds, config.wants))
+    play.stores = stores
+    gc.disable()  # reference counting frees everything; a collection scans the whole tree
+    try:
+        if routed:
+            _route(play.paged, replicas, desk, report)
+        else:
+            replicas[0].run(report)
+    except KeyboardInterrupt:
+        play.interrupted = True
+    finally:
+        gc.enable()
+    play.digests = [one.digest() for one in recorders]
+    play.digest, play.choices = digest_of(play.digests), desk.choices
+    play.views = [one.core.view for one in replicas]
 
 
 def _route(
@@ -337,53 +502,267 @@ def _route(
     report(len(paged.jobs))
 
 
-# -- storage
+class HitsReplay:
+    """Serves one request at a time with the real core, without a clock: each request arrives, is
+    admitted, computed and finished before the next one, and transfers end at once, so hits depend
+    on the order of the file alone. `run` may be interrupted between requests.
 
+    Every prompt token may hit, the last one too. The output is committed if the trace identifies
+    it, and left out otherwise, because nothing can hit it. It grows page by page where there are
+    windows, so that pages behind a window are freed as in an engine.
 
-@contextmanager
-def _opened(config: ReplayConfig) -> Iterator[Contents | None]:
-    """What the store has, open for the time of a `with`; None without storage."""
-    if config.storage is None:
-        yield None
-        return
-    size = config.core.page_size
-    contents = config.storage.open(config.model, size, config.value_bytes, config.page_ranks)
-    with closing(contents):
-        yield contents
+    executor: whose actions have all ended at the next poll. prefetches: an observer of its storage,
+    if it has one.
+    """
 
+    def __init__(
+        self,
+        trace: Paged,
+        config: Config,
+        account: Account,
+        observers: Sequence[Observer],
+        executor: Executor | None = None,
+        prefetches: Tally | None = None,
+        rounds: RoundOptions | None = None,
+        wants: WantOptions = NO_WANTS,
+    ) -> None:
+        self.core = Core(config)
+        self._executor = executor or ImmediateExecutor()
+        self._driver = Driver(self.core, self._executor, observers)
+        self._prefetches = prefetches
+        self._rounds = rounds
+        self._turn = 0
+        self._trace = trace
+        self._account = account
+        self._wants = Wants(wants, self._driver.feed)
+        self._stepwise = len(config.components) > 1
 
-def _storage_use(
-    config: ReplayConfig,
-    team: Team,
-    stores: Sequence[StoreExecutor],
-    parts: Sequence[TimedResult],
-) -> Storage | None:
-    """What all replicas moved together to and from the one store that they share; None without
-    storage. What was lost to is added by `_with_lost`."""
-    if not stores:
-        return None
-    size, prefetches = config.core.page_size, team.prefetches
-    return Storage(
-        prefetches=PrefetchFigures(
-            prefetches.begun,
-            {
-                reason: Ended(
-                    requests=one.requests,
-                    asked_tokens=one.asked_pages * size,
-                    found_tokens=one.found_pages * size,
-                    fetched_tokens=one.fetched_pages * size,
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Serves all requests in file order. progress: called with the number done so far."""
+        self._wants.pin(self._trace)
+        for job in self._trace.jobs:
+            self._wants.until(job.arrival_ns)
+            if self._rounds is not None and self._rounds.turns[job.index] > self._turn:
+                self._turn = self._rounds.turns[job.index]
+                empty(self._rounds.tiers, self.core.view, self._driver.feed)
+                self._settle()
+            self.serve(job)
+            if not job.index & 63:
+                progress(job.index)
+        progress(len(self._trace.jobs))
+
+    def serve(self, job: Job) -> None:
+        """Serves one request from its arrival to its end."""
+        request, length, trace = job.index, job.input_length, self._trace
+        feed = self._driver.feed
+        key = trace.prompt_key(job)
+        feed(Arrived(request, key, length, key.pages, job.priority))
+        if self._prefetches is not None:
+            self._settle()  # its prefetch ends before it is admitted
+        outcomes = self._granted(job, AdmitWanted(request, length))
+        self._admitted(job, outcomes)
+        while True:
+            prefill = outcomes[-1]
+            if not isinstance(prefill, Prefill):
+                raise StuckError(f"request {request}: expected a prefill, found {prefill}")
+            feed(PrefillDone(prefill.flight))
+            if prefill.completes_prompt:
+                break
+            # a component that takes its pages chunk by chunk may have limited the pass
+            outcomes = self._granted(job, ContinueWanted(request, length - prefill.end_token))
+        if trace.knows_output:
+            length += job.output_length - 1  # the last generated token has no KV
+            self._generate(job, length)
+            key = trace.key(job, length)
+        feed(Finished(request, key, length))
+        if self.core.view.flights:
+            self._settle()
+
+    def _generate(self, job: Job, final: int) -> None:
+        """Grows the request to `final` tokens: page by page with windows, else in one step."""
+        length = job.input_length
+        step = self._trace.page_size if self._stepwise else max(1, final - length)
+        while length < final:
+            wanted = min((length // step + 1) * step if self._stepwise else final, final)
+            self._granted(job, PagesWanted(job.index, wanted, length))
+            length = wanted
+
+    def _admitted(self, job: Job, outcomes: list[Outcome]) -> None:
+        """Records the hit in the account, and waits for a load."""
+        admitted = first_of(Admitted, outcomes)
+        if admitted is None:
+            raise StuckError(f"request {job.index}: expected to be admitted, found {outcomes[-2:]}")
+        if any(isinstance(item, Load) for item in outcomes):
+            self._executor.start()
+            self._driver.poll()
+        size, length = self._trace.page_size, job.input_length
+        device = min(admitted.device_pages * size, length)
+        host = min((admitted.device_pages + admitted.host_pages) * size, length) - device
+        storage = 0
+        if self._prefetches is not None:
+            pages = from_storage(admitted, *self._prefetches.fetched.get(job.index, (0, 0)))
+            before = (admitted.device_pages + admitted.host_pages - pages) * size
+            storage = device + host - min(before, length)
+        self._account.admit(job.index, device, host - storage, storage)
+
+    def _granted(self, job: Job, event: Event) -> list[Outcome]:
+        """Feeds the event until it is not refused. Only transfers can delay it."""
+        for _ in range(_MOST_ROUNDS):
+            outcomes = self._driver.feed(event)
+            refused = first_of(Refused, outcomes)
+            if refused is None:
+                return outcomes
+            alone = not self.core.view.flights
+            if refused.reason == "too_large" or (alone and refused.reason == "no_pages"):
+                raise CallerError(
+                    f"{refused.component} pool of the device: expected room for {refused.needed} "
+                    f"pages of request {job.index} ({job.input_length} prompt tokens), found "
+                    f"{refused.available}; enlarge that pool"
                 )
-                for reason, one in prefetches.ended.items()
-            },
+            if alone:
+                break
+            self._executor.start()
+            self._driver.poll()
+        raise StuckError(f"request {job.index}: refused alone in the cache, {refused}")
+
+    def _settle(self) -> None:
+        """Answers transfers until none is left. A reply may start another transfer."""
+        for _ in range(_MOST_ROUNDS):
+            self._executor.start()
+            self._driver.poll()
+            if not self.core.view.flights:
+                return
+        raise StuckError(f"transfers begin transfers: {len(self.core.view.flights)} left")
+
+
+# -- what was counted
+
+
+def _collected(play: _Play) -> Run:
+    config, tally, parts, watches = play.config, play.tally, play.parts, play.watches
+    result, latency = play.result, None
+    if result is not None:
+        latency = _latency(result, play.account)
+    checked = bool(watches)
+    return Run(
+        account=play.account,
+        transfers={
+            "d2h": _transfer(config, [one.d2h for one in parts], config.bytes_of(tally.backed_up)),
+            "h2d": _transfer(config, [one.h2d for one in parts], config.bytes_of(tally.loaded)),
+        },
+        refused={
+            reason if component == BACKBONE else f"{reason} of {component}": count
+            for (reason, component), count in tally.refused.items()
+        },
+        checks=record.Checks(
+            level=config.check,
+            operations=sum(one.operations for one in watches),
+            incremental=sum(one.incremental for one in watches),
+            full=sum(one.full for one in watches),
+            violations=sum(one.violations for one in watches),
+            byte_checks=checked * sum(one.byte_checks for one in parts),
+            access_checks=checked * sum(one.access_checks for one in parts),
+            specified=sum(one.specified for one in watches),
+            not_judged=next((one.unjudged for one in watches if one.unjudged), ""),
         ),
-        stores=prefetches.stores,
-        read=_moved(config, [one.moved.read for one in stores], [one.reads for one in parts]),
-        written=_moved(
-            config, [one.moved.written for one in stores], [one.writes for one in parts]
-        ),
+        digest=play.digest,
+        components=_components(play),
+        misses=play.misses,
+        latency=latency,
+        preempted=0 if result is None else sum(one.retractions for one in result.requests),
+        interrupted=play.interrupted,
+        storage=_storage(play) if play.stores else None,
+        fleet=None if config.fleet is None else _fleet(play),
+        stages=_stages([one.stages for one in parts if one.stages is not None]),
+        timelines=play.timelines,
+    )
+
+
+def _latency(result: TimedResult | FleetResult, account: Account) -> Latency:
+    """Adds the hits of the requests to the account; returns the latencies of finished requests."""
+    for one in result.requests:
+        account.admit(one.request, one.device_tokens, one.host_tokens, one.storage_tokens)
+    rows = [[getattr(one, name) for name in _TIMES] for one in result.requests]
+    table = np.array(rows, dtype=np.int64).reshape(-1, len(_TIMES))
+    arrival, first, finish, tokens, queue, load, compute = table.T
+    several = tokens > 1
+    return Latency(
+        ttft_ns=first - arrival,
+        queue_ns=queue,
+        load_ns=load,
+        compute_ns=compute,
+        tpot_ns=(finish - first)[several] // (tokens[several] - 1),
+        makespan_ns=result.makespan_ns,
+        generated_tokens=int(tokens.sum()),
+        requests=result.requests,
+        gaps=result.gaps,
+    )
+
+
+def _transfer(config: ReplayConfig, links: Sequence[LinkUse], copied: int) -> record.Transfer:
+    """links: of each replica, none without a clock. copied: bytes of one rank of each stage and
+    group that attends."""
+    ranks, moved = config.parallelism, sum(one.bytes for one in links) if links else copied
+    each, total = moved // (ranks.attention_dp * ranks.pp), moved * config.page_ranks
+    busy_s = sum(one.busy_ns for one in links) / NS_PER_S if links else None
+    return record.Transfer(moved, each, total, busy_s)
+
+
+def _stages(used: Sequence[StageUse]) -> record.Stages | None:
+    """The use of the stages, of all replicas together; None without stages."""
+    if not used:
+        return None
+    computing = [sum(times) for times in zip(*(one.computing_ns for one in used), strict=True)]
+    whole = sum(one.under_way_ns for one in used)
+    idle = [1 - each / whole if whole else 0.0 for each in computing]
+    return record.Stages([each / NS_PER_S for each in computing], whole / NS_PER_S, idle)
+
+
+def _components(play: _Play) -> dict[str, Component]:
+    """The use of each component's pools in all replicas."""
+    config, tally, core = play.config, play.tally, play.config.core
+    found = {}
+    for place, name in enumerate(core.components):
+        size, total = config.rank_page_bytes[place], config.page_bytes[place] * config.page_ranks
+        pages = Pair(core.device_pages[place], core.host_pages[place])
+        capacity = pages.times(len(play.observers))
+        found[name] = Component(
+            page_bytes=size,
+            page_bytes_total=total,
+            capacity=capacity,
+            pool_bytes_per_rank=capacity.times(size),
+            pool_bytes_total=capacity.times(total),
+            backed_up=tally.backed_up[name],
+            loaded=tally.loaded[name],
+            evicted=_evicted(tally, name),
+        )
+    return found
+
+
+def _evicted(tally: Tally, component: str) -> Pair:
+    return Pair(tally.evicted[Tier.DEVICE, component], tally.evicted[Tier.HOST, component])
+
+
+def _storage(play: _Play) -> record.Storage:
+    """What all replicas moved together to and from the one store that they share."""
+    size, tally, stores = play.config.core.page_size, play.tally, play.stores
+    ended = {
+        reason: record.Ended(
+            requests=one.requests,
+            asked_tokens=one.asked_pages * size,
+            found_tokens=one.found_pages * size,
+            fetched_tokens=one.fetched_pages * size,
+        )
+        for reason, one in tally.ended.items()
+    }
+    reads, writes = [one.reads for one in play.parts], [one.writes for one in play.parts]
+    return record.Storage(
+        prefetches=record.PrefetchFigures(tally.lookups, ended),
+        stores=tally.stores,
+        read=_moved(play.config, [one.moved.read for one in stores], reads),
+        written=_moved(play.config, [one.moved.written for one in stores], writes),
         losses=sum((one.moved.losses for one in stores), stores[0].contents.losses),
         evicted_values=stores[0].contents.evicted,
-        lost_tokens={},
     )
 
 
@@ -391,26 +770,79 @@ def _moved(
     config: ReplayConfig,
     stores: Sequence[Mapping[str, Counter[Status]]],
     links: Sequence[LinkUse | None],
-) -> Moved:
+) -> record.Moved:
     sizes, values, moved = config.value_bytes, Counter[str](), 0
     for found in stores:
         moved += sum(ends[Status.DONE] * sizes[name] for name, ends in found.items())
         for statuses in found.values():
             values.update({str(status): count for status, count in statuses.items()})
     busy = [one.busy_ns for one in links if one is not None]
-    return Moved(moved, sum(busy) / NS_PER_S if busy else None, dict(values))
+    return record.Moved(moved, sum(busy) / NS_PER_S if busy else None, dict(values))
 
 
-def _with_lost(run: Run) -> Run:
-    """With the tokens that had been seen before and were not hit, by reason; with storage."""
-    history = run.history
-    if run.storage is None or history is None:
-        return run
-    tokens, requests = Counter[str](), Counter[str]()
-    for row in run.account.rows():
-        if row.lost:
-            reason = history.lost_to(row.request)
-            tokens[reason] += row.lost
-            requests[reason] += 1
-    lost = {reason: Lost(requests[reason], lost) for reason, lost in tokens.most_common()}
-    return replace(run, storage=structs.replace(run.storage, lost_tokens=lost))
+def _fleet(play: _Play) -> FleetUse:
+    """What each replica did."""
+    fleet, choices, rows = play.fleet, play.choices, list(play.account.rows())
+    replicas = []
+    for place in range(fleet.members):
+        own = [row for row in rows if choices[row.request] == place]
+        prefills = place < fleet.replicas
+        role = (PREFILL if fleet.decode else MIXED) if prefills else DECODE
+        prompts, hits = sum(row.input_tokens for row in own), sum(row.hit_tokens for row in own)
+        ended = play.parts[place].requests if play.parts else ()
+        ttft = [one.first_token_ns - one.arrival_ns for one in ended if prefills]
+        # a prefill replica samples the first token of each answer
+        sampled = sum(max(1, one.output_length) - (role == DECODE) for one in ended)
+        replicas.append(
+            record.Replica(
+                replica=place,
+                role=role,
+                requests=len(own if prefills else ended),
+                input_tokens=prompts,
+                hit_tokens=hits,
+                hit_rate=hits / prompts if prompts else None,
+                computed_tokens=prompts - hits,
+                output_tokens=sampled,
+                ttft_s=spread(np.array(ttft, dtype=np.int64)) if ttft else None,
+                evicted_pages=_evicted(play.tallies[place], BACKBONE),
+                checked_operations=play.watches[place].operations if play.watches else 0,
+                digest=play.digests[place],
+            )
+        )
+    prefilling = [one for one in replicas if one.role != DECODE]
+    uneven = record.Imbalance(
+        imbalance([one.requests for one in prefilling]),
+        imbalance([one.computed_tokens for one in prefilling]),
+    )
+    if not (fleet.decode and isinstance(play.result, FleetResult)):
+        return FleetUse(record.Fleet(replicas, uneven), choices)
+    link, trips = play.result.link, play.result.trips
+    moved = [one for one in trips.values() if one.arrived_ns >= 0]
+    kv_link = record.KvLink(
+        bytes_total=link.bytes,
+        busy_s=link.busy_ns / NS_PER_S,
+        requests=len(moved),
+        moved_pages=sum(one.pages for one in moved),
+        cached_pages=sum(one.cached for one in moved),
+    )
+    parts = [trip_times(one) for one in moved]
+    handoff_s = {
+        name: spread(np.array([part[name] for part in parts], np.int64))
+        for name in ("decode_wait", "link_wait", "link")
+    }
+    return FleetUse(record.Fleet(replicas, uneven, kv_link, handoff_s), choices, trips)
+
+
+def trip_times(trip: Trip) -> dict[str, int]:
+    """Nanoseconds of the parts of a way from prefill to decode."""
+    return {
+        "decode_wait": trip.admitted_ns - trip.left_ns,
+        "link_wait": trip.began_ns - trip.admitted_ns,
+        "link": trip.arrived_ns - trip.began_ns,
+    }
+
+
+def imbalance(amounts: Sequence[int]) -> float:
+    """The largest over the mean; 1 if all are equal, or nothing was done."""
+    total = sum(amounts)
+    return max(amounts) * len(amounts) / total if total else 1.0

@@ -1,21 +1,19 @@
-"""When bytes moved between the tiers, and what ran when: the data of charts, and `--timeline FILE`.
+"""What ran when: `--timeline FILE`, Chrome trace events, which ui.perfetto.dev opens.
 
-The file has Chrome trace events, which ui.perfetto.dev opens. A process is a replica. What overlaps
-is in lanes of its own. Times are virtual.
+A process is a replica. What overlaps is in lanes of its own. Times are virtual.
 
     request        wait (until it was admitted), prefill (until its first token), decode
     pass           the prefill of one request, from the order to its end
-    d2h, h2d, storage_read, storage_written   from the order to its end, with bytes
+    d2h, h2d, storage_read, storage_written   from the order to its end, with pages
     kv_link        from prefill to decode replicas, with bytes
 """
 
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from hicache.core.actions import Backup, Fetch, Load, Outcome, Prefill, Store
 from hicache.core.events import BackupDone, Event, FetchDone, LoadDone, PrefillDone, StoreDone
@@ -24,73 +22,7 @@ from hicache.core.view import CoreView
 from sim.engine.sequence import RequestResult
 from sim.fleet.handoff import Trip
 
-D2H, H2D, STORAGE_READ, STORAGE_WRITTEN = "d2h", "h2d", "storage_read", "storage_written"
-WAYS = (D2H, H2D, STORAGE_READ, STORAGE_WRITTEN)
-
-Flight: TypeAlias = Load | Backup | Fetch | Store
-
-
-class Copies:
-    """The observer of the end of every copy. page_bytes, host_bytes, value_bytes: of one page of
-    each component on device, on host and in storage, on all ranks together. now_ns: the time.
-
-    times_ns, bytes: by way, one entry for each copy that ended, in order.
-    """
-
-    def __init__(
-        self,
-        page_bytes: Mapping[str, int],
-        host_bytes: Mapping[str, int],
-        value_bytes: Mapping[str, int],
-    ) -> None:
-        self.now_ns: Callable[[], int] = lambda: 0
-        self.times_ns = {way: array("q") for way in WAYS}
-        self.bytes = {way: array("q") for way in WAYS}
-        self._copied_bytes = {H2D: page_bytes, D2H: host_bytes}
-        self._value_bytes = value_bytes
-        self._flights: dict[FlightId, Flight] = {}
-
-    def on_event(self, event: Event, view: CoreView) -> None:
-        if not isinstance(event, LoadDone | BackupDone | FetchDone | StoreDone):
-            return
-        flight = self._flights.pop(event.flight, None)
-        if isinstance(flight, Load | Backup) and isinstance(event, LoadDone | BackupDone):
-            if event.ok:
-                way = H2D if isinstance(flight, Load) else D2H
-                self._ended(way, self._copied(flight, self._copied_bytes[way]), event.flight)
-        elif isinstance(flight, Fetch) and isinstance(event, FetchDone):
-            self._ended(STORAGE_READ, self._fetched(flight, event.pages), event.flight)
-        elif isinstance(flight, Store) and isinstance(event, StoreDone):
-            self._ended(STORAGE_WRITTEN, self._stored(flight, event.pages), event.flight)
-
-    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, Load | Backup | Fetch | Store):
-                self._flights[outcome.flight] = outcome
-
-    def _ended(self, way: str, count: int, flight: FlightId) -> None:
-        if count:
-            self.times_ns[way].append(self.now_ns())
-            self.bytes[way].append(count)
-
-    def _copied(self, flight: Load | Backup, sizes: Mapping[str, int]) -> int:
-        return sum(len(copy.target) * sizes[copy.component] for copy in flight.copies)
-
-    def _fetched(self, flight: Fetch, pages: int) -> int:
-        end = flight.first_page + pages
-        return sum(
-            max(0, min(len(piece.digests), end - piece.first_page))
-            * self._value_bytes[piece.component]
-            for piece in flight.pieces
-        )
-
-    def _stored(self, flight: Store, pages: int) -> int:
-        found, left = 0, pages
-        for piece in flight.pieces:
-            durable = min(left, len(piece.digests))
-            found += durable * self._value_bytes[piece.component]
-            left -= durable
-        return found
+_WAYS = {Load: "h2d", Backup: "d2h", Fetch: "storage_read", Store: "storage_written"}
 
 
 class Slice(NamedTuple):
@@ -100,34 +32,42 @@ class Slice(NamedTuple):
     args: dict[str, Any]
 
 
-class Timeline(Copies):
-    """The observer of one replica. rows: by kind, slices that follow each other in one lane."""
+class Timeline:
+    """The observer of one replica. now_ns: the time. rows: by kind, slices that follow each other
+    in one lane."""
 
-    def __init__(self, *sizes: Mapping[str, int]) -> None:
-        super().__init__(*sizes)
+    def __init__(self) -> None:
+        self.now_ns: Callable[[], int] = lambda: 0
         self.rows: dict[str, list[list[Slice]]] = {"request": [], "pass": []}
-        self._begun: dict[FlightId, tuple[int, Prefill | Flight]] = {}
+        self._begun: dict[FlightId, tuple[int, Prefill | Load | Backup | Fetch | Store]] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        super().on_event(event, view)
-        start_ns, flight = self._begun.pop(getattr(event, "flight", -1), (0, None))
-        if isinstance(flight, Prefill) and isinstance(event, PrefillDone):
+        ends = LoadDone | BackupDone | FetchDone | StoreDone | PrefillDone
+        if not isinstance(event, ends) or event.flight not in self._begun:
+            return
+        start_ns, flight = self._begun.pop(event.flight)
+        if isinstance(flight, Prefill):
             args = {"request": flight.request, "tokens": flight.end_token - flight.start_token}
-            self._add("pass", f"pass of {flight.request}", start_ns, args)
+            kind, name, done = "pass", f"pass of {flight.request}", True
+        else:
+            kind = name = _WAYS[type(flight)]
+            args = {"pages": _pages(flight)}
+            done = bool(event.pages if isinstance(event, FetchDone | StoreDone) else True)
+            done = event.ok if isinstance(event, LoadDone | BackupDone) else done
+        if done:
+            slices = [Slice(name, start_ns, self.now_ns(), args)]
+            self.rows.setdefault(kind, []).append(slices)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        super().on_outcomes(event, outcomes, view)
         for outcome in outcomes:
-            if isinstance(outcome, Prefill | Flight):
+            if isinstance(outcome, Prefill | Load | Backup | Fetch | Store):
                 self._begun[outcome.flight] = self.now_ns(), outcome
 
-    def _ended(self, way: str, count: int, flight: FlightId) -> None:
-        super()._ended(way, count, flight)
-        if count:
-            self._add(way, way, self._begun[flight][0], {"bytes": count})
 
-    def _add(self, kind: str, name: str, start_ns: int, args: dict[str, Any]) -> None:
-        self.rows.setdefault(kind, []).append([Slice(name, start_ns, self.now_ns(), args)])
+def _pages(flight: Load | Backup | Fetch | Store) -> int:
+    if isinstance(flight, Load | Backup):
+        return sum(len(copy.target) for copy in flight.copies)
+    return sum(len(piece.digests) for piece in flight.pieces)
 
 
 def timeline(

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
 
+from .. import outside as entries
 from ..formats.base import Jobs, Paged, Trace
-from ..outside import entries
 from ..replaying.config import ReplayConfig
-from ..replaying.load import RECORDED, LoadSettings
+from ..replaying.load import NS_PER_S, RECORDED, LoadSettings
 from ..replaying.options import ReplayOptions
-from ..replaying.run import NS_PER_S, Run
+from ..replaying.playing import Run
 from ..replaying.timeline import timeline
 from ..results.record import Result, document, head
 from ..terminal.output import as_json, check_outputs, write_all
@@ -54,8 +54,8 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
     check_outputs({**options.files, **entries.files()}, **outputs)
 
 
-def check_served(options: ReplayOptions, trace: Trace, settings: ReplayConfig) -> None:
-    """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
+def check_served(options: ReplayOptions, trace: Trace) -> None:
+    """Raises CallerError if the request of `--why` is not in the trace."""
     if options.why is None:
         return
     if options.json or options.requests or options.html or options.timeline:
@@ -63,7 +63,7 @@ def check_served(options: ReplayOptions, trace: Trace, settings: ReplayConfig) -
             "--why: expected no --json, --requests, --html or --timeline, which belong to a whole "
             "replay, found one; give either"
         )
-    if options.why >= len(trace.jobs) or options.why in settings.skipped.requests:
+    if options.why >= len(trace.jobs):
         raise CallerError(
             f"--why: expected a request that is served, from 0 to {len(trace.jobs) - 1}, found "
             f"{options.why}; name another"

@@ -17,14 +17,15 @@ from hicache.storage.base import Losses
 
 from ..expected import row as error_row
 from ..formats.base import Trace
+from ..replaying.account import NOT_FOLLOWED
 from ..replaying.config import ReplayConfig
-from ..replaying.load import LoadedTrace
-from ..replaying.run import NS_PER_S, Run
+from ..replaying.load import NS_PER_S, LoadedTrace
+from ..replaying.playing import Run
 from ..results.record import Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table
 from . import reason_name
-from .results import NOT_FOLLOWED, requests_of
+from .results import requests_of
 
 Rows = list[tuple[str, str]]
 _MOST = 4  # stages, reasons of loss: in one report unless verbose
@@ -91,10 +92,6 @@ def _setting(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
     rows.append(_hardware(settings) if timed else ("mode", _HITS))
     if timed:
         rows.append(("engine", _engine(settings)))
-    if timed and (unlike := ", ".join(map(str, settings.unlike_measured))):
-        of = settings.hardware.geometry["model"]
-        told = f"{unlike}: the profile copied pages of {of}, so times may differ"
-        rows.append(("not measured", told))
     if verbose:
         weights = _bytes(settings.weight_bytes, ranks.ranks, model.weight_bytes)
         passes = f"{engine.token_budget:,} tokens in a pass, {engine.max_running} running"
@@ -111,35 +108,21 @@ def _setting(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
 
 def load_rows(trace: Trace) -> Iterator[tuple[str, str]]:
     """What the options of load made of the trace."""
-    if not isinstance(trace, LoadedTrace):
-        return
-    if (scale := trace.scale) is not None:
-        before, now = scale.sessions
-        told = "sessions" if scale.named else "requests that share a prefix"
-        tokens = f"{scale.tokens:.3g} x the prompt tokens (--scale-sessions)"
-        yield told, f"{now:,} instead of {before:,}, {tokens}"
-    if trace.chained:
-        whose = "session" if trace.told_by == "sessions" else "prompt"
-        waiting = f"{trace.chained:,} of {len(trace.jobs):,} requests wait"
-        yield "closed loop", f"{waiting} for the one before in their {whose}"
+    if isinstance(trace, LoadedTrace):
+        yield from trace.rows
 
 
 def _sizes(trace: Trace, settings: ReplayConfig) -> Iterator[tuple[str, str]]:
-    """What was left out, and a row for each pool: how large it is, and why. The first component's
+    """A row for each pool: how large it is, and why. The first component's
     rows have only the tier's name."""
     core, pools = settings.core, settings.pools
-    for name, some in (("skipped", settings.skipped), ("not cached", settings.uncached)):
-        if count := len(some.requests):
-            part = percent(some.input_tokens / trace.jobs.input_tokens, 1)
-            tokens = f"{some.input_tokens:,} input tokens ({part})"
-            yield name, f"{count:,} request{'s' * (count > 1)} with {tokens}, too large"
     for tier, sizes, rules in (
         ("device", core.device_pages, pools.device_rules),
         ("host", core.host_pages, pools.host_rules),
     ):
         for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
             name = f"  {core.components[place]}" if place else tier
-            yield name, _pool(place, pages, settings, rules[place], tier == "host")
+            yield name, _pool(place, pages, settings, rules[place])
     if pools.interval:
         where = "at ends of passes, and where a prompt leaves what is known"
         if not pools.branch_states:
@@ -150,14 +133,11 @@ def _sizes(trace: Trace, settings: ReplayConfig) -> Iterator[tuple[str, str]]:
         yield "no reference", f"for hits of {names}: the trace has blocks, not tokens"
 
 
-def _pool(place: int, pages: int, settings: ReplayConfig, rule: str, on_host: bool) -> str:
+def _pool(place: int, pages: int, settings: ReplayConfig, rule: str) -> str:
     if not pages:
         return "none"
     core, ranks = settings.core, settings.parallelism
     sizes = settings.rank_page_bytes, settings.page_bytes
-    if on_host:
-        sizes = settings.rank_host_page_bytes, settings.host_page_bytes
-        rule += ", once for ranks that are alike" * ranks.shared_host
     each, total = (pages * size[place] // ranks.attention_dp for size in sizes)
     amount = f"{_bytes(each, ranks.ranks, total * ranks.tp)} ({rule})"
     if residency(core.components[place]) == "state":
@@ -182,11 +162,8 @@ def _hardware(settings: ReplayConfig) -> tuple[str, str]:
     """The link is that of one rank, in one direction, and what copies reach of it."""
     profile, ranks = settings.hardware, settings.parallelism.ranks
     link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{_each_rank(settings)}"
-    factor = settings.host_bandwidth.factor
-    times = f"{float(factor):g} x " if factor != 1 else ""
-    source = f"{times}{profile.link_permille / 10:g}% of its peak"
+    source = f"{profile.link_permille / 10:g}% of its peak"
     source = "measured copies" if profile.curves else source
-    source = "as given" if settings.host_bandwidth.bytes_per_s else source
     return "hardware", f"{ranks} x {profile.name}, {link} each way ({source})"
 
 
@@ -232,8 +209,6 @@ def _hits(settings: ReplayConfig, result: Result, verbose: bool) -> Table:
         if reason in others:
             name = f"{reason}: no {'state' if residency(reason) == 'state' else 'window'}"
         made.add_row(f"    {name}", *_tokens(tokens, whole.rate(tokens)))
-    if result.fleet is not None and (elsewhere := result.fleet.elsewhere_tokens):
-        made.add_row("    on other replicas", *_tokens(elsewhere, whole.rate(elsewhere)))
     rates: dict[str, Callable[[Share], float]] = {
         "hit rate, token-weighted": lambda share: share.hit_rate,
         "ceiling, token-weighted": lambda share: share.ceiling_rate,

@@ -24,7 +24,6 @@ from math import ceil, floor, log10, sqrt
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from hicache import registry
@@ -34,6 +33,7 @@ from sim.engine.sequence import RequestResult
 from sim.times import base as times
 from sim.times.base import Parallelism
 
+from .. import outside as entries
 from ..expected import (
     KNOWN,
     MOST_QUEUEING,
@@ -46,13 +46,12 @@ from ..expected import (
 )
 from ..expected import load as load_class
 from ..formats.base import Jobs, Paged, Trace
-from ..outside import entries
-from ..replaying import following
+from ..replaying.account import COMPLETE, FIRST_SEEN
+from ..replaying.account import NOT_FOLLOWED as NOT_FOLLOWED
 from ..replaying.config import ReplayConfig
-from ..replaying.fleet import trip_times
-from ..replaying.load import NAMES, Kept, Slo, kept
+from ..replaying.load import NAMES, NS_PER_S, Kept, Slo, kept
 from ..replaying.options import ReplayOptions
-from ..replaying.run import NS_PER_S, FleetUse, Latency, Run
+from ..replaying.playing import FleetUse, Latency, Run, trip_times
 from ..replaying.sizes import memory_of
 from ..results.record import (
     QUANTILES,
@@ -64,14 +63,12 @@ from ..results.record import (
     Output,
     Pair,
     Request,
-    Requests,
     Result,
     Tiers,
     TraceFigures,
 )
-from . import gigabytes, percent
+from . import percent
 
-NOT_FOLLOWED = "evicted_or_not_ready"  # where nobody followed what became of pages
 MOST_LOAD = 1.1
 _MOST_WAITING = 0.9
 _LEAST_REQUESTS = 10  # to tell a load, or in a batch
@@ -99,8 +96,6 @@ def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
             block_size=trace.block_size,
             identity=trace.identity,
         ),
-        skipped=Requests(len(settings.skipped.requests), settings.skipped.input_tokens),
-        uncached=Requests(len(settings.uncached.requests), settings.uncached.input_tokens),
         config=settings.as_options(),
         whole=whole,
         steady=run.account.steady(),
@@ -147,11 +142,10 @@ def _lost_by_reason(run: Run) -> dict[str, int]:
 
 def _reason(run: Run, request: int) -> str:
     """What the lost tokens of a request were lost to, as far as somebody followed it."""
-    if run.history is not None:
-        return run.history.lost_to(request)
-    lookup = run.lookups.by_request.get(request)
-    others = [*run.lookups.components[1:], following.TOGETHER]
-    return lookup.cap if lookup is not None and lookup.cap in others else NOT_FOLLOWED
+    miss = run.misses.get(request)
+    if miss is None or miss.ended_by in (COMPLETE, FIRST_SEEN):
+        return NOT_FOLLOWED
+    return miss.ended_by
 
 
 def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> LoadFigures:
@@ -237,7 +231,7 @@ def _chance(latency: Latency, attained: Kept) -> float | None:
 def charted(settings: ReplayConfig, run: Run, result: Result, label: str = "") -> Result:
     """The result for a report: with the data of its chart, and a label, or its sizes as one."""
     core, latency, quantiles = settings.core, run.latency, None
-    host = core.host_pages[0] * settings.host_page_bytes[0] * settings.page_ranks
+    host = core.host_pages[0] * settings.page_bytes[0] * settings.page_ranks
     sizes = f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
     if latency is not None and len(latency.ttft_ns):
         at = np.linspace(0, 100, QUANTILES)
@@ -300,26 +294,9 @@ def _of_cache(settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
         option = f"--{reason}-{'states' if is_state else 'tokens'} {wanted}"
         why = f"no {'state' if is_state else 'window'} of {reason} for {tokens:,} of {lost}"
         return Limit(reason, why, (option,) if use.evicted != Pair(0, 0) else ())
-    if mostly and settings.storage is not None:
-        tries = _of_storage(settings, reason) or host
-        return Limit(reason, f"{lost}, mostly {reason.replace('_', ' ')}", tries)
     if evicted == Pair(0, 0):
         return Limit("not_ready", f"{lost} were still being computed, nothing was evicted")
     return Limit("cache_memory", f"{lost} were evicted or not ready", host)
-
-
-def _of_storage(settings: ReplayConfig, reason: str) -> tuple[str, ...]:
-    """The option against a reason of storage; empty without one."""
-    storage = settings.storage
-    assert storage is not None
-    size = storage.options.size_bytes
-    tried = {
-        "too_short": "--prefetch-threshold 0",
-        following.NEVER_BACKED_UP: "--write-policy write_through",
-        "late": "--prefetch wait_complete" * (storage.policy != "wait_complete"),
-        "evicted_from_storage": f"--storage-size {gigabytes(2 * size, '')}" if size else "",
-    }
-    return tuple(filter(None, [tried.get(reason)]))
 
 
 def _more_host(
@@ -361,9 +338,8 @@ def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> tuple[str, .
 
 
 def requests_of(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Request]:
-    """One record for each request that was served. The run must have kept its history."""
-    history, latency = run.history, run.latency
-    assert history is not None
+    """One record for each request that was served, in a run that followed its pages."""
+    latency = run.latency
     results = {} if latency is None else {one.request: one for one in latency.requests}
     missed: dict[int, list[str]] = {index: [] for index in results}
     if slo is not None and latency is not None:
@@ -371,9 +347,8 @@ def requests_of(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Requ
             for place in np.flatnonzero(~one).tolist():
                 missed[latency.requests[place].request].append(name)
     for row in run.account.rows():
-        index, miss = row.request, history.misses[row.request]
-        result, caps = results.get(index), history.caps.get(index)
-        evicted = miss.ended_by == following.EVICTED
+        index, miss = row.request, run.misses[row.request]
+        result = results.get(index)
         yield Request(
             request=index,
             line=trace.line_numbers[index],
@@ -385,10 +360,7 @@ def requests_of(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Requ
             first_seen_tokens=row.first_seen,
             lost_tokens=row.lost,
             hit_ended_by=miss.ended_by,
-            evicted_for_request=miss.evicted_for if evicted and miss.evicted_for >= 0 else None,
-            evicted_at_ns=miss.evicted_ns if evicted and result is not None else None,
-            capped=None if caps is None else caps.tiers,
-            lost_to=UNSET if caps is None else caps.reason or None,
+            last_seen_in_request=miss.last_seen if miss.last_seen >= 0 else None,
             **({} if result is None else _times(result)),
             slo_missed=missed[index] if slo is not None and index in missed else None,
             **({} if run.fleet is None else _way(run.fleet, index)),

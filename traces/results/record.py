@@ -123,13 +123,6 @@ def share(
 NO_SHARE = share(0, 0, Tiers(0, 0, 0), 0, 0, 0.0, 0.0)
 
 
-class Requests(Struct, frozen=True):
-    """Some requests of the trace."""
-
-    requests: Int
-    input_tokens: Int
-
-
 class TraceFigures(Struct, frozen=True):
     """What was played, after `--limit`.
 
@@ -217,8 +210,7 @@ class Limit(Struct, frozen=True, rename={"tries": "try"}):
 
     by: `load` (more than the machine can do), `device_memory` (requests wait for pages),
         `cache_memory` (evicted before it was asked for again), `not_ready` (still being computed),
-        `new_tokens`, `no_repeats` or `nothing_served`; a component without a window or state; with
-        `--storage` a reason of `lost_tokens`
+        `new_tokens`, `no_repeats` or `nothing_served`; a component without a window or state
     why: its figures
     tries: options of the same command to try, the best one first
     """
@@ -276,20 +268,12 @@ class Moved(Struct, frozen=True):
     values: Mapping[str, Int]
 
 
-class Lost(Struct, frozen=True):
-    """Tokens that had been seen before and were not hit, and the requests that lost them."""
-
-    requests: Int
-    tokens: Int
-
-
 class Storage(Struct, frozen=True):
     """What storage did; with `--storage`.
 
     stores: of a node each
     losses: what the store did not do: values of a real one, pages of a simulated one
     evicted_values: since a real store was made; 0 where it does not count them
-    lost_tokens: by reason (docs/storage_replay.md), the largest first
     """
 
     prefetches: PrefetchFigures
@@ -298,7 +282,6 @@ class Storage(Struct, frozen=True):
     written: Moved
     losses: Losses
     evicted_values: Int
-    lost_tokens: Mapping[str, Lost]
 
 
 class Component(Struct, frozen=True, omit_defaults=True):
@@ -306,10 +289,6 @@ class Component(Struct, frozen=True, omit_defaults=True):
 
     page_bytes: of a page or a state on one rank
     backed_up, loaded: copied to host, and back
-    cached_at_rest, garbage_at_rest: in the cache at the end (null after Ctrl-C); of these required
-        by no boundary that a request could reuse
-    most_in_use: on the device at once; with several components
-    evicted_along: with another pool's victim, although as many were free; with several components
     """
 
     page_bytes: Int
@@ -320,10 +299,6 @@ class Component(Struct, frozen=True, omit_defaults=True):
     backed_up: Int
     loaded: Int
     evicted: Pair
-    cached_at_rest: Pair | None
-    garbage_at_rest: Pair | None
-    most_in_use: Int | None = None
-    evicted_along: Int | None = None
 
 
 class Turn(Struct, frozen=True):
@@ -404,14 +379,12 @@ class KvLink(Struct, frozen=True):
 class Fleet(Struct, frozen=True, omit_defaults=True):
     """Several replicas; all other figures are of all together.
 
-    elsewhere_tokens: of prompts that only other replicas had
     handoff_s: after the first token: `decode_wait` until the decode replica has pages, `link_wait`
         until the transfer begins, and its length, `link`
     """
 
     replicas: Sequence[Replica]
     imbalance: Imbalance
-    elsewhere_tokens: Int
     kv_link: KvLink | None = None
     handoff_s: Mapping[str, Spread] | None = None
 
@@ -465,11 +438,9 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: of every event, decision and time
     config: the settings by the names of their options, also those that were chosen
     options: that were given, which `--config` reads again
-    skipped: by `--skip-too-large`
-    uncached: larger than the device pool, computed without the cache; hits mode only
     whole: of all requests
     steady: of the second half of the requests
-    lost_by_reason: the lost tokens, the largest first: `lost_to` or `hit_ended_by` of requests;
+    lost_by_reason: the lost tokens, the largest first, by `hit_ended_by` of requests;
         `evicted_or_not_ready` where pages were not followed
     slo: with `--slo`
     ttft_quantiles_s: 101 observed values, one per cent apart; in a report or a sweep
@@ -480,8 +451,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     transfers: `d2h` to host, `h2d` to the device
     evicted_pages: of full attention
     components: by name; full attention first
-    turns_from: what tells the turns: `after`, `session`, or `prompt` (a prompt extends an earlier
-        one)
+    turns_from: what tells the turns: `after` or `session`
     fleet: with several replicas
     measured: of a log that measured it
     """
@@ -491,8 +461,6 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupted: bool
     served_requests: Int
     trace: TraceFigures
-    skipped: Requests
-    uncached: Requests
     config: Mapping[str, Any]
     options: Mapping[str, Any] | None = None
     whole: Share
@@ -526,12 +494,11 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     line: of the trace, from 1; a header counts
     hit_ended_by: `complete` (but for what an engine must compute), `first_seen` (no earlier request
-        shares more), `evicted` (the next page had left the last tier), `not_ready` (an earlier
+        shares more), `evicted`, `not_ready` (an earlier
         request had still to compute it), `not_loaded` (host has more), `together`, a component
-        without a window or state, `too_large`, or `other_replica`
-    evicted_for_request: which request got the room of the next page
-    evicted_at_ns: when that page left the last tier; null in hits mode
-    capped: by tier and component, why the next page was not there; with `--storage`, as lost_to
+        without a window or state, or with several replicas `not_here` (another one may have it)
+    last_seen_in_request: the latest earlier one, of the same replica, with the next page; null
+        where none is known
     decode_replica: null if it had one token to generate
     arrival_ns: in virtual time; timed mode only, as all below
     slo_missed: limits; with `--slo`
@@ -548,10 +515,7 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_seen_tokens: Int
     lost_tokens: Int
     hit_ended_by: str
-    evicted_for_request: Int | None
-    evicted_at_ns: Int | None
-    capped: Mapping[str, Mapping[str, str]] | None = None
-    lost_to: str | UnsetType | None = UNSET
+    last_seen_in_request: Int | None
     replica: Int | None = None
     decode_replica: Int | UnsetType | None = UNSET
     arrival_ns: Int | None = None

@@ -246,11 +246,8 @@ class Machines:
         self.likely = cache(self._likely)
 
     def _settings(self, hardware: str, tp: int) -> ReplayConfig:
-        """Of a replica without host memory, whose pages are as large on host as the base would keep
-        them there. Raises CallerError for one that cannot serve it."""
-        settings, _ = resolve(Candidate(hardware, tp, 1).options(self._base), self._trace)
-        shared = self._base.parallelism.shared_host
-        return replace(settings, parallelism=replace(settings.parallelism, shared_host=shared))
+        """Of a replica without host memory. Raises CallerError for one that cannot serve it."""
+        return resolve(Candidate(hardware, tp, 1).options(self._base), self._trace)[0]
 
     def weaker(self, one: Candidate, other: Candidate) -> bool:
         """Whether `one` has at most what `other` has, of everything, and so serves no more.
@@ -282,7 +279,7 @@ class Machines:
     def pages(self, one: Candidate) -> int:
         """Pages that all replicas hold together, where host memory has what the device has."""
         settings = self.settings(*one.machine)
-        host = one.host_bytes // (settings.host_page_bytes[0] * settings.page_ranks)
+        host = one.host_bytes // (settings.page_bytes[0] * settings.page_ranks)
         device = settings.core.device_pages[0]
         return one.replicas * (host + device if self._base.exclusive else max(host, device))
 
@@ -443,7 +440,7 @@ class Offer:
         self.curves: Curves | None = None
         hosts = asked.hosts or (0,)
         if trace.identity:
-            page_bytes = self.settings.host_page_bytes[0] * self.settings.page_ranks
+            page_bytes = self.settings.page_bytes[0] * self.settings.page_ranks
             device = self._device_pages((hardware, least))
             each = page_bytes // self.paged.page_size
             self.curves = curves_of(trace, self.paged, bytes_per_token=each)

@@ -30,20 +30,16 @@ from typing import Any, BinaryIO
 
 from hicache.core.errors import CallerError
 from hicache.version import VERSION
-from invariants.watch import SPECIFIED_PAGES, Watch
 
 from .. import executors
+from .. import outside as entries
 from ..formats import files_of
 from ..formats.base import Trace
-from ..outside import entries
 from ..replaying import playing
-from ..replaying.builtin import NAME as BUILTIN
-from ..replaying.builtin import as_recorded
-from ..replaying.config import resolve
-from ..replaying.load import LoadOptions, loaded
-from ..replaying.observing import Hopeless, story_on_error
+from ..replaying.config import BUILTIN, SIMULATED, as_recorded, resolve, simulated
+from ..replaying.load import LoadSettings, loaded
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, Unread, plain
-from ..replaying.storage import SIMULATED, simulated
+from ..replaying.playing import Hopeless
 from ..reporting.results import charted, result_of
 from ..results.record import document, head
 from ..terminal.options import flag, rows
@@ -63,7 +59,6 @@ _DECIDING = (
 )
 # the options that decide which requests there are, and when they arrive
 _READ = attrgetter(*(one.name for one in rows(ReplayedTrace)))
-_LOADED = attrgetter(*(name for name in vars(LoadOptions) if not name.startswith("_")))
 _RARE = (100_000, 50, 100)  # allocations, and collections of younger objects, before a collection
 
 
@@ -131,7 +126,7 @@ class Traces:
 
     def __init__(self) -> None:
         self._read: tuple[object, ...] = ()
-        self._loaded: tuple[object, ...] = ()
+        self._load: LoadSettings | None = None
         self._held: dict[tuple[object, ...], Trace] = {}
         self._recorded: Trace | None = None
         self._trace: Trace | None = None
@@ -141,9 +136,9 @@ class Traces:
         self._held[_READ(options)], self._read = recorded, ()
 
     def __call__(self, options: ReplayOptions) -> Trace:
-        recorded, load = self.recorded(options), _LOADED(options)
-        if self._trace is None or load != self._loaded:
-            self._trace, self._loaded = loaded(options, recorded), load
+        recorded, load = self.recorded(options), options.load
+        if self._trace is None or load != self._load:
+            self._trace, self._load = loaded(load, recorded), load
         return self._trace
 
     def recorded(self, options: ReplayOptions) -> Trace:
@@ -298,17 +293,15 @@ def replayed(outside: entries.Outside, task: Task) -> Document:
     trace = opened_once(task.options)
     started = time.perf_counter()
     settings, paged = resolve(task.options, trace)
-    watch = hopeless = None
-    if settings.check != "off":
-        watch = Watch(settings.check, replay_command=task.command, most_pages=SPECIFIED_PAGES)
+    hopeless = None
     if task.attain is not None and settings.slo is not None:
         hopeless = Hopeless(settings.slo, int((1 - task.attain) * len(paged.jobs)))
-    with story_on_error(watch):
-        run = playing.run(
-            *(trace, paged, settings, watch, started),
-            shown=lambda *_: nullcontext(lambda done: None),
-            hopeless=hopeless,
-        )
+    run = playing.run(
+        *(trace, paged, settings, task.command),
+        shown=lambda *_: nullcontext(lambda done: None),
+        judge=hopeless,
+        start=started,
+    )
     named = {"kind": POINT, "key": task.key, "label": task.label, "point": task.point}
     if hopeless is not None and hopeless.stopped:
         part = {"ended": hopeless.ended, "missed": hopeless.missed, "of": len(paged.jobs)}

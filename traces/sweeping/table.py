@@ -104,7 +104,7 @@ def enough_bytes(curve: Curve, settings: ReplayConfig) -> int | None:
     pages = curve.pages_for(curve.unbounded)
     if pages <= settings.core.device_pages[0]:
         return 0
-    return pages * settings.host_page_bytes[0] * settings.page_ranks
+    return pages * settings.page_bytes[0] * settings.page_ranks
 
 
 # -- as a table

@@ -17,10 +17,10 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.argument import ArgumentCollection
@@ -32,37 +32,24 @@ from hicache.core.errors import CallerError, closest
 from hicache.files import parsed, text_of
 
 _ROW = "row"
-_HELP = ("-h", "--help")
 _CONFIG = "--config"
 _MOST_BYTES = 1 << 24  # of a file with options
 _DASH = "\0-"  # stands for -, a value and no option
-_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
-WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """What is said of one option.
 
-    help        may be made when it is asked for, if that takes time.
-    parse       reads a value, raises ValueError; None for a flag.
-    short       a letter for it. named: its name, where that is not the field's.
-    positional  a value without a name. optional: it may be left out.
-    several     it may be given several times; if positional, it is all values without a name.
-    values      how many values it takes.
-    excludes    options with the same word exclude each other.
-    common      one that people use: it is listed first.
+    help: may be made when it is asked for. parse: reads a value, raises ValueError; None for a
+    flag. short: a letter. named: its name, if another. positional: a value without a name, which
+    `optional` lets be left out. several: it may be given several times; if positional, it is all
+    values without a name. excludes: options with the same word exclude each other. common: listed
+    first.
 
-    Of a replay:
-
-    needs       what reads it, see replaying/options.
-    output      it decides what a command prints or writes, not what a replay does.
-    one_value   a sweep may not vary it. commas: one value may have commas.
-    file        the file that a value names.
-    in_head     it is in the head of a document as it was given.
-    keys        it changes the keys of a trace's pages in storage.
-    tried       a value that changes a run, for tests, where its last name, 128, 0.5, 2s or 0.5x
-                does not.
+    Of a replay: needs: what reads it (replaying/options). output: it decides what is written, not
+    what a replay does. one_value: a sweep may not vary it. commas: one value may have commas. file:
+    the file that a value names.
     """
 
     help: str | Callable[[], str]
@@ -72,7 +59,6 @@ class Row:
     named: str = ""
     positional: bool = False
     optional: bool = False
-    values: int = 1
     required: bool = False
     several: bool = False
     excludes: str = ""
@@ -82,9 +68,6 @@ class Row:
     one_value: bool = False
     commas: bool = False
     file: Callable[[str], str | None] | None = None
-    in_head: bool = False
-    keys: bool = False
-    tried: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +109,22 @@ def flag(name: str) -> str:
 
 def rows(record: type) -> list[Declared]:
     """The options of a record: common ones first, inherited ones last."""
-    own = vars(record).get("__annotations__", ())
+    owner = {
+        name: base
+        for base in reversed(record.__mro__)
+        for name in vars(base).get("__annotations__", ())
+    }
     found = [
-        Declared(one.name, one.default, _heading(record, one), one.metadata[_ROW])
+        Declared(
+            one.name,
+            one.default,
+            str(vars(owner[one.name]).get("HEADING", "")),
+            one.metadata[_ROW],
+        )
         for one in fields(record)
         if _ROW in one.metadata
     ]
-    return sorted(found, key=lambda one: (not one.row.common, one.name not in own))
-
-
-def _heading(record: type, one: Field[Any]) -> str:
-    """The HEADING of the class that has the field."""
-    owners = [base for base in record.__mro__ if one.name in vars(base).get("__annotations__", ())]
-    return str(vars(owners[0]).get("HEADING", ""))
+    return sorted(found, key=lambda one: (not one.row.common, owner[one.name] is not record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +149,6 @@ class OptionRecord:
         values, _ = read_values(cls.declared(), [*words], prog, about, epilog)
         return cls.made(values)
 
-    @property
-    def files(self) -> dict[str, str]:
-        """The files that a generator reads, by what names them; empty where none is given."""
-        return {}
-
-
-def is_size(text: str) -> bool:
-    """Whether a word is a size with its unit, or a unit alone."""
-    return bool(_SIZE_WITH_UNIT.fullmatch(text))
-
 
 class _RefusedError(Exception):
     """A value that an option does not take."""
@@ -187,48 +163,45 @@ def read_values(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of all options, by name, and the text of those that were given, on the command
     line or in a file, "true" for a flag; see `OptionRecord.read`."""
-    found: dict[str, Any] = {}
     texts: dict[str, str] = {}
+    places = [
+        f"[{text}]" if one.row.optional else text
+        for one in declared
+        if one.row.positional
+        for text in [one.shown + "..." * one.row.several]
+    ]
     app = App(
         name=prog,
         help=about,
         help_format="plaintext",
         help_epilogue=epilog,
-        usage=_usage(prog, declared),
+        usage=" ".join(["Usage:", prog, *places, "[option ...]"]),
         help_flags=(),
         version_flags=(),
     )
-    app.default(_function(declared, found, texts))
-    if set(_HELP) & {*words}:
+    app.default(_function(declared, texts))
+    if {"-h", "--help"} & {*words}:
         app.help_print([])
         raise SystemExit(0)
     try:
         app.config = _config(declared, words)
-        app(
-            [_DASH if word == "-" else word for word in words],
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
-    except CycloptsError as error:
-        known = [one.flag for one in declared]
-        raise CallerError(f"{_in_one_line(error, known)} (see {prog} --help)") from None
-    except _RefusedError as error:
-        raise CallerError(f"{error} (see {prog} --help)") from None
+        dashed = [_DASH if word == "-" else word for word in words]
+        _, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
+    except UnknownOptionError as error:
+        name = str(error.token.keyword or error.token.value)
+        hint = closest(name, [one.flag for one in declared])
+        raise CallerError(f"unknown option: {name}{hint} (see {prog} --help)") from None
+    except UnusedCliTokensError as error:
+        words = " ".join(error.unused_tokens or [])
+        raise CallerError(f"expected no further value, found {words} (see {prog} --help)") from None
+    except (CycloptsError, _RefusedError) as error:
+        text = " ".join(str(error).split()).removesuffix(".").replace(". Did you", "; did you")
+        if isinstance(error, CycloptsError):
+            text = f"{text[:1].lower()}{text[1:]}"
+        raise CallerError(f"{text} (see {prog} --help)") from None
+    found = bound.arguments
     texts |= {name: "true" for name, value in found.items() if value is True}
     return {one.name: found.get(one.name, one.default) for one in declared}, texts
-
-
-def _in_one_line(error: CycloptsError, known: Sequence[str]) -> str:
-    if isinstance(error, UnknownOptionError) and error.token:
-        name = str(error.token.keyword or error.token.value)
-        return f"unknown option: {name}{closest(name, known)}"
-    if isinstance(error, UnusedCliTokensError):
-        found = error.unused_tokens or []
-        hint = f"; {WITHOUT_SPACES}" if any(map(is_size, found)) else ""
-        return f"expected no further value, found {' '.join(found)}{hint}"
-    text = " ".join(str(error).split()).removesuffix(".").replace(". Did you", "; did you")
-    return f"{text[:1].lower()}{text[1:]}"
 
 
 def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
@@ -251,64 +224,43 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
     return [Dict(found, source=paths[0], use_commands_as_keys=False)]
 
 
-def _usage(prog: str, declared: Sequence[Declared]) -> str:
-    words = ["Usage:", prog]
-    for one in declared:
-        if one.row.positional:
-            place = one.shown + ("..." if one.row.several else "")
-            words.append(f"[{place}]" if one.row.optional else place)
-    return " ".join([*words, "[option ...]"])
-
-
-def _function(
-    declared: Sequence[Declared], found: dict[str, Any], texts: dict[str, str]
-) -> Callable[..., None]:
-    """A function with these options as parameters, which puts into `found` what it is given. The
-    text of each that has one goes into `texts`."""
+def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[..., None]:
+    """A function with these options as parameters. The text of each that has one goes into
+    `texts`."""
     headings = dict.fromkeys("" if one.row.common else one.heading for one in declared)
     groups = {
         heading: Group(heading or "options", sort_key=place)
         for place, heading in enumerate(headings)
     }
     exclusive = {
-        one.row.excludes: Group(one.row.excludes, show=False, validator=_one_of)
-        for one in declared
-        if one.row.excludes
+        word: Group(word, show=False, validator=_one_of)
+        for word in {one.row.excludes for one in declared} - {""}
     }
     parameters = []
     for one in declared:
         row = one.row
+        kind: Any = inspect.Parameter.KEYWORD_ONLY
+        hint: Any = Any
+        if row.positional and row.several:
+            kind = inspect.Parameter.VAR_POSITIONAL
+        elif row.positional:
+            kind = inspect.Parameter.POSITIONAL_ONLY
+        elif row.several or row.parse is None:
+            hint = list[Any] if row.several else bool
         listed = [groups["" if row.common else one.heading]]
         listed += [exclusive[row.excludes]] if row.excludes else []
-        hint: Any = Annotated[_type(row), _parameter(one, tuple(listed), texts)]
+        hint = Annotated[hint, _parameter(one, tuple(listed), texts)]
         needed = row.required or (row.positional and (row.several or not row.optional))
         default = inspect.Parameter.empty if needed else one.default
-        parameters.append(inspect.Parameter(one.name, _kind(row), default=default, annotation=hint))
+        parameters.append(inspect.Parameter(one.name, kind, default=default, annotation=hint))
     parameters.sort(key=lambda one: one.kind)
-    places = [one for one in declared if one.row.positional]
 
-    def keep(*values: Any, **named: Any) -> None:
-        found.update(named)
-        if places and places[0].row.several:
-            found[places[0].name] = values
-        else:
-            found.update(zip((one.name for one in places), values, strict=False))
+    def function(*values: Any, **named: Any) -> None:
+        """Is not called: its parameters are read."""
 
-    keep.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    keep.__annotations__ = {one.name: one.annotation for one in parameters}
-    return keep
-
-
-def _kind(row: Row) -> Any:
-    if not row.positional:
-        return inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter.VAR_POSITIONAL if row.several else inspect.Parameter.POSITIONAL_ONLY
-
-
-def _type(row: Row) -> Any:
-    if row.parse is None:
-        return bool
-    return list[Any] if row.several and not row.positional else Any
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    return function
 
 
 def _parameter(one: Declared, groups: tuple[Group, ...], texts: dict[str, str]) -> Parameter:
@@ -319,16 +271,17 @@ def _parameter(one: Declared, groups: tuple[Group, ...], texts: dict[str, str]) 
         about += f" (default: {one.default})"
 
     def convert(kind: type, tokens: Sequence[Token]) -> Any:
+        assert parse is not None
         words = ["-" if token.value == _DASH else token.value for token in tokens]
         texts[one.name] = words[-1]
-        values = [_read(one, word) for word in words]
-        if row.several and not row.positional:
-            return tuple(values)
-        return values[0] if row.values == 1 else tuple(values)
+        try:
+            values = tuple(parse(word) for word in words)
+        except ValueError as error:
+            raise _RefusedError(f"{one.shown}: {error}") from None
+        return values if row.several and not row.positional else values[0]
 
-    names = [one.flag, *([row.short] if row.short else [])]
     return Parameter(
-        name=None if row.positional else names,
+        name=None if row.positional else [one.flag, *filter(None, [row.short])],
         converter=convert if parse else None,
         negative="",
         group=groups,
@@ -336,17 +289,8 @@ def _parameter(one: Declared, groups: tuple[Group, ...], texts: dict[str, str]) 
         show_default=False,
         metavar=row.metavar or ("" if parse is None else one.name.upper()),
         required=row.required or (row.positional and not row.optional),
-        n_tokens=row.values if row.values > 1 else None,
         allow_repeating=True if row.several else None,
     )
-
-
-def _read(one: Declared, text: str) -> Any:
-    assert one.row.parse is not None
-    try:
-        return one.row.parse(text)
-    except ValueError as error:
-        raise _RefusedError(f"{one.shown}: {error}") from None
 
 
 def _one_of(arguments: ArgumentCollection) -> None:
@@ -358,33 +302,22 @@ def _one_of(arguments: ArgumentCollection) -> None:
 
 # -- values
 
-Unbounded = Literal["unbounded"]
-UNBOUNDED: Unbounded = "unbounded"
-
 _PREFIXES = ("", "K", "M", "G", "T")
 _UNITS = {unit: 1000**power for power, unit in enumerate(_PREFIXES)} | {
     f"{unit}i": 1024**power for power, unit in enumerate(_PREFIXES) if unit
 }
 _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
+_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
 _MOST = 1 << 48
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
-_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000} | {
-    "m": 60 * 1_000_000_000,
-    "h": 3600 * 1_000_000_000,
-}
+_NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _MOST_NS = 10**15
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
-    """Speed of a host link: `bytes_per_s`, or the profile's times `factor` where that is 0."""
-
-    factor: Fraction
-    bytes_per_s: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.bytes_per_s} B/s" if self.bytes_per_s else f"{float(self.factor):g}x"
+def is_size(text: str) -> bool:
+    """Whether a word is a size with its unit, or a unit alone."""
+    return bool(_SIZE_WITH_UNIT.fullmatch(text))
 
 
 def size(text: str) -> int:
@@ -396,11 +329,6 @@ def size(text: str) -> int:
 def byte_size(text: str) -> int:
     """A number of bytes: as `size`, and a B may follow (512GB, 512GiB)."""
     return _size(text, re.sub("[Bb]$", "", text), "bytes such as 512GB, 64GiB or 1T")
-
-
-def request_number(text: str) -> int:
-    """The number of a request in its trace."""
-    return _size(text, text, "the number of a request, such as 4711")
 
 
 def _size(text: str, number: str, expected: str) -> int:
@@ -416,13 +344,16 @@ def _size(text: str, number: str, expected: str) -> int:
     return int(value)
 
 
-def at_least(least: int, parse: Callable[[str], int] = size) -> Callable[[str], int]:
-    """Returns a parser of sizes of `least` or more. parse: reads one size."""
+def at_least(
+    least: int, parse: Callable[[str], int] = size, most: int | None = None
+) -> Callable[[str], int]:
+    """Returns a parser of sizes of `least` or more, up to `most`. parse: reads one size."""
 
     def read(text: str) -> int:
         value = parse(text)
-        if value < least:
-            raise ValueError(f"expected at least {least}, found {text!r}")
+        if value < least or (most is not None and value > most):
+            bounds = f"at least {least}" if most is None else f"{least} to {most}"
+            raise ValueError(f"expected {bounds}, found {text!r}")
         return value
 
     return read
@@ -430,14 +361,7 @@ def at_least(least: int, parse: Callable[[str], int] = size) -> Callable[[str], 
 
 def between(least: int, most: int) -> Callable[[str], int]:
     """Returns a parser of sizes from `least` to `most`, both included."""
-
-    def parse(text: str) -> int:
-        value = size(text)
-        if not least <= value <= most:
-            raise ValueError(f"expected {least} to {most}, found {text!r}")
-        return value
-
-    return parse
+    return at_least(least, most=most)
 
 
 def name(text: str) -> str:
@@ -455,11 +379,6 @@ def output(text: str) -> str:
     return "-" if name(text) in _STDOUT else text
 
 
-def device_pages(text: str) -> int | Unbounded:
-    """A number of pages, or `unbounded`."""
-    return UNBOUNDED if text == UNBOUNDED else at_least(1)(text)
-
-
 def ratio(text: str) -> Fraction:
     """An exact number of 0 or more."""
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
@@ -467,38 +386,27 @@ def ratio(text: str) -> Fraction:
     return Fraction(text)
 
 
-def positive_ratio(text: str) -> Fraction:
-    """An exact number above 0."""
+def positive_ratio(text: str, most: int | None = None) -> Fraction:
+    """An exact number above 0, up to `most`."""
     value = ratio(text)
     if not value:
         raise ValueError(f"expected a number above 0, found {text!r}")
+    if most is not None and value > most:
+        raise ValueError(f"expected at most {most}, found {text!r}")
     return value
 
 
 def part(text: str) -> Fraction:
     """A part of a whole: above 0, at most 1."""
-    value = positive_ratio(text)
-    if value > 1:
-        raise ValueError(f"expected at most 1, found {text!r}")
-    return value
+    return positive_ratio(text, 1)
 
 
-def bandwidth(text: str) -> Bandwidth:
-    """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB).
-
-    A number without x or a unit could be either, so it is refused.
-    """
-    if text.endswith("x"):
-        factor = ratio(text[:-1])
-        if factor:
-            return Bandwidth(factor)
-    elif not text[-1:].isdigit():
-        bytes_per_s = byte_size(text.removesuffix("/s"))
-        if bytes_per_s:
-            return Bandwidth(Fraction(1), bytes_per_s)
-    raise ValueError(
-        f"expected a multiple above 0 such as 0.5x or bytes per second such as 50GB, found {text!r}"
-    )
+def bandwidth(text: str) -> int:
+    """Bytes per second, such as 50GB or 50GB/s. One without a unit is refused."""
+    found = 0 if text[-1:].isdigit() else byte_size(text.removesuffix("/s"))
+    if not found:
+        raise ValueError(f"expected bytes per second such as 50GB, found {text!r}")
+    return found
 
 
 def duration_ns(text: str) -> int:
@@ -518,7 +426,6 @@ def duration_ns(text: str) -> int:
 COUNT = at_least(1), "N"
 COUNT_OR_0 = at_least(0), "N"
 TOKENS = at_least(1), "TOKENS"
-TIME = duration_ns, "TIME"
 FILE = name, "FILE"
 OUTPUT = output, "FILE"
 
@@ -534,15 +441,6 @@ class Names:
 
     def __call__(self, text: str) -> str:
         return self.parse(text)
-
-
-def entry(package: str, *extra: str) -> Names:
-    """Returns a parser of the names in a registry folder, and of `extra` names."""
-
-    def known() -> list[str]:
-        return [*extra, *registry.names(package)]
-
-    return Names(lambda text: choice(known())(text), known)
 
 
 def choice(known: Sequence[str]) -> Names:

@@ -15,32 +15,24 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ..terminal.options import Names
+from .terminal.options import Names
 
-
-class _Kind(NamedTuple):
-    """maker: the name that a module of the registry folder defines. parts: what an entry must have.
-    takes: arguments of the constructor, None to make none here."""
-
-    maker: str
-    parts: tuple[str, ...]
-    takes: tuple[Any, ...] | None = ()
-
-
-_KINDS = {
-    registry.EVICTION_POLICIES: _Kind("policy", ("name", "whole_path", "rank")),
-    registry.WRITE_POLICIES: _Kind("policy", ("name", "threshold", "on_evict", "contiguous")),
-    registry.SCHEDULERS: _Kind("scheduler", ("push", "push_front", "best", "remove"), (1,)),
-    registry.TIMES: _Kind("times", (), None),
+# By folder: the name that its modules define, what an entry must have, and the arguments with which
+# it is made here; None to make none.
+_KINDS: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...] | None]] = {
+    registry.EVICTION_POLICIES: ("policy", ("name", "whole_path", "rank"), ()),
+    registry.WRITE_POLICIES: ("policy", ("name", "threshold", "on_evict", "contiguous"), ()),
+    registry.SCHEDULERS: ("scheduler", ("push", "push_front", "best", "remove"), (1,)),
+    registry.TIMES: ("times", (), None),
 }
 _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
 
-Outside = tuple[tuple[str, str], ...]  # package and text of the option
+Outside: TypeAlias = tuple[tuple[str, str], ...]  # package and text of the option
 
 
 def entry(package: str) -> Names:
@@ -70,15 +62,9 @@ def find(package: str, text: str) -> str:
             except ImportError as error:
                 raise registry.uninstalled(package, name, error) from error
             return name
-    if text.endswith(".py"):
-        raise CallerError(f"expected path.py:Name, found {text!r} without a name")
     if ".py:" not in text:
         raise registry.missing(package, text)
-    maker = _from_file(text)
-    name = _name_of(package, text, maker)
-    registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: maker}))
-    _texts[package, name] = text
-    return name
+    return _added(package, text)
 
 
 def spelled(package: str, name: str) -> str:
@@ -122,36 +108,33 @@ def load(outside: Sequence[Sequence[str]]) -> None:
             find(package, text)
 
 
-def _from_file(text: str) -> Any:
+def _added(package: str, text: str) -> str:
+    """The name of an entry of the user's file, which is known from now on."""
     path, _, attribute = text.rpartition(":")
     if not os.path.isfile(path):
         raise CallerError(f"expected path.py:Name of a file, found no file {path!r}")
-    name = f"{registry.OUTSIDE}{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    module_name = f"{registry.OUTSIDE}{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look up the module of a class here
+    sys.modules[module_name] = module  # dataclasses look up the module of a class here
+    word, parts, arguments = _KINDS[package]
     try:
         spec.loader.exec_module(module)
+        maker = getattr(module, attribute, None)
+        made = maker if maker is None or arguments is None else maker(*arguments)
     except (Exception, SystemExit) as error:
-        raise CallerError(f"{path}: expected a file that loads, found {_summary(error)}") from None
-    if not hasattr(module, attribute):
-        raise CallerError(f"{path}: expected {attribute or 'a name'} in it, found none")
-    return getattr(module, attribute)
-
-
-def _name_of(package: str, text: str, maker: Any) -> str:
-    """The entry's name. Raises CallerError if the entry cannot be made or lacks a part."""
-    kind = _KINDS[package]
-    try:
-        instance = maker if kind.takes is None else maker(*kind.takes)
-    except Exception as error:
         raise CallerError(f"{text}: expected no exception, found {_summary(error)}") from None
-    for part in kind.parts:
-        if not hasattr(instance, part):
+    if made is None:
+        raise CallerError(f"{path}: expected {attribute or 'a name'} in it, found none")
+    for part in parts:
+        if not hasattr(made, part):
             raise CallerError(f"{text}: expected {part}, found none (docs/policies.md)")
-    return str(getattr(instance, "name", None) or maker.__name__).lower()
+    name = str(getattr(made, "name", None) or getattr(maker, "__name__", attribute)).lower()
+    registry.add(package, name, SimpleNamespace(**{word: maker}))
+    _texts[package, name] = text
+    return name
 
 
 def _summary(error: BaseException) -> str:
