@@ -46,7 +46,7 @@ def tokens_of(paged: Paged, hits: Sequence[int], first: int = 0) -> int:
     """The prompt tokens in this many leading pages of each request from `first` on."""
     return sum(
         min(pages * paged.page_size, job.input_length)
-        for pages, job in zip(hits[first:], paged.jobs[first:], strict=True)
+        for pages, job in zip(hits[first:], [*paged.jobs][first:], strict=True)
     )
 
 

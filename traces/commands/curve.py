@@ -1,8 +1,4 @@
-"""`hicache curve`: hit rate against capacity, for every capacity, several policies and the optimum.
-
-Does not replay with the core and knows no time: one cache, requests one after another. See
-traces/curves for the methods.
-"""
+"""`hicache curve`: hit rate at every capacity, of several policies and the optimum."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`hicache report`: makes the HTML report again from a document, or one of several.
-
-Does not measure (see `hicache size` and `hicache replay --html`) or draw (see traces/html).
-"""
+"""`hicache report`: makes the HTML report again from a document, or one of several."""
 
 from __future__ import annotations
 

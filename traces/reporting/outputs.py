@@ -1,9 +1,4 @@
-"""What a replay says before it runs, and what it prints and writes at its end.
-
-A trace whose times go backwards is refused when it is read; see traces/formats. The limits of what
-looks wrong lie far from every public trace: the busiest of them asks for 0.05 million input tokens
-a second.
-"""
+"""What a replay says before it runs, and what it prints and writes at its end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a replay prints, for people: 80 columns, no colour when piped, one screen unless verbose.
-
-A section is a table whose rows are data; it shows figures of results/record and computes none.
-"""
+"""What a replay prints, for people: 80 columns, no colour when piped, one screen unless verbose."""
 
 from __future__ import annotations
 
@@ -280,9 +277,11 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "error", error_row(result.expected_error)
     if result.stages is not None:
         rates = [percent(rate) for rate in result.stages.idle_rate]
-        each = ", ".join(rates) if len(rates) <= _MOST else f"{min(rates)} to {max(rates)}"
-        told = f"{each} of the {result.stages.under_way_s:,.1f} s with passes under way"
-        yield "stages idle", told
+        idle = ", ".join(rates) if len(rates) <= _MOST else f"{min(rates)} to {max(rates)}"
+        yield (
+            "stages idle",
+            f"{idle} of the {result.stages.under_way_s:,.1f} s with passes under way",
+        )
     if result.fleet is not None:
         most = f"{result.fleet.imbalance.computed_tokens:.2f} x the mean"
         yield "replicas", f"{len(result.fleet.replicas)}, the busiest computed {most}"

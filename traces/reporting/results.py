@@ -1,9 +1,6 @@
 """The record of a replay, and one for each request, from what the run counted; what limits it, and
 what to try next (docs/replay.md).
 
-Tokens and nanoseconds are integers, so the sums of the records of the requests are the figures of
-the result exactly.
-
     offered load = (last first token - first arrival) / (last arrival - first arrival)
     queueing     = time that requests waited for a forward pass / time to first token, summed
 
