@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from traces.cli import main
 from traces.formats import parse
 from traces.formats.reading import Lines
 from traces.generators import GENERATORS, text
 
-from .rig import Capsys, Patch, as_lines
+from .rig import Capsys, as_lines, fails
 
 
 def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -67,12 +66,7 @@ def test_conversations_grow_by_an_answer_and_a_question() -> None:
         ("shared-prefix --system-tokens 1G", "--system-tokens: expected 1 to 16777216"),
     ],
 )
-def test_bad_options_are_one_line(
-    words: str, said: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["generate", *words.split(), "-o", "out"]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert len(told.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
+@pytest.mark.usefixtures("here")
+def test_bad_options_are_one_line(words: str, said: str, capsys: Capsys) -> None:
+    assert said in fails(capsys, "generate", *words.split(), "-o", "out")
+    assert not list(Path().iterdir())

@@ -45,12 +45,8 @@ def test_a_name_says_how_the_file_is_packed(ending: str) -> None:
     }
     assert [json.loads(line)["blocks"] for line in requests] == [[[0, 3]], [[0, 2], 3]]
     assert sorted(os.listdir()) == sorted(["in.jsonl", f"out.{ending}"])
-
-
-def test_a_limit() -> None:
-    write(Path("in.jsonl"), mooncake([1, 2, 3]), mooncake([1, 2, 4]), mooncake([9]))
-    assert main(["convert", "in.jsonl", "--limit", "2", "-o", "out.jsonl"]) == 0
-    assert len(open_trace("out.jsonl").jobs) == 2
+    assert main(["convert", "in.jsonl", "--limit", "1", "-o", "out.jsonl"]) == 0
+    assert len(open_trace("out.jsonl").jobs) == 1
 
 
 @pytest.mark.parametrize(
@@ -69,17 +65,6 @@ def test_a_fault_leaves_nothing_behind(words: str, said: str, capsys: Capsys) ->
     assert said in told
     assert told.count("\n") == 1
     assert os.listdir() == ["in.jsonl"]
-
-
-def test_a_trace_without_times_stays_without() -> None:
-    records = [mooncake([1, 2]), mooncake([1, 3])]
-    for record in records:
-        del record["timestamp"]
-    write(Path("in.jsonl"), *records)
-    assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 0
-    assert "timestamp" not in Path("out.jsonl").read_text()
-    assert open_trace("out.jsonl").jobs.timed is open_trace("in.jsonl").jobs.timed is False
-    assert main(["replay", "out.jsonl"]) == 2  # asks for arrivals
 
 
 def test_what_was_left_out_is_told(capsys: Capsys) -> None:

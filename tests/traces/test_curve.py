@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conversation import conversation
 from traces import curves
 from traces.cli import main
 from traces.curves import NAMES, POLICIES, Optimum, Paths, lru_curve
@@ -21,7 +20,6 @@ from traces.formats.base import Paged
 from traces.replaying.account import ceiling_of
 
 from . import plain_policies
-from .formats_drawn import SAMPLES
 from .reference import random_traces
 from .rig import (
     Capsys,
@@ -30,12 +28,10 @@ from .rig import (
     fails,
     mooncake,
     read,
-    replay_hits,
     write,
 )
 
 Records = list[dict[str, Any]]
-FEW = settings(max_examples=40, deadline=None)
 
 
 def paths_of(paged: Paged) -> list[list[int]]:
@@ -75,19 +71,6 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
     assert curve.unbounded == int(ceiling_of(paged, whole_prompts=True).sum())
     assert curve.hit_tokens(curve.working_set) == curve.unbounded
     assert not curve.working_set or curve.hit_tokens(curve.working_set - 1) < curve.unbounded
-
-
-@FEW
-@given(random_traces(), st.integers(0, 6), st.integers(0, 6))
-def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, more: int) -> None:
-    paged = read(*records).paged(512)
-    curve = lru_curve(paged)
-    device, host = curve.largest + spare, curve.largest + spare + more
-    alone, _, _ = replay_hits(paged, device)
-    assert curve.hit_tokens(device) == alone.whole().hit_tokens.all
-    both, _, _ = replay_hits(paged, device, host=host)
-    assert curve.hit_tokens(device) == both.whole().hit_tokens.device
-    assert curve.hit_tokens(host) - curve.hit_tokens(device) == both.whole().hit_tokens.host
 
 
 @pytest.mark.parametrize("policy", sorted(plain_policies.PLAIN))
@@ -177,19 +160,3 @@ def test_bad_options_are_refused_in_one_line(
     trace: str, options: str, said: str, capsys: Capsys
 ) -> None:
     assert said in fails(capsys, "curve", trace, *options.split())
-
-
-def test_a_trace_of_lengths_alone_is_refused(tmp_path: Path, capsys: Capsys) -> None:
-    path = tmp_path / "azure.csv"
-    path.write_text(SAMPLES["azure"])
-    said = fails(capsys, "curve", str(path))
-    assert "hit rates: expected a trace that says which prompts begin alike" in said
-
-
-def test_the_conversation_trace_at_the_size_of_two_tiers(tmp_path: Path) -> None:
-    """Published: device 4,362,064, host 17,139,428, storage 5,536,576 tokens of the second half."""
-    sizes = ["--steady", "--capacities", "2818,22550", "--policies", "lru"]
-    found = document(tmp_path, "curve", str(conversation()), *sizes)
-    both = 4_362_064 + 17_139_428
-    assert found["unbounded_hit_tokens"] == both + 5_536_576
-    assert found["policies"]["lru"]["hit_tokens"] == [4_362_064, both]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from traces.formats import pages, reading
-from traces.formats.pages import Chains
 
 from .rig import HEADER, Patch, document, mooncake, native, read, write
 
@@ -60,28 +59,23 @@ def test_native_tokens_are_identified_by_stream_and_offset() -> None:
         paged.key(first, 10)
 
 
-def test_sessions_are_named_or_follow_from_the_request_before() -> None:
+def test_sessions_and_tenants_are_numbered_by_their_first_requests() -> None:
     one, two = ("a", 3), ("b", 4)
     trace = read(
-        HEADER,
-        native(one, output=two, session="chat"),
+        {**HEADER, "version": 2},
+        native(one, output=two, session="chat", tenant="x"),
         native(one, output=two),
         native(one, output=two, after=1, delay=5),
-        native(one, output=two, session="chat", priority=7),
+        native(one, output=two, session="chat", priority=7, tenant="x"),
         native(one, output=two, after=2, session="other", priority=-1),
     )
     assert [job.session for job in trace.jobs] == [0, 1, 1, 0, 4]
     assert [job.priority for job in trace.jobs] == [0, 0, 0, 7, -1]
-
-
-@given(st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 6)), max_size=40))
-def test_chains_number_pairs_in_order_of_first_use(pairs: list[tuple[int, int]]) -> None:
-    """With and without the short cut for ids that are 0, 1, 2, ... after one prefix each."""
-    chains = Chains()
-    numbers: dict[tuple[int, int], int] = {}
-    for pair in pairs:
-        assert chains.number(*pair) == numbers.setdefault(pair, len(numbers))
-    assert len(chains) == len(numbers)
+    assert trace.tenants.tolist() == [0, 1, 1, 0, 1]
+    assert list(trace.tenant_names) == ["x", ""]
+    plain = read(mooncake([1]), mooncake([2]))
+    assert plain.tenants.tolist() == [0, 0]
+    assert list(plain.tenant_names) == [""]
 
 
 SEGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), min_size=1, max_size=5)
@@ -117,22 +111,6 @@ def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
         read(mooncake([1, 2]), mooncake([1, 3, 4]))
     with pytest.raises(CallerError, match="trace:3: expected at most 3 different segments"):
         read(HEADER, native(("a", 1), output=("b", 1)), native(("c", 1), output=("d", 1)))
-
-
-def test_tenants_are_numbered_in_order_of_their_first_requests() -> None:
-    one, two = ("a", 3), ("b", 4)
-    trace = read(
-        {**HEADER, "version": 2},
-        native(one, output=two, tenant="x"),
-        native(one, output=two),
-        native(one, output=two, tenant="x", session="s"),
-    )
-    assert trace.tenants.tolist() == [0, 1, 0]
-    assert list(trace.tenant_names) == ["x", ""]
-    assert trace.jobs.sessions.tolist() == [0, 1, 2]
-    plain = read(mooncake([1]), mooncake([2]))
-    assert plain.tenants.tolist() == [0, 0]
-    assert list(plain.tenant_names) == [""]
 
 
 def test_inspect_says_where_prompts_part(tmp_path: Path) -> None:

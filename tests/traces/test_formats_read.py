@@ -20,7 +20,7 @@ from traces.formats.reading import About, Lines
 from traces.replaying.account import ceiling_of
 
 from .formats_drawn import SAMPLES
-from .rig import as_lines, mooncake
+from .rig import as_lines
 
 
 def text(content: str, **about: Any) -> Trace:
@@ -30,11 +30,6 @@ def text(content: str, **about: Any) -> Trace:
 
 def records(*rows: dict[str, Any], **about: Any) -> Trace:
     return text(b"".join(as_lines(rows)).decode(), **about)
-
-
-def blocks(*pairs: tuple[int, int], **about: Any) -> Trace:
-    """A Mooncake trace. pairs: tokens and ids of each request."""
-    return records(*(mooncake([*range(ids)], length) for length, ids in pairs), **about)
 
 
 def test_a_block_size_belongs_to_blocks() -> None:
@@ -115,15 +110,11 @@ def test_dynamo_requests_of_several_files_are_put_in_order(tmp_path: Path) -> No
     assert [note[:22] for note in trace.notes] == ["1 rows of other types,"]
 
 
-def test_a_benchmark_says_what_it_has() -> None:
-    trace = text(json.dumps({"input_lens": [5, 6, 7], "output_lens": [1, 0, 2]}))
-    assert [job.input_length for job in trace.jobs] == [5, 7]
-    assert [note[:40] for note in trace.notes] == [
-        "2 requests arrive at once: the file does",
-        "1 requests without a prompt or an answer",
-    ]
+def test_a_benchmark_has_what_it_measured() -> None:
     run = {"input_lens": [5, 6], "output_lens": [1, 2], "ttfts": [0.25, 0.5]}
-    assert text(json.dumps(run)).measured == (None, 250_000_000)
+    trace = text(json.dumps(run))
+    assert trace.measured == (None, 250_000_000)
+    assert trace.notes[0].startswith("2 requests arrive at once: the file does")
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +156,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "azure": [
         ("1000", "-5", " row 2: expected ContextTokens: an integer from 0"),
         ("2023-11-16 00:00:01.0", "16.11.2023", " row 1: expected TIMESTAMP: a date"),
-        ("2023-11-16 00:00:01.0", "1960-11-16 00:00:01", " row 1: expected TIMESTAMP: a date"),
         ("2023-11-16 00:00:01.5", "9999-11-16 00:00:01", " row 2: expected TIMESTAMP: a date"),
     ],
     "bailian": [
@@ -176,25 +166,15 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "burstgpt": [("1.5,", "1e308,", " row 2: expected Timestamp: a number of s")],
     "chat": [
         ('"value": "six"', '"value": 6', " row 1: expected conversations[3].value: text"),
-        ("}]}]", "}]}", "1: expected JSON"),
         ('"conversations": [', '"conversations": 7, "x": [', " row 1: expected conversations: a l"),
     ],
     "dynamo": [
         ('"input_length": 1000', '"input_length": 1800', " row 2: expected 113 ids of blocks"),
         ('16, "input_length": 1', '8, "input_length": 1', " row 2: expected blocks of 16"),
     ],
-    "log": [("600,40", "600", "2: expected a line of CSV, found Expected Number of Columns: 5")],
-    "mooncake": [
-        ("1.5", "-1", "2: expected timestamp: an integer >= 0, found -1"),
-        ('"timestamp": 1.5, ', "", "2: expected a timestamp in each request, or in none"),
-        ("[7, 9]", "[7, 7]", "2: expected each of a request's hash_ids once"),
-        ("[7, 9]", f"[7, {1 << 64}]", "2: expected hash_ids of at most 64 bits"),
-        ("}\n", "\n", "1: expected a JSON object"),
-    ],
     "native": [
         ('["d", 2]', '["d", 0]', "3: expected output[1]: an integer >= 1, found 0"),
         ('"after": 0', '"after": 1', "3: expected after: the number of an earlier request"),
-        ('"after": 0', '"later": 0', "3: expected no other fields, found later"),
         ('"after": 0, ', "", "3: expected a timestamp in each request, or in none"),
         ('"version": 1', '"version": 3', "1: expected version: "),
     ],
@@ -215,15 +195,14 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ('"in": 650', '"in": 6500', " requests[1]: expected 101 ids of blocks"),
         ('"t": 4.0', '"t": "x"', '1: expected requests[1].t: a number, found "x"'),
         ('"requests": [', '"requests": {}, "x": [', "1: expected requests: a list"),
-        ("}]}", "}]", "1: expected a JSON object"),
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None:
-    for old, new, said in FAULTS[name]:
-        content = SAMPLES[name]
+    content = SAMPLES[name]
+    for old, new, said in FAULTS.get(name, []):
         assert old in content
         with pytest.raises(CallerError) as error:
             text(content.replace(old, new), tokenizer=tokenizer)
@@ -231,18 +210,12 @@ def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None
         assert told.startswith(f"trace:{said}"), (old, told)
         assert "\n" not in told
         assert len(told) < 300
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_that_was_cut_ends_in_one_line_or_reads(name: str, tokenizer: str) -> None:
-    content = SAMPLES[name].encode()
     for end in range(1, len(content), 1 + len(content) // 12):
-        try:
-            cut = Lines("t", content[:end].splitlines(keepends=True))
+        try:  # a file that was cut reads, or ends in one line
+            cut = Lines("t", content[:end].encode().splitlines(keepends=True))
             parse(cut, name, about=About(tokenizer=tokenizer))
-        except CallerError as error:
-            lines = str(error).count("\n")
-            assert not lines
+        except CallerError as cut_off:
+            assert "\n" not in str(cut_off)  # noqa: PT017
 
 
 # -- opening
@@ -263,12 +236,7 @@ def test_packed_files_are_read_and_a_cut_one_is_named(pack: Any, tmp_path: Path)
     path.write_bytes(packed[:12] + bytes(40))
     with pytest.raises(CallerError, match=r"trace.jsonl:1: expected"):
         open_trace(str(path))
-
-
-def test_folders_without_traces_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CallerError, match="found a directory of no files; name a file"):
-        open_trace(str(tmp_path))
-    (tmp_path / "a.jsonl").write_text(SAMPLES["mooncake"])
+    path.write_text(SAMPLES["mooncake"])
     with pytest.raises(CallerError, match="found a directory of mooncake files; name a file"):
         open_trace(str(tmp_path))
 

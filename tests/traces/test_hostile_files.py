@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hicache.files import packed_as
 from hicache.models import get
 from hicache.models._document import as_document
-from traces.cli import main
 
 from .rig import Capsys, Patch, fails, input_files
 
@@ -38,42 +36,28 @@ PACKED = {
     "xz": lzma.compress(b"{}"),
     "7z": b"7z\xbc\xaf\x27\x1c\x00\x00",
 }
-READERS = (
-    ("models", "x.json"),
-    ("replay", "--model", "x.json"),
-    ("replay", "--hardware", "x.json"),
-    ("fuzz", "--replay", "x.json"),
-)
+READERS = ("models x.json", "replay --model x.json", "replay --hardware x.json")
 
 
-def one_line(capsys: Capsys, *words: str) -> str:
-    """The error of a command that may print a part of its report before."""
-    assert main(list(words)) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    return said
+@pytest.mark.parametrize("words", [*READERS, "fuzz --replay x.json", "inspect x.json"])
+def test_packed_pipes_and_endless_files_are_refused(words: str, capsys: Capsys) -> None:
+    def refused() -> str:
+        said = fails(capsys, *words.split())
+        Path("x.json").unlink()
+        return said
 
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_packed_files_are_named(kind: str, capsys: Capsys) -> None:
-    Path("x.json").write_bytes(PACKED[kind])
-    assert packed_as(PACKED[kind]) == kind
-    for words in (*READERS, ("inspect", "x.json"), ("replay", "x.json")):
-        said = one_line(capsys, *words)
-        assert f"a file packed with {kind}; unpack it first" in said
-
-
-@pytest.mark.parametrize("words", READERS, ids=" ".join)
-def test_pipes_and_endless_files_are_refused(words: tuple[str, ...], capsys: Capsys) -> None:
+    for kind, content in PACKED.items():
+        Path("x.json").write_bytes(content)
+        assert f"a file packed with {kind}; unpack it first" in refused()
+    if words.startswith("inspect"):
+        return
     os.mkfifo("x.json")
-    assert "found: a pipe or a device; write it to a file first" in one_line(capsys, *words)
-    Path("x.json").unlink()
+    assert "found: a pipe or a device; write it to a file first" in refused()
     Path("x.json").symlink_to("/dev/zero")
-    assert "found: a pipe or a device" in one_line(capsys, *words)
-    Path("x.json").unlink()
+    assert "found: a pipe or a device" in refused()
     with open("x.json", "wb") as sparse:
         sparse.truncate(1 << 40)
-    assert "expected at most" in one_line(capsys, *words)
+    assert "expected at most" in refused()
 
 
 MODEL = as_document(get("llama-3.1-8b"))
@@ -84,15 +68,14 @@ NUMBERS_OF_POOL = [name for name, value in POOL.items() if type(value) is int]  
 
 @pytest.mark.parametrize(
     "value",
-    [str(1 << 62), "9" * 4000, "9" * 5000, "-1", "1e300", "1e999", "NaN", '"1"', "null", "true"],
+    [str(1 << 62), "9" * 5000, "-1", "1e300", "1e999", "NaN", '"1"', "null", "true"],
     ids=lambda text: text[:20],
 )
 def test_numbers_of_models_are_bounded(value: str, capsys: Capsys) -> None:
     cases = [{**MODEL, name: "VALUE"} for name in NUMBERS]
     cases += [{**MODEL, "pools": [{**POOL, name: "VALUE"}]} for name in NUMBERS_OF_POOL]  # type: ignore[has-type]
-    texts = [json.dumps(case).replace('"VALUE"', value) for case in cases]
-    for text in texts:
-        Path("model.json").write_text(text)
+    for case in cases:
+        Path("model.json").write_text(json.dumps(case).replace('"VALUE"', value))
         said = fails(capsys, "models", "model.json")
         assert said.startswith("hicache: model.json: ")
         assert "expected" in said
@@ -107,10 +90,6 @@ def test_running_out_of_memory_is_one_line(monkeypatch: Patch, capsys: Capsys) -
 
     monkeypatch.setattr("traces.replaying.options.open_trace", no_memory)
     monkeypatch.setattr("invariants.fuzz.tapes.tape.read", no_memory)
-    words = (
-        ["inspect", "trace.jsonl"],
-        ["replay", "trace.jsonl"],
-        ["fuzz", "--replay", "tape.jsonl"],
-    )
-    for each in words:
-        assert "to fit in RAM, found that no more is free; give" in fails(capsys, *each)
+    for words in ("inspect trace.jsonl", "replay trace.jsonl", "fuzz --replay tape.jsonl"):
+        said = fails(capsys, *words.split())
+        assert "to fit in RAM, found that no more is free; give" in said

@@ -87,9 +87,6 @@ def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     assert source is not None
     assert Path(source).samefile("mine.py")
     assert outside.source_of(registry.EVICTION_POLICIES, "lru") is None
-
-
-def test_a_scheduler_from_a_file_admits_in_its_own_order(mine: str) -> None:
     found = results("--scheduler", f"{mine}:Shortest", "--max-running", "1")
     assert found["config"]["scheduler"] == "shortest"
 
@@ -109,14 +106,15 @@ def test_an_undeclared_order_is_reported_as_unchecked(mine: str, capsys: Capsys)
         ("--eviction {}:Lru", "expected a name in lower case that none of cost_aware, fifo"),
         ("--eviction {}", "for your own: --eviction path.py:Name"),
         ("--eviction ./other.py:Mine", "found no file './other.py'"),
-        ("--eviction mine", "for your own: --eviction path.py:Name"),
         ("--write-policy {}:Mine", "expected threshold"),
         ("--scheduler {}:Mine", "expected no exception, found TypeError"),
+        ("--eviction ./bad.py:Mine", "ModuleNotFoundError"),
     ],
 )
 def test_an_unusable_file_is_refused_in_one_line(
     mine: str, option: str, words: str, capsys: Capsys
 ) -> None:
+    Path("bad.py").write_text("import nothing_of_that_name")
     assert words in fails(capsys, "replay", "trace.jsonl", *option.format(mine).split())
 
 
@@ -124,9 +122,3 @@ def test_an_error_of_a_users_file_during_a_run_names_its_line(mine: str, capsys:
     said = fails(capsys, "replay", "trace.jsonl", *SMALL, "--eviction", f"{mine}:Late")
     assert "mine.py, line" in said
     assert "Late.rank: expected no exception, found RuntimeError: no rank" in said
-
-
-def test_a_file_that_does_not_load_is_refused_in_one_line(mine: str, capsys: Capsys) -> None:
-    for text, words in (("import nothing_of_that_name", "ModuleNotFoundError"), ("1 +", "Syntax")):
-        Path("bad.py").write_text(text)
-        assert words in fails(capsys, "replay", "trace.jsonl", "--eviction", "bad.py:Mine")

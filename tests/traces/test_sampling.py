@@ -10,26 +10,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from traces.cli import main
 from traces.formats import open_trace
 from traces.formats.base import groups, sampled
 
-from .rig import HEADER, mooncake, write
+from .rig import HEADER, turns_of, write
 
 Kind = Literal["named", "waits", "prefix", "alone"]
-
-
-def conversations(path: Path, seed: int = 1, requests: int = 60) -> str:
-    """Prompts of a system prompt, a conversation of its own, and a new end."""
-    draw = random.Random(seed)
-    histories: dict[int, list[int]] = {}
-    records, fresh = [], 1
-    for number in range(requests):
-        history = histories.setdefault(draw.randrange(requests // 4), [0])
-        history += range(fresh, fresh + draw.randrange(1, 4))
-        fresh = history[-1] + 1
-        records.append(mooncake([*history], timestamp=200 * number))
-    return str(write(path, *records))
 
 
 def traffic(path: Path, draw: random.Random, kind: Kind) -> str:
@@ -61,41 +47,28 @@ def traffic(path: Path, draw: random.Random, kind: Kind) -> str:
 
 
 def test_a_sample_has_whole_groups_and_smaller_ones_are_in_it(tmp_path: Path) -> None:
-    whole = open_trace(conversations(tmp_path / "trace.jsonl"))
+    """Its requests have the pages and the turns of the whole trace."""
+    whole = open_trace(turns_of(tmp_path, "--clients", "12", "--rounds", "3"))
     named = groups(whole)
     kept: set[int] = set(named.tolist())
+    paged = whole.paged(64)
+    number_of = {line: number for number, line in enumerate(whole.line_numbers)}
     for rate in (Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)):
         some = sampled(whole, rate, seed=3)
-        chains = {some.paged(512).prompt_key(job) for job in some.jobs}
-        chosen = {
-            int(name)
-            for name, job in zip(named, whole.jobs, strict=True)
-            if whole.paged(512).prompt_key(job) in chains
-        }
+        assert f"{len(some.jobs)} of {len(whole.jobs)} requests" in some.notes[-1]
+        pages, chosen = some.paged(64), set()
+        for job, line in zip(some.jobs, some.line_numbers, strict=True):
+            same = whole.jobs[number_of[line]]
+            chosen.add(int(named[same.index]))
+            assert (job.input_length, job.output_length) == (same.input_length, same.output_length)
+            assert pages.prompt_key(job) == paged.prompt_key(same)
+            if same.after >= 0:
+                assert some.line_numbers[job.after] == whole.line_numbers[same.after]
         assert len(some.jobs) == int(np.isin(named, [*chosen]).sum())
         assert chosen < kept
         kept = chosen
+    assert kept
     assert sampled(whole, Fraction(1)) is whole
-
-
-def test_a_request_of_a_sample_has_the_pages_and_the_turns_of_the_whole_trace(
-    tmp_path: Path,
-) -> None:
-    path = str(tmp_path / "turns.jsonl")
-    assert main(["generate", "multiturn", "--clients", "12", "--rounds", "3", "-o", path]) == 0
-    whole = open_trace(path)
-    some = sampled(whole, Fraction(1, 2))
-    assert f"{len(some.jobs)} of {len(whole.jobs)} requests" in some.notes[-1]
-    pages, paged = some.paged(64), whole.paged(64)
-    assert 0 < len(some.jobs) < len(whole.jobs)
-    assert len(some.jobs) % 3 == 0
-    number_of = {line: number for number, line in enumerate(whole.line_numbers)}
-    for job, line in zip(some.jobs, some.line_numbers, strict=True):
-        same = whole.jobs[number_of[line]]
-        assert (job.input_length, job.output_length) == (same.input_length, same.output_length)
-        assert pages.prompt_key(job) == paged.prompt_key(same)
-        if same.after >= 0:
-            assert some.line_numbers[job.after] == whole.line_numbers[same.after]
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))

@@ -94,10 +94,7 @@ def test_whole_conversations_have_a_request_for_each_answer() -> None:
         trace = text([{"timestamp": time, "conversation": messages(*talk), "language": "x"}])
         assert sizes(trace) == [(2, 2, -1, 0), (5, 1, 0, 3)]
         assert seconds(trace) == [0, 0]
-
-
-def test_a_log_with_answers_and_their_history_counts_each_answer_once() -> None:
-    talk = ("a", "b", "c c", "d", "e")
+    # a log with answers and their history counts each answer once
     trace = text([logged(0, *talk[:3]), logged(9, *talk)])
     assert sizes(trace) == [(2, 2, -1, 0), (5, 1, -1, 3)]
     assert seconds(trace) == [0, 9]
@@ -111,6 +108,9 @@ def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
     path = lines(records)
     trace = open_trace(path)
     assert ceiling_of(trace.paged(512), True).tolist() == [0, 512, 1024]
+    assert main(["convert", path, "-o", "out.jsonl"]) == 0
+    assert "timestamp" not in Path("out.jsonl").read_text()
+    assert open_trace("out.jsonl").jobs.timed is trace.jobs.timed is False
     for words in (["inspect"], ["curve"], ["replay", "--mode", "hits"]):
         assert main([words[0], path, *words[1:]]) == 0
     capsys.readouterr()
@@ -126,25 +126,20 @@ def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_the_output_of_a_server_says_which_flag_is_missing(capsys: Capsys) -> None:
+    for line, said in (
         (
             "(APIServer pid=4) INFO 11-20 15:00:29 [loggers.py:282] Engine 000: Avg prompt "
             "throughput: 798.5 tokens/s, Running: 7 reqs",
-            "expected requests, found none; this is the output of vLLM; start it with --enable-log",
+            "this is the output of vLLM; start it with --enable-log",
         ),
         (
             "[2026-06-30 09:15:49] Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0",
-            "expected requests, found none; this is the output of SGLang; start it with --log-req",
+            "this is the output of SGLang; start it with --log-req",
         ),
-    ],
-)
-def test_the_output_of_a_server_says_which_flag_is_missing(
-    line: str, said: str, capsys: Capsys
-) -> None:
-    Path("file").write_text(f"{line}\n" * 3)
-    assert said in fails(capsys, "inspect", "file")
+    ):
+        Path("file").write_text(f"{line}\n" * 3)
+        assert f"expected requests, found none; {said}" in fails(capsys, "inspect", "file")
 
 
 # -- logs
@@ -161,15 +156,13 @@ SPANS = [
 ROLES = "time=start,input=attributes.{0}gen.input{0},output=attributes.{0}gen.output{0},"
 
 
-@pytest.mark.parametrize("quote", ["", '"'])
-def test_spans_newest_first_are_sorted_and_names_may_have_dots(quote: str) -> None:
-    columns = ROLES.format(quote) + f"session=attributes.{quote}session.id{quote}"
-    trace = open_trace(lines(SPANS), log=LogOptions(columns))
-    assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
-    assert seconds(trace) == [0, 10, 20]
-
-
-def test_the_rows_of_a_document_are_within_it(capsys: Capsys) -> None:
+def test_spans_newest_first_are_sorted_and_names_may_have_dots(capsys: Capsys) -> None:
+    """A span a line, or all in a document."""
+    for quote in ("", '"'):
+        columns = ROLES.format(quote) + f"session=attributes.{quote}session.id{quote}"
+        trace = open_trace(lines(SPANS), log=LogOptions(columns))
+        assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
+        assert seconds(trace) == [0, 10, 20]
     Path("file").write_text(json.dumps({"id": "x", "data": {"spans": SPANS}}, indent=2))
     columns = ROLES.format("") + "session=attributes.session.id"
     trace = open_trace("file", log=LogOptions(columns, rows="data.spans"))
@@ -242,15 +235,8 @@ def test_rows_with_ids_of_tokens_say_what_prompts_share() -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "(SELECT content FROM read_text('secret'))",
-        "x FROM read_text('secret')",
-        "x; SELECT 2",
-        "getenv('HOME')",
-        "sum(x",
-        "*",
-        "?",
-        "x +",
-        "x::INTEGER",
+        *("(SELECT content FROM read_text('secret'))", "x FROM read_text('secret')"),
+        *("x; SELECT 2", "getenv('HOME')", "sum(x", "*", "x::INTEGER"),
     ],
 )
 def test_an_expression_sees_the_file_alone_and_ends_in_one_line(
