@@ -15,7 +15,7 @@ MOST = {
     "lines of tests": 43_038,
     "files of source": 525,
     "files of tests": 318,
-    "words of pages": 56_819,
+    "words of pages": 56_831,
 }
 
 
