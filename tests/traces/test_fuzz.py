@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,15 @@ from traces.cli import main
 from traces.fuzzing.results import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Settings, Work
 
-from .rig import BUG, Capsys, Patch
+from .rig import BUG, Capsys, Patch, document
 
 pytestmark = pytest.mark.usefixtures("here")
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1")
 
 
 def fuzz(*options: str) -> int:
     return main(["fuzz", *SMALL, *options])
-
-
-def report(*options: str) -> dict[str, Any]:
-    fuzz(*options, "--json", "out.json")
-    found: dict[str, Any] = json.loads(Path("out.json").read_text())
-    return found
 
 
 def leak(monkeypatch: Patch) -> None:
@@ -48,21 +42,26 @@ def leak(monkeypatch: Patch) -> None:
 
 
 def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -> None:
-    assert fuzz("--sequences", "4", "--seed", "7", "--first") == 0
-    said = capsys.readouterr().out
-    assert said.startswith("hicache fuzz --seed 7\n")
+    """And names the states that were not reached."""
+    found = document(Path(), "fuzz", *SMALL, "--sequences", "4", "--seed", "7")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("hicache fuzz --seed 7 ")
     assert "No check failed in 4 sequences with" in said
-    assert list(Path().iterdir()) == []
+    assert os.listdir() == ["out.json"]
+    missing = found["not_reached"]
+    assert set(missing) == {name for name in probes.NAMES if not found["probes"].get(name)}
+    assert f"states reached {len(probes.NAMES) - len(missing)} of {len(probes.NAMES)}" in said
 
 
 def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
-    def counted(*options: str) -> list[Any]:
-        found = report("--sequences", "6", *options)
+    def counted(seed: str, jobs: str) -> list[Any]:
+        words = ["--operations", "25", "--sequences", "6", "--seed", seed, "--jobs", jobs]
+        found = document(Path(), "fuzz", *words)
         return [found[key] for key in ("operations", "events", "counts", "probes", "failures")]
 
-    one = counted("--seed", "7")
-    assert counted("--seed", "7", "--jobs", "2") == one
-    assert counted("--seed", "70") != one
+    one = counted("7", "1")
+    assert counted("7", "2") == one
+    assert counted("70", "1") != one
 
 
 # -- failures
@@ -119,7 +118,7 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -
     assert (found.code, found.kind) == (17, "REPLAY")
 
 
-def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
+def test_ctrl_c_keeps_findings(monkeypatch: Patch) -> None:
     def stopped(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise KeyboardInterrupt
@@ -147,14 +146,10 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> 
     assert "still at work" in found.text
 
 
-HUNT = ("fuzz", "--seed", "16", "--operations", "25", "--first")
-
-
 def test_the_first_failure_ends_the_run_and_is_kept() -> None:
-    out = Path("out.json")
+    hunt = ["--seed", "16", "--first", "--sequences", "1000000"]
     with planted(BUG):
-        assert main([*HUNT, "--sequences", "1000000", "--jobs", "1", "--json", str(out)]) == 11
-    found: dict[str, Any] = json.loads(out.read_text())
+        found = document(Path(), "fuzz", *SMALL, *hunt, code=11)
     (failure,) = found["failures"]
     assert (failure["times"], found["exit_code"], found["complete"]) == (1, 11, True)
     assert found["sequences"] == failure["seed"] - 16 + 1
@@ -163,11 +158,3 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
         again = play.replay(tapes.read(Path(failure["tape"])), operations.load()).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
-
-
-def test_the_summary_names_the_states_that_were_not_reached(capsys: Capsys) -> None:
-    found = report("--sequences", "4", "--seed", "7")
-    missing = found["not_reached"]
-    assert set(missing) == {name for name in probes.NAMES if not found["probes"].get(name)}
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"states reached {len(probes.NAMES) - len(missing)} of {len(probes.NAMES)}" in said

@@ -16,7 +16,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 
-from .rig import BUG
+from .rig import BUG, python
 
 pytestmark = pytest.mark.usefixtures("signals")
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,8 +64,7 @@ def is_gone(group: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("number", "jobs"),
-    [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)],
+    ("number", "jobs"), [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)]
 )
 def test_an_interrupted_hunt_keeps_its_findings(
     number: signal.Signals, jobs: int, tmp_path: Path
@@ -80,10 +79,8 @@ def test_an_interrupted_hunt_keeps_its_findings(
         found = json.loads((tmp_path / "out.json").read_text())
         assert found["complete"] is False
         assert found["exit_code"] == 11
-        assert {path.suffix for path in (tmp_path / "fuzz-failures").iterdir()} == {
-            ".jsonl",
-            ".txt",
-        }
+        kept = {path.suffix for path in (tmp_path / "fuzz-failures").iterdir()}
+        assert kept == {".jsonl", ".txt"}
         assert is_gone(process.pid)
 
 
@@ -110,12 +107,5 @@ with signals.interruptible():
     os.kill(os.getpid(), signal.SIGTERM)
     print("deaf")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = python("-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "told\n", "")

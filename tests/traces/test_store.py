@@ -90,9 +90,7 @@ def test_list_tells_models_apart(address: str, tmp_path: Path, capsys: Capsys) -
     }
     documents = {one["context"]: one["document"] for one in found}
     assert documents == {ONE.digest: json.loads(ONE.text), TWO.digest: None}
-    shown = capsys.readouterr().out
-    assert "example-1b main" in shown
-    assert ONE.digest[:12] in shown
+    assert "example-1b main" in capsys.readouterr().out
 
 
 def test_check_finds_what_is_spoilt(
@@ -109,12 +107,6 @@ def test_check_finds_what_is_spoilt(
     assert found["corrupt"] == [bad]
     found = results(tmp_path, "check", address)
     assert (found["corrupt"], found["values"]) == ([], 23)
-
-
-def test_check_finds_a_text_that_is_not_the_contexts(folder: Path, tmp_path: Path) -> None:
-    address = written(folder, {keys.context_key(ONE.digest): b"{}"})
-    found = results(tmp_path, "check", address, code=12)
-    assert found["corrupt"] == [keys.context_key(ONE.digest)]
 
 
 def test_gc_keeps_a_size_and_deletes_whole_pages(
@@ -144,25 +136,18 @@ def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) ->
     ("words", "told"),
     [
         (["list", "somewhere"], "expected SCHEME:REST such as file:DIR"),
-        (["list", "nowhere:x"], "expected one of"),
         (["check", "file:nowhere"], "expected a store, found none in nowhere"),
-        (["list", "file:file"], "expected a store, found none in file"),
         (["gc", "{address}"], "expected --size, --unused-for or --context"),
         (["gc", "{address}", "--unused-for", "7"], "expected a time such as 12h or 7d"),
         (["gc", "{address}", "--context", "zz"], "expected the beginning of one that is stored"),
-        (["list", "{other}"], "found version 2"),
     ],
 )
 def test_bad_input_is_one_line(
     address: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("file").write_text("x")
-    Path("other").mkdir()
-    Path("other/manifest.json").write_text('{"store": "hicache pages", "version": 2}')
     before = sorted(tmp_path.rglob("*"))
-    places = {"address": address, "other": "file:other"}
-    assert told in fails(capsys, "store", *(word.format(**places) for word in words))
+    assert told in fails(capsys, "store", *(word.format(address=address) for word in words))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -179,10 +164,13 @@ def test_a_store_that_cannot_be_listed_is_one_line(
 def test_values_under_other_keys_are_counted_and_not_in_the_way(
     folder: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
+    """And a text that is not the context's is corrupt."""
     store = open_storage(parse(f"file:{folder}"), StorageOptions())
     store.write(["some/thing", "\x1b[31mred"], [(memoryview(b"x"),)] * 2)
     store.close()
     assert results(tmp_path, "list", f"file:{folder}")["contexts"][0]["values"] == 2
-    assert results(tmp_path, "check", f"file:{folder}", code=12)["verified"] == 0
+    written(folder, {keys.context_key(ONE.digest): b"{}"})
+    found = results(tmp_path, "check", f"file:{folder}", code=12)
+    assert (found["verified"], keys.context_key(ONE.digest) in found["corrupt"]) == (0, True)
     assert "\x1b[31m" not in capsys.readouterr().out
     assert results(tmp_path, "gc", f"file:{folder}", "--size", "0")["deleted_pages"] == 2

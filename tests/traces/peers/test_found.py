@@ -50,9 +50,3 @@ def test_what_was_found_in_older_releases_is_mended(opened: Opened, path: Path) 
         {"do": "play", "tape": path.read_text()}, PATIENCE_S
     )
     assert not said["failure"]
-
-
-def test_the_pages_name_every_tape_that_fails() -> None:
-    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("peers*.md"))
-    found = [path.stem for path in TAPES if read(path).notes["kind"]]
-    assert [name for name in found if name not in pages] == []
