@@ -1,24 +1,16 @@
-"""The account of hits: exact sums, the ceiling page by page, and runs that end early."""
+"""The account of hits: exact sums, and the ceiling page by page."""
 
 from __future__ import annotations
 
-import gc
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from traces.cli import parse
-from traces.formats import open_trace
 from traces.formats.base import Trace
-from traces.replaying import playing
 from traces.replaying.account import Account, Row, ceiling_of
-from traces.replaying.config import resolve
-from traces.replaying.options import ReplayOptions
-from traces.replaying.playing import Run
-from traces.results.record import NO_SHARE, Transfer
+from traces.results.record import NO_SHARE
 
 from .rig import HEADER, jobs_of, mooncake, native, read
 
@@ -79,57 +71,3 @@ def test_ceilings_are_the_leading_pages_seen_before(
         if whole and paged.knows_output:
             most = job.input_length // size * size
         assert found == min(leading * size, most), f"request {job.index}"
-
-
-class Shown:
-    """Notes what a progress bar shows. most: interrupts at this number."""
-
-    def __init__(self, most: int = 1 << 30) -> None:
-        self.shown: list[tuple[str, int]] = []
-        self.done: list[int] = []
-        self.most = most
-
-    @contextmanager
-    def __call__(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
-        self.shown.append((what, count))
-
-        def report(done: int) -> None:
-            self.done.append(done)
-            if done >= self.most:
-                raise KeyboardInterrupt
-
-        yield report
-
-
-def run(trace: str, mode: str, shown: Shown, until: int | None = None, check: str = "off") -> Run:
-    words = ["--mode", mode, "--device-pages", "300", "--host-pages", "90", "--check", check]
-    _, options = parse(["replay", trace, *words])
-    assert isinstance(options, ReplayOptions)
-    config, paged = resolve(options, opened := open_trace(trace))
-    judge = None if until is None else lambda one: one.request == until
-    found = playing.run(opened, paged, config, shown=shown, judge=judge)
-    assert gc.isenabled()
-    return found
-
-
-@pytest.mark.parametrize("mode", ["hits", "timed"])
-def test_a_run_can_end_early_and_counts_what_ran(mode: str, published: str) -> None:
-    shown = Shown()
-    whole = run(published, mode, shown)
-    assert shown.shown == [("replay", 120)]
-    assert shown.done == ([0, 64, 120] if mode == "hits" else [*range(1, 121)])
-    assert not whole.interrupted
-    assert not whole.misses
-    assert (whole.checks.level, whole.checks.operations) == ("off", 0)
-    assert len(whole.account.all_served()) == 120
-    if mode == "timed":
-        until = run(published, mode, Shown(), until=9, check="every")
-        assert until.interrupted
-        assert until.account.served(9)
-        assert len(until.account.all_served()) < 60
-        assert until.checks.operations > 0
-    stopped = run(published, mode, Shown(64 if mode == "hits" else 9))
-    assert stopped.interrupted
-    assert len(stopped.account.all_served()) == (65 if mode == "hits" else 9)
-    if mode == "hits":
-        assert stopped.transfers["h2d"] == Transfer(0, 0, 0, None)

@@ -10,29 +10,14 @@ import pytest
 
 from hicache.core.config import Config
 from tests.configs import configured
-from traces.cli import main
-from traces.replaying.account import Account, Miss, Misses, ceiling_of, turns_of
+from traces.replaying.account import Account, Miss, Misses, ceiling_of
+from traces.replaying.account import turns_of as places_of
 from traces.replaying.playing import HitsReplay
 
-from .rig import HEADER, native, read, replayed
+from .rig import HEADER, native, read, replayed, turns_of
 from .states import Chat, simulate_states
 
-COMPONENTS = ["full,swa", "full,mamba", "full,swa,mamba"]
 STATES = ["--components", "full,mamba", "--mamba-states"]
-
-
-@pytest.mark.parametrize("components", COMPONENTS)
-@pytest.mark.parametrize("policy", ["write_through", "write_back", "write_through_selective"])
-def test_every_configuration_serves_every_request(
-    components: str, policy: str, published: str, tmp_path: Path
-) -> None:
-    options = ["--components", components, "--device-tokens", "16K", "--write-policy", policy]
-    options += ["--swa-tokens", "4K"] if "swa" in components else []
-    options += ["--mamba-states", "20"] if "mamba" in components else []
-    limited = ["--mode", "hits", "--host-ratio", "2", "--limit", "80"]
-    found = replayed(tmp_path, published, *limited, *options)
-    assert found["whole"]["requests"] == 80
-    assert found["checks"]["violations"] == 0
 
 
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
@@ -99,9 +84,7 @@ def test_a_hit_reports_the_component_that_limited_it() -> None:
 
 
 def test_a_used_state_is_worth_more_than_its_path(tmp_path: Path) -> None:
-    path = str(tmp_path / "turns.jsonl")
-    sizes = ["--clients", "16", "--rounds", "8"]
-    assert main(["generate", "multiturn", *sizes, "-o", path]) == 0
+    path = turns_of(tmp_path, "--clients", "16", "--rounds", "8")
     options = ["--mode", "hits", *STATES, "48", "--device-tokens", "1M", "--check", "off"]
     better, worse = (
         replayed(tmp_path, path, *options, "--eviction", order)["whole"]["hit_rate"]
@@ -116,11 +99,11 @@ def test_turns_continue_their_conversation() -> None:
     queued = native(("x", 512), output=("y", 64), after=1)
     again = native(("q", 128), output=("a", 64), after=2)
     paged = read(HEADER, first, second, queued, again).paged(64)
-    assert turns_of(paged).tolist() == [0, 1, 0, 0]
+    assert places_of(paged).tolist() == [0, 1, 0, 0]
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=True))
     for index, hit in enumerate((0, 128, 0, 128)):
         account.admit(index, hit, 0)
-    found = account.by_turn(turns_of(paged))
+    found = account.by_turn(places_of(paged))
     assert [(turn.turn, turn.requests, turn.hit_tokens) for turn in found] == [
         (1, 3, 128),
         (2, 1, 128),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -16,16 +14,13 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from tests.patience import PATIENCE_S
 from traces.executors import JobFailed, JobOptions, WorkerLost, run
 from traces.terminal.signals import ENDS, interruptible
 
-from .rig import Patch
+from .rig import ROOT, Patch, python
 
 pytestmark = pytest.mark.usefixtures("here")
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 HUNT = ("fuzz", "--sequences", "4", "--operations", "25", "--seed", "7", "--jobs", "2")
 
 
@@ -62,19 +57,9 @@ def test_a_lost_worker_is_an_error_that_names_a_job(end: Callable[[], None], how
     assert not active_children()
 
 
-def test_an_error_of_a_job_ends_the_others() -> None:
-    def work(job: int) -> None:
-        if job:
-            time.sleep(600)
-        raise ZeroDivisionError("told")
-
-    with pytest.raises(ZeroDivisionError, match="told") as caught:
-        list(results(work, range(2)))
-    assert "in work\n" in str(caught.value.__cause__)
-    assert not active_children()
-
-
 def test_errors_arrive_as_what_they_are_or_as_their_text() -> None:
+    """And they end the other jobs."""
+
     class Own(Exception):
         pass
 
@@ -82,12 +67,16 @@ def test_errors_arrive_as_what_they_are_or_as_their_text() -> None:
         raise CallerError("expected one, found two")
 
     def own(job: int) -> None:
+        if job:
+            time.sleep(600)
         raise Own("told")
 
     with pytest.raises(CallerError, match=r"^expected one, found two$"):
         list(results(bad, range(2)))
-    with pytest.raises(JobFailed, match="Own: told"):
+    with pytest.raises(JobFailed, match="Own: told") as caught:
         list(results(own, range(2)))
+    assert "in own\n" in str(caught.value.__cause__)
+    assert not active_children()
 
 
 def test_who_takes_no_more_results_ends_the_workers() -> None:
@@ -119,25 +108,6 @@ def test_a_signal_while_workers_start_leaves_none(monkeypatch: Patch) -> None:
     assert not active_children()
 
 
-@contextmanager
-def started(*words: str, **given: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own."""
-    with subprocess.Popen(
-        [sys.executable, *words],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        **given,
-    ) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",
@@ -162,7 +132,5 @@ if __name__ == "__main__":
     sys.exit(main({HUNT!r}))
 """
     )
-    with started("program.py") as process:
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert said == "hicache: interrupted; found so far:\n"
-    assert process.returncode == 130
+    done = python("program.py", cwd=Path(), env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr) == (130, "hicache: interrupted; found so far:\n")

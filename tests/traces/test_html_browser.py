@@ -143,38 +143,3 @@ def test_the_report_is_drawn_in_a_browser(
         assert page["paper"] == page["background"]
         assert page["printed"] == "rgb(255, 255, 255)"
     assert not console
-
-
-@pytest.mark.parametrize("size", ["A4", "letter"])
-def test_a_report_prints_on_two_pages(size: str, whole: dict[str, Any], tmp_path: Path) -> None:
-    """With more candidates than a page has room for."""
-    times = dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), 0.934)
-    answer = times | {"label": "2 x h100", "hardware": "h100", "cost_per_hour": 6.4, "why": ""}
-    long = "6 x h100 (3 replicas, each tp 2) with 256 GB of host memory each, 768 GB in all"
-    others = [
-        answer | {"label": f"{long}, {number}", "why": "151 of the first 1,295 missed"}
-        for number in range(60)
-    ]
-    found: dict[str, Any] = {
-        "answer": answer | {"served": True},
-        "demand": {"requests_per_s": 3.34},
-        "prices": {"currency": "USD", "per_hour": {"h100": 3.2}},
-        "candidates": [answer | {"served": True}, *others],
-    }
-    estimates = [
-        f"{number}: a sentence of words about what was assumed. " * 3 for number in "123456"
-    ]
-    text = render(whole | {"decision": found, "estimates": estimates})
-    assert text.count("@page {") == 1
-    (tmp_path / "report.html").write_text(text.replace("@page {", f"@page {{ size: {size};"))
-    pdf = tmp_path / "report.pdf"
-    subprocess.run(
-        [
-            *(browser(), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}"),
-            *(f"--print-to-pdf={pdf}", (tmp_path / "report.html").as_uri()),
-        ],
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    assert len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes())) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from traces.cli import main, parse
+from traces.cli import parse
 from traces.formats.base import Trace
 from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
 
-from .rig import HEADER, Capsys, mooncake, native, read, write
+from .rig import HEADER, Capsys, fails, mooncake, native, read, records, replayed, write
 
 
 def options(*given: str) -> ReplayOptions:
@@ -26,10 +25,6 @@ def options(*given: str) -> ReplayOptions:
 
 def times(trace: Trace) -> list[tuple[int, int]]:
     return [(job.after, job.arrival_ns // 10**6) for job in trace.jobs]
-
-
-def talk(*records: dict[str, Any]) -> Trace:
-    return read(HEADER, *records)
 
 
 SESSIONS = (
@@ -43,7 +38,7 @@ SESSIONS = (
 
 def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> None:
     """The last one names no session, so it is in that of the request it follows."""
-    trace = talk(*SESSIONS)
+    trace = read(HEADER, *SESSIONS)
     before = times(trace)
     closed = loaded(options("--closed-loop").load, trace)
     assert times(closed) == [(-1, 0), (-1, 500), (0, 3000), (2, 0), (1, 70)]
@@ -56,12 +51,10 @@ def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> 
 
 
 def test_arrivals_replace_times_and_nothing_else() -> None:
-    trace = talk(*SESSIONS)
-    found = loaded(options("--arrivals", "poisson", "--request-rate", "10").load, trace)
-    again = loaded(options("--arrivals", "poisson", "--request-rate", "10").load, trace)
-    other = loaded(
-        options("--arrivals", "poisson", "--request-rate", "10", "--seed", "5").load, trace
-    )
+    trace = read(HEADER, *SESSIONS)
+    poisson = ["--arrivals", "poisson", "--request-rate", "10"]
+    found, again = (loaded(options(*poisson).load, trace) for _ in range(2))
+    other = loaded(options(*poisson, "--seed", "5").load, trace)
     assert times(found) == times(again) != times(other)
     assert times(found)[4] == (1, 70)
     assert [job.input_length for job in found.jobs] == [job.input_length for job in trace.jobs]
@@ -70,16 +63,26 @@ def test_arrivals_replace_times_and_nothing_else() -> None:
     assert times(half)[:4] == [(-1, 0), (-1, 1000), (-1, 6000), (-1, 6000)]
 
 
+AT_ONCE = read(mooncake([1]), mooncake([2]), mooncake([3]))
+APART = read(*(mooncake([place], 100, place * 1000.0) for place in range(30)))
+SENT = read(HEADER | {"sender": {"max_parallel": 2}}, *SESSIONS[:2])
+SENDS = "which says how its client sends them; leave it out"
+
+
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("trace", "given", "said"),
     [
-        ("--closed-loop", "give --concurrency"),
-        ("--arrivals poisson", "give --request-rate"),
-        ("--request-rate 3", "--arrivals poisson"),
+        (AT_ONCE, "--closed-loop", "give --concurrency"),
+        (AT_ONCE, "--arrivals poisson", "give --request-rate"),
+        (AT_ONCE, "--request-rate 3", "--arrivals poisson"),
+        (APART, "--request-rate 1e-9", "requests that arrive within 4,398,046,511 s"),
+        (APART, "--request-rate 1e-9 --arrivals uniform", "that arrive within 4,398,046,511 s"),
+        (SENT, "--concurrency 3", SENDS),
+        (SENT, "--arrivals poisson", SENDS),
+        (SENT, "--request-rate 2", SENDS),
     ],
 )
-def test_options_that_the_trace_has_no_use_for_are_one_line(given: str, said: str) -> None:
-    trace = read(mooncake([1]), mooncake([2]), mooncake([3]))
+def test_a_load_that_a_trace_cannot_have_is_one_line(trace: Trace, given: str, said: str) -> None:
     with pytest.raises(CallerError, match=r"expected .*, found ") as found:
         loaded(options(*given.split()).load, trace)
     assert said in str(found.value)
@@ -90,38 +93,30 @@ def test_options_that_the_trace_has_no_use_for_are_one_line(given: str, said: st
     "text", ["speedy", "poisson:cv=2", "gamma:cv=x", "gamma:cv=1,cv=2", "gamma:2"]
 )
 def test_arrivals_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> None:
-    assert main(["replay", "--arrivals", text]) == 2
-    assert "--arrivals: " in capsys.readouterr().err.splitlines()[-1]
+    assert "--arrivals: " in fails(capsys, "replay", "--arrivals", text)
 
 
 @pytest.fixture
 def conversations(tmp_path: Path) -> Path:
     """Conversations with times and session names; none waits for another."""
-    records: list[object] = [HEADER]
+    lines: list[object] = [HEADER]
     for turn in range(4):
         for client in range(5):
             history = [(f"{side}{client}.{n}", 40) for n in range(turn) for side in "qa"]
             at = {"session": f"s{client}", "timestamp": 700 * turn + 10 * client}
             prompt = [*history, (f"q{client}.{turn}", 40)]
-            records.append(native(*prompt, output=(f"a{client}.{turn}", 40), **at))
-    return write(tmp_path / "talk.jsonl", *records)
+            lines.append(native(*prompt, output=(f"a{client}.{turn}", 40), **at))
+    return write(tmp_path / "talk.jsonl", *lines)
 
 
 @pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once"])
 def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
     conversations: Path, tmp_path: Path, load: str, capsys: Capsys
 ) -> None:
-    out = str(tmp_path / "each.jsonl")
-    command = ["replay", str(conversations), "--closed-loop", *load.split(), "--check", "every"]
-    digests = []
-    for _ in range(2):
-        document = tmp_path / "all.json"
-        assert main([*command, "--requests", out, "--json", str(document)]) == 0
-        digests.append(json.loads(document.read_text())["digest"])
-    assert digests[0] == digests[1]
+    command = [str(conversations), "--closed-loop", *load.split(), "--check", "every"]
+    _, rows = records(tmp_path, *command)
     said = " ".join(capsys.readouterr().out.split())
     assert "closed loop 15 of 20 requests wait for the one before in their session" in said
-    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
     for client in range(5):
         turns = [rows[5 * turn + client] for turn in range(4)]
         for before, after in pairwise(turns):
@@ -134,27 +129,15 @@ def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
 
 
 def test_open_loops_have_hits_by_turn_from_sessions(conversations: Path, tmp_path: Path) -> None:
-    file = tmp_path / "all.json"
     sizes = ["--mode", "hits", "--device-tokens", "64K", "--page-size", "8"]
-    assert main(["replay", str(conversations), *sizes, "--json", str(file)]) == 0
-    found = json.loads(file.read_text())
+    found = replayed(tmp_path, str(conversations), *sizes)
     assert found["turns_from"] == "session"
     assert [turn["requests"] for turn in found["turns"]] == [5] * 4
 
 
-@pytest.mark.parametrize("given", ["--concurrency 3", "--arrivals poisson", "--request-rate 2"])
-def test_a_trace_that_says_how_it_is_sent_takes_no_other_load(given: str) -> None:
-    header = {**HEADER, "sender": {"max_parallel": 2}}
-    trace = read(header, native(("a", 32), output=("x", 4)), native(("b", 32), output=("y", 4)))
-    with pytest.raises(CallerError, match="which says how its client sends them; leave it out"):
-        loaded(options(*given.split()).load, trace)
-
-
 def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: Path) -> None:
-    out = tmp_path / "each.jsonl"
     fleet = ["--replicas", "2", "--concurrency", "3", "--check", "every"]
-    assert main(["replay", str(conversations), *fleet, "--requests", str(out)]) == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    _, rows = records(tmp_path, str(conversations), *fleet)
     flying = [
         sum(one["arrival_ns"] <= row["arrival_ns"] < one["finish_ns"] for one in rows)
         for row in rows
@@ -163,28 +146,18 @@ def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: P
     assert {row["replica"] for row in rows} == {0, 1}
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["--request-rate 0.000000001", "--request-rate 0.000000001 --arrivals uniform"],
-)
-def test_arrivals_that_no_clock_can_show_are_refused(given: str) -> None:
-    trace = read(*(mooncake([place], 100, place * 1000.0) for place in range(30)))
-    with pytest.raises(CallerError, match="expected requests that arrive within 4,398,046,511 s"):
-        loaded(options(*given.split()).load, trace)
-
-
 @pytest.mark.parametrize(("factor", "sessions"), [("0.5", 2), ("2", 8), ("2.5", 10)])
 def test_more_users_are_whole_sessions_that_share_what_different_sessions_share(
     factor: str, sessions: int
 ) -> None:
     """Four sessions of two turns behind one system prompt of two pages."""
-    records = [
+    lines = [
         native(("s", 8), (f"q{one}", 8), *more, output=(f"o{one}{turn}", 5), session=f"u{one}")
         | {"timestamp": 100 * one + 1000 * turn}
         for turn, more in ((0, []), (1, [("again", 8)]))
         for one in range(4)
     ]
-    trace = talk(*records)
+    trace = read(HEADER, *lines)
     assert loaded(options("--scale-sessions", "1").load, trace).jobs[:] == trace.jobs[:]
     paged = loaded(options("--scale-sessions", factor).load, trace).paged(4)
     keys = [paged.key(job, job.input_length) for job in paged.jobs]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,12 @@ from hicache.storage.base import Address, Status, Storage, StorageOptions, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
-from traces.cli import main
 from traces.replaying import config
 
-from .rig import Capsys, Patch
+from .rig import Capsys, Patch, document
 
 OPTIONS = ["--mode", "hits", "--device-pages", "60", "--host-pages", "60"]
-WARM = ["--prefetch-threshold", "0", "--storage", "file:pages"]
+OPTIONS += ["--prefetch-threshold", "0", "--storage", "file:pages"]
 
 
 class Dying(MemoryStore):
@@ -61,16 +59,15 @@ def store(monkeypatch: Patch) -> Dying:
 
 
 @pytest.fixture
-def replayed(tmp_path: Path, capsys: Capsys) -> Callable[[], tuple[dict[str, Any], str, str]]:
+def replayed(
+    turns: str, tmp_path: Path, capsys: Capsys
+) -> Callable[[], tuple[dict[str, Any], str, str]]:
     """Replays a trace: its JSON, its report, and what it says to standard error."""
-    turns, report = str(tmp_path / "turns.jsonl"), tmp_path / "report.json"
-    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", turns]) == 0
-    capsys.readouterr()
 
     def run() -> tuple[dict[str, Any], str, str]:
-        assert main(["replay", turns, *OPTIONS, *WARM, "--json", str(report)]) == 0
+        found = document(tmp_path, "replay", turns, *OPTIONS)
         told = capsys.readouterr()
-        return json.loads(report.read_text()), " ".join(told.out.split()), told.err
+        return found, " ".join(told.out.split()), told.err
 
     return run
 
@@ -100,7 +97,6 @@ def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Rep
 
 def test_a_store_that_takes_nothing_serves_what_it_has(store: Dying, replayed: Replayed) -> None:
     replayed()
-    warm, _, _ = replayed()
     for key in list(store.values)[::2]:
         if not key.endswith("/context"):
             del store.values[key]
@@ -108,7 +104,6 @@ def test_a_store_that_takes_nothing_serves_what_it_has(store: Dying, replayed: R
     full, out, err = replayed()
     losses = full["storage"]["losses"]
     assert full["whole"]["hit_tokens"]["storage"] > 0
-    assert warm["whole"]["hit_tokens"]["storage"] > 0
     assert (losses["outages"], losses["write_outages"]) == (0, 1)
     assert losses["lookups_unanswered"] == losses["reads_failed"] == 0
     assert losses["writes_refused"] > 0
