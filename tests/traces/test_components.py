@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,8 @@ from traces.replaying.account import Account, Miss, Misses, ceiling_of
 from traces.replaying.account import turns_of as places_of
 from traces.replaying.playing import HitsReplay
 
-from .rig import HEADER, native, read, replayed, turns_of
+from .rig import HEADER, native, read
 from .states import Chat, simulate_states
-
-STATES = ["--components", "full,mamba", "--mamba-states"]
 
 
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
@@ -81,16 +78,6 @@ def test_a_hit_reports_the_component_that_limited_it() -> None:
         assert found(name) == [("first_seen", 0), (name, 0), (name, 0), ("first_seen", 16)]
     both = [row[0] for row in found("swa", "mamba")]
     assert both == ["first_seen", "together", "together", "first_seen"]
-
-
-def test_a_used_state_is_worth_more_than_its_path(tmp_path: Path) -> None:
-    path = turns_of(tmp_path, "--clients", "16", "--rounds", "8")
-    options = ["--mode", "hits", *STATES, "48", "--device-tokens", "1M", "--check", "off"]
-    better, worse = (
-        replayed(tmp_path, path, *options, "--eviction", order)["whole"]["hit_rate"]
-        for order in ("lru", "lru_path")
-    )
-    assert better > worse + 0.1
 
 
 def test_turns_continue_their_conversation() -> None:

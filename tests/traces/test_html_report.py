@@ -100,11 +100,7 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts(whole: dict[str, A
     assert re.search(r"script-src ([^;]*);", policy)[1].split() == hashes  # type: ignore[index]
     assert len(scripts) == 2
     assert "@import" not in text[: text.index("</style>")]
-
-
-def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
-    text = render(whole)
-    page = Elements(text)
+    # and it says all without charts
     told = [*whole["verdict"]["sentences"], *whole["warnings"], *whole["estimates"]]
     assert all(said in text for said in [*told, whole["variants"][0]["digest"]])
     ids = [one["id"] for _, one in page.found if "id" in one]
@@ -193,14 +189,6 @@ def test_files_that_are_no_report_are_one_line(
         assert said in fails(capsys, "report", *files, "-o", str(tmp_path / "out.html"))
     assert "say what to make" in fails(capsys, "report", one)
     assert "which it would replace" in fails(capsys, "report", one, "-o", one)
-
-
-def test_charts_add_up_to_the_figures(whole: dict[str, Any]) -> None:
-    for one in whole["variants"]:
-        quantiles, spread = one["ttft_quantiles_s"], one["latency_s"]["ttft"]
-        told = [spread["p50"], spread["p90"]]
-        assert [quantiles[at] for at in (50, 90)] == pytest.approx(told, rel=1e-5)
-        assert sum(one["lost_by_reason"].values()) == one["whole"]["lost_tokens"] > 0
 
 
 def test_a_replay_and_a_sweep_become_reports(folder: Path, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_arrivals_replace_times_and_nothing_else() -> None:
 AT_ONCE = read(mooncake([1]), mooncake([2]), mooncake([3]))
 APART = read(*(mooncake([place], 100, place * 1000.0) for place in range(30)))
 SENT = read(HEADER | {"sender": {"max_parallel": 2}}, *SESSIONS[:2])
+SLOW = "--request-rate 0.000000001"
 SENDS = "which says how its client sends them; leave it out"
 
 
@@ -75,8 +76,8 @@ SENDS = "which says how its client sends them; leave it out"
         (AT_ONCE, "--closed-loop", "give --concurrency"),
         (AT_ONCE, "--arrivals poisson", "give --request-rate"),
         (AT_ONCE, "--request-rate 3", "--arrivals poisson"),
-        (APART, "--request-rate 1e-9", "requests that arrive within 4,398,046,511 s"),
-        (APART, "--request-rate 1e-9 --arrivals uniform", "that arrive within 4,398,046,511 s"),
+        (APART, SLOW, "requests that arrive within 4,398,046,511 s"),
+        (APART, f"{SLOW} --arrivals uniform", "requests that arrive within 4,398,046,511 s"),
         (SENT, "--concurrency 3", SENDS),
         (SENT, "--arrivals poisson", SENDS),
         (SENT, "--request-rate 2", SENDS),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hicache.storage.base import Address, Status, Storage, StorageOptions, Value
+from hicache.storage.base import Address, Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
@@ -45,12 +45,7 @@ def store(monkeypatch: Patch) -> Dying:
     """What `--storage file:pages` opens, again and again."""
     found = Dying()
 
-    def opened(
-        address: Address,
-        options: StorageOptions,
-        now: Callable[[], float],
-        notice: Callable[[str], None],
-    ) -> Storage:
+    def opened(address: Address, options: object, now: Any, notice: Any) -> Storage:
         never = replace(BreakerOptions(), first_pause_s=1e9)
         return Verified(Breaker(found, address.text, now, notice, never))
 
