@@ -44,6 +44,4 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace that a device serves in a moment."""
-    path = tmp_path_factory.mktemp("twin") / "trace.jsonl"
-    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "3", "-o", str(path)]) == 0
-    return path
+    return Path(turns_of(tmp_path_factory.mktemp("twin"), "--clients", "4", "--rounds", "3"))

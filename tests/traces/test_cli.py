@@ -69,17 +69,6 @@ def test_round_trip(turns: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["timed", "hits"])
-@pytest.mark.parametrize("size", ["1", "16", "64", "512"])
-def test_page_sizes(mode: str, size: str, tmp_path: Path) -> None:
-    requests = (mooncake([1, 2], 700), mooncake([1, 7, 3], 1500, timestamp=9000))
-    path = str(write(tmp_path / "trace.jsonl", *requests))
-    options = ["--mode", mode, "--page-size", size, "--device-tokens", "4Ki"]
-    whole = replayed(tmp_path, path, *options)["whole"]
-    assert whole["hit_tokens"] == {"device": 512, "host": 0, "storage": 0}
-    assert whole["computed_tokens"] == 2200 - 512
-
-
-@pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_interrupt_prints_partial_results(
     mode: str, turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:

@@ -151,8 +151,10 @@ def test_documents_that_cannot_be_compared_are_one_line(
 
 
 def test_wrong_files_are_one_line(folder: Path, capsys: Capsys) -> None:
-    a, tree = str(folder / "a.json"), str(folder / "tree.jsonl")
-    assert "expected 2 to 64 replays, found 1" in fails(capsys, "compare", a)
-    assert "document of hicache replay" in fails(capsys, "compare", a, tree)
-    same = [a, str(folder / "b.json"), "--json", a]
-    assert "which it would replace" in fails(capsys, "compare", *same)
+    a, b, tree = (str(folder / name) for name in ("a.json", "b.json", "tree.jsonl"))
+    for said, words in (
+        ("expected 2 to 64 replays, found 1", [a]),
+        ("document of hicache replay", [a, tree]),
+        ("which it would replace", [a, b, "--json", a]),
+    ):
+        assert said in fails(capsys, "compare", *words)

@@ -8,10 +8,8 @@ import random
 from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from traces.curves import lru_curve
@@ -125,17 +123,6 @@ def test_only_a_machine_with_as_much_of_everything_is_stronger() -> None:
     assert machines.likely(Candidate("h100", 2, 4)) > machines.likely(Candidate("l40s", 1, 1))
 
 
-def test_a_queue_is_counted_request_by_request() -> None:
-    """Work of a second each, two replicas; arrivals at once, and far apart."""
-    slo = SimpleNamespace(ttft_ns=1_600_000_000)
-    for arrivals, in_time in (([0.0] * 4, 0.5), ([0.0, 9.0, 18.0, 27.0], 1.0), ([], 1.0)):
-        demand: Any = SimpleNamespace(requests=4, arrivals_s=np.array(arrivals))
-        machines = Machines(SimpleNamespace(slo=slo), None, demand)  # type: ignore[arg-type]
-        machines._work_s = lambda one: np.ones(4)  # type: ignore[method-assign]
-        assert machines.in_time(Candidate("h100", 1, 2)) == in_time
-        assert machines.in_time(Candidate("h100", 1, 2), 2.0) == 1
-
-
 # -- the search
 
 Offered = tuple[int, int, int]  # a kind, and two amounts
@@ -242,12 +229,6 @@ def test_the_document_says_what_was_bought_and_what_was_not(monkeypatch: Patch) 
     assert read_report("points.jsonl")["variants"]
     monkeypatch.setattr(sweeping, "replayed", lambda outside, task: 1 / 0)
     assert sized(*limits, "--points", "points.jsonl")["decision"] == decision
-
-
-def test_nothing_that_serves_is_said(capsys: Capsys) -> None:
-    assert sized("--slo", "ttft=1ms")["decision"]["answer"] is None
-    told = " ".join(capsys.readouterr().out.split())
-    assert "Nothing that was offered keeps TTFT 1 ms for 90 % of the requests at" in told
 
 
 @pytest.mark.parametrize("most", [0, 3])

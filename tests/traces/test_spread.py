@@ -31,18 +31,6 @@ def test_requests_of_one_instant_arrive_evenly_until_the_next() -> None:
     assert some.arrivals_ns.tolist() == [0, S, 2 * S, 3 * S, 6 * S, 7 * S + S // 2, 9 * S]
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=40))
-def test_the_order_and_the_first_of_each_instant_stay(times_s: list[int]) -> None:
-    times_s = sorted(times_s)
-    some, before = jobs(*times_s), jobs(*times_s).arrivals_ns
-    some.spread()
-    after = some.arrivals_ns
-    assert (np.diff(after) >= 0).all()
-    first = np.unique(before, return_index=True)[1]
-    assert (after[first] == before[first]).all()
-    assert (after >= before).all()
-
-
 def test_a_coarse_clock_is_warned_about_and_a_fine_one_is_not() -> None:
     crowded = jobs(*(3 * (number // 5) for number in range(50)))
     [warning] = warnings(crowded, Fraction(1))

@@ -17,6 +17,7 @@ from traces.replaying import config
 
 from .rig import Capsys, Patch, document
 
+Replayed = Callable[[], tuple[dict[str, Any], str, str]]
 OPTIONS = ["--mode", "hits", "--device-pages", "60", "--host-pages", "60"]
 OPTIONS += ["--prefetch-threshold", "0", "--storage", "file:pages"]
 
@@ -54,9 +55,7 @@ def store(monkeypatch: Patch) -> Dying:
 
 
 @pytest.fixture
-def replayed(
-    turns: str, tmp_path: Path, capsys: Capsys
-) -> Callable[[], tuple[dict[str, Any], str, str]]:
+def replayed(turns: str, tmp_path: Path, capsys: Capsys) -> Replayed:
     """Replays a trace: its JSON, its report, and what it says to standard error."""
 
     def run() -> tuple[dict[str, Any], str, str]:
@@ -65,9 +64,6 @@ def replayed(
         return found, " ".join(told.out.split()), told.err
 
     return run
-
-
-Replayed = Callable[[], tuple[dict[str, Any], str, str]]
 
 
 def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Replayed) -> None:
