@@ -16,7 +16,7 @@ from invariants.peers.play import Outcome, Player
 from invariants.peers.recorded import recorded
 from invariants.peers.tape import loads, read
 from tests.patience import PATIENCE_S
-from tests.traces.peers.opening import Opened
+from tests.traces.peers.conftest import Opened
 
 from .golden import HERE, ROOT, same
 

@@ -33,6 +33,13 @@ def _agent(new: int, cached: int, second: int) -> dict[str, object]:
     }
 
 
+_TALK = [
+    {"from": role, "value": said}
+    for role, said in [
+        *(("human", "one two"), ("gpt", "three four")),
+        *(("human", "five"), ("gpt", "six")),
+    ]
+]
 SAMPLES = {
     "bailian": _lines(
         [
@@ -66,30 +73,15 @@ SAMPLES = {
     ),
     "openai": _lines(
         [
-            {
-                "object": "chat.completion",
-                "created": 1763892000 + more,
-                "usage": {"prompt_tokens": 600 + more, "completion_tokens": 40},
-            }
+            {"object": "chat.completion", "created": 1763892000 + more}
+            | {"usage": {"prompt_tokens": 600 + more, "completion_tokens": 40}}
             for more in (0, 5)
         ]
     ),
     "transcript": _lines([{"type": "user"}, _agent(600, 0, 40), _agent(96, 600, 48)]),
     "log": "time,input,output,session,turn\n"
     "2026-11-23T10:00:00Z,600,40,a,1\n2026-11-23T10:00:05Z,700,30,a,2\n",
-    "chat": json.dumps(
-        [
-            {
-                "conversations": [
-                    {"from": "human", "value": "one two"},
-                    {"from": "gpt", "value": "three four"},
-                    {"from": "human", "value": "five"},
-                    {"from": "gpt", "value": "six"},
-                ]
-            }
-        ]
-    )
-    + "\n",
+    "chat": json.dumps([{"conversations": _TALK}]) + "\n",
     "weka": json.dumps(
         {
             "id": "trace_0001",

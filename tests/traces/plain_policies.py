@@ -7,22 +7,16 @@ They share no code with traces/curves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 Paths = Sequence[Sequence[int]]
-
-
-def _leading(path: Sequence[int], resident: Sequence[int]) -> int:
-    count = 0
-    while count < len(path) and path[count] in resident:
-        count += 1
-    return count
 
 
 def _replay(paths: Paths, resident: list[int], use: Callable[[int], None]) -> list[int]:
     """resident: what the function `use` keeps up to date."""
     hits = []
     for path in paths:
-        hits.append(_leading(path, resident))
+        hits.append(len([*takewhile(resident.__contains__, path)]))
         for page in path[::-1]:
             use(page)
     return hits

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.conversation import beside
 from tests.tokenizer import tiny_tokenizer
 from traces.cli import main
 from traces.formats import native, open_trace, parse, reading
@@ -118,13 +117,3 @@ def test_all_that_a_row_has_survives_a_conversion() -> None:
     assert [*made.tenant_names] == ["red", "blue"]
     chains = [made.paged(16).chain(job).tolist() for job in made.jobs]
     assert chains == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
-
-
-def test_converted_sessions_of_agents_hit_the_same() -> None:
-    sessions = str(beside("weka"))
-    assert main(["convert", sessions, "-o", "out.jsonl.zst"]) == 0
-    source, made = open_trace(sessions), open_trace("out.jsonl.zst")
-    assert list(source.jobs) == list(made.jobs)
-    for size in (16, 64, 256):
-        hits = [ceiling_of(trace.paged(size), True).tolist() for trace in (source, made)]
-        assert hits[0] == hits[1]

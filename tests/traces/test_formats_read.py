@@ -63,12 +63,6 @@ def test_a_chat_of_bailian_is_a_session() -> None:
         records(first, first)
 
 
-def weka(*requests: dict[str, Any], **fields: Any) -> str:
-    return json.dumps(
-        {"id": "x", "block_size": 64, "hash_id_scope": "local", **fields, "requests": requests}
-    )
-
-
 def request(start: float, length: int = 64, **fields: Any) -> dict[str, Any]:
     ids = [*range(1, length // 64 + 1)]
     return {"t": start, "type": "n", "in": length, "out": 5, "hash_ids": ids, **fields}
@@ -81,16 +75,16 @@ def agent(start: float, *requests: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("offset", [0.0, 10.0], ids=["relative", "absolute"])
 def test_sub_agents_begin_at_their_marker_and_are_followed(offset: float) -> None:
     """A request follows what ended last before it; an agent that still runs is not waited for."""
-    trace = text(
-        weka(
-            request(0, api_time=4),
-            agent(10, request(offset, 128, api_time=1), request(offset + 3, 128, api_time=1)),
-            request(11, 192, api_time=1),
-            agent(12, request(offset + 2 if offset else 0, 128, api_time=1)),
-            request(20, 192, api_time=None),
-            request(26, 256),
-        )
-    )
+    requests = [
+        request(0, api_time=4),
+        agent(10, request(offset, 128, api_time=1), request(offset + 3, 128, api_time=1)),
+        request(11, 192, api_time=1),
+        agent(12, request(offset + 2 if offset else 0, 128, api_time=1)),
+        request(20, 192, api_time=None),
+        request(26, 256),
+    ]
+    weka = {"id": "x", "block_size": 64, "hash_id_scope": "local", "requests": requests}
+    trace = text(json.dumps(weka))
     # the first agent runs until 14, so the request at 11 follows the first one
     assert [job.after for job in trace.jobs] == [-1, 0, 0, 2, 1, 3, 5]
     delays = [0, 10 - 4, 11 - 4, 0, 13 - 11, 20 - 13, 26 - 20]
@@ -122,25 +116,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     return tiny_tokenizer(tmp_path_factory.mktemp("text"))
 
 
-def test_conversations_share_what_is_said_and_answered(tokenizer: str) -> None:
-    contents = ("a a", "b", "c c c", "d", "e")
-    roles = ("system", "user", "assistant", "user", "assistant")
-    messages: list[dict[str, Any]] = [
-        {"role": role, "content": content} for role, content in zip(roles, contents, strict=True)
-    ]
-    parts = {"role": "user", "content": [{"type": "text", "text": "b"}]}
-    content = "".join(
-        json.dumps({"body": {"messages": one}, "custom_id": "1"}) + "\n"
-        for one in (messages, [messages[0], parts, messages[2]])
-    )
+def test_text_may_come_in_parts_and_needs_a_tokenizer_that_knows_it(tokenizer: str) -> None:
+    said = [("user", "a b"), ("assistant", "c c c"), ("user", [{"type": "text", "text": "d"}])]
+    messages = [{"role": role, "content": content} for role, content in said]
+    content = json.dumps({"body": {"messages": messages}, "custom_id": "1"}) + "\n"
     trace = text(content, tokenizer=tokenizer, wanted_block_size=1)
-    assert [(job.input_length, job.output_length, job.after) for job in trace.jobs] == [
-        (3, 3, -1),
-        (7, 1, 0),
-        (3, 3, -1),
-    ]
-    # six tokens of the first turn, of which the last has no KV
-    assert ceiling_of(trace.paged(1), True).tolist() == [0, 5, 3]
+    assert [job.input_length for job in trace.jobs] == [6]
     with pytest.raises(CallerError, match="found none; give one"):
         text(content)
     with pytest.raises(CallerError, match=r"found .*: WordLevel"):

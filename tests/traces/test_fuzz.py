@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from invariants.fuzz.ops import base as operations
 from invariants.fuzz.ops import cache
 from invariants.fuzz.tapes import tape as tapes
 from tests.planted import planted
-from traces import executors
 from traces.cli import main
 from traces.fuzzing.results import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Settings, Work
@@ -116,21 +114,6 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -
     assert outcome.failure is not None
     found = work.judge(outcome)  # replayed without the bug: clean
     assert (found.code, found.kind) == (17, "REPLAY")
-
-
-def test_ctrl_c_keeps_findings(monkeypatch: Patch) -> None:
-    def stopped(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
-        yield work(next(seeds))
-        raise KeyboardInterrupt
-
-    leak(monkeypatch)
-    monkeypatch.setitem(executors.EXECUTORS, "local", stopped)
-    assert fuzz("--seed", "7", "--json", "out.json") == 11
-    assert json.loads(Path("out.json").read_text())["complete"] is False
-    assert len(list(Path("fuzz-failures").glob("*.jsonl"))) == 1
-    monkeypatch.undo()
-    monkeypatch.setitem(executors.EXECUTORS, "local", stopped)
-    assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
 
 
 def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> None:

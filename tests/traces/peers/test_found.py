@@ -14,7 +14,7 @@ from invariants.peers import facts
 from invariants.peers.tape import read
 from tests.patience import PATIENCE_S
 
-from .opening import Opened
+from .conftest import Opened
 
 ROOT = Path(__file__).parents[3]
 TAPES = sorted((ROOT / "tests/corpus/peers").glob("*/*.tape"))

@@ -12,7 +12,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from traces.peers.session import script_fails
 
-from .opening import Opened, fuzzed
+from .conftest import Opened, fuzzed
 
 NEWEST = "0.5.23"
 CORPUS = Path(__file__).parents[2] / "corpus/peers/sglang"
