@@ -364,7 +364,7 @@ def by_session(jobs: Jobs) -> NDArray[np.int32]:
 # trace's own curve of beginnings, drawn where the whole session still ends within the trace, or
 # before the second session begins. So the load keeps the shape of the day. Pauses stay.
 
-_COPY_BIT = 55  # ids of pages and tokens in a trace are below; see formats/_pages
+_COPY_BIT = 55  # ids of pages and tokens in a trace are below; see formats/pages
 _STREAM = 1  # random numbers that nothing else draws
 _FEW = 8  # requests with a common prefix are a session, however short the trace is
 

@@ -307,17 +307,11 @@ _UNITS = {unit: 1000**power for power, unit in enumerate(_PREFIXES)} | {
     f"{unit}i": 1024**power for power, unit in enumerate(_PREFIXES) if unit
 }
 _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
-_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
 _MOST = 1 << 48
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
 _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _MOST_NS = 10**15
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def is_size(text: str) -> bool:
-    """Whether a word is a size with its unit, or a unit alone."""
-    return bool(_SIZE_WITH_UNIT.fullmatch(text))
 
 
 def size(text: str) -> int:
