@@ -21,15 +21,7 @@ from traces.replaying.account import ceiling_of
 
 from . import plain_policies
 from .reference import random_traces
-from .rig import (
-    Capsys,
-    Patch,
-    document,
-    fails,
-    mooncake,
-    read,
-    write,
-)
+from .rig import Capsys, Patch, document, fails, mooncake, read, write
 
 Records = list[dict[str, Any]]
 
@@ -47,11 +39,7 @@ def tokens_of(paged: Paged, hits: Sequence[int], first: int = 0) -> int:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    random_traces(),
-    st.sampled_from([1, 5, 1 << 10]),
-    st.sampled_from([128, 512]),
-)
+@given(random_traces(), st.sampled_from([1, 5, 1 << 10]), st.sampled_from([128, 512]))
 def test_lru_equals_a_plain_replay_at_every_capacity(
     records: Records, chunk: int, page_size: int
 ) -> None:

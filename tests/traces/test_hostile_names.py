@@ -20,7 +20,6 @@ from .rig import BUG, HEADER, Capsys, failing_tape, mooncake, native, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
-ROOT = Path(__file__).parents[2]
 # Clears the screen, sets a title, turns the line round, forges a line, and is markup of rich.
 BAD = "\x1b[2J\x1b]0;t\x07\u202e[bold]\r\nhicache: forged\n\x9b1m\u2028\ufeff\x7f[/bold]\ud800"
 NAMES = {
@@ -127,11 +126,7 @@ def test_options(bad: str, capsys: Capsys) -> None:
     bad = bad[: 1 << 15]  # Linux takes words of up to 128 KiB
     for words in (
         (bad,),
-        ("replay", "--mode", bad),
-        ("replay", "--model", bad),
-        ("replay", "--hardware", bad),
-        ("replay", "--host-ratio", bad),
-        ("replay", "--components", bad),
+        *(("replay", flag, bad) for flag in ("--mode", "--model", "--host-ratio", "--components")),
         ("replay", "--scheduler", f"{bad}.py:{bad}"),
         ("replay", f"--{bad}"),
         ("generate", bad),

@@ -281,9 +281,7 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     write_parquet(rows)
     good = Path("log").read_bytes()
     draw = random.Random(5)
-    cases = [good[:size] for size in (4, len(good) // 2)] + [
-        b"PAR1" + draw.randbytes(200) + b"PAR1"
-    ]
+    cases = [good[:4], good[: len(good) // 2], b"PAR1" + draw.randbytes(200) + b"PAR1"]
     for _ in range(20):
         bad = bytearray(good)
         bad[draw.randrange(len(bad))] = draw.randrange(256)
@@ -295,10 +293,6 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
         assert code == (2 if told else 0)
         assert told.count("\n") == (code == 2)
         assert len(told) < 400
-    write_parquet(rows)
-    assert "expected a column ask, found the columns at, asked" in fails(
-        capsys, "inspect", "log", "--columns", "time=at,input=ask,output=told"
-    )
     packed = gzip.compress(good)
     Path("log").write_bytes(packed)
     assert len(open_trace("log", log=LogOptions(COLUMNS)).jobs) == 50

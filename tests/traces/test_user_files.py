@@ -43,11 +43,8 @@ def messages(*contents: str) -> list[dict[str, str]]:
 def sizes(trace: Trace) -> list[tuple[int, int, int, int]]:
     """Of each request: tokens of prompt and answer, whom it follows, tokens that hit."""
     hits = ceiling_of(trace.paged(1), True).tolist()
-    jobs = trace.jobs
-    return [
-        (one.input_length, one.output_length, one.after, hit)
-        for one, hit in zip(jobs, hits, strict=True)
-    ]
+    rows = zip(trace.jobs, hits, strict=True)
+    return [(one.input_length, one.output_length, one.after, hit) for one, hit in rows]
 
 
 def seconds(trace: Trace) -> list[float]:
@@ -71,20 +68,14 @@ def test_each_line_of_a_log_of_requests_is_one_request_with_its_history() -> Non
     )
     assert sizes(trace) == [(3, 1, -1, 0), (3, 1, -1, 2), (7, 2, -1, 3)]
     assert seconds(trace) == [0, 10, 30]
-    assert trace.notes == (
-        "2 requests have an output of one token: the file has no answers of theirs.",
-    )
+    assert [note[:38] for note in trace.notes] == ["2 requests have an output of one token"]
 
 
 def test_examples_in_the_prompts_of_a_batch_are_no_requests() -> None:
     shots = ("a", "b", "c", "d", "e")
     questions = ("b b", "b c")
-    trace = text(
-        [
-            {"custom_id": last, "body": {"model": "m", "messages": messages(*shots, last)}}
-            for last in questions
-        ]
-    )
+    bodies = [{"model": "m", "messages": messages(*shots, last)} for last in questions]
+    trace = text([{"custom_id": "1", "body": body} for body in bodies])
     assert sizes(trace) == [(7, 1, -1, 0), (7, 1, -1, 6)]
 
 
@@ -194,10 +185,8 @@ def test_an_agents_transcript_counts_what_was_cached() -> None:
         )
     )
     assert sizes(trace) == [(10, 2, -1, 0), (15, 2, -1, 11)]
-    assert [note.partition(",")[0] for note in trace.notes[:2]] == [
-        "1 rows of other types",
-        "1 rows repeat the id of a row before; they are one request.",
-    ]
+    beginnings = ["1 rows of other types", "1 rows repeat the id "]
+    assert [note[:21] for note in trace.notes[:2]] == beginnings
     assert trace.measured == (10, None)
 
 
