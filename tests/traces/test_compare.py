@@ -115,18 +115,18 @@ def test_parts_of_the_change_add_up(compared: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("name", "change", "said"),
     [
-        (lambda d: d.update(hicache_version="0.0.0"), "were made by versions"),
-        (lambda d: d["trace"].update(path="other.jsonl"), "name different files"),
-        (lambda d: d["whole"].update(input_tokens=5), "served different requests"),
-        (lambda d: d["config"].update(mode=["hits"]), "have different modes"),
+        ("c", lambda d: d.update(hicache_version="0.0.0"), "were made by versions"),
+        ("c", lambda d: d["trace"].update(path="other.jsonl"), "name different files"),
+        ("b", lambda d: d["whole"].update(input_tokens=5), "served different requests"),
+        ("c", lambda d: d["config"].update(mode=["hits"]), "have different modes"),
     ],
 )
 def test_what_weakens_a_comparison_is_said_and_no_cause_is(
-    folder: Path, capsys: Capsys, change: Change, said: str
+    folder: Path, capsys: Capsys, name: str, change: Change, said: str
 ) -> None:
-    assert main(["compare", str(folder / "b.json"), changed(folder, "c", change)]) == 0
+    assert main(["compare", str(folder / "b.json"), changed(folder, name, change)]) == 0
     out, err = capsys.readouterr()
     assert said in err
     assert "nothing else" not in out

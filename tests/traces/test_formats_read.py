@@ -81,13 +81,15 @@ def test_sub_agents_begin_at_their_marker_and_are_followed(offset: float) -> Non
         request(11, 192, api_time=1),
         agent(12, request(offset + 2 if offset else 0, 128, api_time=1)),
         request(20, 192, api_time=None),
+        agent(21, request(21 if offset else 0, 128, api_time=3)),
+        agent(22, request(22 if offset else 0, 128, api_time=1)),
         request(26, 256),
     ]
     weka = {"id": "x", "block_size": 64, "hash_id_scope": "local", "requests": requests}
     trace = text(json.dumps(weka))
     # the first agent runs until 14, so the request at 11 follows the first one
-    assert [job.after for job in trace.jobs] == [-1, 0, 0, 2, 1, 3, 5]
-    delays = [0, 10 - 4, 11 - 4, 0, 13 - 11, 20 - 13, 26 - 20]
+    assert [job.after for job in trace.jobs] == [-1, 0, 0, 2, 1, 3, 5, 5, 6]
+    delays = [0, 10 - 4, 11 - 4, 0, 13 - 11, 20 - 13, 21 - 20, 22 - 20, 26 - 24]
     assert [job.arrival_ns // 1_000_000_000 for job in trace.jobs] == delays
     assert {job.session for job in trace.jobs} == {0}
 

@@ -66,19 +66,18 @@ def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
 
 
 def test_each_limit_is_kept_up_to_its_value_and_no_further() -> None:
-    decode = np.array([0, 30, 31, 300])
     served = Served(
-        ttft_ns=np.array([10, 11, 9, 10]),
-        decode_ns=decode,
-        output_tokens=np.array([1, 4, 4, 201]),
-        slower=lambda limit: np.array([0, 0, 1, 2]),
+        ttft_ns=np.array([10, 11, 9, 10, 10]),
+        decode_ns=np.array([0, 30, 31, 300, 300]),
+        output_tokens=np.array([1, 4, 4, 201, 200]),
+        slower=lambda limit: np.array([0, 0, 1, 2, 2]),
     )
     found = kept(Slo(ttft_ns=10, tpot_ns=10, itl_ns=5, e2e_ns=40), served)
     assert {name: one.tolist() for name, one in found.items()} == {
-        "ttft": [True, False, True, True],
-        "tpot": [True, True, False, True],
-        "itl": [True, True, False, True],
-        "e2e": [True, False, True, False],
+        "ttft": [True, False, True, True, True],
+        "tpot": [True, True, False, True, True],
+        "itl": [True, True, False, True, False],
+        "e2e": [True, False, True, False, False],
     }
 
 
