@@ -103,3 +103,23 @@ def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
     assert said(settled(trace, f"{model} --page-size 512").core, "mamba_interval") == 512
     assert said(settled(trace, f"{model} --page-size 16").core, "mamba_interval") == 256
     assert said(settled(trace, "--components full,mamba --mode hits").core, "mamba_interval") == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "interval", "branch_states"),
+    [
+        ("", 1088, False),
+        ("--engine vllm@0.8.0", 1088, False),
+        ("--engine vllm@0.7.3", 256, True),
+        ("--engine sglang", 256, True),
+        ("--mode hits", 256, True),
+        ("--tp 4", 576, False),
+    ],
+)
+def test_states_are_kept_where_the_engine_keeps_them(
+    trace: str, options: str, interval: int, branch_states: bool
+) -> None:
+    """With a clock an engine is simulated, named or not. Of 4 ranks each has a quarter of a state
+    and, of two heads, half of the attention."""
+    core = settled(trace, f"--model qwen3-next-80b --hardware gb300 {options}").core
+    assert (said(core, "mamba_interval"), core.branch_states) == (interval, branch_states)

@@ -243,6 +243,11 @@ def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     assert found - shown <= covered
 
 
+def test_the_gpus_of_a_point_are_all_ranks_of_all_stages_and_replicas(turns: str) -> None:
+    found = sweep(turns, "--device-pages", "40", "--tp", "2", "--pp", "3", "--replicas", "1,2")
+    assert [point["gpus"] for point in found["points"]] == [6, 12]
+
+
 def outcome(label: str, **figures: Any) -> Outcome:
     given = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
     return {"label": label, **given, "goodput_requests_per_s": None, **figures}
