@@ -9,7 +9,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import Capsys, fails, records
+from .rig import Capsys, fails, mooncake, records, write
 
 SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
 EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
@@ -98,3 +98,10 @@ def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed
     warm, _ = records(tmp_path, turns, *options)
     complete = warm["storage"]["prefetches"]["ended"]["complete"]
     assert complete["fetched_tokens"] == complete["found_tokens"] > 0
+
+
+def test_a_hit_of_a_partial_page_is_of_its_tier(tmp_path: Path) -> None:
+    trace = write(tmp_path / "trace.jsonl", mooncake([1], 300), mooncake([1], 300))
+    options = ["--storage", "sim:", "--mode", "hits", "--page-size", "512"]
+    _, rows = records(tmp_path, str(trace), *options)
+    assert rows[1]["hit_tokens"] == {"device": 300, "host": 0, "storage": 0}
