@@ -41,9 +41,11 @@ def test_a_match_ends_where_its_window_is_whole() -> None:
     }
 
 
-def test_the_window_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
-    """The branching hint: Full is known to 4 pages, so what a third request needs there is kept."""
-    rig = windows()
+@pytest.mark.parametrize("branch_states", [True, False])
+def test_the_window_at_a_fork_is_made_by_the_pass_that_crosses_it(branch_states: bool) -> None:
+    """The branching hint: Full is known to 4 pages, so what a third request needs there is kept,
+    whether or not there would be a state."""
+    rig = windows(branch_states=branch_states)
     rig.run(0, "abcdef")
     admitted = rig.run(1, "abcdxy")
     assert (admitted.device_pages, admitted.matched_pages, admitted.depths[0]) == (0, 4, 4)

@@ -51,6 +51,8 @@ def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) 
     assert stages["idle_rate"] == pytest.approx([1 - each for each in computing])
     assert 0 < sum(computing) <= 2
     assert error["missing"] == "pipeline stages"
+    moved = found["transfers"]["d2h"]
+    assert moved["bytes_per_rank"] == moved["bytes_total"] // 2 > 0
     said = capsys.readouterr().out
     assert "stages idle" in said
     assert "2 x h100" in said

@@ -123,6 +123,13 @@ def test_only_a_machine_with_as_much_of_everything_is_stronger() -> None:
     assert machines.likely(Candidate("h100", 2, 4)) > machines.likely(Candidate("l40s", 1, 1))
 
 
+def test_replicas_share_a_queue_of_prompts() -> None:
+    machines = machines_of("ttft=2s")
+    machines.curve = None  # so that the pages of more replicas add no hits
+    one, two, four = (machines.in_time(Candidate("h100", 2, count)) for count in (1, 2, 4))
+    assert one < two < four
+
+
 # -- the search
 
 Offered = tuple[int, int, int]  # a kind, and two amounts
