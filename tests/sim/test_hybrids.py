@@ -9,6 +9,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from sim.engine.accesses import Accesses
+from sim.engine.growth import growth_tokens
 from sim.errors import WrongBytesError
 from sim.options import EngineOptions
 from sim.workload import Job
@@ -76,6 +77,13 @@ def test_small_pools_evict_and_load_each_component(
     counts = zip(components, loaded, strict=True)
     moved = sum(count * model.bytes_per_page(name, PAGE) for name, count in counts)
     assert result.h2d.bytes == moved
+
+
+@pytest.mark.parametrize(("window", "pages"), [(4, 2), (64, 8)])
+def test_pages_asked_for_ahead_are_few_beside_a_window(window: int, pages: int) -> None:
+    sizes = (99, 99), (99, 99)
+    world = make(_conversations(1), *sizes, **_rules(("full", "swa"), window * PAGE, 0))
+    assert growth_tokens(world.core.view.components, PAGE, 1 << 20) == pages * PAGE
 
 
 def _growing_answers() -> Prompts:
