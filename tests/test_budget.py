@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_320,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
-    "lines of traces": 16_975,
-    "lines of tests": 42_136,
+    "lines of traces": 16_986,
+    "lines of tests": 42_151,
     "files of source": 525,
     "files of tests": 317,
-    "words of pages": 56_831,
+    "words of pages": 56_829,
 }
 
 

@@ -234,10 +234,11 @@ def _list(
             raise registry.unknown("option", words[0], _TOP)
         raise registry.unknown(kind.lower(), words[0], names)
     print(f"Usage: {prog} {kind} [option ...]\n\n{about.strip()}\n")
+    width = max(11, *(len(name) + 2 for name in names))
     for title, group in groups.items():
         print(f"{title}:")
         for name, does in group.items():
-            print(fill(f"  {name:<11}{does}", 79, subsequent_indent=" " * 13))
+            print(fill(f"  {name:<{width}}{does}", 79, subsequent_indent=" " * (width + 2)))
         print()
     print(epilog, end="")
     raise SystemExit(0)

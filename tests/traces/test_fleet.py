@@ -12,6 +12,7 @@ import pytest
 from sim.fleet.fleet import Fleet
 from sim.fleet.ledger import Ledger
 from traces.cli import main
+from traces.sweeping.table import model_of
 
 from .rig import Capsys, Patch, fails, records
 
@@ -57,6 +58,7 @@ def test_one_replica_behind_a_router_is_the_plain_replay(
     for router in ("round-robin", "prefix-aware"):
         fleet = ["--replicas", "1", "--router", router]
         found, routed = records(tmp_path, turns, *SMALL, *fleet, "--mode", mode)
+        assert model_of(found["config"]) == model_of(plain["config"])
         differing = {name for name in plain if found[name] != plain[name]}
         assert differing <= {"config", "options", "command", "wall_s"}
         assert [{**row, "replica": 0} for row in rows] == routed
@@ -88,8 +90,10 @@ def test_the_parts_are_the_whole(
     assert found["components"]["full"]["capacity"] == {"device": 180, "host": 180}
 
 
-def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
+def test_decode_replicas_take_every_request(turns: str, tmp_path: Path, capsys: Capsys) -> None:
     found, rows = records(tmp_path, turns, *SMALL, *DIVIDED, "--check", "every")
+    assert "4 replicas of 1 x h100, host link" in capsys.readouterr().out
+    assert model_of(found["config"]) == "llama-3.1-8b on 4 replicas of 1 x h100"
     replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
     assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
     assert sum(one["requests"] for one in replicas[2:]) == len(rows) == link["requests"] == 30

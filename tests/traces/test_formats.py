@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hicache.core.errors import CallerError
 from traces.formats import pages, reading
 
-from .rig import HEADER, Patch, document, mooncake, native, read, write
+from .rig import HEADER, Capsys, Patch, document, mooncake, native, read, write
 
 
 def rows(raw: bytes) -> list[int]:
@@ -113,7 +113,7 @@ def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
         read(HEADER, native(("a", 1), output=("b", 1)), native(("c", 1), output=("d", 1)))
 
 
-def test_inspect_says_where_prompts_part(tmp_path: Path) -> None:
+def test_inspect_says_where_prompts_part(tmp_path: Path, capsys: Capsys) -> None:
     """A date at the head of a system prompt; one prompt comes twice."""
     days = [native(("head", 32), (day, 99), output=("x", 1)) for day in "abca"]
     write(tmp_path / "trace.jsonl", HEADER, *days, native(("other", 99), output=("x", 1)))
@@ -123,3 +123,4 @@ def test_inspect_says_where_prompts_part(tmp_path: Path) -> None:
         {"token": 0, "requests": 1, "share": 0.2},
         {"token": 128, "requests": 1, "share": 0.2},
     ]
+    assert "32 (40%), 0 (20%), 128 (20%), rounded down to pages of 16" in capsys.readouterr().out

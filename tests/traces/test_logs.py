@@ -254,12 +254,20 @@ WORDS = {
     "": "expected the columns of a known format, found the columns at, asked, told, chat; name",
 }
 
+HINT = "name those of the log, such as --columns"
+PROPOSED = {  # columns that there are, or none
+    b"when;input;output;user": "time=when,input=input,output=output",
+    b"when\tin tokens\tout tokens": "'time=when,input=in tokens,output=out tokens'",
+    b"when,in tokens,told": "time=COLUMN,input=COLUMN,output=COLUMN",
+}
+
 
 @pytest.mark.parametrize(
     ("content", "words", "said"),
     [(GOOD.replace(old, new), f"--columns {COLUMNS}", said) for old, new, said in ROWS]
-    + [(GOOD, words, said) for words, said in WORDS.items()],
-    ids=[said for _, _, said in ROWS] + [*WORDS],
+    + [(GOOD, words, said) for words, said in WORDS.items()]
+    + [(head + b"\n1,2,3\n", "", f"{HINT} {said}\n") for head, said in PROPOSED.items()],
+    ids=[said for _, _, said in ROWS] + [*WORDS] + [*PROPOSED.values()],
 )
 def test_faults_of_files_and_options_are_one_line(
     content: bytes, words: str, said: str, capsys: pytest.CaptureFixture[str]

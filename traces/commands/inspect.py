@@ -108,7 +108,8 @@ def _print(found: dict[str, Any], stream: Any) -> None:
     ]
     if found["parting"]:
         places = (f"{one['token']:,} ({one['share']:.0%})" for one in found["parting"])
-        rows.append(("prompts part at token", ", ".join(places)))
+        told = f"{', '.join(places)}, rounded down to pages of {found['page_size']}"
+        rows.append(("prompts part at token", told))
     if (cached := found["measured_cached_tokens"]) is not None:
         share = percent(cached / found["input"]["total"])
         rows.append(("cached, as measured", f"{cached:,} ({share})"))

@@ -15,6 +15,7 @@ from ..terminal.output import write_json
 from ..terminal.tables import console, table
 
 _PAGE_SIZE = 256  # every compression ratio in use divides it
+_LONGEST_NAME = 24
 _POOLS = ("pool", "kind", "dtype", "follows", "layers", "row", "page")
 TOTALS = ("model", "family", "layers", "bytes a token", "weights, GB", "page of a replay")
 
@@ -45,6 +46,9 @@ def run(options: Options, command: str) -> int:
         return 0
     out = console()
     shown = table(f"Models at TP {options.tp}", *TOTALS)
+    for column in shown.columns[:2]:  # a name is whole, to be copied, unless it takes all room
+        column.no_wrap = all(len(model.name) <= _LONGEST_NAME for model in chosen)
+    shown.columns[3].width, shown.columns[5].width = 9, 8  # leaves room for a type of weights
     for model in chosen:
         shown.add_row(*totals(model, options.tp))
     out.print(shown)

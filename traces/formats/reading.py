@@ -357,7 +357,7 @@ class Head:
                 self.first = msgspec.json.decode(self.line if self.line[-1] == "}" else self.text)
             one = self.first[0] if isinstance(self.first, list) and self.first else self.first
             keys = _KEY.findall(self.text) if one is None else one if isinstance(one, dict) else ()
-        elif "," in self.line:
+        elif re.search("[,;\t]", self.line):
             with suppress(CallerError):
                 self.columns = header(lines)[0]
         self.keys = frozenset(keys)

@@ -217,7 +217,7 @@ def no_column(lines: Lines, expected: str, names: Sequence[str], wanted: str = "
     hint = closest(wanted, names[:_COMPARED]) if wanted else ""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     listed = ", ".join(shorten(one) for one in names[:_LISTED])
-    do = guess(names[:_COMPARED]) or "--columns time=ts,input=prompt_tokens,output=answer_tokens"
+    do = guess(names[:_COMPARED]) or "--columns time=COLUMN,input=COLUMN,output=COLUMN"
     found = f"the columns {listed}{more}{hint}" if names else "none"
     lines.wrong(expected, found, f"name those of the log, such as {do}")
 

@@ -161,7 +161,9 @@ def _hardware(settings: ReplayConfig) -> tuple[str, str]:
     link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{_each_rank(settings)}"
     source = f"{profile.link_permille / 10:g}% of its peak"
     source = "measured copies" if profile.curves else source
-    return "hardware", f"{ranks} x {profile.name}, {link} each way ({source})"
+    members = settings.fleet.members if settings.fleet else 1
+    several = f"{members} replicas of " if members > 1 else ""
+    return "hardware", f"{several}{ranks} x {profile.name}, {link} each way ({source})"
 
 
 def _each_rank(settings: ReplayConfig) -> str:

@@ -174,7 +174,10 @@ def _table(title: str, rows: Sequence[Outcome], axes: Mapping[str, Sequence[Valu
 
 
 def model_of(config: Mapping[str, Any]) -> str:
-    return f"{config['model']} on {config['tp'] * config['pp']} x {config['hardware']}"
+    names = ("replicas", "prefill_replicas", "decode_replicas")
+    members = sum(config.get(name, 0) for name in names)
+    several = f"{members} replicas of " if members > 1 else ""
+    return f"{config['model']} on {several}{config['tp'] * config['pp']} x {config['hardware']}"
 
 
 def load_of(config: Mapping[str, Any]) -> str:
