@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hicache.core.actions import Evicted
+from hicache.core.actions import Evicted, Outcome
 from hicache.core.core import Core
-from hicache.core.events import BackupDone
+from hicache.core.events import BackupDone, Event
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from hicache.runtime.decisions import Decisions
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay
 from invariants.fuzz.shrink import shrink
+from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes.tape import read
 from traces.cli import main
 
@@ -83,3 +88,46 @@ def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
 @pytest.mark.parametrize("stem", GOLDEN["corpus"])
 def test_a_stored_sequence_is_clean_and_has_as_many_events(stem: str, tmp_path: Path) -> None:
     assert played(str(CORPUS / f"{stem}.jsonl"), tmp_path / "out.json") == GOLDEN["corpus"][stem]
+
+
+class Record:
+    """Observes one core. digest: of its outcomes, pools and ticks so far."""
+
+    def __init__(self) -> None:
+        self._decisions = Decisions()
+        self._pools = blake2b(digest_size=16)
+
+    def on_event(self, event: Event, view: CoreView) -> None: ...
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        self._decisions.add(outcomes)
+        left = [
+            (*pool.counts, pool.protected)
+            for tier in (Tier.DEVICE, Tier.HOST)
+            for pool in view.pools(tier)
+        ]
+        self._pools.update(repr((left, view.tick)).encode())
+
+    def digest(self) -> str:
+        both = self._decisions.digest() + self._pools.hexdigest()
+        return blake2b(both.encode(), digest_size=16).hexdigest()
+
+
+def decided(path: Path) -> str:
+    record = Record()
+    replay(corpus.read(path), load(), "off", follow=lambda hand: hand.observe(record))
+    return record.digest()
+
+
+RECORDED = corpus.paths(CORPUS / "decisions")
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_the_core_decides_as_recorded(path: Path) -> None:
+    assert decided(path) == corpus.read(path).notes["decisions"]
+
+
+def test_another_eviction_order_is_another_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("eviction", "reclaim"):
+        monkeypatch.setattr(f"hicache.core.{name}.next_victim", lambda queues, policy: None)
+    assert decided(RECORDED[0]) != corpus.read(RECORDED[0]).notes["decisions"]

@@ -271,7 +271,7 @@ class Tally:
 
 COMPLETE, FIRST_SEEN, TOGETHER, NOT_LOADED = "complete", "first_seen", "together", "not_loaded"
 EVICTED, NOT_READY, NOT_FOLLOWED = "evicted", "not_ready", "evicted_or_not_ready"
-NOT_HERE = "not_here"
+NOT_HERE, BETWEEN = "not_here", "between_states"
 NOBODY = -1
 
 
@@ -284,6 +284,8 @@ class Miss(NamedTuple):
         evicted, not_ready  the rest left the cache, or an earlier request was still computing it;
                             one word for both where nobody asked
         not_here            only other replicas have computed the rest
+        between_states      the rest is less than the distance of two states, where an engine keeps
+                            none where prompts part
         a component         it ended there alone: no window or no state
         together            several components ended there, or no boundary suits all
         not_loaded          a load was left out
@@ -298,14 +300,20 @@ class Miss(NamedTuple):
 
 class Misses:
     """The observer of admissions. ceiling: pages per request that an unbounded cache would hit.
-    rows: by request, of all replicas."""
+    rows: by request, of all replicas. distance: of states, in pages, where nothing else makes a
+    boundary."""
 
     def __init__(
-        self, components: Sequence[str], ceiling: NDArray[np.int32], rows: dict[int, Miss]
+        self,
+        components: Sequence[str],
+        ceiling: NDArray[np.int32],
+        rows: dict[int, Miss],
+        distance: int = 1,
     ) -> None:
         self._components = tuple(components)
         self._ceiling = ceiling
         self.rows = rows
+        self._distance = distance
         self._wanted: dict[int, int] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -324,7 +332,11 @@ class Misses:
         if hit and hit >= wanted:
             return Miss(COMPLETE, hit)
         if hit >= depths[BACKBONE]:
-            return Miss(NOT_FOLLOWED if hit < self._ceiling[request] else FIRST_SEEN, hit)
+            ceiling = int(self._ceiling[request])
+            if hit >= ceiling:
+                return Miss(FIRST_SEEN, hit)
+            whole = ceiling - ceiling % self._distance
+            return Miss(BETWEEN if hit == whole else NOT_FOLLOWED, hit)
         if len(depths) == 1:
             return Miss(NOT_LOADED, hit)
         alone = hit == least and depths.count(least) == 1

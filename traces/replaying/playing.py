@@ -303,12 +303,15 @@ class _Play:
         ]
         self.timelines = [Timeline() for _ in members if timeline]
         self.observers: list[list[Observer]] = []
+        pools, distance = config.pools, 1
+        if pools.interval and not pools.branch_states:
+            distance = pools.interval // config.core.page_size
         for place in members:
             seen: list[Observer] = [self.tally, *self.tallies[place : place + (len(members) > 1)]]
             seen += [*self.watches[place : place + 1], *self.timelines[place : place + 1]]
             # for full alone, the account is enough
             if (len(components) > 1 or follow) and place < self.fleet.replicas:
-                seen.append(Misses(components, ceiling, self.misses))
+                seen.append(Misses(components, ceiling, self.misses, distance))
             self.observers.append(seen)
         self.rounds: RoundOptions | None = None
         self.contents: Contents | None = None

@@ -295,12 +295,16 @@ class _Device:
 
     def _no_room(self) -> CallerError:
         named = self._options.hardware or HARDWARE
+        others = ((name, self._given(name)) for name in self._bytes if name != BACKBONE)
+        given = {name: max(self._bytes[name]) * pages for name, pages in others if pages}
+        pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in given.items())
         runs = self._options.mode == "hits" or self._weights * HBM_SHARE < self._memory
         return CallerError(
             f"--model {self._model.name}: expected weights and a page of each pool within "
             f"{self._memory / 1e9:.0f} GB (90% of one {named}), found {self._weights / 1e9:.1f} GB "
-            f"of weights on each rank; use a larger --tp or --pp, other --hardware or a smaller "
-            f"--weight-dtype{', or give --device-tokens' * runs}"
+            f"of weights{pools} on each rank; use a larger --tp or --pp, other --hardware or "
+            f"{'smaller pools' if given else 'a smaller --weight-dtype'}"
+            f"{', or give --device-tokens' * runs}"
         )
 
 
@@ -325,7 +329,8 @@ def _host(
                 hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
                 raise CallerError(f"{error}{hint}") from None
             pages = [plan.pages[name] for name in device]
-            rules = ["as given"] * len(device)
+            alone = len(device) == 1
+            rules = ["as given" if alone else "its share of --host-bytes"] * len(device)
     else:
         ratio = options.host_ratio
         if ratio is None:  # storage is behind host memory, so there is some

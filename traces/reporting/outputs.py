@@ -73,6 +73,12 @@ def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
             f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
             "those of a cache that never hits, and hit rates say nothing."
         )
+    if settings.wants.ttl_ns and settings.speed != 1:
+        own_s = settings.wants.ttl_ns / 1e9
+        warnings.append(
+            f"--ttl is of the replay's time: {own_s:g} s are {own_s * settings.speed:g} s of the "
+            f"trace at --speed {settings.speed:g}; give TTL / SPEED for a TTL of the trace's time."
+        )
     if settings.mode == "timed":
         warnings += time_warnings(trace.jobs, settings.speed, settings.load)
     for warning in warnings:

@@ -43,7 +43,7 @@ from ..expected import (
 )
 from ..expected import load as load_class
 from ..formats.base import Jobs, Paged, Trace
-from ..replaying.account import COMPLETE, FIRST_SEEN
+from ..replaying.account import BETWEEN, COMPLETE, FIRST_SEEN
 from ..replaying.account import NOT_FOLLOWED as NOT_FOLLOWED
 from ..replaying.config import ReplayConfig
 from ..replaying.load import NAMES, NS_PER_S, Kept, Slo, kept
@@ -73,6 +73,7 @@ _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so ma
 _RULE_OF_THREE = 3
 _ROOM = 0.9  # of what the machine can do, for the advice
 _MANY = 0.5  # refusals for each request
+_BY_PREFIX = "prefix_aware"  # the router that sends a prompt where its prefix is
 _NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
 _NEGLIGIBLE = 0.01  # of the prompt tokens
 _MOST_RATIO = 16
@@ -290,7 +291,18 @@ def _of_cache(settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
         wanted = 2 * use.capacity.device * (1 if is_state else core.page_size)
         option = f"--{reason}-{'states' if is_state else 'tokens'} {wanted}"
         why = f"no {'state' if is_state else 'window'} of {reason} for {tokens:,} of {lost}"
-        return Limit(reason, why, (option,) if use.evicted != Pair(0, 0) else ())
+        place = core.components.index(reason)
+        pool = 2 * use.capacity.device * settings.rank_page_bytes[place]
+        room = memory_of(settings.hardware) - settings.weight_bytes
+        fits = use.evicted != Pair(0, 0) and 2 * pool <= room
+        return Limit(reason, why, (option,) if fits else ())
+    if mostly and reason == BETWEEN:
+        why = f"{lost} lie behind the last state, one for {settings.pools.interval:,} tokens"
+        return Limit(reason, why)
+    if evicted == Pair(0, 0) and settings.fleet and settings.fleet.replicas > 1:
+        apart = settings.fleet.router.name != _BY_PREFIX
+        why = f"nothing was evicted: {lost} lie on other replicas, or were still being computed"
+        return Limit("router", why, (f"--router {_BY_PREFIX.replace('_', '-')}",) if apart else ())
     if evicted == Pair(0, 0):
         return Limit("not_ready", f"{lost} were still being computed, nothing was evicted")
     return Limit("cache_memory", f"{lost} were evicted or not ready", host)

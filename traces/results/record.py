@@ -210,7 +210,9 @@ class Limit(Struct, frozen=True, rename={"tries": "try"}):
 
     by: `load` (more than the machine can do), `device_memory` (requests wait for pages),
         `cache_memory` (evicted before it was asked for again), `not_ready` (still being computed),
-        `new_tokens`, `no_repeats` or `nothing_served`; a component without a window or state
+        `router` (they lie on other replicas), `between_states` (behind the last state that the
+        engine keeps), `new_tokens`, `no_repeats` or `nothing_served`; a component without a window
+        or state
     why: its figures
     tries: options of the same command to try, the best one first
     """
@@ -494,9 +496,10 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     line: of the trace, from 1; a header counts
     hit_ended_by: `complete` (but for what an engine must compute), `first_seen` (no earlier request
-        shares more), `evicted`, `not_ready` (an earlier
-        request had still to compute it), `not_loaded` (host has more), `together`, a component
-        without a window or state, or with several replicas `not_here` (another one may have it)
+        shares more), `evicted`, `not_ready` (an earlier request had still to compute it),
+        `not_loaded` (host has more), `between_states` (less than the distance of two), `together`,
+        a component without a window or state, or with several replicas `not_here` (another one may
+        have it)
     last_seen_in_request: the latest earlier one, of the same replica, with the next page; null
         where none is known
     decode_replica: null if it had one token to generate
