@@ -97,7 +97,7 @@ def test_what_the_readme_installs_runs_what_it_shows(tmp_path: Path) -> None:
 def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    [shown] = re.findall(r"```text\n(No trace.*?)```", REPLAY, re.DOTALL)
+    [shown] = re.findall(r"```text\n(\S+ % of the prompt tokens.*?)```", REPLAY, re.DOTALL)
     assert main(["replay"]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     wanted = [line for line in shown.splitlines() if not line.startswith("wall time")]

@@ -218,7 +218,7 @@ def test_a_broken_file_is_named_in_one_line(tmp_path: Path) -> None:
         "import sys, hicache.core.components as components\n"
         f"components.__path__.append({str(tmp_path)!r})\n"
         "from traces.cli import main\n"
-        f"sys.exit(main(['fuzz', 'nothing.jsonl']))\n"
+        "sys.exit(main(['replay', '--limit', '1']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

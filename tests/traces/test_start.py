@@ -79,7 +79,7 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("models meta-llama/Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
         ("replay --host-bytes 512", "(8,388,608 bytes), found 512 bytes; give more, or no host "),
         ("replay --host-bytes 512", "did you mean 512GB?"),
-        ("replay --why r4711", "the number of a request, such as 4711, found 'r4711'"),
+        ("replay --why r4711", "found 'r4711'"),
     ],
 )
 def test_a_misspelt_word_gets_a_suggestion(words: str, hint: str, capsys: Capsys) -> None:
