@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_320,
     "lines of sim": 12_512,
     "lines of invariants": 26_379,
-    "lines of traces": 17_027,
-    "lines of tests": 42_195,
+    "lines of traces": 17_041,
+    "lines of tests": 42_204,
     "files of source": 525,
     "files of tests": 317,
-    "words of pages": 56_840,
+    "words of pages": 56_846,
 }
 
 

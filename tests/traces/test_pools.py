@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hicache.core.errors import CallerError
 from tests.configs import said
 from traces.cli import parse
 from traces.formats import open_trace
@@ -96,6 +97,14 @@ def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
         for name in ("h100", "h200", "b200")
     ]
     assert sizes == [sizes[0]] * 3
+
+
+def test_states_on_host_are_as_many_as_were_asked_for(trace: str) -> None:
+    given = "--components full,mamba --device-tokens 64K --mamba-states 30 --host-ratio 2"
+    assert settled(trace, given).core.host_pages == (2000, 60)
+    assert settled(trace, f"{given} --mamba-host-states 7").core.host_pages == (2000, 7)
+    with pytest.raises(CallerError, match="found --host-bytes, which all pools share"):
+        settled(trace, "--components full,mamba --host-bytes 100GB --mamba-host-states 7")
 
 
 def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:

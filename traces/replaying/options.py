@@ -417,6 +417,11 @@ class ComponentOptions(OptionRecord):
     )
     swa_tokens: int | None = option("device pool of swa in tokens", *read.COUNT)
     mamba_states: int | None = option("device pool of mamba in states", *read.COUNT)
+    mamba_host_states: int | None = option(
+        "host pool of mamba in states (default: as many for each device state as host pages)",
+        *read.COUNT,
+        needs=(Need.HOST,),
+    )
 
 
 @dataclass(frozen=True)

@@ -343,6 +343,15 @@ def _host(
         if ratio:
             pages = [*by_ratio(device, ratio).values()]
             rules = [f"{float(ratio):g} x device"] * len(device)
+    for place, name in enumerate(device):
+        states = getattr(options, f"{name}_host_states", None)
+        if states is not None and options.host_bytes is not None:
+            raise CallerError(
+                f"--{name}-host-states: expected a host pool by --host-ratio or --host-pages, "
+                "found --host-bytes, which all pools share; give another, or leave one out"
+            )
+        if states is not None and pages[0]:
+            pages[place], rules[place] = states, "as given"
     return pages, rules
 
 
