@@ -9,10 +9,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_320,
-    "lines of sim": 12_512,
+    "lines of sim": 12_488,
     "lines of invariants": 26_379,
-    "lines of traces": 17_041,
-    "lines of tests": 42_204,
+    "lines of traces": 17_049,
+    "lines of tests": 42_200,
     "files of source": 525,
     "files of tests": 317,
     "words of pages": 56_846,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hicache import registry
-from hicache.core.errors import CallerError
 
 from . import measured
 from .curve import Curve
@@ -150,29 +149,6 @@ def _called(accelerator: str) -> HardwareProfile | None:
     text = accelerator.lower()
     fits = [name for name in names() if all(part in text for part in name.split("-"))]
     return get(max(fits, key=len)) if fits else None
-
-
-def scaled_host_bandwidth(
-    profile: HardwareProfile, numerator: int, denominator: int
-) -> HardwareProfile:
-    """Returns the profile with a host link numerator / denominator times as fast.
-
-    The result has no measured curves if the factor is not 1. Raises CallerError for a factor that
-    is not positive or a link below 1 byte/s.
-    """
-    if numerator == denominator > 0:
-        return profile
-    if numerator < 1 or denominator < 1:
-        raise CallerError(
-            f"host bandwidth factor: expected above 0, found {numerator}/{denominator}"
-        )
-    scaled = profile.link_bytes_per_s * numerator // denominator
-    if scaled * profile.link_permille // 1000 < 1:
-        raise CallerError(
-            f"host bandwidth factor: expected at least 1 byte/s, found {scaled} from "
-            f"{numerator}/{denominator} of {profile.link_bytes_per_s}"
-        )
-    return replace(profile, link_bytes_per_s=scaled, curves={}, geometry={})
 
 
 _MEASURED = tuple(each.name for each in fields(HardwareProfile) if each.name not in _NOT_MEASURED)

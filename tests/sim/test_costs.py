@@ -16,7 +16,7 @@ from hicache import models
 from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
-from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
+from sim.hardware.profile import HardwareProfile
 from sim.keyed_draw import draw
 from sim.times.base import Chunks, Parallelism, TimeModel, make
 
@@ -156,14 +156,6 @@ def test_profiles() -> None:
         assert one.reached_link_bytes_per_s == single
         assert one.reached_shared_bytes_per_s == single * one.link_shared_permille // 1000
     refused(lambda: hardware.get("h101"), "hardware: expected one of a100, a100-40gb, b200, ")
-    curved = replace(H100, curves={"d2h": Curve(_POINTS)}, geometry={"layout": "x"})
-    half = scaled_host_bandwidth(curved, 1, 2)
-    assert half == replace(H100, link_bytes_per_s=H100.link_bytes_per_s // 2)
-    assert scaled_host_bandwidth(half, 2, 1).link_bytes_per_s == H100.link_bytes_per_s
-    refused(
-        lambda: scaled_host_bandwidth(H100, 0, 1),
-        "host bandwidth factor: expected above 0, found 0/1",
-    )
 
 
 _POINTS = ((1000, 500), (3000, 700), (4000, 3_000))

@@ -15,7 +15,7 @@ import pytest
 from hicache.core.config import Config
 from sim.engine.sequence import RequestResult, final_length
 from sim.errors import StuckError
-from sim.hardware.profile import scaled_host_bandwidth
+from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import World
@@ -61,6 +61,10 @@ def test_sizes_are_checked() -> None:
 
 def _config(device: int, host: int = 0, **rest: Any) -> Config:
     return Config(page_size=PAGE, device_pages=(device,), host_pages=(host,), **rest)
+
+
+def _slower(factor: int) -> HardwareProfile:
+    return replace(PROFILE, link_bytes_per_s=PROFILE.link_bytes_per_s // factor, curves={})
 
 
 def _world(
@@ -172,7 +176,7 @@ def test_faster_links_load_sooner() -> None:
     """One request that loads alone: a faster link never lengthens its load, nor its first token."""
     found: list[RequestResult] = []
     for factor in (1, 10, 1000, 10**5):
-        profile = scaled_host_bandwidth(PROFILE, 1, factor)
+        profile = _slower(factor)
         world = _world(_visits(10**12), _config(30, 200), profile=profile)
         found.append(world.run().requests[3])
     assert [one.load_ns for one in found] == sorted(one.load_ns for one in found)
@@ -205,7 +209,7 @@ def _visits(gap_ns: int = 10**9) -> Prompts:
 
 def test_loading_overlaps_prefill_layer_by_layer() -> None:
     """More layer groups: earlier start, so never later, and here strictly sooner."""
-    slow = scaled_host_bandwidth(PROFILE, 1, 100)
+    slow = _slower(100)
     times = [
         run(_visits(), 30, 200, profile=slow, engine=EngineOptions(layer_groups=groups))
         .requests[3]

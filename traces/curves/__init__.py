@@ -531,13 +531,7 @@ def curves_of(
     hits = _hit_tokens(paged, lru, policies, pages)
     figures = CurveFigures(
         kind="curve",
-        trace=TraceFigures(
-            path=trace.path,
-            format=trace.format,
-            requests=len(trace.jobs),
-            input_tokens=trace.jobs.input_tokens,
-            block_size=trace.block_size,
-        ),
+        trace=TraceFigures.of(trace),
         first_request=lru.first,
         requests=len(counted),
         page_size=size,

@@ -32,8 +32,15 @@ from hicache.version import VERSION
 from ..curves import CurveFigures
 from ..expected import together
 from ..reporting import count, percent, reason_name, seconds, short
-from ..reporting.results import NOT_FOLLOWED
-from ..results.record import QUANTILES, Float, Result, TraceFigures, document, record_of
+from ..results.record import (
+    NOT_FOLLOWED,
+    QUANTILES,
+    Float,
+    Result,
+    TraceFigures,
+    document,
+    record_of,
+)
 from ..terminal.streams import visible
 
 KIND, SWEEP = "report", "sweep"  # of a report, and of the header of a sweep's file

@@ -38,7 +38,7 @@ from sim.engine.sequence import RequestResult
 from sim.workload import Job
 
 from ..formats.base import Jobs, Paged
-from ..results.record import NO_SHARE, Share, Tiers, Turn, share
+from ..results.record import NO_SHARE, NOT_FOLLOWED, Share, Tiers, Turn, share
 from .load import by_session
 
 Tokens: TypeAlias = NDArray[np.int32]  # one count for each request; below 2**24 (formats/base)
@@ -270,7 +270,7 @@ class Tally:
 # -- what ended a hit
 
 COMPLETE, FIRST_SEEN, TOGETHER, NOT_LOADED = "complete", "first_seen", "together", "not_loaded"
-EVICTED, NOT_READY, NOT_FOLLOWED = "evicted", "not_ready", "evicted_or_not_ready"
+EVICTED, NOT_READY = "evicted", "not_ready"
 NOT_HERE, BETWEEN = "not_here", "between_states"
 NOBODY = -1
 
@@ -351,10 +351,11 @@ def seen_before(
 ) -> None:
     """Tells what left the cache from what was still being computed. results: with a clock, by
     request. choices: the replica of each request, where there are several."""
-    latest: dict[int, NDArray[np.int32]] = {}  # by replica: the last request that has each page
+    # by replica: the last request that has each page
+    latest = defaultdict[int, NDArray[np.int32]](lambda: np.full(1 << 12, NOBODY, dtype=np.int32))
     for job in paged.jobs:
         chain, place = paged.chain(job), choices.get(job.index, 0)
-        known = latest.setdefault(place, np.full(1 << 12, NOBODY, dtype=np.int32))
+        known = latest[place]
         if (more := int(chain.max(initial=-1)) + 1 - len(known)) > 0:
             more = max(more, len(known))
             known = latest[place] = np.pad(known, (0, more), constant_values=NOBODY)

@@ -14,11 +14,10 @@ from hicache.storage.base import Losses
 
 from ..expected import row as error_row
 from ..formats.base import Trace
-from ..replaying.account import NOT_FOLLOWED
 from ..replaying.config import ReplayConfig
 from ..replaying.load import NS_PER_S, LoadedTrace
 from ..replaying.playing import Run
-from ..results.record import Output, Result, Share, Times, document
+from ..results.record import NOT_FOLLOWED, Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table
 from . import reason_name

@@ -44,13 +44,13 @@ from ..expected import (
 from ..expected import load as load_class
 from ..formats.base import Jobs, Paged, Trace
 from ..replaying.account import BETWEEN, COMPLETE, FIRST_SEEN
-from ..replaying.account import NOT_FOLLOWED as NOT_FOLLOWED
 from ..replaying.config import ReplayConfig
 from ..replaying.load import NAMES, NS_PER_S, Kept, Slo, kept
 from ..replaying.options import ReplayOptions
 from ..replaying.playing import FleetUse, Latency, Run, trip_times
 from ..replaying.sizes import memory_of
 from ..results.record import (
+    NOT_FOLLOWED,
     QUANTILES,
     ExpectedError,
     Goodput,
@@ -86,14 +86,7 @@ def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
     result = Result(
         interrupted=run.interrupted,
         served_requests=whole.requests,
-        trace=TraceFigures(
-            path=trace.path,
-            format=trace.format,
-            requests=len(trace.jobs),
-            input_tokens=trace.jobs.input_tokens,
-            block_size=trace.block_size,
-            identity=trace.identity,
-        ),
+        trace=TraceFigures.of(trace),
         config=settings.as_options(),
         whole=whole,
         steady=run.account.steady(),

@@ -20,6 +20,7 @@ from hicache.version import VERSION
 SCHEMA = 1  # grows when a key changes its meaning or goes
 PERCENTS = (50, 90, 95, 99)
 QUANTILES = 101  # from the least to the largest, one per cent apart
+NOT_FOLLOWED = "evicted_or_not_ready"  # what a hit ended by, where nobody asked which
 
 T = TypeVar("T")
 Int: TypeAlias = Annotated[int, Meta(ge=-(10**18), le=10**18)]
@@ -137,6 +138,19 @@ class TraceFigures(Struct, frozen=True):
     input_tokens: Int
     block_size: Int | None = None
     identity: bool = True
+
+    @classmethod
+    def of(cls, trace: Any) -> TraceFigures:
+        """trace: of traces/formats."""
+        jobs = trace.jobs
+        return cls(
+            path=trace.path,
+            format=trace.format,
+            requests=len(jobs),
+            input_tokens=jobs.input_tokens,
+            block_size=trace.block_size,
+            identity=trace.identity,
+        )
 
 
 class Times(Struct, frozen=True):
