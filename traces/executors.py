@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
-from multiprocessing import active_children, connection, get_context
+from multiprocessing import connection, get_context
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
@@ -78,13 +78,11 @@ def _local(
     if workers == 1:
         yield from map(work, jobs)
         return
-    others = {*active_children()}
     started: set[BaseProcess] = set()
     under_way: dict[Future[Done], Job] = {}
-    pool = None
+    context = get_context("fork" if options.forked and sys.platform == "linux" else "spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,))
     try:
-        context = get_context("fork" if options.forked and sys.platform == "linux" else "spawn")
-        pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,))
         while True:
             for job in islice(jobs, workers - len(under_way)):
                 seed = {}
@@ -94,7 +92,7 @@ def _local(
                 try:
                     with signals.deferring_signals(), signals.environment(**seed):
                         under_way[pool.submit(_called, job)] = job
-                        started |= {*active_children()} - others
+                        started |= {*pool._processes.values()}  # also one that is gone by now
                 except OSError as error:
                     raise CallerError(
                         f"--jobs {workers}: expected that worker processes can be started, found: "
@@ -110,14 +108,16 @@ def _local(
     except BrokenProcessPool:
         ended = connection.wait([one.sentinel for one in started], 0)
         gone = [one for one in started if one.sentinel in ended]
-        for process in gone:
-            process.join()
+        _end(pool, started)  # the pool's own thread takes the exit codes
         raise WorkerLost(options.lost(oldest, open_jobs, signals.how_ended(gone))) from None
     finally:
-        for process in started:
-            process.kill()  # they ignore every other signal
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
+        _end(pool, started)
+
+
+def _end(pool: ProcessPoolExecutor, processes: Iterable[BaseProcess]) -> None:
+    for process in processes:
+        process.kill()  # they ignore every other signal
+    pool.shutdown(cancel_futures=True)
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
