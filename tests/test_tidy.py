@@ -53,7 +53,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sim": ("hicache",),
     "invariants.checks": ("hicache.core", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
-    "invariants.peers": ("hicache", "invariants"),
     "invariants.spec": (
         *("hicache.core.types", "hicache.core.events"),
         *("hicache.core.actions", "hicache.core.config"),
@@ -122,9 +121,9 @@ REGISTRIES = {
     "sim.schedulers",
     "sim.times",
     "invariants.checks",
-    "invariants.fuzz.faults",
-    "invariants.fuzz.ops",
-    "invariants.peers.engines",
+    "invariants.fuzz.hicache.faults",
+    "invariants.fuzz.hicache.ops",
+    "invariants.fuzz.targets",
     "traces.commands",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
@@ -284,7 +283,7 @@ def test_no_file_is_dead() -> None:
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building"}
     entry_points |= {"sim.fit.__main__"}  # a script
     # processes of their own
-    entry_points |= {"invariants.peers.child"}
+    entry_points |= {"invariants.fuzz.child"}
     entry_points |= {"hicache.vllm.connector"}  # by name, as it needs vLLM
     dead = [
         module

@@ -1,319 +1,283 @@
-"""Plays one sequence from its first entry to an empty core, and reports a failure.
+"""Plays one sequence on a peer, from an open cache to an empty one, and reports a failure.
 
-Phases: play the entries; heal (without faults, every accepted request must end in a bounded number
-of rounds); drain (nothing may be left, see drain).
+Phases: the entries, with every law after each; then, without faults, every request must end in a
+bounded number of rounds; then everything is let go, and every pool must be whole again.
 """
 
 from __future__ import annotations
 
-import shlex
+import linecache
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import NamedTuple
 
-from hicache import registry
-from hicache.core.actions import Refused
-from hicache.core.errors import About, CallerError
-from hicache.core.events import AdmitWanted, ContinueWanted, Finished
-from hicache.core.radix import lru
-from hicache.runtime.group import RankError
-from invariants.base import (
-    CRASH,
-    HAZARD,
-    INVARIANT,
-    LIVENESS,
-    WRONG_BYTES,
-    Deviation,
-    SpecMismatch,
-    Violation,
-    load_check,
-)
-from invariants.books.story import brief
-from invariants.watch import Level, Watch
-from sim.errors import HazardError, StuckError, WrongBytesError
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.hicache.tape import Act, Entry
+from invariants.fuzz.laws import judge, whole
+from invariants.fuzz.operations import Operation, compute, operations, step
+from invariants.fuzz.records import Job
+from invariants.fuzz.script import Recorder
+from invariants.fuzz.sequence import PeerTape
+from invariants.fuzz.target import Broken, Config, Peer, Unfit, need
 
-from ..against import Against
-from . import twins
-from .content import WrongContent
-from .drain import drain
-from .generate import last_entry, next_entry
-from .hand import Hand, Job, Misuse
-from .ops.base import Operation, check
-from .plain import Stuck
-from .ranks.hand import hand_of
-from .swarm import Swarm
-from .tapes.tape import Entry, Tape
+ACTS = 2
+GAPS = (0, 1, 1, 5, 40)
+TRIES = 8
+FAULTS = 40  # percent of the sequences in which transfers fail
+ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
+STALE = 4  # rounds of evictions without an effect, after which what is left stays
+WHOLE = 8  # of as many looks, one judges a state that seems not to have changed
+ROUNDS = 40  # for each request, and for each of its tokens on a server
 
-ROUNDS = 60
-SWEPT = 2  # entries
-MOST_LENGTHENED = 1000  # entries
-STORY = "\nstory:\n"
-HARNESS = 17
+
+class Line(NamedTuple):
+    """A line of the engine. file: relative to the place of the engine's packages."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}: {self.text}"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
-    objects whose story explains it. event: number of the last event before it, from 1, or 0.
-    event_text: that event.
-    """
+    """A failure. code: its law. kind: equal for failures of the same sort. at: number of entries
+    played. lines: of the engine in the traceback, the innermost first."""
 
-    code: int
+    code: str
     kind: str
     text: str
     at: int
-    about: tuple[About, ...] = ()
-    event: int = 0
-    event_text: str = ""
+    lines: tuple[Line, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a sequence. tape: the entries as played."""
+    """The result of a sequence. hand: None if the peer could not be opened; then there is no
+    failure, or the failure is that of opening it."""
 
-    tape: Tape
+    tape: PeerTape
     failure: Failure | None
-    hand: Hand
+    hand: Hand | None
 
 
-@contextmanager
-def often_swept() -> Iterator[None]:
-    """Sweeps stale entries out of eviction queues at sizes that a short sequence reaches. This may
-    change when work is done, but never a decision."""
-    before = lru.LEAST_SWEPT
-    lru.LEAST_SWEPT = SWEPT
-    try:
-        yield
-    finally:
-        lru.LEAST_SWEPT = before
+Note = Callable[[PeerTape, Entry], None]
+Where = Callable[[str], str]  # the path of a file of the engine, as a report names it, or ""
 
 
-@often_swept()
-def generate(
-    swarm: Swarm,
-    ops: dict[str, Operation],
-    seed: int,
-    operations: int,
-    level: Level = "every",
-    checks: Sequence[str] | None = None,
-    command: str = "",
-    against: bool | None = None,
-    follow: Callable[[Hand], None] | None = None,
-) -> Outcome:
-    """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
-    checks: names of the checks to run; default all. command: the command that plays it again, for
-    reports. against: whether to compare with the specification; default if all checks run after
-    every event. follow: called with the hand before it plays.
-    """
-    asked = None if checks is None else [load_check(name) for name in checks]
-    command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    tape = Tape(
-        swarm.config,
-        (),
-        seed,
-        swarm.order,
-        ranks=swarm.ranks,
-        executor=swarm.executor,
-        pairs=swarm.pairs,
-    )
-    hand = hand_of(tape, Watch(level, command, asked))
-    _compare(hand, level, checks, against)
-    if follow is not None:
-        follow(hand)
-    entries: list[Entry] = []
-    failure = None
-    try:
-        length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
-        for index in range(length):
-            entry = last_entry(hand, ops, seed) if index == length - 1 else None
-            entry = entry or next_entry(hand, swarm, ops, seed, index)
-            if entry is not None:
+class Player:
+    """Plays sequences on one peer of one release."""
+
+    def __init__(self, kind: type[Peer], name: str, release: str, where: Where) -> None:
+        self.kind, self.name, self.release = kind, name, release
+        self.where = where
+        self.own_check = True  # whether the engine's own check is asked, too
+        self.ops = operations(kind)
+        self.names = list(self.ops)
+        self.limits = list(accumulate(op.weight for op in self.ops.values()))
+        self.unfit = 0
+
+    def generate(
+        self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
+    ) -> Outcome:
+        """Draws and plays a sequence. length: number of entries. note: gets the tape without its
+        entries, and each entry before it is played."""
+        draws = Draws(seed, "config")
+        config = self.kind.draw(draws, fixed or {})
+        order = draws.one(ORDERS)
+        order += f":{draws.below(1 << 20)}" if order == "pct" else ""
+        order += f":{draws.below(5)}:4" if order == "starve" else ""
+        faults = draws.one((8, 30)) if draws.chance(FAULTS) else 0
+        tape = PeerTape(self.name, self.release, config, (), seed, order)
+
+        entries = Draws(seed, "entries")
+
+        def next_entry(hand: Hand, at: int) -> Entry | None:
+            entry = self._next(hand, entries, faults) if at < length else None
+            if note is not None and entry is not None:
+                note(tape, entry)
+            return entry
+
+        return self._run(tape, next_entry)
+
+    def replay(self, tape: PeerTape, recorder: Recorder | None = None) -> Outcome:
+        """Plays a tape. recorder: writes the calls of the engine."""
+        entries = tape.entries
+
+        def next_entry(hand: Hand, at: int) -> Entry | None:
+            return entries[at] if at < len(entries) else None
+
+        return self._run(tape, next_entry, recorder)
+
+    def _next(self, hand: Hand, draws: Draws, faults: int) -> Entry:
+        for _ in range(TRIES):
+            name = self.names[bisect_right(self.limits, draws.below(self.limits[-1]))]
+            args = self.ops[name].draw(hand, draws)
+            if args is not None:
+                acts: tuple[Act, ...] = ()
+                if hand.peer.can.host:
+                    acts = tuple([_act(draws, faults) for _ in range(ACTS)])
+                return Entry(name, args, draws.one(GAPS), draws.chance(70), acts)
+        return Entry("wait", {"polls": 1})
+
+    def _run(
+        self,
+        tape: PeerTape,
+        next_entry: Callable[[Hand, int], Entry | None],
+        recorder: Recorder | None = None,
+    ) -> Outcome:
+        entries: list[Entry] = []
+        hand = peer = failure = None
+        try:
+            peer = self.kind(tape.config, recorder or Recorder())
+            hand = Hand(peer, tape.order, self.own_check)
+            while (entry := next_entry(hand, len(entries))) is not None:
                 entries.append(entry)
-                step(hand, ops, entry)
-        end(hand)
-    except Exception as error:
-        failure = _told(error, len(entries), command, hand)
-    _close(hand, failure)
-    tape = replace(tape, entries=tuple(entries))
-    return Outcome(tape, failure, hand)
+                play_entry(hand, self.ops, entry)
+            heal(hand)
+            empty(hand)
+        except Unfit:
+            self.unfit += 1
+        except Exception as error:
+            failure = self._told(error, len(entries))
+        if peer is not None:
+            peer.close()
+        return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
+
+    def _told(self, error: Exception, at: int) -> Failure:
+        """What an error says: a law that is broken, or an error of the engine."""
+        lines = []
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            code = frame.f_code
+            file = self.where(code.co_filename)
+            if file:
+                text = linecache.getline(code.co_filename, number).strip()
+                lines.append(Line(file, number, code.co_name, text))
+        lines.reverse()
+        if isinstance(error, Broken):
+            return Failure(error.law, error.kind, error.text, at, tuple(lines))
+        text = f"{type(error).__name__}: {str(error)[:500]}"
+        if not lines:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            text += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
+            return Failure("HARNESS", f"HARNESS {type(error).__name__}", text, at)
+        site = f"{type(error).__name__} {lines[0].file.rpartition('/')[2]} {lines[0].function}"
+        return Failure("CRASH", f"CRASH {site}", text, at, tuple(lines))
 
 
-@often_swept()
-def replay(
-    tape: Tape,
-    ops: dict[str, Operation],
-    level: Level = "every",
-    name: str = "",
-    checks: Sequence[str] | None = None,
-    follow: Callable[[Hand], None] | None = None,
-    against: bool | None = None,
-) -> Outcome:
-    """Plays a tape, and its twin if the notes name one. checks: names of the checks to run; default
-    all. follow: called with the hand before it plays. against: as for `generate`.
-
-    Raises CallerError for an invalid entry, before anything is played.
-    """
-    check(tape, ops, name)
-    twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
-    shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
-    command = f"hicache fuzz --replay {shown}" if name else ""
-    outcome = _played(tape, ops, level, command, checks, follow, against)
-    if twin is None or outcome.failure is not None:
-        return outcome
-    failure = compared(outcome, _played(twin, ops, level, command, checks, None, against))
-    if failure is not None and command and "\nreplay: " not in failure.text:
-        failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
-    return replace(outcome, failure=failure)
+def _act(draws: Draws, faults: int) -> Act:
+    roll = draws.below(1600)  # one number for delay and tie
+    delay = 1000 if roll < 160 else roll % 13
+    return Act(delay, roll // 13 % 4, "fail" if faults and draws.chance(faults) else "")
 
 
-def compared(outcome: Outcome, twin: Outcome) -> Failure | None:
-    """The failure of a twin that fails, or answers otherwise than the tape itself; else None."""
-    name, at = outcome.tape.notes[twins.NOTE], len(outcome.tape.entries)
-    if twin.failure is not None:
-        return replace(twin.failure, at=at, text=f"in the twin {name!r}:\n{twin.failure.text}")
-    difference = twins.difference(outcome.hand, twin.hand)
-    if not difference:
-        return None
-    rule = "A request gets the same content under every setting."
-    text = f"TWIN: {rule}\n    {difference} in the twin {name!r}"
-    return Failure(WRONG_BYTES, f"TWIN {name}", text, at)
+def play_entry(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
+    """Plays one entry, and judges the state after it. Raises Broken, and what the engine raises."""
+    hand.begin(entry.op, entry.gap, entry.poll, entry.acts)
+    op = ops.get(entry.op)
+    if op is not None:
+        op.play(hand, entry.args)
+        hand.collect()
+    look(hand)
 
 
-def _played(
-    tape: Tape,
-    ops: dict[str, Operation],
-    level: Level,
-    command: str,
-    checks: Sequence[str] | None,
-    follow: Callable[[Hand], None] | None,
-    against: bool | None,
-) -> Outcome:
-    asked = None if checks is None else [load_check(one) for one in checks]
-    hand = hand_of(tape, Watch(level, command, asked))
-    _compare(hand, level, checks, against)
-    if follow is not None:
-        follow(hand)
-    failure = None
-    done = 0
+def look(hand: Hand, whole: bool = False) -> None:
+    """Judges the state, if it has changed since it was judged. whole: in any case, as every few
+    looks do."""
+    peer, idle = hand.peer, not hand.jobs and not hand.pending
+    mark = peer.mark()
+    hand.looks += 1
+    if whole or mark is None or (mark, idle) != hand.judged or hand.looks % WHOLE == 0:
+        hand.judged = mark, idle
+        peer.recorder.check(judge, peer.pools(), idle)
+        peer.laws()
+    if not hand.own_check:
+        return
     try:
-        for entry in tape.entries:
-            done += 1
-            step(hand, ops, entry)
-        end(hand)
-    except Exception as error:
-        failure = _told(error, done, command, hand)
-    _close(hand, failure)
-    return Outcome(tape, failure, hand)
-
-
-def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
-    """Compares the core of the hand with the specification, after the checks, if that is wanted."""
-    if against or (against is None and level == "every" and checks is None):
-        hand.observe_last(Against(hand.config))
-
-
-def _close(hand: Hand, failure: Failure | None) -> None:
-    """Ends the hand. A device that does not get on is left alone, since its end waits for it."""
-    if failure is None or failure.code != LIVENESS:
-        hand.close()
-
-
-def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
-    hand.begin(entry.gap, entry.poll, entry.acts)
-    hand.counts[f"op {entry.op}"] += 1
-    ops[entry.op].play(hand, entry.args)
-    hand.finish()
-
-
-def end(hand: Hand) -> None:
-    """Heals, checks the cached pages, lets everything go, and checks what is left."""
-    hand.acts, hand.entry = (), -1
-    heal(hand)
-    hand.watch.finish(hand.core.view)
-    hand.at_rest()
-    drain(hand)
-    hand.at_rest()
-    hand.watch.finish(hand.core.view)
+        peer.self_check()
+    except Broken:
+        raise
+    except AssertionError as error:
+        said = str(error).strip().splitlines()
+        kind = said[0].partition(":")[0][:80] if said else ""
+        raise Broken("OWN-CHECK", " ".join(said)[:400] or "an assertion", kind) from error
 
 
 def heal(hand: Hand) -> None:
-    """Ends every accepted request without faults. Raises Stuck after too many rounds."""
+    """Serves every request to its end, without faults. Raises Broken("PROGRESS")."""
     hand.settle()
-    for _ in range(ROUNDS * (1 + len(hand.jobs))):
+    if hand.peer.can.serves:
+        _serve(hand)
+    else:
+        _schedule(hand)
+    hand.settle()
+
+
+def _serve(hand: Hand) -> None:
+    for _ in range(ROUNDS * (1 + sum(1 + job.asked for job in hand.jobs.values()))):
         if not hand.jobs:
             return
-        _help(hand)
+        step(hand)
         hand.settle()
-    reasons = ", ".join(f"request {job.id} {job.stage}" for job in hand.jobs.values())
-    raise Stuck(
-        f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}",
-        *(About("request", job.id) for job in hand.jobs.values()),
-    )
+        look(hand)
+    if hand.jobs:
+        hand.peer.judge_ends()
+        said = ", ".join(f"request {job.id}" for job in hand.jobs.values())
+        raise Broken("PROGRESS", f"with every transfer answered, {said} never ends")
 
 
-def _help(hand: Hand) -> None:
-    """Advances one request: decoding requests first, then idle, then waiting ones."""
-    job = next(iter(hand.pick("decoding") or hand.pick("idle") or hand.pick("waiting")))
-    most = len(job.tokens) + 1
-    if job.stage == "decoding":
-        hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
-        del hand.jobs[job.id]
-    elif job.stage == "idle":
-        hand.give_way(hand.feed(ContinueWanted(job.id, most)))
-    else:
-        _admit(hand, job, most)
+def _schedule(hand: Hand) -> None:
+    """First come, first served, one at a time; what runs goes first."""
+    jobs = sorted(hand.jobs.values(), key=lambda job: (job.stage == "waiting", job.id))
+    running = [job for job in jobs if job.stage != "waiting"]
+    for job in running[1:]:
+        hand.peer.finish(job, False)
+        hand.end(job)
+        look(hand)
+    for job in [*running[:1], *(job for job in jobs if job.stage == "waiting")]:
+        _finish_alone(hand, job)
+        hand.settle()
+        look(hand)
 
 
-def _admit(hand: Hand, job: Job, most: int) -> None:
-    outcomes = hand.feed(AdmitWanted(job.id, most))
-    if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
-        hand.abort(job)
+def _finish_alone(hand: Hand, job: Job) -> None:
+    """The only request that runs: it must be admitted and computed, if it fits at all."""
+    if not hand.peer.fits(job):
+        if job.stage != "waiting":
+            hand.peer.finish(job, False)
+        else:
+            hand.peer.leave(job)
+        hand.end(job)
+        return
+    admitted = job.stage != "waiting"
+    for _ in range(ROUNDS):
+        if not admitted and hand.peer.admit(job) is not None:
+            admitted, job.stage = True, "idle"
+        hand.settle()
+        if admitted and (job.stage == "decoding" or compute(hand, job, job.prompt)):
+            hand.peer.finish(job, True)
+            hand.end(job)
+            return
+    what = "computed" if admitted else "admitted"
+    text = f"request {job.id} of {len(job.tokens)} tokens runs alone and is never {what}"
+    raise Broken("PROGRESS", text, what)
 
 
-def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
-    """Returns the failure with its source lines, the last operations of the core, and the command
-    that plays it again, if known. Raises CallerError for an exception of a policy of the user.
-    """
-    blamed = registry.blamed(error)
-    if blamed:
-        raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
-    last = "" if hand.last is None else brief(hand.last)
-    failure = replace(failure_of(error, at), event=hand.events, event_text=last)
-    lines = [failure.text.rstrip("\n")]
-    if STORY not in failure.text:
-        story = hand.watch.story_of(failure.about)
-        lines += [STORY.strip(), *(f"    {line}" for line in story)] if story else []
-    if command and "\nreplay: " not in failure.text:
-        lines.append(f"replay: {command}")
-    return replace(failure, text="\n".join(lines))
-
-
-def failure_of(error: Exception, at: int) -> Failure:
-    """Converts an exception to a failure."""
-    about, text = getattr(error, "about", ()), str(error)
-    if isinstance(error, Violation):
-        return Failure(error.exit_code, error.check, text, at, about)
-    if isinstance(error, SpecMismatch):
-        return Failure(INVARIANT, error.kind, text, at, about)
-    if isinstance(error, WrongContent):
-        return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
-    if isinstance(error, RankError | Deviation):
-        return Failure(error.exit_code, error.kind, text, at, about)
-    if isinstance(error, WrongBytesError):
-        return Failure(WRONG_BYTES, error.rule or "BYTES on device", text, at, about)
-    if isinstance(error, HazardError):
-        return Failure(HAZARD, f"HAZARD {error.rule}", text, at, about)
-    if isinstance(error, Stuck | StuckError):
-        return Failure(LIVENESS, "LIVENESS", text, at, about)
-    if isinstance(error, Misuse):
-        return Failure(INVARIANT, "MISUSE", text, at, about)
-    text = "".join(traceback.format_exception(error))
-    return Failure(CRASH, f"{type(error).__name__} in {_inner(error)}", text, at, about)
-
-
-def _inner(error: Exception) -> str:
-    """Returns the innermost function of the core in the traceback, or the innermost of all."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [one for one in frames if str(one.f_globals.get("__name__")).startswith("hicache.")]
-    return (own or frames)[-1].f_code.co_name
+def empty(hand: Hand) -> None:
+    """Lets everything go: every pool must be whole again."""
+    before, same = [-1], 0
+    while any(before) and same < STALE:
+        hand.peer.let_go()
+        hand.settle()
+        left = [pool.slots // pool.page - pool.free for pool in hand.peer.pools()]
+        before, same = left, same + 1 if left == before else 0
+    look(hand, True)
+    need(not hand.pending, "QUIESCENCE", "transfers are under way after the end")
+    hand.peer.recorder.check(whole, hand.peer.pools())

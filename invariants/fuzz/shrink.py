@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from hicache.core.errors import CallerError
-
-from . import simpler
-from .tapes.tape import Entry, dumps
+from invariants.fuzz.hicache import simpler
+from invariants.fuzz.hicache.tape import Entry, dumps
 
 Tape: TypeAlias = Any  # of a core, or of a peer, which has records of its own
 Failure: TypeAlias = Any

@@ -11,9 +11,9 @@ import pytest
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
 from invariants.against import Against
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.play import step
-from invariants.fuzz.tapes.tape import Entry
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.play import step
+from invariants.fuzz.hicache.tape import Entry
 from invariants.watch import Watch
 from tests.configs import configured
 from tests.invariants.life import CLEARING, OPS, Life, corner

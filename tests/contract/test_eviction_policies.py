@@ -21,10 +21,10 @@ from hicache.core.eviction_policies.base import (
 from hicache.core.eviction_policies.lru_path import LruPath
 from hicache.core.radix.node import Node
 from invariants.against import Against
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import generate
-from invariants.fuzz.swarm import ORDERS, draw_swarm
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.play import generate
+from invariants.fuzz.hicache.swarm import ORDERS, draw_swarm
 
 NAMES = registry.stems(registry.EVICTION_POLICIES)
 

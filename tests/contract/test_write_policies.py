@@ -12,10 +12,10 @@ from hicache import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
 from invariants.against import Against
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import generate
-from invariants.fuzz.swarm import POLICIES, draw_swarm
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.play import generate
+from invariants.fuzz.hicache.swarm import POLICIES, draw_swarm
 
 NAMES = registry.stems(registry.WRITE_POLICIES)
 

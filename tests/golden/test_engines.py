@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from invariants.peers.engines.hicache import PEER
-from invariants.peers.play import Outcome, Player
-from invariants.peers.recorded import recorded
-from invariants.peers.tape import loads, read
+from invariants.fuzz.play import Outcome, Player
+from invariants.fuzz.recorded import recorded
+from invariants.fuzz.sequence import loads, read
+from invariants.fuzz.targets.hicache import PEER
 from tests.patience import PATIENCE_S
 from tests.traces.peers.conftest import Opened
 

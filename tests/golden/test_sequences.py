@@ -17,11 +17,11 @@ from hicache.core.events import BackupDone, Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.decisions import Decisions
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import replay
+from invariants.fuzz.hicache import corpus
+from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.play import replay
+from invariants.fuzz.hicache.tape import read
 from invariants.fuzz.shrink import shrink
-from invariants.fuzz.tapes import corpus
-from invariants.fuzz.tapes.tape import read
 from traces.cli import main
 
 from .playing import GOLDEN, HERE

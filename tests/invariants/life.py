@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hicache.core.config import Config
-from invariants.fuzz import play
-from invariants.fuzz.generate import next_entry, weights_of
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import OF_STORAGE, Swarm
-from invariants.fuzz.tapes.tape import Entry
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.generate import next_entry, weights_of
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.swarm import OF_STORAGE, Swarm
+from invariants.fuzz.hicache.tape import Entry
 from invariants.watch import Watch
 
 OPS = base.load()

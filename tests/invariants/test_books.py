@@ -32,10 +32,10 @@ from invariants.books.tags import digests_of, tags_of
 from invariants.books.tickets import Move
 from invariants.checks.ends import LockBalance
 from invariants.checks.requests import PeerMap
-from invariants.fuzz import play
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.swarm import draw_swarm
 from invariants.watch import AUDIT_EVERY, Watch
 from tests.configs import configured
 

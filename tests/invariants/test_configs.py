@@ -9,11 +9,11 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from invariants.fuzz import play
-from invariants.fuzz.configs import LARGE, LEAST, USUAL, draw_config, least_device_pages
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import COMPONENTS, LONGER, POLICIES, draw_swarm
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.configs import LARGE, LEAST, USUAL, draw_config, least_device_pages
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.swarm import COMPONENTS, LONGER, POLICIES, draw_swarm
 
 WEIGHTS = {name: one.weight for name, one in base.load().items()}
 

@@ -12,7 +12,7 @@ from hicache.core.actions import Backup, Copy, Load, Prefill, StateSlots
 from hicache.core.config import Config
 from hicache.core.radix.node import Node, set_pages
 from hicache.core.types import Tier
-from invariants.fuzz.content import Content, Held, WrongContent
+from invariants.fuzz.hicache.content import Content, Held, WrongContent
 from tests.configs import configured
 
 ROWS = 8

@@ -17,19 +17,19 @@ from hicache.core.types import Tier
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import copy_kernel
 from hicache.runtime.lanes import Lane
-from invariants.fuzz import simpler
-from invariants.fuzz.device import real
-from invariants.fuzz.device.hand import DeviceHand
-from invariants.fuzz.executors import PLAIN, REPLIES, settings_of, spelled
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
-from invariants.fuzz.play import Failure, Outcome, failure_of, generate, replay
-from invariants.fuzz.ranks.hand import hand_of
+from invariants.fuzz.hicache import simpler
+from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz.hicache.device import real
+from invariants.fuzz.hicache.device.hand import DeviceHand
+from invariants.fuzz.hicache.executors import PLAIN, REPLIES, settings_of, spelled
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.play import Failure, Outcome, failure_of, generate, replay
+from invariants.fuzz.hicache.ranks.hand import hand_of
+from invariants.fuzz.hicache.swarm import draw_swarm
+from invariants.fuzz.hicache.tape import Act, Entry, Tape
 from invariants.fuzz.shrink import shrink
-from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from sim.errors import WrongBytesError
 from tests.configs import configured
 from tests.planted import planted

@@ -10,13 +10,13 @@ from hicache.core.actions import Evicted
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.ledger import Pool
-from invariants.fuzz import play
-from invariants.fuzz.difference import Comparison, replay_told
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import Failure
-from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes.tape import Entry, Tape
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.difference import Comparison, replay_told
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.play import Failure
+from invariants.fuzz.hicache.swarm import draw_swarm
+from invariants.fuzz.hicache.tape import Entry, Tape
 
 OPS = load()
 ONE = Tape(

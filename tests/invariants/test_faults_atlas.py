@@ -6,12 +6,12 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from invariants.fuzz import play
-from invariants.fuzz.faults import base as faults
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import FAULTS
-from invariants.fuzz.tapes.tape import Act, Entry, Tape
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.faults import base as faults
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.swarm import FAULTS
+from invariants.fuzz.hicache.tape import Act, Entry, Tape
 
 OPS = base.load()
 

@@ -22,13 +22,13 @@ from hicache.core.state import State
 from hicache.core.view import CoreView
 from invariants.against import Against
 from invariants.books.kinds import kinds_of
-from invariants.fuzz.drain import drain
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.ops.requests import pack
-from invariants.fuzz.plain import Plain, Stuck
-from invariants.fuzz.play import end
-from invariants.fuzz.swarm import COMPONENTS, ORDERS, POLICIES
+from invariants.fuzz.hicache.drain import drain
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.ops.requests import pack
+from invariants.fuzz.hicache.plain import Plain, Stuck
+from invariants.fuzz.hicache.play import end
+from invariants.fuzz.hicache.swarm import COMPONENTS, ORDERS, POLICIES
 from invariants.watch import Watch
 from tests.configs import configured
 from tests.planted import planted

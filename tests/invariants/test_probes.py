@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from invariants.fuzz import play, probes
-from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.hicache import play, probes
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.swarm import draw_swarm
 
 OPS = base.load()
 TELLING = (1, 33, 50, 56, 61, 109, 149)  # seeds that reach all of them together

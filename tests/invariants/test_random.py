@@ -11,7 +11,7 @@ import pytest
 
 from hicache.core.types import Tier
 from invariants.against import Against
-from invariants.fuzz.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
+from invariants.fuzz.hicache.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.watch import AUDIT_EVERY, Level, Watch
 from tests.configs import said
 

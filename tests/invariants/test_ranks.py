@@ -17,16 +17,17 @@ from hicache.core.events import Arrived, EvictWanted, LoadDone
 from hicache.core.types import Key, Tier
 from hicache.runtime.agreement import Agreement
 from hicache.runtime.driver import Driver
-from invariants.fuzz import play, shrink, simpler
-from invariants.fuzz.faults import base as faults
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
-from invariants.fuzz.play import Failure
-from invariants.fuzz.ranks.alike import compare_trees
-from invariants.fuzz.ranks.hand import RankedHand, hand_of
-from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads, read
+from invariants.fuzz import shrink
+from invariants.fuzz.hicache import play, simpler
+from invariants.fuzz.hicache.faults import base as faults
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.play import Failure
+from invariants.fuzz.hicache.ranks.alike import compare_trees
+from invariants.fuzz.hicache.ranks.hand import RankedHand, hand_of
+from invariants.fuzz.hicache.swarm import draw_swarm
+from invariants.fuzz.hicache.tape import Act, Entry, Tape, dumps, loads, read
 from tests.planted import planted
 
 PLANTED = Path(__file__).parents[1] / "planted" / "sequences"

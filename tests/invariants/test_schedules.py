@@ -12,15 +12,15 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
-from invariants.fuzz import play, twins, variants
-from invariants.fuzz.drain import drain
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
-from invariants.fuzz.ops.requests import pack
+from invariants.fuzz.hicache import play, twins, variants
+from invariants.fuzz.hicache.drain import drain
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.ops.requests import pack
+from invariants.fuzz.hicache.swarm import draw_swarm
+from invariants.fuzz.hicache.tape import Act, Entry, Tape, dumps, loads
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
-from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
 from tests.configs import configured
 
 OPS = base.load()

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from hicache.core.config import Config
-from invariants.fuzz import simpler
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
-from invariants.fuzz.play import Failure, Outcome, replay
+from invariants.fuzz.hicache import simpler
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.play import Failure, Outcome, replay
+from invariants.fuzz.hicache.tape import Act, Entry, Tape
 from invariants.fuzz.shrink import Shrunk, shrink
-from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from tests.configs import configured, said
 
 OPS = base.load()

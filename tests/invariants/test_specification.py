@@ -33,11 +33,11 @@ from hicache.core.events import (
 from hicache.core.types import Key, Tier
 from invariants import spec
 from invariants.against import Against, SpecMismatch, order_of
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import generate, replay
-from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes import corpus
+from invariants.fuzz.hicache import corpus
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.play import generate, replay
+from invariants.fuzz.hicache.swarm import draw_swarm
 from invariants.spec import kinds
 from invariants.spec.lockstep import Differs, Lockstep
 from invariants.spec.specification import RULES, Specification

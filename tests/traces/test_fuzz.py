@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hicache.core.ledger import Pool
-from invariants.fuzz import play, probes
-from invariants.fuzz.ops import base as operations
-from invariants.fuzz.ops import cache
-from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.hicache import play, probes
+from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz.hicache.ops import base as operations
+from invariants.fuzz.hicache.ops import cache
 from tests.planted import planted
 from traces.cli import main
 from traces.fuzzing.results import WORST, Tally

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import play
-from invariants.fuzz.ops import base as operations
-from invariants.fuzz.tapes import corpus
-from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.hicache import corpus, play
+from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz.hicache.ops import base as operations
 from traces.fuzzing.work import Settings, Work
 
 from .rig import Capsys, fails

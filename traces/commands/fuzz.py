@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.device import real
+from invariants.fuzz.hicache.device import real
 
 from .. import executors
 from .. import outside as entries

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import Any, TextIO
 
 from hicache.core.errors import CallerError, unknown
-from invariants.peers.tape import dumps
-from invariants.peers.tape import read as read_tape
+from invariants.fuzz.sequence import dumps
+from invariants.fuzz.sequence import read as read_tape
 
 from ..peers.failures import NEW_FAILURE, described, explained, told, work_up
 from ..peers.session import SOURCE_HELP, Answer, Ended, Session, engine_of, script_fails

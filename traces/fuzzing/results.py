@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hicache.core.errors import CallerError
-from invariants.fuzz import probes
+from invariants.fuzz.hicache import probes
 
 from ..executors import WorkerLost
 from ..terminal.output import unwritable, write_whole

@@ -20,19 +20,18 @@ from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.against import AGAINST, SPEC
 from invariants.base import HARNESS, NONDETERMINISM
-from invariants.fuzz import play, variants
-from invariants.fuzz.device import real
-from invariants.fuzz.difference import replay_told
-from invariants.fuzz.executors import REAL, on_device
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops import base as operations
-from invariants.fuzz.plain import Stuck
-from invariants.fuzz.play import Failure, Outcome
+from invariants.fuzz.hicache import corpus, play, variants
+from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz.hicache.device import real
+from invariants.fuzz.hicache.difference import replay_told
+from invariants.fuzz.hicache.executors import REAL, on_device
+from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.ops import base as operations
+from invariants.fuzz.hicache.plain import Stuck
+from invariants.fuzz.hicache.play import Failure, Outcome
+from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
+from invariants.fuzz.hicache.tape import MOST_RANKS, Tape, has_storage
 from invariants.fuzz.shrink import shrink
-from invariants.fuzz.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
-from invariants.fuzz.tapes import corpus
-from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.tape import MOST_RANKS, Tape, has_storage
 from invariants.watch import Level
 
 from .. import outside as entries

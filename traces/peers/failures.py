@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.tapes.tape import spoken, write_text
-from invariants.peers.facts import known, match
-from invariants.peers.laws import LAWS
-from invariants.peers.tape import loads
+from invariants.fuzz.facts import known, match
+from invariants.fuzz.hicache.tape import spoken, write_text
+from invariants.fuzz.laws import LAWS
+from invariants.fuzz.sequence import loads
 
 from .session import Answer, Ended, Session, script_fails
 

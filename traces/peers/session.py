@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from hicache.core.errors import CallerError, unknown
-from invariants.peers import facts
-from invariants.peers.facts import Facts
+from invariants.fuzz import facts
+from invariants.fuzz.facts import Facts
 
 SOURCE_HELP = "the folder of the engine: a checkout, or what pip install --target made"
 MOST_MEMORY = 12 << 30  # bytes of resident memory, above which a process is ended
@@ -173,7 +173,7 @@ class Session:
         self._errors.seek(0)
         self._errors.truncate()
         self._process = subprocess.Popen(
-            self.command("-m", "invariants.peers.child"),
+            self.command("-m", "invariants.fuzz.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -244,7 +244,7 @@ def script_fails(session: Session, script: Path, seconds: float) -> str:
     engine = session.engine
     run = (
         "import runpy, sys\n"
-        "from invariants.peers.stubs import Stubs\n"
+        "from invariants.fuzz.stubs import Stubs\n"
         f"Stubs({engine.facts.stubs}, {engine.facts.bare}, {engine.release!r}).install()\n"
         "runpy.run_path(sys.argv[1], run_name='__main__')\n"
     )

@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from invariants.peers import engines, facts
+from invariants.fuzz import facts
+from invariants.fuzz import targets as engines
 
 FILE = '''"""An engine."""
 

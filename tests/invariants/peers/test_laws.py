@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from invariants.peers.base import Broken, Holding, PoolState, chain
-from invariants.peers.laws import LAWS, Part, judge, longest, whole
+from invariants.fuzz.laws import LAWS, Part, judge, longest, whole
+from invariants.fuzz.target import Broken, Holding, PoolState, chain
 
 
 def held(owner: str, *slots: int, expected: list[int] | None = None) -> Holding:

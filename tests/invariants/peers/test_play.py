@@ -12,24 +12,25 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
+from invariants.fuzz import laws
+from invariants.fuzz import target as base
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.hicache.tape import Act, Entry
+from invariants.fuzz.led import led
+from invariants.fuzz.operations import check, operations
+from invariants.fuzz.play import WHOLE, Outcome, Player, look
+from invariants.fuzz.recorded import recorded, recording
+from invariants.fuzz.script import Recorder
+from invariants.fuzz.sequence import PeerTape, dumps, loads
 from invariants.fuzz.shrink import Search
-from invariants.fuzz.tapes.tape import Act, Entry
-from invariants.peers import base, laws
-from invariants.peers.engines.hicache import DOUBLES, PEER
-from invariants.peers.hand import Hand
-from invariants.peers.led import led
-from invariants.peers.ops import check, operations
-from invariants.peers.play import WHOLE, Outcome, Player, look
-from invariants.peers.recorded import recorded, recording
-from invariants.peers.script import Recorder
-from invariants.peers.simpler import ways
-from invariants.peers.tape import PeerTape, dumps, loads
+from invariants.fuzz.simpler import ways
+from invariants.fuzz.targets.hicache import DOUBLES, PEER
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 
 ROOT = Path(__file__).resolve().parents[3]
 CORE = str(ROOT / "hicache" / "core") + "/"
-ENGINES = Path(base.__file__).parent / "engines"
+ENGINES = Path(base.__file__).parent / "targets"
 SEQUENCES, LENGTH = 30, 60
 # Bugs of the core that leave a wrong state behind, and a law that says so.
 PLANTED = {

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from invariants.peers.script import Recorder, StandIn, raw
+from invariants.fuzz.script import Recorder, StandIn, raw
 from tests.patience import PATIENCE_S
 
 DOUBLES = '''
@@ -52,7 +52,7 @@ def doubles(path: Path) -> dict[str, object]:
     """The namespace of the doubles, as a module of ours has it."""
     path.write_text(DOUBLES)
     text = DOUBLES.replace("from .nowhere import Nothing", "Nothing = object")
-    space: dict[str, object] = {"__name__": "invariants.peers.made_up"}
+    space: dict[str, object] = {"__name__": "invariants.fuzz.made_up"}
     exec(compile(text, str(path), "exec"), space)
     return space
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from invariants.peers.stubs import Stubs
+from invariants.fuzz.stubs import Stubs
 
 ENGINE = {
     "engine/__init__.py": "raise AssertionError('the init of a bare package ran')",

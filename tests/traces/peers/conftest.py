@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from invariants.peers import facts
+from invariants.fuzz import facts
 from tests.patience import PATIENCE_S
 from traces.peers.session import Session, engine_of
 

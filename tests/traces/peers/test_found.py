@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from invariants.peers import facts
-from invariants.peers.tape import read
+from invariants.fuzz import facts
+from invariants.fuzz.sequence import read
 from tests.patience import PATIENCE_S
 
 from .conftest import Opened

@@ -1,0 +1,147 @@
+"""Laws of the state, for every peer: what must hold after each operation, whatever was decided.
+
+Lives here: judging pools, a reference for look-ups, and the end of a sequence. The names are those
+of the project's own checks where they say the same (docs/invariants.md). A law reads what the peer
+says of its state and never a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from invariants.fuzz.target import Broken, Holding, PoolState, Slots, need
+
+LAWS = {
+    "OWN": "Every slot has exactly one holder: the free list, the cache, a request or a transfer.",
+    "POOL-SUM": "Free and held pages sum to the pool.",
+    "BYTES": "Every cached slot, and every slot that a request reads, holds its own prefix.",
+    "SIZES": "The engine's count of what is cached is what is cached.",
+    "LOCK-BAL": "When nothing runs and nothing is in flight, nothing is locked.",
+    "MATCH": "A look-up answers with the longest prefix that is cached, and never with more.",
+    "EVICT": "An eviction frees what it says, and all that was asked for if so much can go.",
+    "PIN-IO": "What a transfer reads or writes is not freed and not reissued before it ends.",
+    "READ-AFTER-ARRIVE": "What a transfer writes is read only after it arrived.",
+    "EVENT-MIRROR": "Replaying the KV events into an empty index gives what is cached.",
+    "RESET": "After a reset nothing is cached.",
+    "QUIESCENCE": "When everything was let go, every pool is whole again.",
+    "PROGRESS": "A request that can run does run, and every request ends.",
+    "OWN-CHECK": "The engine's own check of its state holds.",
+    "CONTRACT": "The engine calls its parts as they allow it.",
+    "CRASH": "The engine raises no error of its own.",
+    "HANG": "An operation ends.",
+    "DEATH": "The engine's process lives, within its memory.",
+}
+
+
+def judge(pools: Sequence[PoolState], idle: bool) -> None:
+    """Raises Broken for the first law that a pool breaks. idle: nothing runs and nothing is in
+    flight."""
+    for pool in pools:
+        _owners(pool)
+        _contents(pool)
+        if pool.counted >= 0:
+            cached = sum(one.slots.size for one in pool.holdings if one.owner == "cache")
+            need(
+                cached == pool.counted,
+                "SIZES",
+                f"{pool.name}: the engine counts {pool.counted} cached slots, there are {cached}",
+                pool.name,
+            )
+        if idle and pool.protected > 0:
+            text = f"{pool.name}: nothing runs, and {pool.protected} slots are locked"
+            raise Broken("LOCK-BAL", text, pool.name)
+
+
+def _owners(pool: PoolState) -> None:
+    page = pool.page
+    held = [one.slots.tolist() for one in pool.holdings]
+    if page > 1:
+        held = [list({slot // page for slot in slots}) for slots in held]
+    distinct = len(set().union(*held))
+    if not pool.shares and distinct != sum(map(len, held)):
+        raise Broken("OWN", _clash(pool, held), pool.name)
+    total = pool.slots // page
+    if pool.free + distinct != total:
+        raise Broken(
+            "POOL-SUM",
+            f"{pool.name}: {pool.free} pages free and {distinct} held of {total}"
+            f" ({', '.join(_said(pool.holdings)) or 'nothing holds any'})",
+            f"{pool.name} {'lost' if pool.free + distinct < total else 'free and held'}",
+        )
+
+
+def _clash(pool: PoolState, held: Sequence[Sequence[int]]) -> str:
+    owners: dict[int, str] = {}
+    for one, pages in zip(pool.holdings, held, strict=True):
+        for number in pages:
+            if number in owners:
+                return f"{pool.name} page {number}: held by {owners[number]} and by {one.owner}"
+            owners[number] = one.owner
+    raise AssertionError("no page has two holders")
+
+
+def _said(holdings: Sequence[Holding]) -> list[str]:
+    return [f"{one.owner} {one.slots.size} slots" for one in holdings if one.slots.size]
+
+
+def _contents(pool: PoolState) -> None:
+    contents = pool.contents
+    if contents is None:
+        return
+    for one in pool.holdings:
+        if one.expected is None or not one.slots.size:
+            continue
+        found = contents[one.slots]
+        if found.tobytes() != one.expected.tobytes():
+            at = int(np.flatnonzero(found != one.expected)[0])
+            raise Broken(
+                "BYTES",
+                f"{pool.name} slot {int(one.slots[at])}, position {at} of {one.owner}: holds "
+                f"{_content(int(contents[one.slots[at]]))} instead of its own prefix",
+                f"{pool.name} {one.owner.partition(' ')[0]}",
+            )
+
+
+def _content(value: int) -> str:
+    known = {-1: "what nobody wrote", -2: "what was freed", -3: "what is still being copied"}
+    return known.get(value, "another prefix")
+
+
+def whole(pools: Sequence[PoolState]) -> None:
+    """Raises Broken unless every page is free, after everything was let go."""
+    for pool in pools:
+        lost = pool.slots // pool.page - pool.free
+        if lost:
+            said = ", ".join(_said(pool.holdings)) or "nobody"
+            text = f"{pool.name}: {lost} pages never come back; held by {said}"
+            raise Broken("QUIESCENCE", text, pool.name)
+
+
+class Part(NamedTuple):
+    """What one component has of a prompt. kind: "full" needs every position, "window" the last
+    `window` positions, "state" the last position. there: for each position of the prompt whether
+    its content is cached."""
+
+    kind: str
+    there: Slots
+    window: int = 0
+
+
+def longest(parts: Sequence[Part], page: int, most: int) -> int:
+    """The longest prefix, in whole pages and of at most `most` tokens, that every component can
+    restore: the reference for a look-up."""
+    for end in range(most // page * page, 0, -page):
+        if all(_restores(part, end) for part in parts):
+            return end
+    return 0
+
+
+def _restores(part: Part, end: int) -> bool:
+    if part.kind == "full":
+        return bool(part.there[:end].all())
+    if part.kind == "window":
+        return bool(part.there[max(0, end - part.window) : end].all())
+    return bool(part.there[end - 1])

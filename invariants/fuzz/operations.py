@@ -1,0 +1,397 @@
+"""Operations on a peer: what is drawn for each, and what it does.
+
+They have the names and arguments of those of a core (hicache/ops) where they do the same.
+Every entry can be played in every state: one that does not fit does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hicache.core.errors import CallerError
+from hicache.files import FLAG, Only, Spare, fit, show
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.hicache.ops.requests import pack, unpack
+from invariants.fuzz.hicache.schema import (
+    MOST_TOKENS,
+    NEW_REQUEST,
+    PROMPT,
+    REQUEST,
+    Schema,
+    number,
+    word,
+)
+from invariants.fuzz.records import Job
+from invariants.fuzz.sequence import PeerTape
+from invariants.fuzz.target import Peer, need
+
+Arguments = dict[str, Any]
+MOST_JOBS = 6
+WORDS = 9  # different tokens
+SPACES = ("", "", "", "a")
+LONGEST = 12  # pages of a prompt
+_OF_REQUEST: Schema = {"request": REQUEST}
+
+
+class Operation(NamedTuple):
+    """weight: how often it is drawn. draw: arguments for this state, or None if it is not possible.
+    play: performs it."""
+
+    weight: int
+    args: Schema
+    draw: Callable[[Hand, Draws], Arguments | None]
+    play: Callable[[Hand, Arguments], None]
+
+
+def prompt(hand: Hand, draws: Draws) -> list[int]:
+    """Tokens that often begin like an earlier prompt, of lengths that often end at a page."""
+    page = hand.page
+    most = max(2, min(LONGEST, int(hand.config["pages"]) * 2 // 3) * page)
+    tokens: list[int] = []
+    if hand.past and draws.chance(75):
+        tokens = list(draws.one(hand.past)[0])
+        if draws.chance(50):
+            cut = draws.between(0, len(tokens))
+            tokens = tokens[: cut // page * page if draws.chance(50) else cut]
+    more = draws.between(0, 3) * page + draws.one((0, 0, 1, draws.below(page + 1)))
+    kind = draws.between(1, WORDS)
+    tokens += [kind if draws.chance(70) else draws.between(1, WORDS) for _ in range(more)]
+    return (tokens or [kind])[:most]
+
+
+def _space(hand: Hand, draws: Draws) -> str:
+    return draws.one(SPACES) if hand.peer.can.namespaces else ""
+
+
+def _of_stage(*stages: str) -> Callable[[Hand, Draws], Arguments | None]:
+    def draw(hand: Hand, draws: Draws) -> Arguments | None:
+        jobs = hand.pick(*stages)
+        return {"request": draws.one(jobs).id} if jobs else None
+
+    return draw
+
+
+# -- requests
+
+
+def _draw_arrive(hand: Hand, draws: Draws) -> Arguments | None:
+    if len(hand.jobs) >= MOST_JOBS:
+        return None
+    args = {
+        "request": 1 + max(hand.used, default=-1),
+        "tokens": pack(prompt(hand, draws)),
+        "space": _space(hand, draws),
+    }
+    if hand.peer.can.serves:
+        args["more"] = draws.between(1, 2 * hand.page + 1)
+    return args
+
+
+def _arrive(hand: Hand, args: Arguments) -> None:
+    request, tokens = int(args["request"]), unpack(args["tokens"])
+    if request in hand.used or not tokens:
+        return
+    hand.used.add(request)
+    job = Job(request, tokens, str(args["space"]), len(tokens))
+    job.asked = int(args.get("more", 0))
+    hand.remember(tokens, job.namespace)
+    hand.jobs[request] = job
+    hand.peer.arrive(job)
+
+
+def _draw_probe(hand: Hand, draws: Draws) -> Arguments | None:
+    return {"tokens": pack(prompt(hand, draws)), "space": _space(hand, draws)}
+
+
+def _probe(hand: Hand, args: Arguments) -> None:
+    """Looks up a prompt that no request has."""
+    tokens = unpack(args["tokens"])
+    hit = hand.peer.match(Job(-1, tokens, str(args["space"]), len(tokens)))
+    hand.said(device=hit.device, host=hit.host)
+
+
+def _match(hand: Hand, args: Arguments) -> None:
+    """Looks up the prompt of a waiting request."""
+    job = hand.job(args["request"], "waiting")
+    if job is not None:
+        hit = hand.peer.match(job)
+        hand.said(device=hit.device, host=hit.host)
+
+
+def _draw_admit(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("waiting")
+    if not jobs:
+        return None
+    return {"request": draws.one(jobs).id, "chunk": _chunk(hand, draws)}
+
+
+def _chunk(hand: Hand, draws: Draws) -> int:
+    whole = LONGEST * hand.page
+    return draws.one((whole, whole, draws.between(1, 3 * hand.page), hand.page))
+
+
+def _admit(hand: Hand, args: Arguments) -> None:
+    """Admits a waiting request, and computes the first chunk of its prompt, if it has tokens."""
+    job = hand.job(args["request"], "waiting")
+    if job is None:
+        return
+    hit = hand.peer.admit(job)
+    if hit is None:
+        hand.counts["refused"] += 1
+        hand.said(refused=True)
+        return
+    job.stage = "idle"
+    hand.said(device=hit.device, host=hit.host)
+    hand.counts["hit on device"] += hit.device > 0
+    hand.counts["hit on host"] += hit.host > 0
+    hand.collect()
+    if args["chunk"]:
+        compute(hand, job, int(args["chunk"]))
+
+
+def compute(hand: Hand, job: Job, chunk: int) -> bool:
+    """Computes the next chunk of a prompt. Returns whether the peer had the slots."""
+    until = min(job.prompt, job.computed + max(1, chunk))
+    if until > job.computed:
+        if not hand.peer.prefill(job, until):
+            hand.counts["refused chunk"] += 1
+            hand.said(refused=True)
+            return False
+        job.computed = until
+    if job.computed >= job.prompt:
+        job.stage = "decoding"
+    return True
+
+
+def _draw_prefill(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("idle")
+    return {"request": draws.one(jobs).id, "chunk": _chunk(hand, draws)} if jobs else None
+
+
+def _prefill(hand: Hand, args: Arguments) -> None:
+    """Computes the next chunk of a prompt."""
+    job = hand.job(args["request"], "idle")
+    if job is not None:
+        compute(hand, job, int(args["chunk"]))
+
+
+def _draw_grow(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("decoding")
+    if not jobs:
+        return None
+    more = draws.one((1, 1, draws.between(1, hand.page + 3)))
+    return {"request": draws.one(jobs).id, "more": more, "word": draws.between(1, 4)}
+
+
+def _grow(hand: Hand, args: Arguments) -> None:
+    """Generates tokens, one word over and over."""
+    job = hand.job(args["request"], "decoding")
+    if job is None:
+        return
+    tokens = [int(args["word"])] * max(1, int(args["more"]))
+    if hand.peer.decode(job, tokens):
+        job.tokens += tokens
+        job.computed = len(job.tokens)
+        hand.said(grown=True)
+    else:
+        hand.counts["refused growth"] += 1
+        hand.said(refused=True)
+
+
+def _draw_finish(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("decoding")
+    return {"request": draws.one(jobs).id, "keep": draws.chance(88)} if jobs else None
+
+
+def _finish(hand: Hand, args: Arguments) -> None:
+    """A request ends; what it computed stays in the cache, if `keep` says so."""
+    job = hand.job(args["request"], "decoding")
+    if job is not None:
+        hand.peer.finish(job, bool(args["keep"]))
+        hand.end(job)
+
+
+def _draw_retract(hand: Hand, draws: Draws) -> Arguments | None:
+    return _of_stage("idle", "decoding")(hand, draws) if hand.peer.can.retracts else None
+
+
+def _retract(hand: Hand, args: Arguments) -> None:
+    """Preempts a running request: it waits again, with what it generated as part of its prompt."""
+    job = hand.job(args["request"], "idle", "decoding")
+    if job is not None and hand.peer.can.retracts:
+        hand.peer.retract(job)
+        job.stage, job.computed, job.prompt = "waiting", 0, len(job.tokens)
+
+
+def _draw_abort(hand: Hand, draws: Draws) -> Arguments | None:
+    return _of_stage("waiting", "idle", "decoding")(hand, draws) if hand.peer.can.aborts else None
+
+
+def _abort(hand: Hand, args: Arguments) -> None:
+    """Ends a request at any stage."""
+    job = hand.job(args["request"], "waiting", "idle", "decoding")
+    if job is not None and hand.peer.can.aborts:
+        if hand.peer.can.serves or job.stage != "waiting":
+            hand.peer.abort(job)
+        else:
+            hand.peer.leave(job)
+        hand.end(job)
+
+
+def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
+    if not hand.peer.can.host or not hand.past or len(hand.jobs) >= MOST_JOBS:
+        return None
+    tokens, space = draws.one(hand.past)
+    more = [draws.between(1, WORDS)] * draws.between(1, hand.page + 1)
+    return {
+        "request": 1 + max(hand.used, default=-1),
+        "tokens": pack([*tokens, *more]),
+        "space": space,
+        "chunk": _chunk(hand, draws),
+    }
+
+
+def _revisit(hand: Hand, args: Arguments) -> None:
+    """A request for an earlier prompt, after the device was emptied as far as that goes: what is
+    left is on host."""
+    hand.peer.cool()
+    hand.collect()
+    hand.now += 20
+    hand.take_due()
+    _arrive(hand, args)
+    _admit(hand, args)
+
+
+# -- the cache
+
+
+def _draw_evict(hand: Hand, draws: Draws) -> Arguments | None:
+    pools = hand.peer.can.evicts
+    if not pools:
+        return None
+    slots = draws.between(1, 6) * hand.page
+    return {"pool": draws.one(pools), "slots": draws.one((slots, slots, 10 * slots))}
+
+
+def _evict(hand: Hand, args: Arguments) -> None:
+    """Evicts from one pool, as for a request that needs as many slots."""
+    pool, slots = str(args["pool"]), int(args["slots"])
+    if pool not in hand.peer.can.evicts:
+        return
+    before = hand.peer.free()
+    said = hand.peer.evict(pool, slots)
+    after = hand.peer.free()
+    hand.said(evicted=said)
+    hand.counts["evicted slots"] += said
+    if pool in before:
+        freed = after[pool] - before[pool]
+        text = f"{pool}: the engine says that it freed {said} slots, {freed} came free"
+        need(freed == said, "EVICT", text, pool)
+
+
+def _draw_nothing(hand: Hand, draws: Draws) -> Arguments | None:
+    return {}
+
+
+def _draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
+    return {} if hand.peer.can.resets and draws.chance(40) else None
+
+
+def _flush(hand: Hand, args: Arguments) -> None:
+    """Empties the cache, after every request was aborted."""
+    if hand.peer.can.resets and (hand.peer.can.aborts or not hand.jobs):
+        for request in list(hand.jobs):
+            _abort(hand, {"request": request})
+        hand.settle()
+        done = hand.peer.reset()
+        hand.said(emptied=done)
+        hand.counts["emptied"] += done
+
+
+def _draw_wait(hand: Hand, draws: Draws) -> Arguments | None:
+    return {"polls": draws.one((1, 1, 2, 4))}
+
+
+def _wait(hand: Hand, args: Arguments) -> None:
+    """Time passes, and the engine polls."""
+    for _ in range(min(64, int(args["polls"]))):
+        hand.now += 10
+        hand.take_due()
+
+
+# -- a server
+
+
+def _draw_step(hand: Hand, draws: Draws) -> Arguments | None:
+    return {"steps": draws.one((1, 1, 1, 2, 4))}
+
+
+def _step(hand: Hand, args: Arguments) -> None:
+    """The server takes steps."""
+    for _ in range(min(64, int(args["steps"]))):
+        step(hand)
+
+
+def step(hand: Hand) -> bool:
+    """One step of the server. Returns whether a request ended."""
+    ended = hand.peer.step()
+    hand.collect()
+    for request in ended:
+        job = hand.jobs.get(request)
+        if job is not None:
+            hand.end(job)
+    hand.now += 1
+    hand.take_due()
+    return bool(ended)
+
+
+_CHUNKED: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}
+_ADMIT: Schema = {"request": REQUEST, "chunk": number(0, MOST_TOKENS)}
+_PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
+_ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": number(1, MOST_TOKENS, True)}
+_BOTH = {
+    "abort": Operation(3, _OF_REQUEST, _draw_abort, _abort),
+    "evict": Operation(8, {"pool": word(), "slots": number(1)}, _draw_evict, _evict),
+    "flush": Operation(1, {}, _draw_flush, _flush),
+    "wait": Operation(12, {"polls": number(0, 64)}, _draw_wait, _wait),
+}
+OF_A_CACHE = {
+    **_BOTH,
+    "admit": Operation(24, _ADMIT, _draw_admit, _admit),
+    "arrive": Operation(16, _ARRIVE, _draw_arrive, _arrive),
+    "finish": Operation(18, {"request": REQUEST, "keep": Spare(FLAG)}, _draw_finish, _finish),
+    "grow": Operation(
+        14, {**_OF_REQUEST, "more": number(1, MOST_TOKENS), "word": number()}, _draw_grow, _grow
+    ),
+    "match": Operation(3, _OF_REQUEST, _of_stage("waiting"), _match),
+    "prefill": Operation(12, _CHUNKED, _draw_prefill, _prefill),
+    "probe": Operation(6, _PROMPTED, _draw_probe, _probe),
+    "retract": Operation(3, _OF_REQUEST, _draw_retract, _retract),
+    "revisit": Operation(9, {**_ARRIVE, "chunk": number(1, MOST_TOKENS)}, _draw_revisit, _revisit),
+}
+OF_A_SERVER = {
+    **_BOTH,
+    "arrive": Operation(24, _ARRIVE, _draw_arrive, _arrive),
+    "step": Operation(50, {"steps": number(1, 64)}, _draw_step, _step),
+}
+
+
+def operations(kind: type[Peer]) -> dict[str, Operation]:
+    """The operations of a peer, by name: those of its kind, and its own (`OPERATIONS`)."""
+    shared = OF_A_SERVER if kind.can.serves else OF_A_CACHE
+    return dict(sorted({**shared, **kind.OPERATIONS}.items()))
+
+
+def check(tape: PeerTape, ops: dict[str, Operation], name: str = "tape") -> None:
+    """Raises CallerError with one line if an entry is invalid."""
+    for at, entry in enumerate(tape.entries, 2):
+        if entry.op in ops:
+            fit(entry.args, Only(ops[entry.op].args), f"{name}, line {at}", "record it again")
+        else:
+            known = ", ".join(ops)
+            raise CallerError(
+                f"{name}, line {at}: expected one of {known}, found {show(entry.op)}; the tape is "
+                "of another version"
+            )
