@@ -28,18 +28,25 @@ ROPES = {
 }
 
 
-def rope(kind: str) -> Any:
-    """A configuration of a llama whose rotary embeddings change with the length."""
-    (config,) = base.configurations("llama")
+def rope(kind: str, family: str = "llama") -> Any:
+    """A configuration of a model whose rotary embeddings change with the length."""
+    (config,) = base.configurations(family)
     config.max_position_embeddings = LIMIT if kind == "dynamic" else 4 * LIMIT
-    config.rope_parameters = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
+    one = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
+    kinds = ("sliding_attention", "full_attention") if family == "gemma3" else ()
+    config.rope_parameters = dict.fromkeys(kinds, one) if kinds else one
     return config
 
 
-@pytest.mark.parametrize("kind", ROPES)
-def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [("dynamic", "llama"), ("longrope", "llama"), ("dynamic", "gemma3"), ("longrope", "gemma3")],
+)
+def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(
+    kind: str, family: str
+) -> None:
     """Also after a text that was longer, which leaves other angles in the model."""
-    model, draws, whole = base.built(rope(kind)), Random(1), prompt(2 * LIMIT)
+    model, draws, whole = base.built(rope(kind, family)), Random(1), prompt(2 * LIMIT)
     lengths = (*range(LIMIT - 3, LIMIT + 4), LIMIT // 2, 2 * LIMIT)
     given = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
     with PrefixCache(model, **SIZES) as cache:
@@ -54,6 +61,7 @@ def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: 
                 assert torch.allclose(one, other, atol=1e-4), (number, ids.shape)
         assert 0 < cache.stats.uncached < 30
         assert cache.stats.saved_tokens
+        assert not cache.stats.unkept
         cache.generate(whole[:, : LIMIT - 1], max_new_tokens=1)
         assert cache.match(whole[:, : LIMIT - 1]) == LIMIT - 8
         assert cache.match(whole) == cache.match(whole[:, :LIMIT]) == 0

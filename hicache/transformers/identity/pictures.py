@@ -52,6 +52,8 @@ def passing_of(module: Any) -> dict[str, torch.Tensor | None]:
             scaled = bool(known > module.original_max_seq_len)  # until the next shorter prompt
             found |= {f"{prefix}inv_freq": original if scaled else own, longest: None}
             found |= {"max_seq_len_cached": None}
+            if prefix and getattr(module, "attention_scaling", 1.0) == 1.0:  # nobody reads it
+                found |= {"attention_scaling": None}
     return found
 
 
