@@ -115,6 +115,15 @@ def test_empty_batches(store: Storage) -> None:
     assert store.read([], []) == store.write([], []) == store.delete([]) == []
 
 
+def test_a_folder_of_a_bucket_may_begin_with_a_slash(tmp_path: Path) -> None:
+    with started("s3", tmp_path) as one:
+        inside = replace(one, address=f"{one.address}&prefix=/a%20team/")
+        with closing(inside.open()) as store:
+            [key], value = keys_of("folder", 1), value_of(drawn(5, 100))
+            assert store.write([key], [value]) == store.read([key], [value]) == [Status.DONE]
+            assert [each.key for each in store.entries(CONTEXT)] == [key]
+
+
 def test_entries_have_the_prefix(store: Storage) -> None:
     keys = [*keys_of("entries", 5), *keys_of("entriesx", 1)]
     values = [value_of(bytes(100 + number)) for number in range(6)]

@@ -60,7 +60,7 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         )
     store = _client(where, options.timeout_s)
     try:
-        obstore.get(store, where.query.get("prefix", "") + _MARK)
+        obstore.get(store, _prefix(where) + _MARK)
     except FileNotFoundError as error:
         if "NoSuchBucket" in str(error):
             raise _refusal(where, "no such bucket") from error
@@ -69,6 +69,11 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     except _ERRORS as error:
         raise _refusal(where, _reason(error)) from error
     return S3(store, where, Uploads(options.timeout_s))
+
+
+def _prefix(where: Location) -> str:
+    """Of the names of objects, which obstore lets begin with no slash."""
+    return where.query.get("prefix", "").lstrip("/")
 
 
 def _client(where: Location, timeout_s: float) -> S3Store:
@@ -135,7 +140,7 @@ class S3(Storage):
 
     def __init__(self, store: S3Store, where: Location, uploads: Uploads) -> None:
         self._store, self._where, self._uploads = store, where, uploads
-        self._prefix = where.query.get("prefix", "")
+        self._prefix = _prefix(where)
         self._requests = max(1, where.number("requests", _REQUESTS))
         self._threads = ThreadPoolExecutor(_BATCHES * self._requests, "s3-upload")
         self._loop = asyncio.new_event_loop()
