@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_320,
+    "lines of hicache": 30_334,
     "lines of sim": 12_488,
     "lines of invariants": 26_399,
     "lines of traces": 17_048,
-    "lines of tests": 42_200,
+    "lines of tests": 42_234,
     "files of source": 524,
     "files of tests": 317,
-    "words of pages": 56_830,
+    "words of pages": 56_837,
 }
 
 

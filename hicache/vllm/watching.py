@@ -7,7 +7,7 @@ where somebody else does. An adapter is what its files were when vLLM has loaded
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import scandir
 from typing import Any
 
@@ -29,6 +29,7 @@ class Watching:
 
     def __init__(self, worker: Any, rank: int) -> None:
         self.stamp = 0
+        self._asleep = False  # the weights are in no memory that can be read
         self._rank, self._updates = rank, 0
         self._told = (0, dict[int, str]())
         self._adapters: dict[int, str] = {}
@@ -39,6 +40,7 @@ class Watching:
             for name in (*_WRITES, "load_weights"):
                 after(owner, name, self._updated)
         after(worker, "sleep", self._slept)
+        after(worker, "wake_up", self._woke)
         self._manager = getattr(runner, "lora_manager", None)
         if self._manager is not None:
             after(self._manager, "_load_adapter", self._loaded)
@@ -46,7 +48,7 @@ class Watching:
 
     def look(self) -> int:
         """The stamp, after a look at the parameters."""
-        if not self._samples.same():
+        if not self._asleep and not self._samples.same():
             self._updated()
         return self.stamp
 
@@ -83,11 +85,16 @@ class Watching:
     def _updated(self, *_: Any, **__: Any) -> None:
         self._updates += 1
         self.stamp += 1
-        self._samples.take()
+        if not self._asleep:
+            self._samples.take()
 
     def _slept(self, level: int = 1) -> None:
+        self._asleep |= level > 0
         if level > 1:
             self._updated()
+
+    def _woke(self, tags: Sequence[str] | None = None) -> None:
+        self._asleep &= tags is not None and "weights" not in tags
 
 
 def called(path: str, notice: Callable[[str], None]) -> str:

@@ -8,10 +8,12 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from hicache.storage.changes import Samples
 from hicache.vllm.orders import Adapter, Message
 from hicache.vllm.watching import Adapters, Watching, called
 
@@ -58,11 +60,26 @@ def test_names_by_which_vllm_and_trainers_write_weights() -> None:
         watching = Watching(worker, 0)
         getattr(worker, name)(2)
         assert not watching.agrees(Message()), name
-    worker = Worker()
-    worker.sleep = lambda level: None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_weights_of_a_worker_that_sleeps_are_not_read(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On CUDA they are in no memory then. Level 2 forgets them."""
+    worker: Any = Worker()
+    worker.sleep = worker.wake_up = lambda *_: None
     watching = Watching(worker, 0)
-    worker.sleep(1)  # type: ignore[attr-defined]
-    assert watching.agrees(Message())
+    with monkeypatch.context() as patched:
+        patched.setattr(Samples, "_now", lambda _: pytest.fail("weights were read"))
+        worker.sleep(level)
+        for _ in range(2):
+            assert watching.look() == level - 1
+            worker.wake_up(["kv_cache"])
+    assert watching.agrees(Message()) == (level == 1)
+    worker.wake_up(["weights"])
+    one_number(worker)
+    assert watching.look() == level
 
 
 def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
