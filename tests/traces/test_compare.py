@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("a", ["--host-pages", "0"]),
         ("b", host),
         ("c", [*host, "--write-policy", "write_back"]),
-        ("d", [*host, "--tp", "2"]),
+        ("d", [*host, "--tp", "2", "--eviction", "lru", "--page-size", "64"]),
         ("stored", [*host, "--storage", "sim:", "--prefetch-threshold", "0"]),
     ):
         files = ["--json", str(path / f"{name}.json"), "--html", str(path / f"{name}.html")]

@@ -18,6 +18,7 @@ from hicache.core.errors import CallerError
 
 from ..expected import together
 from ..html import Report, check_same_trace, named, read_report
+from ..replaying.options import HOST_SIZES
 from ..reporting import NONE, count, percent, reason_name, seconds, short
 from ..results.record import ExpectedError, Result, document, head, record_of
 from ..terminal import options as read
@@ -58,6 +59,8 @@ FIGURES = (
 )
 # Options that no figure of a replay depends on.
 _WITHOUT_EFFECT = ("check",)
+# of an option, the value in `config` where it has another name
+_RESOLVED = {"eviction": "eviction_policy"} | dict.fromkeys(HOST_SIZES, "host_pages")
 
 
 @dataclass(frozen=True)
@@ -180,11 +183,17 @@ def _at(result: Result, place: str) -> float | None:
 
 def settings(results: Sequence[Result]) -> list[Setting]:
     """The settings that differ on any side: options that were given, where all sides have them, or
-    all settings."""
+    all settings. An option that was given at its default is as one that was not given."""
     options = [one.options for one in results if one.options is not None]
-    if len(options) < len(results) or not (differing := _differing(options)):
-        differing = _differing([one.config for one in results])
-    return [Setting(*one) for one in differing.items() if one[0] not in _WITHOUT_EFFECT]
+    resolved = _differing(configs := [one.config for one in results])
+    differing = _differing(options) if len(options) == len(results) else {}
+    for name, values in list(differing.items()):
+        key = name.replace("-", "_")
+        key = _RESOLVED.get(key, key)
+        if None in values and key in configs[0] and key not in resolved:
+            del differing[name]
+    named = (differing or resolved).items()
+    return [Setting(*one) for one in named if one[0] not in _WITHOUT_EFFECT]
 
 
 def _differing(sides: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
