@@ -107,10 +107,17 @@ def trace(tmp_path: Path) -> str:
     return str(write(tmp_path / "trace.jsonl", *turns))
 
 
-def test_the_figures_of_every_policy(trace: str, tmp_path: Path, capsys: Capsys) -> None:
-    """The table keeps its words whole in 80 columns, with the sizes of a model, too."""
+@pytest.mark.parametrize(
+    ("model", "size", "note"),
+    [("llama-3.1-8b", "1.946", ""), ("gpt-oss-120b", "0.5474", "counts the pool of full alone")],
+)
+def test_the_figures_of_every_policy(
+    model: str, size: str, note: str, trace: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """The table keeps its words whole in 80 columns, with the sizes of a model, too. Those of a
+    model with windows are of full attention, as is said."""
     picture, words = tmp_path / "curve.svg", ["--capacities", "29,14"]
-    command = ["curve", trace, "--policies", "all", "--model", "llama-3.1-8b", *words]
+    command = ["curve", trace, "--policies", "all", "--model", model, *words]
     found = document(tmp_path, *command, "-o", str(picture))
     assert found["capacities_tokens"] == [14 * 512, 29 * 512]
     assert set(found["policies"]) == {"lru", "optimum", "bound", *POLICIES}
@@ -120,8 +127,10 @@ def test_the_figures_of_every_policy(trace: str, tmp_path: Path, capsys: Capsys)
     assert max(map(len, lines)) <= 80
     head = next(line.split() for line in lines if line.startswith("pages of 512"))
     assert head[3:] == ["memory", *NAMES]
-    assert any(line.split()[:3] == ["29", "1.946", "GB"] for line in lines)
+    assert any(line.split()[:3] == ["29", size, "GB"] for line in lines)
     assert any("LRU hits all of that with" in line for line in lines)
+    assert note in " ".join(lines)
+    assert bool(note) == any(line.startswith("memory") for line in lines)
     texts = {element.text for element in ElementTree.fromstring(picture.read_text()).iter()}
     assert {"lru", "optimum", "unbounded", *POLICIES} <= texts
 

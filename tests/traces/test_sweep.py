@@ -285,7 +285,8 @@ def test_sizes_of_host_memory_are_shown_in_order_and_drawn(rounds: str, capsys: 
 
 
 def test_enough_host_memory_is_exact_to_a_page(rounds: str, capsys: Capsys) -> None:
-    """With it every hit is there, and with a page less one is not; none if the device has all."""
+    """With it every hit is there, and with a page less one is not; none if the device has all; and
+    with windows it is not known, as is said."""
     given = [rounds, "--mode", "hits", "--host-bytes", "1GB,2GB", "--device-pages"]
     assert sweep(*given, "200")["enough_host_bytes"] == 0
     assert "enough host memory  none: the device has all (LRU" in capsys.readouterr().out
@@ -294,6 +295,17 @@ def test_enough_host_memory_is_exact_to_a_page(rounds: str, capsys: Capsys) -> N
     given = [*given[:3], "--device-pages", "40", "--host-bytes"]
     less, whole = sweep(*given, f"{enough - (1 << 23)},{enough}")["points"]
     assert less["hit_rate"] < whole["hit_rate"] == whole["ceiling_rate"]
+    capsys.readouterr()
+    assert sweep(*given, "1GB,2GB", "--components", "full,swa")["enough_host_bytes"] is None
+    assert "not known: the curve counts the pool of full alone" in capsys.readouterr().out
+
+
+def test_a_load_that_varies_shows_what_runs_at_once(rounds: str, capsys: Capsys) -> None:
+    points = sweep(rounds, "--concurrency", "1,3")["points"]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] in "13"]
+    assert [row[-1] for row in rows if len(row) > 5] == ["1", "3"]
+    assert [one["running_most"] for one in points] == [1, 3]
+    assert 0 < points[0]["running_mean"] <= 1 < points[1]["running_mean"] <= 3
 
 
 def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
 
 from rich.table import Table
@@ -13,7 +14,7 @@ from rich.table import Table
 import hicache.models as models
 
 from ..curves import BESIDE_LRU, NAMES, Curves, curves_of
-from ..reporting import gigabytes
+from ..reporting import gigabytes, pools_note
 from ..results.record import head
 from ..sweeping.table import Line, Panel, check_picture, svg
 from ..terminal import options as read
@@ -69,7 +70,10 @@ def run(options: Options, command: str) -> int:
     inputs = {"trace": options.trace, "tokenizer": options.tokenizer}
     check_outputs(inputs, output=options.output, json=options.json)
     check_picture(options.output)
-    each = models.get(options.model).bytes_per_token(1) if options.model else None
+    model = models.get(options.model) if options.model else None
+    each = None
+    if model:  # rows of the first component, which a token keeps
+        each = ceil(sum(pool.token_bytes(1) for pool in model.pools_of(model.components[0])))
     trace = options.opened()
     page_size = options.page_size_of(trace)
     curves = curves_of(
@@ -83,7 +87,10 @@ def run(options: Options, command: str) -> int:
     out = console(sys.stderr if "-" in (options.output, options.json) else sys.stdout)
     with ignore_broken_pipe():
         out.print(_policies_table(curves))
-        out.print(pairs("What the curves say", list(_figures(curves))))
+        rows = [*_figures(curves)]
+        if model and (note := pools_note(model.components)):
+            rows.append(("memory", f"{note}; replays with --host-bytes have all"))
+        out.print(pairs("What the curves say", rows))
         for note in trace.notes:
             out.print(note)
     if options.output:

@@ -470,7 +470,7 @@ class CurveFigures(Struct, frozen=True):
     """The document of `hicache curve`, with [the head](#all-documents).
 
     first_request, requests, input_tokens: whose hits count; earlier ones only warm the cache
-    bytes_per_token: on all ranks; null without `--model`, as capacities in bytes
+    bytes_per_token: of full attention, all ranks; null without `--model`, as capacities in bytes
     working_set_tokens: the least capacity with which LRU hits all that any cache can
     unbounded_hit_tokens: that a cache without limit hits
     capacities_tokens, capacities_bytes: ascending

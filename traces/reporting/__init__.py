@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 NONE = "-"
@@ -53,6 +54,13 @@ def short(value: float | None, unit: str = "") -> str:
         if abs(value) >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
+
+
+def pools_note(components: Sequence[str]) -> str:
+    """What a curve leaves out of a model with these; empty for one component."""
+    if len(components) < 2:
+        return ""
+    return f"counts the pool of {components[0]} alone, not that of {', '.join(components[1:])}"
 
 
 def reason_name(reason: str) -> str:

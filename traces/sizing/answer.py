@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..expected import together
 from ..html import render, report
-from ..reporting import digits, gigabytes, percent
+from ..reporting import digits, gigabytes, percent, pools_note
 from ..reporting.outputs import time_warnings
 from ..reporting.report import load_rows
 from ..sweeping.points import Document
@@ -149,6 +149,8 @@ def _facts(found: Decision) -> Iterator[tuple[str, str]]:
     sizes = sorted({row["host_bytes"] for row in rows})
     hosts = ", ".join(gigabytes(size) if size else "none" for size in sizes)
     yield "offered", f"{len(rows)} machines, host memory of a replica {hosts}"
+    if found.offer.curves and (note := pools_note(found.offer.settings.core.components)):
+        yield "sizes of host memory", f"from a curve that {note}; the replays have all"
     replays = f"{decision['replays']}, {decision['searched']} of them until the answer was known"
     yield "replays", replays
     for one in decision["refused"]:

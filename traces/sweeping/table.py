@@ -22,7 +22,7 @@ from ..curves import Curve
 from ..expected import together
 from ..replaying.config import ReplayConfig
 from ..replaying.options import FleetOptions, StorageOptions, plain
-from ..reporting import digits, gigabytes
+from ..reporting import digits, gigabytes, pools_note
 from ..results.record import Result, record_of
 from ..terminal.options import rows as options_of
 from ..terminal.tables import console, pairs, table
@@ -56,6 +56,8 @@ def outcome_of(point: Document) -> Outcome:
         "ttft_p50_s": ttft.p50 if ttft else None,
         "ttft_p90_s": ttft.p90 if ttft else None,
         "goodput_requests_per_s": found.slo.goodput_requests_per_s if found.slo else None,
+        "running_mean": found.load.running_mean if found.load else None,
+        "running_most": found.load.running_most if found.load else None,
         "overloaded": bool(found.load and found.load.overloaded),
     }
 
@@ -137,6 +139,8 @@ def print_outcomes(
     if enough is not None:
         size = gigabytes(enough) if enough else "none: the device has all"
         found.append(("enough host memory", f"{size} (LRU, one request at a time)"))
+    elif of_host_memory(grid) and (note := pools_note(first.config["components"])):
+        found.append(("enough host memory", f"not known: the curve {note}"))
     if any(one["overloaded"] for one in outcomes):
         found.append(("!", "overloaded: more arrives than the machine can do"))
     found.append(("*", "no other is better in everything: GPUs, memory, hits, p90, goodput"))
@@ -151,11 +155,13 @@ def _table(title: str, rows: Sequence[Outcome], axes: Mapping[str, Sequence[Valu
         any(one[name] is not None for one in rows)
         for name in ("hit_rate", "ttft_p90_s", "goodput_requests_per_s")
     )
+    loaded = timed and not axes.keys().isdisjoint(_LOADS)
     tiers = 2 if hits and len(axes) == 1 else 0
     tiers += any(one["tier_rates"][2:] > [0] for one in rows) if tiers else 0
     named = [name.replace("_", "-") for name in axes] or ["point"]
     columns = [*named, "", *("device %", "host %", "storage %")[:tiers], *["hits %"] * hits]
-    result = table(title, *columns, *["p50 s", "p90 s"] * timed, *["good/s"] * served)
+    columns += ["p50 s", "p90 s"] * timed + ["running", "most"] * loaded
+    result = table(title, *columns, *["good/s"] * served)
     for column in result.columns[: len(named)]:
         column.justify = "left"
     for one in rows[:MOST_ROWS]:
@@ -168,6 +174,7 @@ def _table(title: str, rows: Sequence[Outcome], axes: Mapping[str, Sequence[Valu
             "*" * (one["key"] in kept) + "!" * one["overloaded"],
             *map(_rate, (*one["tier_rates"][:tiers], *[one["hit_rate"]] * hits)),
             *map(_number, (one["ttft_p50_s"], one["ttft_p90_s"]) if timed else ()),
+            *((_number(one["running_mean"]), f"{one['running_most']:,}") if loaded else ()),
             *map(_number, [one["goodput_requests_per_s"]] * served),
         )
     return result
