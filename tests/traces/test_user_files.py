@@ -177,7 +177,7 @@ def test_an_agents_transcript_counts_what_was_cached() -> None:
     trace = open_trace(
         lines(
             [
-                line(10, message={"role": "user", "content": "x"}),
+                *(line(10, type=str(n // 2), message={"role": "user"}) for n in range(21)),
                 line(11, message={"usage": usage(9, 0)}, requestId="a"),
                 line(12, message={"usage": usage(9, 0)}, requestId="a"),
                 line(20, message={"usage": usage(4, 10)}, requestId="b"),
@@ -185,8 +185,9 @@ def test_an_agents_transcript_counts_what_was_cached() -> None:
         )
     )
     assert sizes(trace) == [(10, 2, -1, 0), (15, 2, -1, 11)]
-    beginnings = ["1 rows of other types", "1 rows repeat the id "]
-    assert [note[:21] for note in trace.notes[:2]] == beginnings
+    kinds = [f"2 rows of type {n} without t" for n in range(9)]
+    beginnings = [*kinds, "3 rows without these colum", "1 rows repeat the id of a "]
+    assert [note[:26] for note in trace.notes[:11]] == beginnings
     assert trace.measured == (10, None)
 
 

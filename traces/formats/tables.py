@@ -39,7 +39,8 @@ _PREFIX = 0  # the stream that all prompts begin with
 _MOST_SEGMENTS = 4096  # of a prompt
 _BLOCK_SIZE = 16
 _EMPTY = "requests without a prompt or an answer were left out; they failed."
-_OTHERS = "rows of other types, without these columns, were passed over."
+_OTHERS = "rows {}without these columns were passed over."
+_MOST_TYPES = 9  # that are counted apart
 _REPEATED = "rows repeat the id of a row before; they are one request."
 _AT_ONCE = "requests arrive at once: the file does not say when they started."
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*(?:\([^()]*\)[^()]*)*\)|[^,])+""")
@@ -157,9 +158,9 @@ def documents(lines: Lines) -> Iterator[bytes]:
 def _values(
     lines: Lines, columns: Mapping[str, Column], within: str, zipped: bool, mark: bytes
 ) -> Iterator[Sequence[str | None]]:
-    """The columns of each row, as text; `lines` says which row. within: the path of the list that
-    has the rows, empty for the file itself. zipped: each column is a list of the one object of the
-    file. Raises CallerError with the row, or for a column that is not there."""
+    """The columns of each row, as text, and its `type`; `lines` says which row. within: the path of
+    the list that has the rows, empty for the file itself. zipped: each column is a list of the one
+    object of the file. Raises CallerError with the row, or for a column that is not there."""
     kind = "json" if mark else _kind_of(lines)
     if kind == "csv" and within:
         raise CallerError(f"--rows: expected a JSON document, found {lines.path}; leave it out")
@@ -193,7 +194,8 @@ def _values(
         plain = {one: tuple(one.split(".")) for one in asked if re.fullmatch(_PLAIN, one)}
         quoted = {one: _name(path) for one, path in {**plain, **known}.items()}
         chosen = (quoted.get(one, one) for one in asked)
-        texts = ", ".join(f"CAST(({one}) AS VARCHAR)" for one in chosen)
+        kinds = '"type"' if any(row[0] == "type" for row in found) else "NULL"
+        texts = ", ".join(f"CAST(({one}) AS VARCHAR)" for one in (*chosen, kinds))
         try:
             engine.execute(f"SELECT {texts} {file}")
         except Exception as error:
@@ -330,11 +332,13 @@ def _rows(
         except (ValueError, RecursionError, OverflowError):
             wrong(role, "a list of integers of at most 63 bits")
 
-    for values in _values(lines, columns, said.rows or "", zipped, mark):
+    for *values, kind in _values(lines, columns, said.rows or "", zipped, mark):
         number = lines.number
         row = {role: (value or "").strip() for role, value in zip(columns, values, strict=True)}
         if not any(row[role] for role in tokens):
-            about.notes[_OTHERS] += 1
+            others = _OTHERS.format(f"of type {shorten(kind)} " if kind else "")
+            few = others in about.notes or len(about.notes) < _MOST_TYPES
+            about.notes[others if few else _OTHERS.format("")] += 1
             continue
         lists = [listed(role) for role in tokens if role.endswith("_ids")]
         lengths = [whole(role) for role in tokens if not role.endswith("_ids")]
