@@ -41,6 +41,7 @@ def test_an_engine_keeps_states_in_its_own_places(tmp_path: Path, capsys: Capsys
     said = " ".join(capsys.readouterr().out.split())
     assert "every 256 tokens, at ends of passes, and where a prompt leaves what is known" in said
     assert "every 1,088 tokens, at ends of passes alone" in said
+    assert "no reference for hits of mamba: they follow from what this cache stores" in said
 
 
 def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) -> None:

@@ -68,7 +68,7 @@ def _setting(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
         ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
         *load_rows(trace),
-        *_sizes(trace, settings),
+        *_sizes(settings),
     ]
     if storage is not None:
         link, speed = storage.options, "no clock"
@@ -108,7 +108,7 @@ def load_rows(trace: Trace) -> Iterator[tuple[str, str]]:
         yield from trace.rows
 
 
-def _sizes(trace: Trace, settings: ReplayConfig) -> Iterator[tuple[str, str]]:
+def _sizes(settings: ReplayConfig) -> Iterator[tuple[str, str]]:
     """A row for each pool: how large it is, and why. The first component's
     rows have only the tier's name."""
     core, pools = settings.core, settings.pools
@@ -124,9 +124,8 @@ def _sizes(trace: Trace, settings: ReplayConfig) -> Iterator[tuple[str, str]]:
         if not pools.branch_states:
             where = "at ends of passes alone: a page as large as a state, as vLLM's source says"
         yield "states", f"every {pools.interval:,} tokens, {where}"
-    if len(core.components) > 1 and trace.block_size is not None:
-        names = " and ".join(core.components[1:])
-        yield "no reference", f"for hits of {names}: the trace has blocks, not tokens"
+    if others := " and ".join(core.components[1:]):
+        yield "no reference", f"for hits of {others}: they follow from what this cache stores"
 
 
 def _pool(place: int, pages: int, settings: ReplayConfig, rule: str) -> str:
