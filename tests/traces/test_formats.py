@@ -113,14 +113,23 @@ def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
         read(HEADER, native(("a", 1), output=("b", 1)), native(("c", 1), output=("d", 1)))
 
 
-def test_inspect_says_where_prompts_part(tmp_path: Path, capsys: Capsys) -> None:
-    """A date at the head of a system prompt; one prompt comes twice."""
-    days = [native(("head", 32), (day, 99), output=("x", 1)) for day in "abca"]
+@pytest.mark.parametrize(
+    ("given", "places", "rounded"),
+    [("", [34, 0], ""), ("--block-size 16", [32, 0], ", rounded down to pages of 16")],
+)
+def test_inspect_says_where_prompts_part(
+    given: str, places: list[int], rounded: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """A date at the head of a system prompt; one prompt comes twice. Segments, and token ids."""
+    days = [native(("head", 34), (day, 94), output=("x", 1)) for day in "abca"]
+    native_file, ids = str(tmp_path / "trace.jsonl"), tmp_path / "ids.jsonl"
     write(tmp_path / "trace.jsonl", HEADER, *days, native(("other", 99), output=("x", 1)))
-    found = document(tmp_path, "inspect", str(tmp_path / "trace.jsonl"), "--page-size", "16")
-    assert found["parting"] == [
-        {"token": 32, "requests": 2, "share": 0.4},
-        {"token": 0, "requests": 1, "share": 0.2},
-        {"token": 128, "requests": 1, "share": 0.2},
-    ]
-    assert "32 (40%), 0 (20%), 128 (20%), rounded down to pages of 16" in capsys.readouterr().out
+    prompts = [[1] * 34 + [day] * 94 for day in (2, 3, 4, 2)] + [[5] * 99]
+    write(ids, *({"at": 1_795_000_000, "in": prompt, "out": [6]} for prompt in prompts))
+    told = ["--columns", "time=at,input_ids=in,output_ids=out", *given.split()]
+    for words in ([native_file], [str(ids), *told])[bool(given) :]:
+        found = document(tmp_path, "inspect", *words)
+        parting = [(one["token"], one["requests"]) for one in found["parting"]]
+        assert parting == [(places[0], 2), (places[1], 1)]
+        said = f"{places[0]} (40%), {places[1]} (20%){rounded} can be reused"
+        assert said in " ".join(capsys.readouterr().out.split())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hicache.core.errors import CallerError
 
 from ..formats.base import NS_PER_S, Trace
 from ..replaying.account import ceiling_of
@@ -22,6 +24,7 @@ from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ._options import PagedTraceOptions
 
 _PARTINGS = 3
+_MOST_TOKENS = 1 << 22  # that are looked at one by one, at up to 150 bytes and a microsecond each
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Options(PagedTraceOptions):
 def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace, "tokenizer": options.tokenizer}, json=options.json)
     trace = options.opened()
-    found = inspect(trace, options.page_size_of(trace))
+    found = inspect(trace, options.page_size_of(trace), to_the_token(options, trace))
     warnings = [*trace.notes, *time_warnings(trace.jobs, Fraction(1))]
     out = sys.stderr if options.json == "-" else sys.stdout
     with ignore_broken_pipe():
@@ -46,8 +49,21 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def inspect(trace: Trace, page_size: int) -> dict[str, Any]:
-    """What docs/json.md says of `hicache inspect`. What a trace cannot say is None."""
+def to_the_token(options: Options, trace: Trace) -> Trace | None:
+    """The trace token by token; None where it has none, has too many, or cannot be read again."""
+    if not trace.identity or options.block_size or trace.jobs.input_tokens > _MOST_TOKENS:
+        return None
+    if trace.block_size is None:
+        return trace
+    try:
+        return replace(options, block_size=1).opened()
+    except CallerError:  # it has blocks of its own
+        return None
+
+
+def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[str, Any]:
+    """What docs/json.md says of `hicache inspect`. What a trace cannot say is None. exact: the same
+    trace, token by token."""
     jobs, first_ns = trace.jobs, trace.measured.ttft_p50_ns
     prompts, total = jobs.input_lengths, jobs.input_tokens
     times = jobs.arrivals_ns[jobs.afters < 0]
@@ -67,6 +83,7 @@ def inspect(trace: Trace, page_size: int) -> dict[str, Any]:
         "ceiling_hit_tokens": None,
         "ceiling_hit_rate": None,
         "parting": [],
+        "parting_page_size": 1 if exact else page_size,
     }
     paged = trace.paged(page_size)
     if trace.identity:
@@ -75,7 +92,7 @@ def inspect(trace: Trace, page_size: int) -> dict[str, Any]:
         found |= {
             "ceiling_hit_tokens": hits,
             "ceiling_hit_rate": hits / total,
-            "parting": _partings(ceiling, prompts),
+            "parting": _partings(ceiling_of(exact.paged(1), True) if exact else ceiling, prompts),
         }
     return found
 
@@ -108,8 +125,9 @@ def _print(found: dict[str, Any], stream: Any) -> None:
     ]
     if found["parting"]:
         places = (f"{one['token']:,} ({one['share']:.0%})" for one in found["parting"])
-        told = f"{', '.join(places)}, rounded down to pages of {found['page_size']}"
-        rows.append(("prompts part at token", told))
+        size = found["parting_page_size"]
+        rounded = f", rounded down to pages of {size}" if size > 1 else ""
+        rows.append(("prompts part at token", ", ".join(places) + rounded))
     if (cached := found["measured_cached_tokens"]) is not None:
         share = percent(cached / found["input"]["total"])
         rows.append(("cached, as measured", f"{cached:,} ({share})"))
