@@ -147,7 +147,8 @@ def test_another_trace_another_version_and_another_file_are_refused(
         (["--host-ratio", "1,,2"], "--host-ratio: expected a number such as 2 or 0.5, found ''"),
         (["--host-ratio", "all"], "--host-ratio: expected a number such as 2 or 0.5, found 'all'"),
         (["--page-size", "16,7,0"], "--page-size: expected at least 1, found '0'"),
-        (["--device-pages", "1,60"], "(point device-pages=1)"),
+        (["--device-pages", "1,2"], "expected a request of at most 1 pages of 64 tokens"),
+        (["--tp", "1,2", "--dcp", "2"], "(point tp=1)"),
         (["--picture", "a.png", "--host-bytes", "0,1GB"], "--picture: expected a name that ends"),
         (["--picture", "a.svg"], "--picture: expected several --host-bytes"),
         (["--mode", "hits", "--scheduler", "fcfs,priority"], "--scheduler: expected --mode timed"),
@@ -164,6 +165,17 @@ def test_a_grid_with_a_mistake_runs_nothing(
     assert main(["sweep", turns, *words, "-o", "s.jsonl"]) == 2
     assert said in capsys.readouterr().err
     assert not Path("s.jsonl").exists()
+
+
+def test_a_point_whose_device_is_too_small_is_left_out_and_named(
+    turns: str, capsys: Capsys
+) -> None:
+    found = sweep(turns, "--device-pages", "1,60,61")
+    assert [one["label"] for one in found["points"]] == ["device-pages=60", "device-pages=61"]
+    assert "expected a request of at most 1 pages" in found["left_out"]["device-pages=1"]
+    said = capsys.readouterr().err
+    assert f"left out: device-pages=1: {found['left_out']['device-pages=1']}" in said
+    assert "combinations" not in said
 
 
 def test_an_option_that_some_points_do_not_read_is_left_out_there(

@@ -130,11 +130,13 @@ def run(options: Options, command: str) -> int:
     out = sys.stderr if "-" in (options.json, options.picture) else sys.stdout
     grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
     header = header_of(grid, command)
-    tasks = tasks_of(grid, header["trace"]["sha256"])
-    if len(tasks) < len(grid):
+    tasks, too_large = tasks_of(grid, header["trace"]["sha256"])
+    for label, why in too_large.items():
+        print_error(f"left out: {label}: {why}")
+    if len(tasks) < (fit := len(grid) - len(too_large)):
         print_error(
-            f"{len(grid)} combinations are {len(tasks)} different points: an option that a point "
-            "does not read is left out there"
+            f"{fit} combinations are {len(tasks)} different points: an option that a point does "
+            "not read is left out there"
         )
     trace = opened_once(tasks[0].options)
     settings, paged = resolve(tasks[0].options, trace)
@@ -154,6 +156,7 @@ def run(options: Options, command: str) -> int:
             **head(command, not done.code),
             **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
             "points": outcomes,
+            "left_out": too_large,
             "front": [one["label"] for one in table.front(outcomes)],
             "enough_host_bytes": enough,
             "warnings": warnings,

@@ -70,6 +70,10 @@ class Pools:
     held: int
 
 
+class TooLarge(CallerError):
+    """The weights or a request do not fit in the device of this run."""
+
+
 def memory_of(profile: HardwareProfile) -> int:
     """Bytes of device memory for the weights and all pools of a rank."""
     return int(profile.hbm_bytes * HBM_SHARE)
@@ -293,13 +297,13 @@ class _Device:
         sizes = zip(self._rooms, self._bytes[name], strict=True)
         return min(room // size for room, size in sizes if size)
 
-    def _no_room(self) -> CallerError:
+    def _no_room(self) -> TooLarge:
         named = self._options.hardware or HARDWARE
         others = ((name, self._given(name)) for name in self._bytes if name != BACKBONE)
         given = {name: max(self._bytes[name]) * pages for name, pages in others if pages}
         pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in given.items())
         runs = self._options.mode == "hits" or self._weights * HBM_SHARE < self._memory
-        return CallerError(
+        return TooLarge(
             f"--model {self._model.name}: expected weights and a page of each pool within "
             f"{self._memory / 1e9:.0f} GB (90% of one {named}), found {self._weights / 1e9:.1f} GB "
             f"of weights{pools} on each rank; use a larger --tp or --pp, other --hardware or "
@@ -388,7 +392,7 @@ def _policy(name: str) -> WritePolicy:
 
 
 def check_fit(trace: Trace, paged: Paged, options: ReplayOptions, pools: Pools) -> None:
-    """Raises CallerError if a request is too large for the device."""
+    """Raises TooLarge if a request is too large for the device."""
     page_size, jobs = paged.page_size, trace.jobs
     with_output = options.mode == "timed" or paged.knows_output
     tokens = jobs.input_lengths + (jobs.output_lengths - 1) * with_output
@@ -396,7 +400,7 @@ def check_fit(trace: Trace, paged: Paged, options: ReplayOptions, pools: Pools) 
     most, large = int(pages.max(initial=0)), int((pages > pools.device[0]).sum())
     if large:
         largest = int(tokens.argmax())
-        raise CallerError(
+        raise TooLarge(
             f"{trace.path}:{trace.line_numbers[largest]}: expected a request of at most "
             f"{pools.device[0]} pages of {page_size} tokens (the device pool of {BACKBONE}), found "
             f"request {largest} with {most} pages, the largest of {large} that do not fit; "

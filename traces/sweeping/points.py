@@ -40,6 +40,7 @@ from ..replaying.config import BUILTIN, SIMULATED, as_recorded, resolve, simulat
 from ..replaying.load import LoadSettings, loaded
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, Unread, plain
 from ..replaying.playing import Hopeless
+from ..replaying.sizes import TooLarge
 from ..reporting.results import charted, result_of
 from ..results.record import document, head
 from ..terminal.options import flag, rows
@@ -192,9 +193,10 @@ class Task:
     attain: Fraction | None = None
 
 
-def tasks_of(grid: Grid, trace: str) -> list[Task]:
-    """The different points of the grid, each with the options that it reads; the last axis changes
-    fastest. trace: its digest. Raises CallerError for the first that is wrong."""
+def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
+    """The different points of the grid, each with the options that it reads, the last axis changing
+    fastest; and by label why others cannot be, unless none can. trace: its digest. Raises
+    CallerError for the first that is wrong."""
     if len(grid) > MOST_POINTS:
         raise CallerError(
             f"the grid: expected at most {MOST_POINTS:,} points, found {len(grid):,}; give fewer "
@@ -203,12 +205,16 @@ def tasks_of(grid: Grid, trace: str) -> list[Task]:
     names = [*grid.fixed, *grid.axes]
     found: dict[str, Task] = {}
     unread: dict[str, CallerError] = {}
+    too_large: dict[str, str] = {}
     read: set[str] = set()
     for values in product(*grid.axes.values()):
         varied = dict(zip(grid.axes, values, strict=True))
         options = replace(grid.base, **{name: one.value for name, one in varied.items()})
         try:
             options, left_out = _with_what_is_read(options, names)
+        except TooLarge as error:
+            too_large[_label(varied)] = str(error)
+            continue
         except CallerError as error:
             where = f" (point {_label(varied)})" if len(grid) > 1 else ""
             raise CallerError(f"{error}{where}") from None
@@ -220,10 +226,12 @@ def tasks_of(grid: Grid, trace: str) -> list[Task]:
             point = {name: plain(one.value) for name, one in varied.items()}
             command = _command(options, varied, grid.fixed)
             found[key] = Task(key, _label(varied), point, options, command)
+    if not found:
+        raise CallerError(next(iter(too_large.values())))
     for name, why in unread.items():
         if name not in read:
             raise why
-    return list(found.values())
+    return list(found.values()), too_large
 
 
 def _with_what_is_read(
