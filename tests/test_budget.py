@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_334,
     "lines of sim": 12_488,
     "lines of invariants": 26_399,
-    "lines of traces": 17_048,
-    "lines of tests": 42_234,
+    "lines of traces": 17_119,
+    "lines of tests": 42_281,
     "files of source": 524,
     "files of tests": 317,
-    "words of pages": 56_837,
+    "words of pages": 56_962,
 }
 
 
