@@ -21,7 +21,7 @@ from tests.traces.peers.conftest import Opened
 from .golden import HERE, ROOT, same
 
 CORPUS = ROOT / "tests/corpus/peers"
-ENGINES = ("sglang", "vllm", "vllm_scheduler")
+ENGINES = ("sglang", "vllm")
 FOUND = {
     f"{path.parent.name}/{path.stem}": path
     for one in ENGINES
@@ -72,9 +72,7 @@ def test_an_engine_that_lies_is_found_out(kind: Any) -> None:
 def test_what_an_engine_answered_is_judged_without_it() -> None:
     """A recording of vLLM's scheduler breaks the law that the engine broke."""
     text = (CORPUS / "recorded/window-tail-of-finished.jsonl").read_text()
-    failure = played(
-        recorded(text), FOUND["vllm_scheduler/window-tail-of-finished"].read_text()
-    ).failure
+    failure = played(recorded(text), FOUND["vllm/window-tail-of-finished"].read_text()).failure
     assert failure is not None
     same("engines", "recorded", [failure.code, failure.kind, failure.text, failure.at])
 

@@ -59,7 +59,7 @@ def setting(text: str) -> tuple[str, Any]:
 @dataclass(frozen=True, slots=True)
 class FuzzOptions(OptionRecord):
     engine: str = option(
-        "hicache, sglang, vllm or vllm-scheduler",
+        "hicache, sglang or vllm",
         read.name,
         "ENGINE",
         positional=True,

