@@ -218,6 +218,10 @@ class _Server:
     def updated(self, *_: Any, **__: Any) -> None:
         self.updates += 1
 
+    def released(self, _: Any, tag: str) -> None:
+        """Memory was released without a copy; whose, the tag says."""
+        self.updates += tag == "weights"
+
 
 def _watched(named: str) -> _Server:
     """The server that makes this backend; each of its updates is counted from then on. Without one,
@@ -243,6 +247,10 @@ def _watched(named: str) -> _Server:
             for name in dir(owner):
                 if name.startswith(_WRITES):
                     after(owner, name, found.updated)
+        saver = getattr(runner, "memory_saver_adapter", None)
+        copied = getattr(_server_arguments(), "enable_weights_cpu_backup", False)
+        if getattr(saver, "enabled", False) and not copied:
+            after(type(saver), "pause", found.released)
     return found
 
 

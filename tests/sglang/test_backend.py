@@ -298,11 +298,23 @@ def test_adapters_are_refused_where_names_of_pages_do_not_have_them(
     module.HicacheStorage(Config(extra_config=settings)).close()
 
 
+class Saver:
+    """What releases SGLang's memory, by its tag."""
+
+    enabled = True
+
+    def pause(self, tag: str) -> None: ...
+
+
 class Runner:
     """SGLang's model runner, and what it updates weights with."""
 
     def __init__(self) -> None:
         self.weight_updater = self.model = self
+        self.memory_saver_adapter = type("Own", (Saver,), {})()
+
+    def release(self, tag: str = "weights") -> None:
+        self.memory_saver_adapter.pause(tag)
 
     def load_weights(self) -> None: ...
 
@@ -356,7 +368,7 @@ def test_the_arguments_of_a_server_count_as_they_were_resolved(
     assert there == [0, 1, 0]
 
 
-@pytest.mark.parametrize("update", ["update_weights_from_disk", "load_weights"])
+@pytest.mark.parametrize("update", ["update_weights_from_disk", "load_weights", "release"])
 def test_an_update_stops_it_until_the_weights_have_a_name(
     update: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -376,7 +388,9 @@ def test_an_update_stops_it_until_the_weights_have_a_name(
     assert scheduler.storage.batch_set_v1(KEYS[:1], torch.arange(4)) == [True]
     scheduler.attach().close()
     runner = scheduler.tp_worker.model_runner
-    getattr(runner, update)(*["path"] * (update != "load_weights"))
+    runner.release("kv_cache")
+    assert scheduler.storage.batch_exists(KEYS[:1]) == 1
+    getattr(runner, update)(*["path"] * (update == "update_weights_from_disk"))
     for _ in range(2):
         assert scheduler.storage.batch_exists(KEYS[:1]) == 0
     assert scheduler.storage.batch_set_v1(KEYS[1:2], torch.arange(4)) == [False]
