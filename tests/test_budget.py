@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_342,
+    "lines of hicache": 30_346,
     "lines of sim": 12_488,
     "lines of invariants": 25_852,
     "lines of traces": 17_119,
-    "lines of tests": 42_286,
+    "lines of tests": 42_298,
     "files of source": 522,
     "files of tests": 317,
     "words of pages": 56_994,

@@ -122,9 +122,11 @@ class _Loading:
 class _Known:
     """A request of vLLM. saved: its leading pages that the core was given. failed: a load of it
     has failed, so it computes. begins: tokens before its first pass, as far as this connector
-    knows; -1 after that. foreign: it began with more, which another connector has loaded."""
+    knows; -1 after that. foreign: it began with more, which another connector has loaded. counted:
+    that it was admitted; again if a load of another connector fails."""
 
     saved: int = 0
+    counted: bool = False
     failed: bool = False
     begins: int = -1
     foreign: bool = False
@@ -295,8 +297,11 @@ class Decider:
         asked = self._asked.pop(request.request_id, None)
         if asked is None:
             return {}
-        self.counts.requests += 1
-        self.counts.asked_tokens += request.num_tokens
+        known = self._known_as(request)
+        if not known.counted:
+            known.counted = True
+            self.counts.requests += 1
+            self.counts.asked_tokens += request.num_tokens
         if not external:
             self._end(asked)
             return {}
@@ -305,12 +310,11 @@ class Decider:
         tokens["vllm_tokens"] = asked.pages * self._page - external
         if not self._begin(request.request_id, asked, blocks, tokens):
             # vLLM waits for it, so the workers report it as failed.
-            self._known_as(request).failed = True
+            known.failed = True
             self.counts.failed_loads += 1
             self.orders.fail(request.request_id)
             self._end(asked)
             return {}
-        known = self._known_as(request)
         known.saved, known.begins = asked.pages, asked.pages * self._page
         return {"host": external - storage, "storage": storage}
 
@@ -517,7 +521,7 @@ class Decider:
     def preempted(self, name: str) -> None:
         """A request has lost its blocks, and will ask again."""
         if name in self._known:
-            self._known[name].saved = 0
+            self._known[name].saved, self._known[name].counted = 0, False
 
     def message(self) -> Message:
         """What the workers are to do with the next step."""

@@ -109,6 +109,18 @@ def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
     assert bool(decider.message().backups) == well
 
 
+def test_a_request_counts_once_if_the_load_of_another_connector_fails(opened: Opened) -> None:
+    """And again after a preemption."""
+    decider, request = opened(Setting()).decider, Request("1", PROMPT, len(PROMPT), 1)
+    for count in (1, 1, 2):
+        if count == 2:
+            decider.preempted("1")
+        assert decider.found(request, 0) == 0
+        decider.given(request, [[]], 0)
+        assert decider.counts.requests == count
+        assert decider.counts.asked_tokens == count * len(PROMPT)
+
+
 def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -> None:
     decider = opened(Setting()).decider
     asked, half = SimpleNamespace(pages=2, fetched={0, 1}), decider.groups.page // 2
