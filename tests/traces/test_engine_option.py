@@ -75,8 +75,8 @@ def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) 
         ),
         (("--pp", "33"), "--pp: expected 1 to 32 stages"),
         (
-            ("--pp", "2", "--prefill-replicas", "1", "--decode-replicas", "1"),
-            "--decode-replicas: expected --pp 1, found 2",
+            ("--pp", "2", "--replicas", "1:1"),
+            "--replicas 1:1: expected --pp 1, found 2",
         ),
         (("--tp", "2", "--ep", "2"), "--ep: expected 1, because llama-3.1-8b has no routed"),
         (("--mode", "hits", "--engine", "vllm"), "--engine: expected --mode timed, found hits"),

@@ -16,31 +16,24 @@ from traces.sweeping.table import model_of
 
 from .rig import Capsys, Patch, fails, records
 
-DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
+DIVIDED = ["--replicas", "2:2"]
 SMALL = ["--device-pages", "60", "--host-pages", "60"]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            ["--replicas", "2", *DIVIDED],
-            "--prefill-replicas: expected prefill and decode, or --replicas, found both",
-        ),
-        (["--prefill-replicas", "2"], "--prefill-replicas: expected --decode-replicas beside it"),
+        (["--replicas", "2:"], "--replicas: expected"),
+        (["--replicas", "2:2:2"], "--replicas: expected"),
         (["--router", "least-loaded"], "--router: expected replicas to choose from, found one"),
-        ([*DIVIDED, "--mode", "hits"], "--decode-replicas: expected --mode timed, found hits"),
-        (
-            [*DIVIDED, "--components", "full,swa"],
-            "--decode-replicas: expected full attention alone, whose pages can be moved, found "
-            "full,swa",
-        ),
-        ([*DIVIDED, "--storage", "sim:"], "--storage: expected replicas that serve whole requests"),
+        ([*DIVIDED, "--mode", "hits"], "--replicas 2:2: expected --mode timed, found hits"),
+        ([*DIVIDED, "--components", "full,swa"], "expected full attention alone, found full,swa"),
+        ([*DIVIDED, "--storage", "sim:"], "--replicas 2:2: expected no --storage, found one"),
         (
             ["--replicas", "2", "--flush-host-every-round"],
             "--flush-host-every-round: expected one replica, found several",
         ),
-        (["--replicas", "0"], "--replicas: expected 1 to 1024"),
+        (["--replicas", "2:0"], "--replicas: expected 1 to 1024"),
         (["--replicas", "2", "--router", "prefix"], "expected one of least-loaded, prefix-aware"),
     ],
 )

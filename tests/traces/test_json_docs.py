@@ -52,7 +52,7 @@ def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
     limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
-    moved = ["--prefill-replicas", "1", "--decode-replicas", "1"]
+    moved = ["--replicas", "1:1"]
     found: dict[str, set[str]] = {"documents": set(), "rows": set()}
     for words in (
         [str(folder / "blocks.jsonl"), "--speed", "9000", *limits],

@@ -14,7 +14,7 @@ Events = list[dict[str, Any]]
 EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
 STORED = ["--storage", "sim:", "--prefetch-threshold", "0", "--device-pages", "400", *EMPTIED]
 SMALL = ["--device-pages", "60", "--host-pages", "200"]
-DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
+DIVIDED = ["--replicas", "2:2"]
 
 
 def replayed(folder: Path, *words: str) -> tuple[Events, dict[str, Any], list[dict[str, Any]]]:

@@ -62,7 +62,6 @@ LACKING = {
     "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE},
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
-PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
 # What the options need, apart from their rows. A new one need not be here: its row then tells.
 NEEDED: dict[Need | None, str] = {
     None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
@@ -123,7 +122,7 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
         if own in ("swa", "mamba") and own not in usual.core.components:
             with pytest.raises(CallerError, match=f"{flag}: expected {own} among"):
                 settled(trace, asked)
-        elif option.name in PAIR or lacking & needs_of(option):
+        elif lacking & needs_of(option):
             with pytest.raises(CallerError, match=f"^{flag}: expected "):
                 settled(trace, asked)
         else:

@@ -43,7 +43,6 @@ from ..formats.base import Paged, Trace, need_identity, sampled
 from ..formats.reading import About, Lines
 from ..generators import Multiturn, text
 from ..terminal import options as read
-from ..terminal.options import flag
 from ..terminal.streams import print_error
 from .load import LoadSettings, Slo, loaded
 from .options import (
@@ -549,39 +548,23 @@ def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> 
 
 
 def _fleet(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | None:
-    """None for one replica without a router. Raises CallerError for options that do not belong
-    together."""
-    prefills, decodes = options.prefill_replicas, options.decode_replicas
-    if prefills is not None or decodes is not None:
-        first, other = "prefill_replicas", "decode_replicas"
-        if prefills is None:
-            first, other = other, first
-        for wrong, name, expected, found in (
-            (options.replicas is not None, first, "prefill and decode, or --replicas", "both"),
-            (prefills is None or decodes is None, first, f"{flag(other)} beside it", "none"),
-            (options.mode == "hits", other, "--mode timed", "hits mode, which has no clock"),
-            (options.pp > 1, other, "--pp 1", str(options.pp)),
-            (
-                len(components) > 1,
-                other,
-                "full attention alone, whose pages can be moved",
-                ",".join(components),
-            ),
-            (
-                options.storage is not None,
-                "storage",
-                "replicas that serve whole requests",
-                "others",
-            ),
-        ):
-            if wrong:
-                raise CallerError(
-                    f"{flag(name)}: expected {expected}, found {found}; or give --replicas alone"
-                )
-    members = options.replicas or prefills
+    """None for one replica without a router. Raises CallerError for what replicas that decode do
+    not have."""
+    members = options.replicas
     if members is None:
         return None
+    prefills, decodes = (members, 0) if isinstance(members, int) else members
+    for wrong, expected, found in (
+        (options.mode == "hits", "--mode timed", "hits mode, which has no clock"),
+        (options.pp > 1, "--pp 1", options.pp),
+        (len(components) > 1, "full attention alone", ",".join(components)),
+        (options.storage is not None, "no --storage", "one"),
+    ):
+        if wrong and decodes:
+            raise CallerError(
+                f"--replicas {members}: expected {expected}, found {found}; or give one number"
+            )
     router = RouterOptions()
     if options.router:
         router = RouterOptions(options.router.replace("-", "_"))
-    return FleetOptions(members, decodes or 0, router)
+    return FleetOptions(prefills, decodes, router)

@@ -113,6 +113,21 @@ def _pins(text: str) -> Pins:
     return Pins(found)
 
 
+class Divided(NamedTuple):
+    """Replicas that only prefill, and replicas that only decode."""
+
+    prefill: int
+    decode: int
+
+    def __str__(self) -> str:
+        return f"{self.prefill}:{self.decode}"
+
+
+def _replicas(text: str) -> int | Divided:
+    counts = [*map(read.between(1, 1024), text.split(":", 1))]
+    return Divided(*counts) if len(counts) > 1 else counts[0]
+
+
 def _columns(text: str) -> str:
     parse_columns(text)
     return text
@@ -199,7 +214,6 @@ written = partial(option, output=True)
 timed = partial(option, needs=(Need.TIMED,))
 stored = partial(option, needs=(Need.STORE,))
 _WEIGHTS = ", ".join(models.WEIGHT_BITS)
-_MEMBERS = read.between(1, 1024), "N"
 _PREFETCHING = registry.names(registry.PREFETCH_POLICIES)
 _ROUTING = registry.names(registry.ROUTERS)
 _ARRIVING = (Need.TIMED, Need.ARRIVALS)
@@ -489,9 +503,11 @@ class StorageOptions(OptionRecord):
 class FleetOptions(OptionRecord):
     HEADING = "several replicas, each with its own cache"
 
-    replicas: int | None = option("replicas behind a router", *_MEMBERS)
-    prefill_replicas: int | None = option("replicas that only prefill", *_MEMBERS)
-    decode_replicas: int | None = option("replicas that only decode", *_MEMBERS)
+    replicas: int | Divided | None = option(
+        "replicas behind a router, or 2:1 for those that prefill and those that decode",
+        _replicas,
+        "N[:N]",
+    )
     router: str | None = option(
         f"{', '.join(_ROUTING)} (default: {ROUTER})", read.choice(_ROUTING), needs=(Need.REPLICAS,)
     )
@@ -619,8 +635,7 @@ def check_components(options: ReplayOptions, components: Sequence[str]) -> None:
 def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool) -> None:
     """Raises CallerError for an option that was given and that no part of the run reads."""
     hits = options.mode == "hits"
-    divided = options.prefill_replicas is not None or options.decode_replicas is not None
-    several = divided or options.replicas is not None
+    several = options.replicas is not None
     kinds = {name: residency(name) for name in components}
     # in hits mode, too, a window pool may follow from the tokens of a pass
     windows = [name for name, kind in kinds.items() if kind == "window"]
