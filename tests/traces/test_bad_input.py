@@ -55,7 +55,6 @@ OPTIONS = {
     "--device-tokens 5X": "a number such as 1M",
     "--device-pages 9": "trace.jsonl:1: expected a request of at most 9 pages",
     "--device-pages 9 --host-ratio -1": "--host-ratio",
-    "--host-bandwidth 0B": "expected bytes per second",
     "--model deepseek-v3": "expected weights and a page of each pool within 72 GB",
     "--model llama-3.1-70b": "other --hardware or a smaller --weight-dtype\n",
     "--token-budget 3": "at least one page of 64 tokens",

@@ -182,12 +182,13 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(
     turns: str, capsys: Capsys
 ) -> None:
     given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
-    found = sweep(*given, "--exclusive", "--host-bandwidth", "25GB,50GB", "-o", "s.jsonl")
+    stores = ["--storage", "sim:read=1GB/s", "--storage", "sim:read=2GB/s"]
+    found = sweep(*given, "--exclusive", *stores, "-o", "s.jsonl")
     both = {"host_ratio": 2}
     assert [point["point"] for point in found["points"]] == [
         {"host_ratio": 0},
-        both | {"host_bandwidth": 25 * 10**9},
-        both | {"host_bandwidth": 50 * 10**9},
+        both | {"storage": "sim:read=1GB/s"},
+        both | {"storage": "sim:read=2GB/s"},
     ]
     assert "4 combinations are 3 different points" in capsys.readouterr().err
     commands = [line["command"] for line in lines() if line["kind"] == "point"]

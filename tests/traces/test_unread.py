@@ -68,11 +68,11 @@ NEEDED: dict[Need | None, str] = {
     "eviction host_ratio host_pages host_bytes components swa_tokens mamba_states "
     "scale_sessions replicas hardware",
     Need.ENGINE: "engine",
-    Need.TIMED: "max_running concurrency speed spread host_bandwidth scheduler times slo "
+    Need.TIMED: "max_running concurrency speed spread scheduler times slo "
     "arrivals request_rate closed_loop",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
-    Need.HOST: "write_policy host_bandwidth storage flush_host_every_round",
+    Need.HOST: "write_policy storage flush_host_every_round",
     Need.STORE: "storage_size prefetch prefetch_threshold",
     Need.ALONE: "flush_host_every_round flush_device_every_round ttl pin",
     Need.REPLICAS: "router",

@@ -402,9 +402,6 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
     _check_page_size(model, page_size, ranks.dcp)
     paged = trace.paged(page_size)
     profile = hardware.get(options.hardware or HARDWARE)
-    if options.host_bandwidth is not None:  # what copies reach, not a peak
-        rate = options.host_bandwidth
-        profile = replace(profile, link_bytes_per_s=rate, link_permille=1000, curves={})
     engine = _engine(options, model)
     pools = pools_of(options, model, memory_of(profile), page_size, engine, trace)
     named = options.times or times.DEFAULT

@@ -360,9 +360,6 @@ class EngineOptions(OptionRecord):
         lambda: f"who is admitted next: {spelled_out(registry.SCHEDULERS)}",
         entry(registry.SCHEDULERS),
     )
-    host_bandwidth: int | None = option(
-        "host link, each way, such as 50GB", read.bandwidth, "B", needs=(Need.TIMED, Need.HOST)
-    )
     token_budget: int | None = option("tokens in a pass", *read.COUNT, needs=(Need.PASSES,))
     max_running: int | None = timed("requests running at once", *read.COUNT)
 
