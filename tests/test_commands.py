@@ -51,7 +51,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"shared-prefix", "128"}, ("--groups", "8")),
     ({"curve", "all"}, ("--limit", "2000")),
     ({"replay", "gpt-oss-120b", "2000"}, ("--limit", "300")),
-    ({"replay", "--storage-size"}, ("--limit", "100")),
+    ({"replay", "file:DIR?size=20GB"}, ("--limit", "100")),
     ({"peers", "fuzz"}, ("--sequences", "2")),
     ({"fuzz", "--replay"}, ()),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),

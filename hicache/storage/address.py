@@ -180,17 +180,17 @@ def in_folder(address: Address, *more: str) -> Location:
     return where
 
 
-def without_size(address: Address, given: int) -> tuple[Address, int]:
-    """The address without the size of its query, and the bytes of that size, or those `given` where
-    it has none. Raises CallerError."""
+def without_size(address: Address) -> tuple[Address, int]:
+    """The address without the size of its query, and the bytes of that size; 0 where it has none.
+    Raises CallerError."""
     path, _, query = address.rest.partition("?")
     pieces = [(one, dict(parse_qsl(one, keep_blank_values=True))) for one in query.split("&")]
     sizes = [pairs["size"] for _, pairs in pieces if "size" in pairs]
     if len(sizes) != 1:  # `locate` refuses more
-        return address, given
+        return address, 0
     left = "&".join(one for one, pairs in pieces if "size" not in pairs)
     rest = f"{path}?{left}" if len(pieces) > len(sizes) else path
-    return replace(address, rest=rest), _one_size(address.scheme, sizes[0], given)
+    return replace(address, rest=rest), _one_size(address.scheme, sizes[0], 0)
 
 
 def _one_size(scheme: str, text: str | None, given: int) -> int:

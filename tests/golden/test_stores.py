@@ -120,10 +120,9 @@ def test_a_replay_on_a_store_is_warm_after_one_that_was_killed(
 ) -> None:
     """The second replay hits in the store what the first one stored before it was killed. A third
     one, of another precision, is refused: its pages are not these."""
-    bound = []
     if address.startswith("hf3fs:"):  # one size for each folder; values stand for pages
-        address, bound = f"{address}-warm", ["--storage-size", "64GB"]
-    words = [*REPLAY, "--storage", address, *bound]
+        address = f"{address}-warm?size=64GB"
+    words = [*REPLAY, "--storage", address]
     with subprocess.Popen(
         [sys.executable, "-m", "hicache", "replay", conversations, *words, "--json", "-"],
         cwd=HERE.parents[1],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -27,13 +26,10 @@ EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
         ("sim:latncy=3s", "found 'latncy=3s'; did you mean latency?"),
         ("sim:loss=1.5", "sim:loss: expected a share from 0 to 1, found '1.5'"),
         ("sim:loss=0,loss=1", "each once and with =VALUE"),
-        ("file:d --storage-size 1M", "--storage-size: expected room for a page or state"),
+        ("sim:size=1M", "--storage: size: expected room for a page or state"),
+        ("sim:size=0", "--storage sim:size: expected at least 1"),
         ("sim: --host-ratio 0", "--storage: expected a host pool, found none"),
-        ("file:d?size=5MB", "--storage-size: expected room for a page or state, 8388608 bytes"),
-        (
-            "file:d?size=50MB --storage-size 60MB",
-            "expected one size, found 60,000,000 bytes and size=50MB in the address",
-        ),
+        ("file:d?size=5MB", "--storage: size: expected room for a page or state, 8388608 bytes"),
         ("file:d?size=50MB&", "found another form of file:"),
     ],
 )
@@ -44,13 +40,10 @@ def test_an_address_or_a_size_that_is_wrong_is_one_line(
     assert not any(Path().iterdir())
 
 
-@pytest.mark.parametrize("place", ["sized", "sized?durable=yes"])
+@pytest.mark.parametrize("place", ["file:s?", "file:s?durable=yes&", "sim:"])
 def test_a_size_in_the_address_is_the_size_of_storage(turns: str, here: None, place: str) -> None:
-    sized = f"file:{place}{'&' if '?' in place else '?'}size="
-    for options in ([sized + "50MB"], [f"file:{place}", "--storage-size", "50MB"]):
-        found, _ = records(Path(), turns, "--storage", *options, "--mode", "hits")
-        assert found["config"]["storage_size"] == 50_000_000
-        shutil.rmtree("sized")
+    found, _ = records(Path(), turns, "--storage", f"{place}size=50MB", "--mode", "hits")
+    assert found["config"]["storage_size"] == 50_000_000
 
 
 def test_a_store_with_pages_under_another_key_names_the_fields(

@@ -73,7 +73,7 @@ NEEDED: dict[Need | None, str] = {
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
     Need.HOST: "write_policy storage flush_host_every_round",
-    Need.STORE: "storage_size prefetch prefetch_threshold",
+    Need.STORE: "prefetch prefetch_threshold",
     Need.ALONE: "flush_host_every_round flush_device_every_round ttl pin",
     Need.REPLICAS: "router",
 }

@@ -138,7 +138,7 @@ class StorageSettings:
         size, most = self.options.size_bytes, max(value_bytes.values())
         if 0 < size < most:
             raise CallerError(
-                f"--storage-size: expected room for a page or state, {most} bytes, found {size}"
+                f"--storage: size: expected room for a page or state, {most} bytes, found {size}"
             )
         if not self.workload:
             medium = Medium(value_bytes, size)
@@ -165,7 +165,7 @@ def storage_of(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
     """The storage that was asked for; None without one. Raises CallerError."""
     if options.storage is None:
         return None
-    place, size, workload = options.storage, options.storage_size or 0, ""
+    place, workload = options.storage, ""
     scheme, _, rest = place.partition(":")
     store = StoreOptions()
     if scheme == SIMULATED:
@@ -174,11 +174,12 @@ def storage_of(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
         address = parse(place)
         if address.scheme not in schemes():
             raise registry.unknown("storage", scheme, [SIMULATED, *schemes()])
-        address, size = without_size(address, size)
+        address, size = without_size(address)
+        store = replace(store, size_bytes=size)
         place, workload = address.text, _workload(options, trace)
     policy = (options.prefetch or PREFETCH).replace("-", "_")
     limit = PrefetchLimit(*LIMITS_NS[policy]) if policy in LIMITS_NS else None
-    return StorageSettings(place, replace(store, size_bytes=size), policy, limit, workload)
+    return StorageSettings(place, store, policy, limit, workload)
 
 
 def _workload(options: ReplayOptions, trace: Trace) -> str:
@@ -227,6 +228,7 @@ _READERS: dict[str, tuple[str, Callable[[str], int]]] = {
     "read": ("read_bytes_per_s", read.bandwidth),
     "write": ("write_bytes_per_s", read.bandwidth),
     "latency": ("latency_ns", read.duration_ns),
+    "size": ("size_bytes", read.at_least(1, read.byte_size)),
     **{name: (name, _share) for name in ("loss", "lying", "corrupt", "slow")},
     **{name: (f"{name}_ns", read.duration_ns) for name in ("dead_at", "hangs_at", "back_at")},
 }

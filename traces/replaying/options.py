@@ -475,13 +475,12 @@ class StorageOptions(OptionRecord):
     HEADING = "storage, the tier behind host memory"
 
     storage: str | None = usual(
-        "sim:read=6GB/s,write=3GB/s,latency=200us, or a real one, such as file:DIR",
+        "sim:read=6GB/s,latency=200us,size=2TB, or a real one, such as file:DIR?size=2TB",
         read.name,
         "ADDRESS",
         commas=True,
         needs=(Need.HOST,),
     )
-    storage_size: int | None = stored("most bytes in it", read.at_least(1, read.byte_size), "B")
     prefetch: str | None = stored(
         f"when to wait: {', '.join(_PREFETCHING)}", read.choice(_PREFETCHING)
     )
