@@ -38,7 +38,7 @@ def test_a_replay_of_the_answer_gives_its_figures_again(tmp_path: Path) -> None:
         machine[-2:] = ["--host-bytes", str(answer["host_bytes"])]
     if answer["replicas"] > 1:
         machine += ["--replicas", str(answer["replicas"])]
-    load = ["--spread", "--seed", "1", "--check", "off"]
+    load = ["--arrivals", "spread", "--seed", "1", "--check", "off"]
     words = [str(headline.TRACE), *headline.command()[2:], *machine, *load]
     assert main(["replay", *words, "--json", str(out)]) == 0
     found = json.loads(out.read_text())

@@ -1,5 +1,5 @@
-"""A coarse clock is warned about, and `--spread` divides the time between its instants. Sessions
-that begin together are spaced, unless the user says when they begin."""
+"""A coarse clock is warned about, and `--arrivals spread` divides the time between its instants.
+Sessions that begin together are spaced, unless the user says when they begin."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ TALKS = [
     ("given", "apart_s"),
     [
         ("", 2),
-        ("--spread", 2),
+        ("--arrivals spread", 2),
         ("--arrivals at-once", 0),
         ("--concurrency 99", 0),
         ("--arrivals uniform --request-rate 1", 1),
@@ -105,6 +105,6 @@ def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, ap
     assert isinstance(options, ReplayOptions)
     found = loaded(options.load, trace)
     assert set(np.diff(found.jobs.arrivals_ns[:12]).tolist()) == {apart_s * S}
-    assert bool(found.notes) is (given in ("", "--spread"))
+    assert bool(found.notes) is (given in ("", "--arrivals spread"))
     assert not trace.notes
     assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"

@@ -68,7 +68,7 @@ NEEDED: dict[Need | None, str] = {
     "eviction host_ratio host_pages host_bytes components swa_tokens mamba_states "
     "scale_sessions replicas hardware",
     Need.ENGINE: "engine",
-    Need.TIMED: "max_running concurrency speed spread scheduler times slo "
+    Need.TIMED: "max_running concurrency speed scheduler times slo "
     "arrivals request_rate closed_loop",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",

@@ -33,6 +33,7 @@ from ..formats.base import (
 )
 
 RECORDED = "recorded"
+SPREAD = "spread"  # as recorded, but those of one instant arrive until the next
 NS_PER_S = 1_000_000_000
 MOST_SCALE = 100  # times the sessions of a trace: the number of a copy has 8 bits
 _UNITS = (("s", NS_PER_S), ("ms", 1_000_000), ("us", 1_000), ("ns", 1))

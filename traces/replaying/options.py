@@ -33,7 +33,7 @@ from ..formats.tables import parse_columns
 from ..outside import entry, spelled_out
 from ..terminal import options as read
 from ..terminal.options import Declared, Names, OptionRecord, flag, option, rows
-from .load import MODELS, MOST_SCALE, RECORDED, Arrivals, LoadSettings, Slo
+from .load import MODELS, MOST_SCALE, SPREAD, Arrivals, LoadSettings, Slo
 from .load import NAMES as LIMITS
 
 Mode = Literal["timed", "hits"]
@@ -72,7 +72,6 @@ class Need(Enum):
     ARRIVALS = "arrivals at their times", "--concurrency", "leave that out"
     ROUNDS = "rounds that nothing else delays", "--concurrency", "leave that out"
     RATE = "one rate", "--request-rate", "give that alone"
-    RECORDED = "the times of the trace", "--arrivals", "leave that out"
     STORE = "a store", "none", "name one with --storage"
     ALONE = "one replica", "several", "leave out the replicas"
     REPLICAS = "replicas to choose from", "one", "give --replicas"
@@ -194,14 +193,17 @@ def _slo(text: str) -> Slo:
     return Slo(**limits)
 
 
+_KNOWN = [*MODELS, SPREAD]
+
+
 def _arrivals(text: str) -> Arrivals:
     """Reads `gamma:cv=4`."""
     name, _, given = text.partition(":")
-    name = read.choice([*MODELS])(name)
+    name = read.choice(_KNOWN)(name)
     if not given:
         return Arrivals(name)
     key, equals, value = given.partition("=")
-    if MODELS[name].cv is None or key != "cv" or not equals:
+    if name == SPREAD or MODELS[name].cv is None or key != "cv" or not equals:
         raise ValueError(f"expected gamma:cv=2, or the name of a model, found {text!r}")
     return Arrivals(name, float(read.ratio(value)))
 
@@ -437,7 +439,7 @@ class ComponentOptions(OptionRecord):
 
 @dataclass(frozen=True)
 class LoadOptions(OptionRecord):
-    """request_rate: requests per second. spread: None for sessions that begin together alone."""
+    """request_rate: requests per second."""
 
     HEADING = "load (timed mode; docs/load.md)"
 
@@ -455,7 +457,7 @@ class LoadOptions(OptionRecord):
         "limits, such as ttft=2s,tpot=50ms,itl=1s,e2e=9s", _slo, "LIST", common=True, commas=True
     )
     arrivals: Arrivals | None = option(
-        f"{', '.join(MODELS)}; gamma:cv=4 is bursty",
+        f"{', '.join(_KNOWN)}; gamma:cv=4 is bursty; spread: those of one instant until the next",
         _arrivals,
         "MODEL",
         commas=True,
@@ -463,9 +465,6 @@ class LoadOptions(OptionRecord):
     )
     request_rate: Fraction | None = option(
         "first turns a second", read.positive_ratio, "N", needs=_ARRIVING
-    )
-    spread: bool | None = option(
-        "requests of one instant arrive until the next", needs=(*_ARRIVING, Need.RECORDED)
     )
     closed_loop: bool | None = timed("a turn of a session waits for the end of the one before")
 
@@ -538,13 +537,14 @@ class ReplayOptions(
 
     @property
     def load(self) -> LoadSettings:
+        spread = self.arrivals is not None and self.arrivals.name == SPREAD
         return LoadSettings(
             timed=self.mode == "timed",
-            arrivals=self.arrivals or Arrivals(),
+            arrivals=Arrivals() if spread else self.arrivals or Arrivals(),
             request_rate=self.request_rate,
             concurrency=self.concurrency or 0,
             closed_loop=bool(self.closed_loop),
-            spread=bool(self.spread),
+            spread=spread,
             scale_sessions=self.scale_sessions or Fraction(1),
             seed=self.seed or 0,
         )
@@ -636,7 +636,6 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
     # in hits mode, too, a window pool may follow from the tokens of a pass
     windows = [name for name, kind in kinds.items() if kind == "window"]
     sized = all(getattr(options, f"{name}_tokens", None) is not None for name in windows)
-    recorded = options.arrivals is None or options.arrivals.name == RECORDED
     lacking = {
         Need.TRACE: options.trace is None,
         Need.TIMED: hits,
@@ -647,7 +646,6 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
         Need.ARRIVALS: options.concurrency is not None,
         Need.ROUNDS: options.concurrency is not None,
         Need.RATE: options.request_rate is not None,
-        Need.RECORDED: not recorded,
         Need.STORE: options.storage is None,
         Need.ALONE: several,
         Need.REPLICAS: not several,

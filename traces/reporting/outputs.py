@@ -108,8 +108,8 @@ def time_warnings(jobs: Jobs, speed: Fraction, load: LoadSettings | None = None)
         what = "requests" if len(times) == len(jobs) else "sessions"
         return [
             f"All {len(times):,} {what} begin at the same time, so times to first token contain "
-            "the queue of their first requests; space them (--spread, or --request-rate), or use "
-            "--mode hits."
+            "the queue of their first requests; space them (--arrivals spread, or --request-rate), "
+            "or use --mode hits."
         ]
     warnings = []
     if tokens / span_s > _MOST_TOKENS_PER_S:
@@ -142,7 +142,8 @@ def _coarse(times: Pages) -> Iterator[str]:
     yield (
         f"The clock of the trace is coarse: {len(times):,} requests arrive at {len(instants):,} "
         f"instants, mostly {_seconds(apart_s)} apart and up to {counts.max():,} at once. Times to "
-        "first token contain the queue of each batch; --spread lets its requests arrive evenly."
+        "first token contain the queue of each batch; --arrivals spread lets its requests arrive "
+        "evenly."
     )
 
 

@@ -26,7 +26,7 @@ from hicache.core.errors import CallerError
 
 from ..curves import Curve, lru_curve
 from ..formats.base import Trace, sampled
-from ..replaying.load import Slo
+from ..replaying.load import SPREAD, Arrivals, Slo
 from ..replaying.options import ReplayOptions
 from ..reporting import percent
 from ..reporting.outputs import is_coarse
@@ -160,13 +160,13 @@ def _limits(options: ReplayOptions) -> Iterator[str]:
 
 
 def _spread_of(base: ReplayOptions, traces: Traces) -> tuple[ReplayOptions, bool]:
-    """The options with --spread, with which a seed draws arrivals; whether the clock of the trace
-    is coarse and nobody asked for that."""
-    if base.spread is not None or base.arrivals is not None or base.concurrency is not None:
+    """The options with `--arrivals spread`, with which a seed draws arrivals; whether the clock of
+    the trace is coarse and nobody asked for that."""
+    if base.arrivals is not None or base.concurrency is not None:
         return base, False
     if traces(base).jobs.sender is not None:
         return base, False
-    return replace(base, spread=True), is_coarse(traces(base).jobs)
+    return replace(base, arrivals=Arrivals(SPREAD)), is_coarse(traces(base).jobs)
 
 
 # -- a part of a trace
