@@ -27,14 +27,13 @@ from hicache.core.errors import CallerError
 from invariants.fuzz import laws
 from invariants.fuzz import target as base
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.tape import Act, Entry
 from invariants.fuzz.led import led, ran
 from invariants.fuzz.minimal import shorten
 from invariants.fuzz.operations import check
 from invariants.fuzz.play import Failure, Outcome, Player
 from invariants.fuzz.recorded import recording
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import PeerTape, dumps, loads
+from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
 from invariants.fuzz.shrink import Search
 from invariants.fuzz.simpler import ways
 from invariants.fuzz.stubs import Stubs
@@ -132,7 +131,7 @@ class Child:
         def play(write: Callable[[Any], None]) -> None:
             head = True
 
-            def note(tape: PeerTape, entry: Entry) -> None:
+            def note(tape: Tape, entry: Entry) -> None:
                 nonlocal head
                 if head:
                     write(dumps(tape))
@@ -144,7 +143,7 @@ class Child:
         written, _ = _apart(play, seconds)
         if not written:
             config = self.known.kind.draw(Draws(seed, "config"), fixed)
-            written = [dumps(PeerTape(self.known.name, self.known.release, config, ()))]
+            written = [dumps(Tape(config, (), target=self.known.name, release=self.known.release))]
         found = [
             Entry(op, args, gap, poll, tuple(Act(*act) for act in acts))
             for op, args, gap, poll, acts in written[1:]
@@ -165,7 +164,7 @@ class Child:
 
         best = first
 
-        def alike(one: PeerTape) -> Outcome:
+        def alike(one: Tape) -> Outcome:
             nonlocal best
             if search.tape is not best:
                 best = search.tape
@@ -215,12 +214,12 @@ class Child:
         """The functions of the engine that run in it."""
         self.say(done=True, functions=ran(self.known, self._checked(tape)))
 
-    def _checked(self, text: str) -> PeerTape:
+    def _checked(self, text: str) -> Tape:
         tape = loads(text)
         check(tape, self.known.ops)
         return tape
 
-    def _apart(self, tape: PeerTape, seconds: float) -> Failure | None:
+    def _apart(self, tape: Tape, seconds: float) -> Failure | None:
         """Plays a tape in a copy of this process, which may end or hang."""
 
         def play(write: Callable[[Any], None]) -> None:

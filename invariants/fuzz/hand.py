@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from invariants.fuzz.hicache.tape import Act
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import Schedule, by_time, schedule_of
+from invariants.fuzz.sequence import Act
 from invariants.fuzz.target import Config, Peer, Transfer
 
 PLAIN = Act(1, 0)

@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from invariants.fuzz.play import Line, Player, look
-from invariants.fuzz.sequence import PeerTape
+from invariants.fuzz.sequence import Tape
 
 MOST, MOST_OF_FUNCTION = 14, 2  # lines
 MOST_VARIANTS = 24
@@ -79,7 +79,7 @@ class _Trace:
         return Line(self._files[code.co_filename], number, code.co_name, text)
 
 
-def led(player: Player, tape: PeerTape) -> list[Line]:
+def led(player: Player, tape: Tape) -> list[Line]:
     """Returns the suspected lines, the most suspected first, at most a few of each function."""
     failing = _Trace(player)
     with failing.on():
@@ -114,7 +114,7 @@ def led(player: Player, tape: PeerTape) -> list[Line]:
     return found
 
 
-def ran(player: Player, tape: PeerTape) -> list[tuple[str, str]]:
+def ran(player: Player, tape: Tape) -> list[tuple[str, str]]:
     """The functions of the engine that run in a tape: their files and names."""
     trace = _Trace(player)
     with trace.on():
@@ -122,7 +122,7 @@ def ran(player: Player, tape: PeerTape) -> list[tuple[str, str]]:
     return sorted({(trace.line(at).file, at[0].co_name) for at in trace.ran})
 
 
-def _others(player: Player, tape: PeerTape) -> Iterator[tuple[_Trace, str | None]]:
+def _others(player: Player, tape: Tape) -> Iterator[tuple[_Trace, str | None]]:
     """Other sequences: what ran, and how they fail."""
     for at in range(max(0, len(tape.entries) - MOST_VARIANTS), len(tape.entries)):
         trace = _Trace(player)

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hicache.core.errors import CallerError
-from hicache.files import FLAG, Only, Spare, fit, show
+from hicache.files import FLAG, Spare
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.hicache.ops.requests import pack, unpack
-from invariants.fuzz.hicache.schema import (
+from invariants.fuzz.records import Job
+from invariants.fuzz.sequence import (
     MOST_TOKENS,
     NEW_REQUEST,
     PROMPT,
     REQUEST,
     Schema,
+    Tape,
     number,
+    pack,
+    unpack,
     word,
 )
-from invariants.fuzz.records import Job
-from invariants.fuzz.sequence import PeerTape
+from invariants.fuzz.sequence import check as check_arguments
 from invariants.fuzz.target import Peer, need
 
 Arguments = dict[str, Any]
@@ -384,14 +385,6 @@ def operations(kind: type[Peer]) -> dict[str, Operation]:
     return dict(sorted({**shared, **kind.OPERATIONS}.items()))
 
 
-def check(tape: PeerTape, ops: dict[str, Operation], name: str = "tape") -> None:
+def check(tape: Tape, ops: dict[str, Operation], name: str = "tape") -> None:
     """Raises CallerError with one line if an entry is invalid."""
-    for at, entry in enumerate(tape.entries, 2):
-        if entry.op in ops:
-            fit(entry.args, Only(ops[entry.op].args), f"{name}, line {at}", "record it again")
-        else:
-            known = ", ".join(ops)
-            raise CallerError(
-                f"{name}, line {at}: expected one of {known}, found {show(entry.op)}; the tape is "
-                "of another version"
-            )
+    check_arguments(tape, {op: ops[op].args for op in ops}, None, name)

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.hicache.tape import Act, Entry
 from invariants.fuzz.laws import judge, whole
 from invariants.fuzz.operations import Operation, compute, operations, step
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import PeerTape
+from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.fuzz.target import Broken, Config, Peer, Unfit, need
 
 ACTS = 2
@@ -63,12 +62,12 @@ class Outcome:
     """The result of a sequence. hand: None if the peer could not be opened; then there is no
     failure, or the failure is that of opening it."""
 
-    tape: PeerTape
+    tape: Tape
     failure: Failure | None
     hand: Hand | None
 
 
-Note = Callable[[PeerTape, Entry], None]
+Note = Callable[[Tape, Entry], None]
 Where = Callable[[str], str]  # the path of a file of the engine, as a report names it, or ""
 
 
@@ -95,7 +94,7 @@ class Player:
         order += f":{draws.below(1 << 20)}" if order == "pct" else ""
         order += f":{draws.below(5)}:4" if order == "starve" else ""
         faults = draws.one((8, 30)) if draws.chance(FAULTS) else 0
-        tape = PeerTape(self.name, self.release, config, (), seed, order)
+        tape = Tape(config, (), seed, order, target=self.name, release=self.release)
 
         entries = Draws(seed, "entries")
 
@@ -107,7 +106,7 @@ class Player:
 
         return self._run(tape, next_entry)
 
-    def replay(self, tape: PeerTape, recorder: Recorder | None = None) -> Outcome:
+    def replay(self, tape: Tape, recorder: Recorder | None = None) -> Outcome:
         """Plays a tape. recorder: writes the calls of the engine."""
         entries = tape.entries
 
@@ -129,7 +128,7 @@ class Player:
 
     def _run(
         self,
-        tape: PeerTape,
+        tape: Tape,
         next_entry: Callable[[Hand, int], Entry | None],
         recorder: Recorder | None = None,
     ) -> Outcome:

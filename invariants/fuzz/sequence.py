@@ -1,87 +1,407 @@
-"""Tapes of peers: a configuration of one peer, and the entries of a sequence.
+"""A sequence: the life of one cache, with an entry per operation and every choice literal in it.
 
-    line 1      {"tape": "hicache-peer", "version": 1, "peer": "sglang", "release": "0.5.23", ...}
-    then        entries, as in every tape (invariants/fuzz/hicache/tape.py)
+    line 1      {"tape": "hicache-fuzz", "version": 1, "seed": 7, "order": "time", "config": {...}}
+    then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
+    last line   {"end": 118}
 
-A tape plays on any release of its peer, and on another peer as far as that has its operations.
+The head of another target than hicache also has "target" and "release"; that of hicache may have
+"executor", "ranks" and "pairs". An entry holds the literal arguments of its operation, the time
+before it, whether the host polls first, and (delay, tie, fault) for each action that it begins. So
+deleting an entry does not change the others. A request has the number given by its arrival. An
+entry whose request is gone, or in the wrong stage, does nothing.
+
+Lives here: the records, the file form, the shapes of arguments.
 """
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from hicache import files, registry
+from hicache.core import entries as entry_points
+from hicache.core.config import Config
+from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.files import ANY, TEXT, Named, Only, Spare, fit, show, text_of, whole
-from invariants.fuzz.hicache.tape import MOST_BYTES, Entry, read_lines, written_lines
-from invariants.fuzz.schedules import schedule_of
-from invariants.fuzz.target import Config
+from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, parsed, show, whole
+from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
-FORMAT, VERSION = "hicache-peer", 1
-_WANTED = "expected a tape of hicache peers"
+from .hicache.executors import REPLIES, settings_of
+from .records import LEAST_MADE_UP
+from .schedules import schedule_of
+
+FORMAT, VERSION = "hicache-fuzz", 1
+OURS = "hicache"  # the target that a head without one has
+ATTACH = "attach"  # the operation that attaches a storage, and the argument of others that do
+MOST_RANKS = 8
+MOST_BYTES = 64 << 20
+MOST_LINE = 4 << 20  # characters; parsing a line takes many times its length
+MOST = 1 << 30  # of any number except the seed
+MOST_PAGES = 1 << 20  # of one pool: a thousand times the largest drawn pool
+MOST_TOKENS = 1 << 20  # of one prompt
 _AGAIN = "record the tape again"
-_HEAD = Only(
-    {
-        "tape": TEXT,
-        "version": whole(VERSION, VERSION),
-        "peer": TEXT,
-        "release": TEXT,
-        "seed": Spare(whole(0, (1 << 64) - 1)),
-        "order": TEXT,
-        "notes": Spare(Named(TEXT)),
-        "config": Named(ANY),
-    }
+_MEND = f"mend the line or {_AGAIN}"
+
+
+# -- shapes of arguments (see hicache/files)
+
+Schema = dict[str, Any]
+
+
+def number(least: int = 0, most: int = MOST, optional: bool = False) -> Any:
+    return Spare(whole(least, most)) if optional else whole(least, most)
+
+
+def word(*options: str, optional: bool = False) -> Any:
+    """One of these words, or any printable word if none are given."""
+    shape = files.word(*options) if options else Value("a word", _is_word)
+    return Spare(shape) if optional else shape
+
+
+def listed(one: Value, most: int) -> Spare:
+    """A list of at most `most` values; may be missing."""
+    return Spare(
+        Value(
+            f"a list of at most {most}, each of them {one.says}",
+            lambda value: (
+                isinstance(value, list) and len(value) <= most and all(map(one.fits, value))
+            ),
+        )
+    )
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
+
+
+def _is_prompt(value: Any) -> bool:
+    def is_run(run: Any) -> bool:
+        pair = isinstance(run, list) and len(run) == 2 and all(type(one) is int for one in run)
+        return pair and 0 <= run[0] < 1 << 62 and 0 < run[1] <= MOST_TOKENS
+
+    if not isinstance(value, list) or not value or not all(map(is_run, value)):
+        return False
+    return bool(sum(run[1] for run in value) <= MOST_TOKENS)
+
+
+FLAG = files.FLAG
+OPTIONAL_FLAG = Spare(FLAG)
+WORDS = Value(
+    "a list of words", lambda value: isinstance(value, list) and all(map(_is_word, value))
 )
+PROMPT = Value(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", _is_prompt)
+REQUEST = number()
+NEW_REQUEST = number(most=LEAST_MADE_UP - 1)
+
+
+def pack(tokens: list[int]) -> list[list[int]]:
+    """Encodes tokens as runs: [token, count]."""
+    runs: list[list[int]] = []
+    for token in tokens:
+        if runs and runs[-1][0] == token:
+            runs[-1][1] += 1
+        else:
+            runs.append([token, 1])
+    return runs
+
+
+def unpack(runs: list[list[int]]) -> list[int]:
+    return [token for token, count in runs for _ in range(count)]
+
+
+# -- records
+
+
+class Act(NamedTuple):
+    """The result of one action. delay: time from its issue to its reply. tie: order among replies
+    due at once (with order "priority", among all due replies). fault: name of a fault, or "".
+    """
+
+    delay: int
+    tie: int
+    fault: str = ""
+
+
+class Entry(NamedTuple):
+    op: str
+    args: dict[str, Any]
+    gap: int = 1
+    poll: bool = True
+    acts: tuple[Act, ...] = ()
+
+    def __str__(self) -> str:
+        """The operation, its arguments, and its unusual gaps, polls and replies."""
+        words = [self.op, *(f"{name}={value}" for name, value in self.args.items())]
+        words += [f"gap={self.gap}"] * (self.gap != 1) + ["no poll"] * (not self.poll)
+        acts = (f"after {act.delay}{f', {act.fault}' if act.fault else ''}" for act in self.acts)
+        return " ".join([*words, *["replies: " + "; ".join(acts)] * bool(self.acts)])
 
 
 @dataclass(frozen=True)
-class PeerTape:
-    """peer, release: that it was recorded from. config: of that peer. The others: see Tape."""
+class Tape:
+    """A sequence. config: of the core, or the JSON values that another target has. order: schedule
+    that takes the replies. seed: that it was drawn from. target, release: where it was recorded; it
+    plays on any release. Of hicache alone: ranks, the number of cores; executor, see executors;
+    pairs, whether keys hold token pairs.
+    """
 
-    peer: str
-    release: str
-    config: Config
+    config: Any
     entries: tuple[Entry, ...]
     seed: int = 0
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
+    ranks: int = 1
+    executor: str = REPLIES
+    pairs: bool = False
+    target: str = OURS
+    release: str = ""
 
 
-def dumps(tape: PeerTape) -> str:
-    head: dict[str, Any] = {
-        "tape": FORMAT,
-        "version": VERSION,
-        "peer": tape.peer,
-        "release": tape.release,
-        "seed": tape.seed,
-        "order": tape.order,
-        "notes": tape.notes,
-        "config": tape.config,
-    }
-    return written_lines(head, tape.entries)
+def has_storage(tape: Tape) -> bool:
+    """Whether a storage is attached at any time."""
+    attaches = (entry.op == ATTACH or entry.args.get(ATTACH) for entry in tape.entries)
+    return tape.config.storage or any(attaches)
 
 
-def loads(text: str, name: str = "tape") -> PeerTape:
-    """Parses a tape. Raises CallerError with one line if it is not a complete tape of a peer."""
-    head, entries = read_lines(text, name, _WANTED, lambda head: _check(head, name))
-    given = fit(head, _HEAD, name, _AGAIN)
+def digest(tape: Tape) -> str:
+    """SHA-256 of the canonical text, so a sequence has the same name everywhere."""
+    return sha256(dumps(tape).encode()).hexdigest()
+
+
+# -- files
+
+
+def dumps(tape: Tape) -> str:
+    head: dict[str, Any] = {"tape": FORMAT, "version": VERSION}
+    if isinstance(tape.config, Config):
+        head["config"] = written(tape.config)
+        usual = {"executor": REPLIES, "ranks": 1, "pairs": False}
+        head |= {name: getattr(tape, name) for name in usual if getattr(tape, name) != usual[name]}
+    else:
+        head |= {"config": tape.config, "target": tape.target, "release": tape.release}
+    head |= {"seed": tape.seed, "order": tape.order, "notes": tape.notes}
+    rows = [
+        head,
+        *(one._asdict() | {"acts": list(map(list, one.acts))} for one in tape.entries),
+        {"end": len(tape.entries)},
+    ]
+    return "".join(json.dumps(row, separators=(",", ":"), sort_keys=True) + "\n" for row in rows)
+
+
+def write(path: Path, tape: Tape) -> None:
+    """Writes a sequence atomically. Raises CallerError."""
+    write_text(path, dumps(tape))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file atomically. Raises CallerError."""
+    draft = path.with_name(path.name + ".part")
     try:
-        schedule_of(given["order"])
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise CallerError(
+            f"{path}: expected to write a tape there, found: {error.strerror}; name another file"
+        ) from error
+
+
+def read(path: Path) -> Tape:
+    """Reads a sequence. Raises CallerError with one line if the file holds no complete one."""
+    text = files.text_of(str(path), "tape of hicache fuzz", MOST_BYTES, "copy it anew")
+    return loads(text, str(path))
+
+
+def loads(text: str, name: str = "tape") -> Tape:
+    """Parses a sequence. Raises CallerError with one line unless it is complete and of this
+    version."""
+    rows = _rows(text, name)
+    head = next(rows, {})
+    if head.get("tape") != FORMAT:
+        keys = f"the fields {', '.join(list(head)[:4])}" if head else "an empty file"
+        raise CallerError(f"{name}: expected a tape of hicache fuzz, found {keys[:80]}; name one")
+    if type(head.get("version")) is not int or head["version"] != VERSION:
+        raise CallerError(
+            f"{name}: expected version {VERSION}, found {show(head.get('version'))}; record it "
+            "again with this version's `hicache fuzz`"
+        )
+    entries: list[Entry] = []
+    end: dict[str, Any] = {}
+    for line, row in enumerate(rows, 2):
+        if end:
+            raise CallerError(
+                f"{name}, line {line}: expected nothing behind the last line; the file was edited"
+            )
+        if row.keys() == {"end"}:
+            end = row
+        else:
+            shape = fit(row, _ENTRY, f"{name}, line {line}", _MEND)
+            acts = tuple(Act(*act) for act in shape.get("acts", ()))
+            entries.append(Entry(**shape | {"acts": acts}))
+    if type(end.get("end")) is not int or end["end"] != len(entries):
+        raise CallerError(
+            f"{name}: expected the number of its entries, {len(entries)}, in the last line, found "
+            f"{show(end.get('end'))}; it was cut off, copy it again"
+        )
+    return _tape(fit(head, _HEAD, name, _AGAIN), tuple(entries), name)
+
+
+def paths(folder: Path) -> list[Path]:
+    """The files of all sequences of a folder, sorted."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+_COUNT = whole(0, MOST)
+_HEAD = Only(
+    {
+        "tape": TEXT,
+        "version": whole(VERSION, VERSION),
+        "config": Named(ANY),
+        "order": TEXT,
+        "seed": Spare(whole(0, (1 << 64) - 1)),
+        "notes": Spare(Named(TEXT)),
+        "target": Spare(TEXT),
+        "release": Spare(TEXT),
+        "executor": Spare(TEXT),
+        "ranks": Spare(whole(1, MOST_RANKS)),
+        "pairs": Spare(FLAG),
+    }
+)
+
+
+def _is_act(act: Any) -> bool:
+    three = isinstance(act, list) and len(act) == 3
+    return three and all(map(_COUNT.fits, act[:2])) and isinstance(act[2], str)
+
+
+_ENTRY = Only(
+    {
+        "op": TEXT,
+        "args": Named(ANY),
+        "gap": Spare(_COUNT),
+        "poll": Spare(FLAG),
+        "acts": Spare([Value(f"[delay, tie, fault], two {_COUNT.says} and a text", _is_act)]),
+    }
+)
+
+
+def _rows(text: str, name: str) -> Iterator[dict[str, Any]]:
+    """The object of each line. Raises CallerError for the first line without one."""
+    for number_of_line, line in enumerate(io.StringIO(text), 1):
+        where = f"{name}, line {number_of_line}"
+        if len(line) > MOST_LINE:
+            raise CallerError(
+                f"{where}: expected at most {MOST_LINE} characters, found {len(line)}; the file "
+                "was edited, or is something else"
+            )
+        try:
+            row = parsed(line)
+        except ValueError as error:
+            reason = str(error).partition(": line ")[0]
+            raise CallerError(
+                f"{where}: expected JSON, found {show(line.strip())} ({reason}); the file was cut "
+                "off or edited"
+            ) from None
+        yield fit(row, Named(ANY), where, _MEND)
+
+
+def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
+    del head["tape"], head["version"]
+    try:
+        schedule_of(head["order"])
+        settings_of(head.get("executor", REPLIES))
     except CallerError as error:
         raise CallerError(f"{name}: {error}; {_AGAIN}") from error
-    del given["tape"], given["version"]
-    return PeerTape(entries=entries, **given)
-
-
-def _check(head: dict[str, Any], name: str) -> None:
-    if head.get("tape") != FORMAT:
-        found = show(head["tape"]) if "tape" in head else 'no field "tape"'
+    if "target" in head:
+        return Tape(entries=entries, **head)
+    tape = Tape(**head | {"entries": entries, "config": _config(head["config"], name)})
+    if (tape.ranks > 1 or tape.pairs or has_storage(tape)) and tape.executor != REPLIES:
         raise CallerError(
-            f"{name}: {_WANTED}, found {found}; name a tape that `hicache peers fuzz` wrote"
+            f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
+            f"storage, found {tape.executor!r}; {_AGAIN}"
         )
+    return tape
 
 
-def read(path: Path) -> PeerTape:
-    """Reads a tape. Raises CallerError with one line."""
-    return loads(text_of(str(path), "tape of hicache peers", MOST_BYTES, "copy it anew"), str(path))
+# By the type of a setting of a core. The core decides which numbers and names are legal.
+_NAME = Value("a name", lambda one: isinstance(one, str) and len(one) <= 100)
+_SETTINGS: dict[str, Any] = {
+    "int": whole(-MOST, MOST),
+    "bool": FLAG,
+    "str": _NAME,
+    "tuple[str, ...]": [_NAME],
+    "tuple[int, ...]": [whole(-MOST_PAGES, MOST_PAGES)],
+}
+
+
+def _config(values: dict[str, Any], name: str) -> Config:
+    kinds = types(values.get("components"))
+    if {*values, *MAY_LACK} != kinds.keys():
+        strange = sorted(values.keys() ^ kinds.keys())
+        raise CallerError(
+            f"{name}: config: expected the settings of this version, found a difference in "
+            f"{show(', '.join(strange[:4]))}; {_AGAIN}"
+        )
+    shapes = {key: Spare(_SETTINGS[kind]) for key, kind in kinds.items()}
+    values = fit(values, shapes, name, _AGAIN, "config")
+    try:
+        return config_of(
+            {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+        )
+    except CallerError as error:
+        raise CallerError(
+            f"{name}: config: expected legal settings, found: {error}; {_AGAIN}"
+        ) from error
+
+
+# -- entries
+
+
+def check(
+    tape: Tape, schemas: Mapping[str, Schema], faults: Iterable[str] | None, name: str = "tape"
+) -> None:
+    """Raises CallerError with one line if an operation, a fault (None: any) or a setting of our
+    core is unknown or invalid."""
+    illegal = _illegal(tape.config) if isinstance(tape.config, Config) else ""
+    if illegal:
+        raise CallerError(f"{name}: config: {illegal}; {_AGAIN}")
+    known = None if faults is None else ("", *faults)
+    for line, entry in enumerate(tape.entries, 2):
+        where = f"{name}, line {line}"
+        if entry.op not in schemas:
+            raise CallerError(
+                f"{where}: expected an operation of this version ({', '.join(schemas)}), "
+                f"found {show(entry.op)}; {_AGAIN}"
+            )
+        fit(entry.args, Only(schemas[entry.op]), f"{where}: {entry.op}", _MEND)
+        strange = [act.fault for act in entry.acts if known and act.fault not in known]
+        if strange:
+            close = get_close_matches(strange[0][:100], known or (), n=1)
+            mend = f"; did you mean {close[0]!r}?" if close else ""
+            raise CallerError(
+                f"{where}: expected a fault of this version, found {show(strange[0])}{mend}; "
+                f"{_MEND}"
+            )
+
+
+def _illegal(config: Config) -> str:
+    """The core's error for this configuration, or ""; of a policy that is not known, how to add
+    one's own."""
+    policies = (
+        (registry.EVICTION_POLICIES, config.eviction_policy),
+        (registry.WRITE_POLICIES, config.write_policy),
+    )
+    for package, policy in policies:
+        if not entry_points.has(package, policy):
+            return str(registry.missing(package, policy))
+    try:
+        Core(config)
+    except CallerError as error:
+        return str(error)
+    return ""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.hicache import simpler
-from invariants.fuzz.hicache.tape import Entry, dumps
+from invariants.fuzz.sequence import Entry, dumps
 
 Tape: TypeAlias = Any  # of a core, or of a peer, which has records of its own
 Failure: TypeAlias = Any

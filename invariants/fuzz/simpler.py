@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from invariants.fuzz.hicache import simpler
-from invariants.fuzz.hicache.ops.requests import unpack
-from invariants.fuzz.hicache.tape import Entry
-from invariants.fuzz.sequence import PeerTape, dumps
+from invariants.fuzz.sequence import Entry, Tape, dumps, unpack
 from invariants.fuzz.shrink import FEW, Search, Ways, delete
 from invariants.fuzz.target import Peer
 
 _AMOUNTS = {"chunk": 1, "more": 1, "word": 0, "polls": 0, "slots": 1, "steps": 1}  # the least
 
 
-def weight(tape: PeerTape) -> tuple[int, ...]:
+def weight(tape: Tape) -> tuple[int, ...]:
     """Compares the number of entries first, then faults, the configuration, the schedule, and the
     arguments."""
     entries = tape.entries
@@ -50,7 +48,7 @@ def weight(tape: PeerTape) -> tuple[int, ...]:
 def ways(kind: type[Peer]) -> Ways:
     """How tapes of this peer get simpler."""
 
-    def configurations(tape: PeerTape) -> Iterator[PeerTape]:
+    def configurations(tape: Tape) -> Iterator[Tape]:
         for config in kind.simpler(tape.config):
             yield replace(tape, config=config)
 
@@ -72,23 +70,23 @@ def ways(kind: type[Peer]) -> Ways:
     return Ways(weight, dumps, passes)
 
 
-def _plain(tape: PeerTape) -> Iterator[PeerTape]:
+def _plain(tape: Tape) -> Iterator[Tape]:
     entries = tape.entries
     plain = tuple(one._replace(acts=(), gap=1, poll=True) for one in entries)
     yield replace(tape, entries=plain, order="time")
     yield replace(tape, entries=tuple(one._replace(acts=()) for one in entries))
 
 
-def _quiet(tape: PeerTape, at: int) -> Iterator[PeerTape]:
+def _quiet(tape: Tape, at: int) -> Iterator[Tape]:
     """Only lets time pass in place of entry `at`."""
     wait = tape.entries[at]._replace(op="wait", args={"polls": 1})
     yield replace(tape, entries=(*tape.entries[:at], wait, *tape.entries[at + 1 :]))
 
 
-def _arguments(tape: PeerTape, at: int) -> Iterator[PeerTape]:
+def _arguments(tape: Tape, at: int) -> Iterator[Tape]:
     entry = tape.entries[at]
 
-    def given(**args: object) -> PeerTape:
+    def given(**args: object) -> Tape:
         new = entry._replace(args=entry.args | args)
         return replace(tape, entries=(*tape.entries[:at], new, *tape.entries[at + 1 :]))
 
@@ -102,7 +100,7 @@ def _arguments(tape: PeerTape, at: int) -> Iterator[PeerTape]:
                     yield given(**{name: less})
 
 
-def _without_pairs(tape: PeerTape) -> Iterator[PeerTape]:
+def _without_pairs(tape: Tape) -> Iterator[Tape]:
     """Without two entries, or with the abort of a request instead of them."""
     entries = tape.entries
     requests = dict.fromkeys(one.args["request"] for one in entries if "request" in one.args)

@@ -13,7 +13,7 @@ from hicache.runtime.driver import Observer
 from invariants.against import Against
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.play import step
-from invariants.fuzz.hicache.tape import Entry
+from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
 from tests.configs import configured
 from tests.invariants.life import CLEARING, OPS, Life, corner

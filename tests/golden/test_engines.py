@@ -33,7 +33,7 @@ SEQUENCES = (HERE / "engines.tapes").read_text().split("\n\n")
 def played(kind: Any, text: str) -> Outcome:
     """A sequence on an engine. Its laws are asked after every operation."""
     tape = loads(text)
-    return Player(kind, tape.peer, tape.release, lambda file: "").replay(tape)
+    return Player(kind, tape.target, tape.release, lambda file: "").replay(tape)
 
 
 @pytest.mark.parametrize("number", range(len(SEQUENCES)))
@@ -93,6 +93,6 @@ def opened() -> Iterator[Opened]:
 def test_what_was_found_fails_again(name: str, opened: Opened) -> None:
     """Where the release is installed."""
     tape = read(FOUND[name])
-    session = opened(f"{tape.peer}=={tape.release}")
+    session = opened(f"{tape.target}=={tape.release}")
     said = session.ask({"do": "play", "tape": Path(FOUND[name]).read_text()}, PATIENCE_S)
     assert (said["failure"] or {"kind": ""})["kind"] == tape.notes["kind"]

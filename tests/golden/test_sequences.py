@@ -17,10 +17,10 @@ from hicache.core.events import BackupDone, Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.decisions import Decisions
-from invariants.fuzz.hicache import corpus
+from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.ops.base import load
 from invariants.fuzz.hicache.play import replay
-from invariants.fuzz.hicache.tape import read
+from invariants.fuzz.sequence import read
 from invariants.fuzz.shrink import shrink
 from traces.cli import main
 

@@ -14,7 +14,7 @@ from invariants.fuzz.hicache.generate import next_entry, weights_of
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.swarm import OF_STORAGE, Swarm
-from invariants.fuzz.hicache.tape import Entry
+from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
 
 OPS = base.load()

@@ -17,8 +17,8 @@ from hicache.core.types import Tier
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import copy_kernel
 from hicache.runtime.lanes import Lane
+from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import simpler
-from invariants.fuzz.hicache import tape as tapes
 from invariants.fuzz.hicache.device import real
 from invariants.fuzz.hicache.device.hand import DeviceHand
 from invariants.fuzz.hicache.executors import PLAIN, REPLIES, settings_of, spelled
@@ -28,7 +28,7 @@ from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.play import Failure, Outcome, failure_of, generate, replay
 from invariants.fuzz.hicache.ranks.hand import hand_of
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.fuzz.shrink import shrink
 from sim.errors import WrongBytesError
 from tests.configs import configured

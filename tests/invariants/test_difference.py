@@ -16,7 +16,7 @@ from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops.base import load
 from invariants.fuzz.hicache.play import Failure
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.tape import Entry, Tape
+from invariants.fuzz.sequence import Entry, Tape
 
 OPS = load()
 ONE = Tape(

@@ -11,7 +11,7 @@ from invariants.fuzz.hicache.faults import base as faults
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.swarm import FAULTS
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, Tape
 
 OPS = base.load()
 

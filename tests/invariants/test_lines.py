@@ -12,8 +12,9 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.files import show
-from invariants.fuzz.hicache import corpus, play
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as corpus
+from invariants.fuzz import sequence as tapes
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.ops import base as operations
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"

@@ -27,7 +27,7 @@ from invariants.fuzz.hicache.play import Failure
 from invariants.fuzz.hicache.ranks.alike import compare_trees
 from invariants.fuzz.hicache.ranks.hand import RankedHand, hand_of
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.tape import Act, Entry, Tape, dumps, loads, read
+from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, read
 from tests.planted import planted
 
 PLANTED = Path(__file__).parents[1] / "planted" / "sequences"

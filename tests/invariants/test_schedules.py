@@ -18,9 +18,9 @@ from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.ops.requests import pack
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.tape import Act, Entry, Tape, dumps, loads
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
+from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
 from tests.configs import configured
 
 OPS = base.load()

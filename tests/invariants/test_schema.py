@@ -15,12 +15,12 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.files import Spare
+from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache import tape as tapes
 from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.tape import Entry, Tape
+from invariants.fuzz.sequence import Entry, Tape
 from traces.cli import main
 
 OPS = base.load()

@@ -14,7 +14,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import DeleteDone, Event, LookupDone, StorageReply, StoreDone
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache.content import Content, Held, WrongContent
 from invariants.fuzz.hicache.faults.base import NONE, Fault, load
 from invariants.fuzz.hicache.generate import weights_of
@@ -23,8 +23,8 @@ from invariants.fuzz.hicache.ops.base import load as load_ops
 from invariants.fuzz.hicache.play import generate, replay
 from invariants.fuzz.hicache.shelf import Shelf
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
 from invariants.fuzz.hicache.twins import twins
+from invariants.fuzz.sequence import Act, Entry, Tape
 
 OPS = load_ops()
 WEIGHTS = weights_of(OPS)

@@ -13,7 +13,7 @@ from invariants.fuzz.hicache import simpler
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.play import Failure, Outcome, replay
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.fuzz.shrink import Shrunk, shrink
 from tests.configs import configured, said
 

@@ -33,7 +33,7 @@ from hicache.core.events import (
 from hicache.core.types import Key, Tier
 from invariants import spec
 from invariants.against import Against, SpecMismatch, order_of
-from invariants.fuzz.hicache import corpus
+from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops.base import load
 from invariants.fuzz.hicache.play import generate, replay

@@ -17,11 +17,11 @@ import pytest
 
 from hicache.core import admission, core
 from invariants.base import check_names
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache.faults.base import names as kinds
 from invariants.fuzz.hicache.ops.base import load
 from invariants.fuzz.hicache.play import Failure, replay
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.spec.specification import RULES
 from tests.planted import BUGS, planted
 

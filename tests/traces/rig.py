@@ -18,8 +18,8 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.models import get
 from hicache.models._document import as_document
-from invariants.fuzz.hicache import tape as tapes
-from invariants.fuzz.hicache.tape import Tape
+from invariants.fuzz import sequence as tapes
+from invariants.fuzz.sequence import Tape
 from sim.recorder import Recorder
 from tests.patience import PATIENCE_S
 from tests.planted import planted

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hicache.core.ledger import Pool
+from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play, probes
-from invariants.fuzz.hicache import tape as tapes
 from invariants.fuzz.hicache.ops import base as operations
 from invariants.fuzz.hicache.ops import cache
 from tests.planted import planted

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz.hicache import corpus, play
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as corpus
+from invariants.fuzz import sequence as tapes
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.ops import base as operations
 from traces.fuzzing.work import Settings, Work
 
@@ -53,8 +54,8 @@ TAPES = {
     "cut between lines": ("\n".join(LINES[:-1]) + "\n", "it was cut off"),
     "cut within a line": (TAPE[: len(TAPE) // 2], "cut off"),
     "an entry gone": ("\n".join([*LINES[:1], *LINES[2:]]) + "\n", "cut off"),
-    "a recording": ('{"hicache_recording":3}\n', "found a recording of hicache twin; name a tape"),
-    "another object": ('{"a":1,"b":2}\n', "found a, b; name a tape"),
+    "a recording": ('{"hicache_recording":3}\n', "found the fields hicache_recording; name"),
+    "another object": ('{"a":1,"b":2}\n', "found the fields a, b; name"),
     "5 MB": ('{"a":"' + "x" * (5 << 20) + '"}\n', "line 1: expected at most 4194304 char"),
     "NaN": (tape_with({"seed": float("nan")}), "(the number NaN)"),
     "another version": (tape_with({"version": 2}), "expected version 1, found 2; record"),

@@ -12,7 +12,7 @@ import pytest
 
 from hicache.models import get
 from hicache.models._document import as_document
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as tapes
 from tests.planted import planted
 from traces.cli import main
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as tapes
 from tests.patience import PATIENCE_S
 
 from .rig import BUG, failing_tape, mooncake, write

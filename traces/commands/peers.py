@@ -257,7 +257,7 @@ def play(options: PlayOptions, command: str) -> int:
     )
     tape = read_tape(path)
     text, failure = dumps(tape), None
-    with Session(engine_of(tape.peer, options.source)) as session:
+    with Session(engine_of(tape.target, options.source)) as session:
         session.start()
         name = session.engine.name
         if options.record:

@@ -20,8 +20,9 @@ from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.against import AGAINST, SPEC
 from invariants.base import HARNESS, NONDETERMINISM
-from invariants.fuzz.hicache import corpus, play, variants
-from invariants.fuzz.hicache import tape as tapes
+from invariants.fuzz import sequence as corpus
+from invariants.fuzz import sequence as tapes
+from invariants.fuzz.hicache import play, variants
 from invariants.fuzz.hicache.device import real
 from invariants.fuzz.hicache.difference import replay_told
 from invariants.fuzz.hicache.executors import REAL, on_device
@@ -30,7 +31,7 @@ from invariants.fuzz.hicache.ops import base as operations
 from invariants.fuzz.hicache.plain import Stuck
 from invariants.fuzz.hicache.play import Failure, Outcome
 from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
-from invariants.fuzz.hicache.tape import MOST_RANKS, Tape, has_storage
+from invariants.fuzz.sequence import MOST_RANKS, Tape, has_storage
 from invariants.fuzz.shrink import shrink
 from invariants.watch import Level
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.facts import known, match
-from invariants.fuzz.hicache.tape import spoken, write_text
 from invariants.fuzz.laws import LAWS
-from invariants.fuzz.sequence import loads
+from invariants.fuzz.sequence import loads, write_text
 
 from .session import Answer, Ended, Session, script_fails
 
@@ -54,7 +53,7 @@ def described(tape: str, failure: Answer) -> dict[str, Any]:
         "kind": failure["kind"],
         "text": failure["text"],
         "seed": played.seed,
-        "entries": [spoken(entry) for entry in played.entries],
+        "entries": [str(entry) for entry in played.entries],
         "engine_lines": [dict(zip(LINE, one, strict=True)) for one in failure["lines"]],
         "suspected_lines": [],
         "files": [],

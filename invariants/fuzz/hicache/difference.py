@@ -25,7 +25,7 @@ from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops.base import Operation
 from invariants.fuzz.hicache.play import Outcome as Played
 from invariants.fuzz.hicache.play import replay
-from invariants.fuzz.hicache.tape import Tape, spoken
+from invariants.fuzz.sequence import Tape
 from invariants.spec.cache import Cache
 from invariants.spec.lockstep import Differs
 from invariants.watch import Level
@@ -97,7 +97,7 @@ def replay_told(
     firsts = [one.first for one in comparisons if one.first]
     more = [f"first difference from the specification: {first}" for first in firsts]
     if whole:
-        more += ["operations:", *(f"    {spoken(entry)}" for entry in tape.entries)]
+        more += ["operations:", *(f"    {entry}" for entry in tape.entries)]
     text = "\n".join([*lines[:at], *more, *lines[at:]])
     return replace(outcome, failure=replace(outcome.failure, text=text))
 

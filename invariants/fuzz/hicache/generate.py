@@ -6,7 +6,7 @@ from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops.base import Operation
 from invariants.fuzz.hicache.swarm import Swarm
-from invariants.fuzz.hicache.tape import Act, Entry
+from invariants.fuzz.sequence import Act, Entry
 
 ACTS = 3  # at least; with more ranks one for each, or some would always be alike
 TRIES = 8

@@ -44,9 +44,9 @@ from invariants.fuzz.hicache.content import Content
 from invariants.fuzz.hicache.faults.base import LOST, NONE, Fault, kind_of
 from invariants.fuzz.hicache.probes import Probes
 from invariants.fuzz.hicache.shelf import Shelf
-from invariants.fuzz.hicache.tape import Act
 from invariants.fuzz.records import Broken, Issued, Job, Pending
 from invariants.fuzz.schedules import by_time, schedule_of
+from invariants.fuzz.sequence import Act
 from invariants.watch import Watch
 
 __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]

@@ -40,7 +40,7 @@ from invariants.fuzz.hicache.ops.base import Operation, check
 from invariants.fuzz.hicache.plain import Stuck
 from invariants.fuzz.hicache.ranks.hand import hand_of
 from invariants.fuzz.hicache.swarm import Swarm
-from invariants.fuzz.hicache.tape import Entry, Tape
+from invariants.fuzz.sequence import Entry, Tape
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 

@@ -15,9 +15,9 @@ from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
 from invariants.fuzz.hicache.executors import PLAIN, REPLIES, device_of, settings_of, spelled
 from invariants.fuzz.hicache.ops.plans import ENDS, REVISIT_ARGS
-from invariants.fuzz.hicache.ops.requests import ARRIVE_ARGS, pack, unpack
+from invariants.fuzz.hicache.ops.requests import ARRIVE_ARGS
 from invariants.fuzz.hicache.ops.storage import EMPTY
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, Tape, pack, unpack
 
 LONG = 2000  # longer than any drawn delay
 QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # entries that only let time pass
@@ -247,7 +247,7 @@ def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
     full pages stays the same.
     """
     config = tape.config
-    old = config.page_size
+    old: int = config.page_size
 
     def whole(tokens: int) -> int:
         return -(-tokens * page // old)

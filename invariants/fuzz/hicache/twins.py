@@ -19,9 +19,8 @@ from hicache.files import show
 from invariants.books.kinds import kinds_of
 from invariants.fuzz.hicache.ballast import FIRST as BALLAST
 from invariants.fuzz.hicache.executors import REPLIES, USUAL, device_of, settings_of, spelled
-from invariants.fuzz.hicache.schema import MOST_TOKENS
 from invariants.fuzz.hicache.swarm import ORDERS, POLICIES
-from invariants.fuzz.hicache.tape import Act, Tape, has_storage
+from invariants.fuzz.sequence import MOST_TOKENS, Act, Tape, has_storage
 
 NOTE = "twin"  # of a tape that fails only in comparison with its twin of this name
 DEVICES = ("device:2:4:2:1", "device:3:1:20:8")

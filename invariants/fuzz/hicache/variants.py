@@ -20,8 +20,8 @@ from invariants.fuzz.hicache.faults.plain import RIVALS
 from invariants.fuzz.hicache.hand import PLAIN
 from invariants.fuzz.hicache.ops.base import Operation
 from invariants.fuzz.hicache.play import Outcome, compared, replay
-from invariants.fuzz.hicache.tape import Act, Entry, Tape
 from invariants.fuzz.schedules import Script
+from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.watch import Level
 
 MOST_OPERATIONS = 5

@@ -6,9 +6,8 @@ from typing import Any
 
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.hicache.ops.requests import pack, unpack
-from invariants.fuzz.hicache.schema import MOST_TOKENS, NEW_REQUEST, PROMPT, number, word
 from invariants.fuzz.operations import OF_A_CACHE, Arguments, Operation
+from invariants.fuzz.sequence import MOST_TOKENS, NEW_REQUEST, PROMPT, number, pack, unpack, word
 
 EVERYTHING = 1 << 30
 

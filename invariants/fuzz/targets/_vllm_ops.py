@@ -6,8 +6,6 @@ from typing import Any
 
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.hicache.ops.requests import pack
-from invariants.fuzz.hicache.schema import number
 from invariants.fuzz.operations import (
     MOST_JOBS,
     OF_A_SERVER,
@@ -15,6 +13,7 @@ from invariants.fuzz.operations import (
     Arguments,
     Operation,
 )
+from invariants.fuzz.sequence import number, pack
 
 
 def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hicache.core.errors import CallerError
 from invariants.fuzz import laws
 from invariants.fuzz import target as base
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.hicache.tape import Act, Entry
 from invariants.fuzz.led import led
-from invariants.fuzz.operations import check, operations
+from invariants.fuzz.operations import operations
 from invariants.fuzz.play import WHOLE, Outcome, Player, look
 from invariants.fuzz.recorded import recorded, recording
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import PeerTape, dumps, loads
+from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
 from invariants.fuzz.shrink import Search
 from invariants.fuzz.simpler import ways
 from invariants.fuzz.targets.hicache import DOUBLES, PEER
@@ -151,7 +148,7 @@ def test_a_recording_answers_as_the_peer_did() -> None:
 
 
 def test_an_error_of_the_engine_is_named_by_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
+    tape = Tape(config(), (Entry("arrive", arrival(0)),), release="here")
     with planted("windows-stay-on-device-without-backbone"):
         _, outcome = hunted("windows-stay-on-device-without-backbone")
     failure = outcome.failure
@@ -196,22 +193,4 @@ def test_transfers_end_late_in_the_order_of_the_schedule() -> None:
     assert {type(pending.action).__name__ for pending in hand.pending} == {"Backup"}
     ops["wait"].play(hand, {"polls": 1})
     assert not hand.pending
-    assert one.replay(PeerTape("hicache", "here", config(), entries)).failure is None
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda text: text.replace("hicache-peer", "other"), "expected a tape of hicache peers"),
-        (lambda text: text.replace('"order":"time"', '"order":"never"'), "order: expected one of"),
-        (lambda text: text.replace('"arrive"', '"fly"'), "line 2: expected one of"),
-        (lambda text: text.replace('"request":0', '"request":"x"'), "line 2"),
-        (lambda text: text.rpartition('{"end"')[0], "it was cut off"),
-    ],
-)
-def test_a_bad_tape_is_one_line(change: Callable[[str], str], text: str) -> None:
-    good = dumps(PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),)))
-    check(loads(good), operations(PEER))
-    with pytest.raises(CallerError, match=text) as caught:
-        check(loads(change(good)), operations(PEER))
-    assert "\n" not in str(caught.value)
+    assert one.replay(Tape(config(), entries)).failure is None

@@ -19,7 +19,7 @@ from .conftest import Opened
 ROOT = Path(__file__).parents[3]
 TAPES = sorted((ROOT / "tests/corpus/peers").glob("*/*.tape"))
 FACTS = {name: facts.read(path) for name, path in facts.engines().items()}
-KNOWN = {path: FACTS[read(path).peer] for path in TAPES if read(path).peer in FACTS}
+KNOWN = {path: FACTS[read(path).target] for path in TAPES if read(path).target in FACTS}
 PLAYED = [path for path, peer in KNOWN.items() if read(path).release in peer.releases]
 MENDED = [path for path in KNOWN if path not in PLAYED]
 
@@ -32,21 +32,21 @@ def named(path: Path) -> str:
 def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
     """The notes of a tape say which law it breaks; an empty kind is none. A failure is known."""
     tape = read(path)
-    session = opened(f"{tape.peer}=={tape.release}")
+    session = opened(f"{tape.target}=={tape.release}")
     said = session.ask({"do": "play", "tape": path.read_text()}, PATIENCE_S)
     found = said["failure"] or {"kind": ""}
     assert found["kind"] == tape.notes["kind"]
     if found["kind"]:
         ran = session.ask({"do": "ran", "tape": path.read_text()}, PATIENCE_S)["functions"]
         where = [*([str(one[0]), str(one[2])] for one in found["lines"]), *ran]
-        rows, releases = facts.known(tape.peer), FACTS[tape.peer].releases
+        rows, releases = facts.known(tape.target), FACTS[tape.target].releases
         assert facts.match(rows, releases, tape.release, found, where) is not None
 
 
 @pytest.mark.parametrize("path", MENDED, ids=named)
 def test_what_was_found_in_older_releases_is_mended(opened: Opened, path: Path) -> None:
     newest = KNOWN[path].releases[-1]
-    said = opened(f"{read(path).peer}=={newest}").ask(
+    said = opened(f"{read(path).target}=={newest}").ask(
         {"do": "play", "tape": path.read_text()}, PATIENCE_S
     )
     assert not said["failure"]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from invariants.fuzz.draws import Draws
+from invariants.fuzz.hicache.faults.base import load as load_faults
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.schema import Schema
-from invariants.fuzz.hicache.schema import check as check_schemas
-from invariants.fuzz.hicache.tape import Tape
+from invariants.fuzz.sequence import Schema, Tape
+from invariants.fuzz.sequence import check as check_schemas
 
 Arguments = dict[str, Any]
 
@@ -41,4 +41,4 @@ def load() -> dict[str, Operation]:
 
 def check(tape: Tape, ops: dict[str, Operation], name: str = "") -> None:
     """Raises CallerError with one line if an entry is invalid."""
-    check_schemas(tape, {one: op.args for one, op in ops.items()}, name)
+    check_schemas(tape, {one: op.args for one, op in ops.items()}, load_faults(), name or "tape")

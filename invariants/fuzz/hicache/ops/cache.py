@@ -28,9 +28,9 @@ from invariants.fuzz.hicache.ballast import FIRST, ONE_BY_ONE, leave, squeeze
 from invariants.fuzz.hicache.faults.plain import RIVALS
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops.base import Arguments, Operation
-from invariants.fuzz.hicache.ops.requests import NEAR, near, pack, unpack
-from invariants.fuzz.hicache.schema import FLAG, OPTIONAL_FLAG, PROMPT, Schema, number, word
+from invariants.fuzz.hicache.ops.requests import NEAR, near
 from invariants.fuzz.hicache.spell import cached, tokens_of
+from invariants.fuzz.sequence import FLAG, OPTIONAL_FLAG, PROMPT, Schema, number, pack, unpack, word
 
 EVICT_ARGS: Schema = {"tier": number(0, 1), "component": word(), "pages": number()}
 

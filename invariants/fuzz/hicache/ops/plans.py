@@ -22,13 +22,13 @@ from invariants.fuzz.hicache.ops.requests import (
     grow,
     longest_pages,
     number_of,
-    pack,
     prefill,
     retract,
-    unpack,
 )
 from invariants.fuzz.hicache.plain import Plain
-from invariants.fuzz.hicache.schema import (
+from invariants.fuzz.hicache.spell import cached, on_host_alone, tokens_of
+from invariants.fuzz.records import LEAST_MADE_UP
+from invariants.fuzz.sequence import (
     FLAG,
     MOST_TOKENS,
     NEW_REQUEST,
@@ -38,10 +38,10 @@ from invariants.fuzz.hicache.schema import (
     Schema,
     listed,
     number,
+    pack,
+    unpack,
     word,
 )
-from invariants.fuzz.hicache.spell import cached, on_host_alone, tokens_of
-from invariants.fuzz.records import LEAST_MADE_UP
 
 REVISIT_ARGS: Schema = {
     "request": NEW_REQUEST,

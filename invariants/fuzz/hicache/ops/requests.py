@@ -18,7 +18,9 @@ from invariants.books.kinds import interval_of
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.hand import Hand, Job
 from invariants.fuzz.hicache.ops.base import Arguments, Operation
-from invariants.fuzz.hicache.schema import (
+from invariants.fuzz.hicache.spell import cached, tokens_of
+from invariants.fuzz.records import LEAST_MADE_UP
+from invariants.fuzz.sequence import (
     FLAG,
     MOST_TOKENS,
     NEW_REQUEST,
@@ -26,10 +28,10 @@ from invariants.fuzz.hicache.schema import (
     REQUEST,
     Schema,
     number,
+    pack,
+    unpack,
     word,
 )
-from invariants.fuzz.hicache.spell import cached, tokens_of
-from invariants.fuzz.records import LEAST_MADE_UP
 
 MOST_JOBS = 6
 MOST_ADDED = 4  # pages behind a known beginning
@@ -158,21 +160,6 @@ def arrive(hand: Hand, args: Arguments) -> None:
 def number_of(hand: Hand) -> int:
     """The next request number; ignores requests made by faults."""
     return 1 + max((one for one in hand.used if one < LEAST_MADE_UP), default=-1)
-
-
-def pack(tokens: list[int]) -> list[list[int]]:
-    """Encodes tokens as runs: [token, count]."""
-    runs: list[list[int]] = []
-    for token in tokens:
-        if runs and runs[-1][0] == token:
-            runs[-1][1] += 1
-        else:
-            runs.append([token, 1])
-    return runs
-
-
-def unpack(runs: list[list[int]]) -> list[int]:
-    return [token for token, count in runs for _ in range(count)]
 
 
 ADMIT_ARGS: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}

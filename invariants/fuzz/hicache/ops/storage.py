@@ -32,15 +32,15 @@ from invariants.fuzz.hicache.ops.requests import (
     draw_waiting,
     longest_pages,
     number_of,
-    pack,
 )
-from invariants.fuzz.hicache.schema import (
+from invariants.fuzz.sequence import (
     FLAG,
     MOST_TOKENS,
     OPTIONAL_FLAG,
     Schema,
     listed,
     number,
+    pack,
     word,
 )
 

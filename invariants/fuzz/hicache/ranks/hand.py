@@ -16,8 +16,8 @@ from invariants.fuzz.hicache.executors import device_of, settings_of
 from invariants.fuzz.hicache.faults.base import Fault
 from invariants.fuzz.hicache.hand import PLAIN, Hand
 from invariants.fuzz.hicache.ranks.ranks import Ranks, Shards
-from invariants.fuzz.hicache.tape import Tape
 from invariants.fuzz.records import Pending
+from invariants.fuzz.sequence import Tape
 from invariants.watch import Watch
 
 

@@ -39,9 +39,9 @@ from invariants.fuzz.hicache.faults.plain import lane_of
 from invariants.fuzz.hicache.probes import Probes
 from invariants.fuzz.hicache.ranks.alike import compare_answers, compare_touched, compare_trees
 from invariants.fuzz.hicache.shelf import Shelf
-from invariants.fuzz.hicache.tape import Act
 from invariants.fuzz.records import Broken, Pending
 from invariants.fuzz.schedules import Schedule
+from invariants.fuzz.sequence import Act
 
 LOOK_EVERY = 16
 FORCED = -1  # due regardless of delays
