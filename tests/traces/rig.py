@@ -221,6 +221,7 @@ TRIED = {
     "arrivals": "poisson",
     "storage": "sim:read=1GB/s",
     "prefetch": "timeout",
+    "flush_every_round": "device",
 }
 
 

@@ -30,8 +30,8 @@ SMALL = ["--device-pages", "60", "--host-pages", "60"]
         ([*DIVIDED, "--components", "full,swa"], "expected full attention alone, found full,swa"),
         ([*DIVIDED, "--storage", "sim:"], "--replicas 2:2: expected no --storage, found one"),
         (
-            ["--replicas", "2", "--flush-host-every-round"],
-            "--flush-host-every-round: expected one replica, found several",
+            ["--replicas", "2", "--flush-every-round", "host"],
+            "--flush-every-round: expected one replica, found several",
         ),
         (["--replicas", "2:0"], "--replicas: expected 1 to 1024"),
         (["--replicas", "2", "--router", "prefix"], "expected one of least-loaded, prefix-aware"),

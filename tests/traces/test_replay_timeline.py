@@ -11,7 +11,7 @@ import pytest
 from traces.cli import main
 
 Events = list[dict[str, Any]]
-EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
+EMPTIED = ["--flush-every-round", "host,device"]
 STORED = ["--storage", "sim:", "--prefetch-threshold", "0", "--device-pages", "400", *EMPTIED]
 SMALL = ["--device-pages", "60", "--host-pages", "200"]
 DIVIDED = ["--replicas", "2:2"]

@@ -35,7 +35,7 @@ def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(
     published: str, tmp_path: Path, mode: str, flushed: list[str]
 ) -> None:
     store = ["--storage", f"file:{tmp_path / 'store'}", *PLAIN, "--mode", mode]
-    emptied = [f"--flush-{tier}-every-round" for tier in flushed]
+    emptied = ["--flush-every-round", ",".join(flushed)] if flushed else []
     found = replayed(tmp_path, published, *STATES, *store, "--device-pages", "3000", *emptied)
     assert round(found["whole"]["hit_rate"], 6) == 0.897569
     assert [round(turn["hit_rate"], 6) for turn in found["turns"]] == RATES

@@ -11,7 +11,7 @@ from traces.cli import main
 from .rig import Capsys, fails, mooncake, records, write
 
 SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
-EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
+EMPTIED = ["--flush-every-round", "host,device"]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ EMPTIED = ["--flush-host-every-round", "--flush-device-every-round"]
         ("sim:loss=0,loss=1", "each once and with =VALUE"),
         ("sim:size=1M", "--storage: size: expected room for a page or state"),
         ("sim:size=0", "--storage sim:size: expected at least 1"),
+        ("sim: --flush-every-round disk", "expected one of host, device, found 'disk'"),
         ("sim: --host-ratio 0", "--storage: expected a host pool, found none"),
         ("file:d?size=5MB", "--storage: size: expected room for a page or state, 8388608 bytes"),
         ("file:d?size=50MB&", "found another form of file:"),

@@ -72,9 +72,9 @@ NEEDED: dict[Need | None, str] = {
     "arrivals request_rate closed_loop",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
-    Need.HOST: "write_policy storage flush_host_every_round",
+    Need.HOST: "write_policy storage",
     Need.STORE: "prefetch prefetch_threshold",
-    Need.ALONE: "flush_host_every_round flush_device_every_round ttl pin",
+    Need.ALONE: "flush_every_round ttl pin",
     Need.REPLICAS: "router",
 }
 

@@ -429,11 +429,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
         load=options.load,
         slo=options.slo,
         storage=storage,
-        flushed=tuple(
-            tier
-            for tier in (Tier.HOST, Tier.DEVICE)
-            if getattr(options, f"flush_{tier.name.lower()}_every_round")
-        ),
+        flushed=options.flush_every_round or (),
         fleet=_fleet(options, pools.components),
         wants=wants,
     )

@@ -91,14 +91,7 @@ class Pin(NamedTuple):
         return f"{self.request}:{self.tokens}{'@host' if self.tier == Tier.HOST else ''}"
 
 
-class Pins(tuple[Pin, ...]):
-    """The value of --pin."""
-
-    def __str__(self) -> str:
-        return ",".join(map(str, self))
-
-
-def _pins(text: str) -> Pins:
+def _pins(text: str) -> tuple[Pin, ...]:
     found = []
     for one in text.split(","):
         prefix, at, tier = one.partition("@")
@@ -109,7 +102,7 @@ def _pins(text: str) -> Pins:
             )
         where = Tier.HOST if tier == "host" else Tier.DEVICE
         found.append(Pin(read.size(request), read.at_least(1)(tokens), where))
-    return Pins(found)
+    return tuple(found)
 
 
 class Divided(NamedTuple):
@@ -125,6 +118,11 @@ class Divided(NamedTuple):
 def _replicas(text: str) -> int | Divided:
     counts = [*map(read.between(1, 1024), text.split(":", 1))]
     return Divided(*counts) if len(counts) > 1 else counts[0]
+
+
+def _tiers(text: str) -> tuple[Tier, ...]:
+    names = [*map(read.choice(["host", "device"]), text.split(","))]
+    return tuple(tier for tier in (Tier.HOST, Tier.DEVICE) if tier.name.lower() in names)
 
 
 def _columns(text: str) -> str:
@@ -411,7 +409,7 @@ class CacheOptions(OptionRecord):
     ttl: int | None = option(
         "copies go that were not used so long", read.duration_ns, "TIME", needs=(Need.ALONE,)
     )
-    pin: Pins | None = option(
+    pin: tuple[Pin, ...] | None = option(
         "the first tokens of a prompt stay, such as 17:4096,18:512@host",
         _pins,
         commas=True,
@@ -486,11 +484,12 @@ class StorageOptions(OptionRecord):
     prefetch_threshold: int | None = stored(
         f"fewest tokens to fetch (default: {PREFETCH_THRESHOLD_TOKENS})", read.at_least(0), "TOKENS"
     )
-    flush_host_every_round: bool | None = option(
-        "empty the host between rounds", needs=(Need.HOST, Need.ROUNDS, Need.ALONE)
-    )
-    flush_device_every_round: bool | None = option(
-        "empty the device between rounds", needs=(Need.ROUNDS, Need.ALONE)
+    flush_every_round: tuple[Tier, ...] | None = option(
+        "empty these tiers between rounds: host, device",
+        _tiers,
+        "TIER,...",
+        commas=True,
+        needs=(Need.ROUNDS, Need.ALONE),
     )
 
 
@@ -650,6 +649,9 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
         Need.ALONE: several,
         Need.REPLICAS: not several,
     }
+    if Tier.HOST in (options.flush_every_round or ()) and not has_host:
+        said = "--flush-every-round host: expected a host pool, found none; leave it out"
+        raise Unread(said, "flush_every_round")
     for need in (need for need, lacks in lacking.items() if lacks):
         expected, found, do, *_ = need.value
         for name in that_need(need):

@@ -144,10 +144,7 @@ def _facts(found: Decision) -> Iterator[tuple[str, str]]:
     )
     yield from load_rows(found.trace)
     if found.spread:
-        yield (
-            "arrivals",
-            "at random within steps of the trace's clock (--arrivals spread)",
-        )
+        yield "arrivals", "at random within steps of the clock (--arrivals spread)"
     rows, prices = decision["candidates"], decision["prices"]
     sizes = sorted({row["host_bytes"] for row in rows})
     hosts = ", ".join(gigabytes(size) if size else "none" for size in sizes)
