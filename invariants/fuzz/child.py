@@ -34,8 +34,7 @@ from invariants.fuzz.play import Failure, Outcome, Player
 from invariants.fuzz.recorded import recording
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
-from invariants.fuzz.shrink import Search
-from invariants.fuzz.simpler import ways
+from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.stubs import Stubs
 
 HANGS = "the sequence does not end"
@@ -174,7 +173,7 @@ class Child:
                 return Outcome(one, self._apart(one, seconds), None)
             return self.known.replay(one)
 
-        search = Search(first, found, alike, MOST_PLAYS, ways(self.known.kind))
+        search = Search(first, found, alike, ways_of_values(self.known.kind.simpler), MOST_PLAYS)
         search.run()
         shrunk = search.shrunk()
         self.say(

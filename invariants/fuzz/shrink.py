@@ -1,31 +1,71 @@
-"""Shrinks a failing tape: passes in a fixed order that each try simpler tapes.
+"""Shrinks a failing sequence: passes in a fixed order that each try simpler ones.
 
-    remove entries after the failure; delete entries; remove faults; simplify the configuration;
-    remove the device; take replies in time order; use plain gaps, polls and delays; use smaller
-    integers and prompts; repeat while the tape gets smaller.
+    everything at once; delete requests, kinds of operations, runs of entries; only let time pass;
+    remove faults; simplify the configuration, the order and the times of replies, prompts,
+    arguments, names; delete pairs of entries; repeat while the sequence gets smaller
 
-A simpler tape is kept only if it fails with the same code and kind, so that one bug does not turn
-into another, and only if its `weight` is less, so that the search ends. There are no random draws:
-the same tape and core give the same result. Does not define simpler tapes (see simpler), play them,
-or use files and clocks.
+A simpler sequence is kept only if it fails with the same code and kind, so that one bug does not
+turn into another, and only if its `weight` is less, so that the search ends. There are no random
+draws: the same sequence and cache give the same result.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.hicache import simpler
-from invariants.fuzz.sequence import Entry, dumps
 
-Tape: TypeAlias = Any  # of a core, or of a peer, which has records of its own
-Failure: TypeAlias = Any
-Play = Callable[[Tape], Any]  # returns an outcome with a `failure`
+from .sequence import Act, Entry, Tape, dumps, pack, unpack
+
 MOST_PLAYS = 4000
 FEW = 10  # up to this many entries, every pair is tried
+LONG = 2000  # longer than any drawn delay
+QUIET = ("wait", "quiesce")  # operations that only let time pass
+FAULTS = ("fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
+_LAST = {"end": "none", "empty": "nothing"}  # arguments that are words: that of least effect
+_LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1, "slots": 1, "steps": 1}  # else 0
+_NAMES = ("request", "again", "others")  # arguments that are numbers of requests
+
+Failure = Any
+Play = Callable[[Tape], Any]  # returns an outcome with a `failure`
+Proposals = Callable[[Tape], Iterable[Tape]]
+
+
+class Ways(NamedTuple):
+    """What a target knows of simpler sequences. weight: of all but the entries; simpler: with
+    another configuration; instead: entries that may take the place of two; parts: what an entry of
+    many events may be reduced to. plans: the operations of many events, from simple to complex."""
+
+    weight: Callable[[Tape], tuple[int, ...]]
+    simpler: Proposals
+    instead: Callable[[Tape, int], Iterable[Entry]]
+    parts: Callable[[Entry], Iterable[Entry]] = lambda entry: ()
+    plans: tuple[str, ...] = ()
+
+
+def ways_of_values(simpler: Callable[[Any], Iterable[Any]]) -> Ways:
+    """The ways of a target whose configuration is a dict of JSON values. simpler: configurations
+    that are one step simpler than one, the simplest first."""
+
+    def weight(tape: Tape) -> tuple[int, ...]:
+        values = tape.config.values()
+        numbers = [value for value in values if type(value) in (int, float)]
+        others = [value for value in values if type(value) not in (int, float)]
+        return sum(map(bool, values)), len(json.dumps(others)), round(sum(map(abs, numbers)))
+
+    def instead(tape: Tape, at: int) -> Iterator[Entry]:
+        for request in dict.fromkeys(entry.args.get("request") for entry in tape.entries):
+            if request is not None:
+                yield Entry("abort", {"request": request})
+
+    def configs(tape: Tape) -> Iterator[Tape]:
+        return (replace(tape, config=config) for config in simpler(tape.config))
+
+    return Ways(weight, configs, instead)
 
 
 @dataclass(frozen=True)
@@ -47,37 +87,21 @@ class _Enough(Exception):
 
 
 class _Best(NamedTuple):
-    """The smallest tape so far. One record, so that an interrupted search has no half of it."""
+    """The smallest so far. One record, so that an interrupted search has no half of it."""
 
     tape: Tape
     failure: Failure
     weight: tuple[int, ...]
 
 
-class Ways(NamedTuple):
-    """How tapes of one kind get simpler. weight: orders them. dumps: their file form. passes: one
-    round of the search."""
-
-    weight: Callable[[Tape], tuple[int, ...]]
-    dumps: Callable[[Tape], str]
-    passes: Callable[[Search], None]
-
-
 class Search:
-    """The smallest tape so far, and the tapes that were tried. An exception of `play` ends `run`,
-    and `shrunk` is valid at any time. ways: default those of tapes of a core.
-    """
+    """The smallest sequence so far, and those that were tried. An exception of `play` ends `run`,
+    and `shrunk` is valid at any time."""
 
     def __init__(
-        self,
-        tape: Tape,
-        failure: Failure,
-        play: Play,
-        most: int = MOST_PLAYS,
-        ways: Ways | None = None,
+        self, tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS
     ) -> None:
-        self.play, self.most = play, most
-        self.ways = ways or OF_CORES
+        self.play, self.ways, self.most = play, ways, most
         self.plays = self.rounds = 0
         self.whole = False
         self.others: Counter[tuple[int, str]] = Counter()
@@ -94,140 +118,258 @@ class Search:
             while not self.whole:
                 self.rounds += 1
                 before = self._best.weight
-                self.ways.passes(self)
+                self._round()
                 self.whole = self._best.weight == before
         except _Enough:
             pass
 
     def shrunk(self) -> Shrunk:
-        """The smallest tape so far."""
         tape, failure, _ = self._best
         return Shrunk(tape, failure, self.plays, self.rounds, dict(self.others), self.whole)
 
     def _keep(self, tape: Tape, failure: Failure) -> None:
-        small = _cut(tape, failure)
-        self._best = _Best(small, failure, self.ways.weight(small))
+        small = replace(tape, entries=tape.entries[: failure.at])  # the others were not played
+        self._best = _Best(small, failure, weight(small, self.ways))
 
     def take(self, tape: Tape) -> bool:
-        """Plays a tape and keeps it if it is smaller and fails the same way. Returns whether it was
-        kept.
-        """
-        if self.ways.weight(tape) >= self._best.weight:
-            return False
-        text = self.ways.dumps(tape)
-        if text in self.tried:
+        """Plays a sequence, and keeps it if it is smaller and fails alike. Returns whether it was
+        kept."""
+        if weight(tape, self.ways) >= self._best.weight or (text := dumps(tape)) in self.tried:
             return False
         self.tried.add(text)
         if self.plays >= self.most:
             raise _Enough
         self.plays += 1
         try:
-            found = self.play(tape).failure
+            failure = self.play(tape).failure
         except CallerError:
-            return False  # the core rejects these settings
-        if found is None:
+            return False  # the target refuses these settings or arguments
+        if failure is None:
             return False
         wanted = self._best.failure
-        if (found.code, found.kind) != (wanted.code, wanted.kind):
-            self.others[found.code, found.kind] += 1
+        if (failure.code, failure.kind) != (wanted.code, wanted.kind):
+            self.others[failure.code, failure.kind] += 1
             return False
-        self._keep(tape, found)
+        self._keep(tape, failure)
         return True
 
-    def take_any(self, tapes: Callable[[Tape], Iterable[Tape]]) -> None:
-        """Takes simpler tapes until none of those one step simpler is kept."""
-        while any(self.take(tape) for tape in tapes(self.tape)):
+    def take_any(self, proposals: Proposals) -> None:
+        """Takes simpler sequences until none of those one step simpler is kept."""
+        while any(self.take(tape) for tape in proposals(self.tape)):
             pass
 
-    def take_each(self, variants: Callable[[Tape, int], Iterable[Tape]]) -> None:
-        """For each entry from the last, takes the first variant that is kept."""
+    def take_each(self, proposals: Callable[[Entry], Iterable[Entry]]) -> None:
+        """For each entry from the last, takes the first simpler one that is kept."""
         for at in reversed(range(len(self.tape.entries))):
             if at < len(self.tape.entries):
-                any(self.take(tape) for tape in variants(self.tape, at))
+                tape = self.tape
+                any(self.take(_changed(tape, at, entry)) for entry in proposals(tape.entries[at]))
+
+    def _round(self) -> None:
+        for tape in plain(self.tape):  # try everything at once first
+            self.take(tape)
+        self.take_any(_without_a_group)
+        self._delete()
+        self.take_each(lambda entry: [entry._replace(op="wait", args={"polls": 1})])
+        self.take_each(_faults)
+        self.take_any(self.ways.simpler)
+        self.take(replace(self.tape, order="time"))
+        self.take_each(_times)
+        self.take_any(prompts)
+        self.take_each(self.ways.parts)
+        self.take_each(_arguments)
+        self.take_any(names)
+        if len(self.tape.entries) <= FEW:
+            self.take_any(self._without_pairs)
+
+    def _delete(self) -> None:
+        """Deletes runs of entries: halves, quarters, single ones; of these also with a long gap and
+        a poll in their place."""
+        size = max(1, len(self.tape.entries) // 2)
+        while True:
+            end = len(self.tape.entries)
+            while end > 0:
+                end = min(end, len(self.tape.entries))
+                start = max(0, end - size)
+                head, rest = self.tape.entries[:start], self.tape.entries[end:]
+                if not self.take(replace(self.tape, entries=head + rest)) and rest and size == 1:
+                    waiting = rest[0]._replace(gap=LONG, poll=True)
+                    self.take(replace(self.tape, entries=(*head, waiting, *rest[1:])))
+                end = start
+            if size == 1:
+                return
+            size = max(1, min(size, len(self.tape.entries)) // 2)
+
+    def _without_pairs(self, tape: Tape) -> Iterator[Tape]:
+        """The sequence without two entries, or with a direct operation instead of them."""
+        entries = tape.entries
+        for second in reversed(range(len(entries))):
+            for first in reversed(range(second)):
+                head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
+                yield replace(tape, entries=head + last)
+                for other in self.ways.instead(tape, second):
+                    yield replace(tape, entries=(*head, other, *last))
 
 
-def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> Shrunk:
-    """Returns the smallest tape found that fails like `failure`, with at most `most` plays."""
-    search = Search(tape, failure, play, most)
+def shrink(tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS) -> Shrunk:
+    """The smallest sequence found that fails like `failure`, with at most `most` plays."""
+    search = Search(tape, failure, play, ways, most)
     search.run()
     return search.shrunk()
 
 
-def _round(search: Search) -> None:
-    for tape in simpler.plain(search.tape):  # try everything at once first
-        search.take(tape)
-    delete(search)
-    search.take_each(simpler.quiet)
-    search.take_each(simpler.faults)
-    search.take_any(simpler.configurations)
-    search.take_any(simpler.executors)
-    search.take(replace(search.tape, order="time"))
-    search.take_each(simpler.schedules)
-    search.take_any(simpler.prompts)
-    search.take_each(simpler.arguments)
-    search.take_any(simpler.names)
-    if len(search.tape.entries) <= FEW:
-        search.take_any(_without_pairs)
+def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
+    """Compares the number of entries first, then plans, faults, the configuration, the schedule,
+    and the arguments."""
+    entries = tape.entries
+    acts = [act for entry in entries for act in entry.acts]
+    words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
+    args = [pair for entry in entries for pair in entry.args.items() if pair[0] != "tokens"]
+    numbers = [value for name, value in args if type(value) is int and name not in _NAMES]
+    return (
+        len(entries),
+        sum(entry.op not in QUIET for entry in entries),
+        sum(1 + ways.plans.index(entry.op) for entry in entries if entry.op in ways.plans),
+        sum(bool(act.fault) for act in acts),
+        sum(("", *FAULTS, act.fault).index(act.fault) for act in acts),
+        *ways.weight(tape),
+        int(tape.order != "time"),
+        sum(not entry.poll for entry in entries),
+        len(acts),
+        sum(map(len, words)),
+        sum(len(value) for _, value in args if isinstance(value, list)),
+        sum(value != _LAST[name] for name, value in args if name in _LAST),
+        sum(value is True or (name == "space" and bool(value)) for name, value in args),
+        sum(1 + value for value in numbers),
+        sum(act.delay + act.tie for act in acts) + sum(entry.gap != 1 for entry in entries),
+        sum(entry.gap for entry in entries),
+        sum(map(sum, words)),
+        sum(int(entry.args.get("request", 0)) for entry in entries),
+    )
 
 
-def _cut(tape: Tape, failure: Failure) -> Tape:
-    """Removes the entries after the failure, which were not played."""
-    return replace(tape, entries=tape.entries[: failure.at])
+def _changed(tape: Tape, at: int, entry: Entry) -> Tape:
+    return replace(tape, entries=(*tape.entries[:at], entry, *tape.entries[at + 1 :]))
 
 
-def delete(search: Search) -> None:
-    """Deletes requests and kinds of operations, then runs of entries: halves, quarters, single
-    ones.
-    """
-    search.take_any(_without_a_group)
-    size = max(1, len(search.tape.entries) // 2)
-    while True:
-        end = len(search.tape.entries)
-        while end > 0:
-            end = min(end, len(search.tape.entries))
-            start = max(0, end - size)
-            for tape in _without(search.tape, start, end):
-                if search.take(tape):
-                    break
-            end = start
-        if size == 1:
-            return
-        size = max(1, min(size, len(search.tape.entries)) // 2)
-
-
-def _without(tape: Tape, start: int, end: int) -> Iterator[Tape]:
-    """Yields the tape without these entries; for a single entry also with a long gap and a poll in
-    its place.
-    """
-    head, rest = tape.entries[:start], tape.entries[end:]
-    yield replace(tape, entries=head + rest)
-    if rest and end - start == 1:
-        waiting = rest[0]._replace(gap=simpler.LONG, poll=True)
-        yield replace(tape, entries=(*head, waiting, *rest[1:]))
+def plain(tape: Tape) -> Iterator[Tape]:
+    """Everything at once: plain times and no acts; no acts; no faults."""
+    entries = tape.entries
+    usual = tuple(entry._replace(acts=(), gap=1, poll=True) for entry in entries)
+    yield replace(tape, entries=usual, order="time")
+    yield replace(tape, entries=tuple(entry._replace(acts=()) for entry in entries))
+    yield replace(tape, entries=tuple(_without_faults(entry) for entry in entries))
 
 
 def _without_a_group(tape: Tape) -> Iterator[Tape]:
-    """Yields the tape without each request, and without each kind of operation."""
-
-    def kept(keep: Callable[[Entry], bool]) -> Tape:
-        return replace(tape, entries=tuple(filter(keep, tape.entries)))
-
+    """Without each request, and without each kind of operation."""
     requests = dict.fromkeys(entry.args.get("request") for entry in tape.entries)
     for request in reversed([one for one in requests if one is not None]):
-        yield kept(lambda entry, request=request: entry.args.get("request") != request)  # type: ignore[misc]
+        kept = [entry for entry in tape.entries if entry.args.get("request") != request]
+        yield replace(tape, entries=tuple(kept))
     for op in dict.fromkeys(entry.op for entry in tape.entries):
-        yield kept(lambda entry, op=op: entry.op != op)  # type: ignore[misc]
+        yield replace(tape, entries=tuple(entry for entry in tape.entries if entry.op != op))
 
 
-def _without_pairs(tape: Tape) -> Iterator[Tape]:
-    """Yields the tape without two entries, or with a direct operation instead of them."""
-    entries = tape.entries
-    for second in reversed(range(len(entries))):
-        for first in reversed(range(second)):
-            head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
-            yield replace(tape, entries=head + last)
-            for other in simpler.instead(tape, second):
-                yield replace(tape, entries=(*head, other, *last))
+def _without_faults(entry: Entry) -> Entry:
+    return entry._replace(acts=tuple(act._replace(fault="") for act in entry.acts))
 
 
-OF_CORES = Ways(simpler.weight, dumps, _round)
+def _with_act(entry: Entry, turn: int, act: Act) -> Entry:
+    return entry._replace(acts=(*entry.acts[:turn], act, *entry.acts[turn + 1 :]))
+
+
+def _faults(entry: Entry) -> Iterator[Entry]:
+    """Without faults: all, then one by one, then with simpler ones."""
+    if any(act.fault for act in entry.acts):
+        yield entry._replace(acts=())
+        yield _without_faults(entry)
+        for turn, act in enumerate(entry.acts):
+            for fault in ("", *FAULTS) if act.fault else ():
+                yield _with_act(entry, turn, act._replace(fault=fault))
+
+
+def _times(entry: Entry) -> Iterator[Entry]:
+    """Simpler gaps, polls, delays and ties."""
+    yield entry._replace(gap=1, poll=True, acts=())
+    for act in dict.fromkeys(entry.acts):
+        yield entry._replace(gap=1, poll=True, acts=(act._replace(tie=0),))
+        yield entry._replace(acts=(act,))
+    for size in range(2, len(entry.acts)):  # different ranks need as many acts
+        yield entry._replace(acts=entry.acts[:size])
+    for turn, act in enumerate(entry.acts):
+        for delay in (0, 1):
+            yield _with_act(entry, turn, Act(delay, 0, act.fault))
+    yield entry._replace(acts=())
+    yield entry._replace(poll=True)
+    for gap in (1, 0, 5, entry.gap // 2):
+        yield entry._replace(gap=gap)
+    for delay in (1, 0, 10, LONG):
+        yield entry._replace(acts=tuple(act._replace(delay=delay, tie=0) for act in entry.acts))
+
+
+def prompts(tape: Tape) -> Iterator[Tape]:
+    """Shorter prompts: all alike, so that they share the same pages; then each by itself."""
+    every = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
+    for which in (every, *([at] for at in reversed(every))):
+        tokens = {at: unpack(tape.entries[at].args["tokens"]) for at in which}
+        longest = max(map(len, tokens.values()), default=0)
+        stretch = longest // 2
+        while stretch:
+            for start in range(longest - stretch, -1, -stretch):
+                shorter = tape
+                for at, row in tokens.items():
+                    left = row[:start] + row[start + stretch :]
+                    if left:
+                        shorter = _with_tokens(shorter, at, left)
+                yield shorter
+            stretch //= 2
+
+
+def _with_tokens(tape: Tape, at: int, tokens: list[int]) -> Tape:
+    entry = tape.entries[at]
+    return _changed(tape, at, entry._replace(args=entry.args | {"tokens": pack(tokens)}))
+
+
+def _arguments(entry: Entry) -> Iterator[Entry]:
+    """Shorter lists, words of less effect, flags off, smaller numbers."""
+    for name, value in entry.args.items():
+        values: Iterable[Any] = ()
+        if isinstance(value, list) and name != "tokens":
+            cuts = range(len(value))
+            values = [part for at in cuts for part in (value[:at], value[:at] + value[at + 1 :])]
+        elif name in _LAST or name == "space":
+            values = [_LAST.get(name, "")]
+        elif value is True:
+            values = [False]
+        elif type(value) is int and name not in _NAMES:
+            less = dict.fromkeys((-1, 0, 1, value // 2, value - 1))
+            values = [one for one in less if _LEAST.get(name, 0) <= one < value]
+        for one in values:
+            yield entry._replace(args=entry.args | {name: one})
+
+
+def names(tape: Tape) -> Iterator[Tape]:
+    """Renumbers requests in order of arrival, and tokens in order of use, from 0."""
+
+    def listed(entry: Entry, name: str) -> list[int]:
+        value = entry.args.get(name, [])
+        return value if isinstance(value, list) else [value]
+
+    every = [one for entry in tape.entries for name in _NAMES for one in listed(entry, name)]
+    numbers = {old: new for new, old in enumerate(dict.fromkeys(every))}
+    entries = []
+    for entry in tape.entries:
+        args = dict(entry.args)
+        for name in (name for name in _NAMES if name in args):
+            new = [numbers[one] for one in listed(entry, name)]
+            args[name] = new if isinstance(args[name], list) else new[0]
+        entries.append(entry._replace(args=args))
+    yield replace(tape, entries=tuple(entries))
+    which = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
+    rows = {at: unpack(tape.entries[at].args["tokens"]) for at in which}
+    used = dict.fromkeys(token for row in rows.values() for token in row)
+    words = {old: new for new, old in enumerate(used)}
+    for at, row in rows.items():
+        tape = _with_tokens(tape, at, [words[token] for token in row])
+    yield tape

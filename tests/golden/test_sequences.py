@@ -20,6 +20,7 @@ from hicache.runtime.decisions import Decisions
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.ops.base import load
 from invariants.fuzz.hicache.play import replay
+from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import read
 from invariants.fuzz.shrink import shrink
 from traces.cli import main
@@ -78,7 +79,7 @@ def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
     tape, ops = read(path_of("an-eviction-is-not-told")), load()
     with buggy("an-eviction-is-not-told"):
         failure = replay(tape, ops).failure
-        small = shrink(tape, failure, lambda each: replay(each, ops))
+        small = shrink(tape, failure, lambda each: replay(each, ops), WAYS)
     assert len(tape.entries) == 21
     assert [entry.op for entry in small.tape.entries] == GOLDEN["shrunk"]
     assert (small.failure.code, small.failure.kind) == (11, "SPEC Evicted")

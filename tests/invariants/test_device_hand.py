@@ -245,6 +245,8 @@ def test_shrinking_drops_the_device_or_simplifies_it(needs: bool, left: str) -> 
         fails = bool(tape.entries) and (settings_of(tape.executor) is not None or not needs)
         return Outcome(tape, failure if fails else None, Hand(CONFIG))
 
-    small = shrink(Tape(CONFIG, (entry,), executor="device:3:20:20:2"), failure, play)
+    small = shrink(Tape(CONFIG, (entry,), executor="device:3:20:20:2"), failure, play, simpler.WAYS)
     assert small.tape.executor == left
-    assert simpler.weight(small.tape) < simpler.weight(replace(small.tape, executor=DEVICE))
+    assert simpler.WAYS.weight(small.tape) < simpler.WAYS.weight(
+        replace(small.tape, executor=DEVICE)
+    )

@@ -305,7 +305,7 @@ def test_impossible_ranks_are_refused_in_one_line(found: object) -> None:
 
 def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
     tape = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
-    assert simpler.weight(replace(tape, ranks=2)) < simpler.weight(tape)
+    assert simpler.WAYS.weight(replace(tape, ranks=2)) < simpler.WAYS.weight(tape)
 
     def fails(with_ranks: int) -> Any:
         def fake(one: Tape) -> Any:
@@ -316,7 +316,7 @@ def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
         return fake
 
     for least in (1, 2, 3):
-        found = shrink.shrink(tape, Failure(15, "COLL-SEQ", "", 2), fails(least), 300)
+        found = shrink.shrink(tape, Failure(15, "COLL-SEQ", "", 2), fails(least), simpler.WAYS, 300)
         assert found.tape.ranks == least
 
 

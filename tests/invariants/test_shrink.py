@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from hicache.core.config import Config
-from invariants.fuzz.hicache import simpler
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops import base
 from invariants.fuzz.hicache.play import Failure, Outcome, replay
+from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import Act, Entry, Tape
-from invariants.fuzz.shrink import Shrunk, shrink
+from invariants.fuzz.shrink import Shrunk, names, plain, prompts, shrink, weight
 from tests.configs import configured, said
 
 OPS = base.load()
@@ -60,7 +60,7 @@ def shrunk(wrong: Callable[[Tape], bool], **more: Any) -> Shrunk:
     tape = long_tape()
     failure = verdict(wrong)(tape).failure
     assert failure is not None
-    return shrink(tape, failure, verdict(wrong), **more)
+    return shrink(tape, failure, verdict(wrong), WAYS, **more)
 
 
 def test_irrelevant_entries_are_removed() -> None:
@@ -77,7 +77,7 @@ def test_irrelevant_entries_are_removed() -> None:
     assert arrive == Entry(
         "arrive", {"request": 0, "tokens": [[0, 1]], "space": "", "whole": False}
     )
-    assert wait == Entry("wait", {"polls": 1}, 1, True, (Act(0, 0, "torn"),))
+    assert wait == Entry("quiesce", {}, 1, True, (Act(0, 0, "torn"),))
 
 
 def test_relevant_components_settings_and_amounts_stay() -> None:
@@ -103,7 +103,7 @@ def test_entries_that_depend_on_each_other_are_removed_together() -> None:
     tape = replace(long_tape(), entries=long_tape().entries[3:10])
     failure = verdict(wrong)(tape).failure
     assert failure is not None
-    small = shrink(tape, failure, verdict(wrong))
+    small = shrink(tape, failure, verdict(wrong), WAYS)
     assert [entry.op for entry in small.tape.entries] == ["arrive"]
 
 
@@ -115,7 +115,7 @@ def test_a_shortcut_replaces_two_entries(direct: str) -> None:
 
     grow = Entry("grow", {"request": 3, "more": 1, "behind": 0, "word": 0})
     tape = Tape(CONFIG, (Entry("admit", {"request": 3, "chunk": 9}), grow, grow))
-    small = shrink(tape, Failure(11, "A", "", 3), verdict(wrong))
+    small = shrink(tape, Failure(11, "A", "", 3), verdict(wrong), WAYS)
     assert [entry.op for entry in small.tape.entries] == ["admit", direct]
 
 
@@ -125,7 +125,7 @@ def test_another_failure_is_not_accepted() -> None:
         return verdict(lambda _: True, kind)(tape)
 
     tape = long_tape()
-    small = shrink(tape, Failure(11, "A", "", len(tape.entries)), judge)
+    small = shrink(tape, Failure(11, "A", "", len(tape.entries)), judge, WAYS)
     assert len(small.tape.entries) == 10
     assert small.failure.kind == "A"
     assert small.others[11, "B"] > 0
@@ -133,7 +133,7 @@ def test_another_failure_is_not_accepted() -> None:
 
 def test_entries_after_the_failure_are_cut_without_playing() -> None:
     tape = long_tape()
-    small = shrink(tape, Failure(11, "A", "", 12), verdict(lambda _: True), most=1)
+    small = shrink(tape, Failure(11, "A", "", 12), verdict(lambda _: True), WAYS, most=1)
     assert len(small.tape.entries) <= 12
 
 
@@ -154,16 +154,15 @@ def test_illegal_settings_are_not_taken_for_the_failure() -> None:
         play(tape)  # raises for an interval that is no multiple of the page
         return verdict(lambda one: "mamba" in one.config.components)(tape)
 
-    small = shrink(tape, Failure(11, "A", "", 1), judge)
+    small = shrink(tape, Failure(11, "A", "", 1), judge, WAYS)
     assert small.whole
     assert said(small.tape.config, "mamba_interval") % small.tape.config.page_size == 0
 
 
 def test_proposals_are_legal_and_most_are_lighter() -> None:
     tape = long_tape()
-    own = simpler.weight(tape)
-    for passes in (simpler.plain, simpler.configurations, simpler.prompts, simpler.names):
-        found = list(passes(tape))
-        assert found
-        assert sum(simpler.weight(one) < own for one in found) > len(found) // 2
-    assert simpler.weight(replace(tape, entries=tape.entries[1:])) < own
+    own = weight(tape, WAYS)
+    for passes in (plain, WAYS.simpler, prompts, names):
+        proposals = list(passes(tape))
+        assert sum(weight(one, WAYS) < own for one in proposals) > len(proposals) // 2
+    assert weight(replace(tape, entries=tape.entries[1:]), WAYS) < own

@@ -30,6 +30,7 @@ from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops import base as operations
 from invariants.fuzz.hicache.plain import Stuck
 from invariants.fuzz.hicache.play import Failure, Outcome
+from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
 from invariants.fuzz.sequence import MOST_RANKS, Tape, has_storage
 from invariants.fuzz.shrink import shrink
@@ -257,7 +258,7 @@ class Work:
             with self.time_limit():
                 return play.replay(tape, ops, self.settings.check, against=self.compares)
 
-        tape = shrink(tapes.loads(found.tape), found, play_one, PLAYS).tape
+        tape = shrink(tapes.loads(found.tape), found, play_one, WAYS, PLAYS).tape
         path = self.path(name_of(found, tape))
         with self.time_limit():
             told = replay_told(

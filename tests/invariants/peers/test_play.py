@@ -19,8 +19,7 @@ from invariants.fuzz.play import WHOLE, Outcome, Player, look
 from invariants.fuzz.recorded import recorded, recording
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
-from invariants.fuzz.shrink import Search
-from invariants.fuzz.simpler import ways
+from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.targets.hicache import DOUBLES, PEER
 from tests.patience import PATIENCE_S
 from tests.planted import planted
@@ -102,7 +101,9 @@ def test_a_failure_is_shrunk_explained_and_written_as_a_script(tmp_path: Path) -
     with planted("duplicate-pages-leak"):
         one, outcome = hunted("duplicate-pages-leak")
         assert outcome.failure is not None
-        search = Search(outcome.tape, outcome.failure, one.replay, 600, ways(PEER))
+        search = Search(
+            outcome.tape, outcome.failure, one.replay, ways_of_values(PEER.simpler), 600
+        )
         search.run()
         tape, failure = search.tape, search.shrunk().failure
         assert failure.kind == outcome.failure.kind
