@@ -12,8 +12,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hicache.core.errors import About
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.laws import judge, whole
@@ -47,24 +48,29 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure. code: its law. kind: equal for failures of the same sort. at: number of entries
-    played. lines: of the engine in the traceback, the innermost first."""
+    """A failure. code: its law, or the exit code of a failure of our core. kind: equal for failures
+    of the same sort. at: number of entries played. about: objects whose story explains it. event,
+    event_text: the number of the last event before it, from 1, or 0; that event. lines: of the
+    engine in the traceback, the innermost first."""
 
-    code: str
+    code: Any
     kind: str
     text: str
     at: int
+    about: tuple[About, ...] = ()
+    event: int = 0
+    event_text: str = ""
     lines: tuple[Line, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a sequence. hand: None if the peer could not be opened; then there is no
-    failure, or the failure is that of opening it."""
+    """The result of a sequence. tape: the entries as played. hand: None if the target could not be
+    opened; then there is no failure, or the failure is that of opening it."""
 
     tape: Tape
     failure: Failure | None
-    hand: Hand | None
+    hand: Any
 
 
 Note = Callable[[Tape, Entry], None]
@@ -161,14 +167,14 @@ class Player:
                 lines.append(Line(file, number, code.co_name, text))
         lines.reverse()
         if isinstance(error, Broken):
-            return Failure(error.law, error.kind, error.text, at, tuple(lines))
+            return Failure(error.law, error.kind, error.text, at, lines=tuple(lines))
         text = f"{type(error).__name__}: {str(error)[:500]}"
         if not lines:
             last = traceback.extract_tb(error.__traceback__)[-1]
             text += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
             return Failure("HARNESS", f"HARNESS {type(error).__name__}", text, at)
         site = f"{type(error).__name__} {lines[0].file.rpartition('/')[2]} {lines[0].function}"
-        return Failure("CRASH", f"CRASH {site}", text, at, tuple(lines))
+        return Failure("CRASH", f"CRASH {site}", text, at, lines=tuple(lines))
 
 
 def _act(draws: Draws, faults: int) -> Act:

@@ -10,7 +10,7 @@ import shlex
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hicache import registry
 from hicache.core.actions import Refused
@@ -40,6 +40,8 @@ from invariants.fuzz.hicache.ops.base import Operation, check
 from invariants.fuzz.hicache.plain import Stuck
 from invariants.fuzz.hicache.ranks.hand import hand_of
 from invariants.fuzz.hicache.swarm import Swarm
+from invariants.fuzz.play import Failure as Failure
+from invariants.fuzz.play import Outcome as Outcome
 from invariants.fuzz.sequence import Entry, Tape
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
@@ -49,31 +51,6 @@ SWEPT = 2  # entries
 MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
-    objects whose story explains it. event: number of the last event before it, from 1, or 0.
-    event_text: that event.
-    """
-
-    code: int
-    kind: str
-    text: str
-    at: int
-    about: tuple[About, ...] = ()
-    event: int = 0
-    event_text: str = ""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a sequence. tape: the entries as played."""
-
-    tape: Tape
-    failure: Failure | None
-    hand: Hand
 
 
 @contextmanager
