@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.hicache.device import real
+from invariants.fuzz.hicache import device as devices
 
 from .. import executors
 from .. import outside as entries
@@ -59,11 +59,6 @@ def _check(options: Options) -> None:
     """Raises CallerError, before long work, if options conflict or an output cannot be written."""
     inputs = {"tape": options.replay, **entries.files()}
     check_outputs(inputs, json=options.json)
-    if options.replay and (options.twins or options.fail_each_transfer):
-        raise CallerError(
-            "--replay takes no --twins or --fail-each-transfer; leave it out, since a tape of a "
-            "twin plays its twin by itself"
-        )
     if options.replay and options.first:
         raise CallerError(
             "--replay takes no --first; leave it out, since it ends at the first failure anyway"
@@ -76,7 +71,7 @@ def run(options: Options, command: str) -> int:
     if options.replay:
         return replay(options.replay, options, options.json, command)
     if options.device:
-        real.check(options.device)
+        devices.check(options.device)
     executors.check(options.executor)
     check_folder(options.output, f"--output {options.output}")
     if options.device and options.ranks > 1:
@@ -156,8 +151,6 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "checks": options.check,
         "compared with": options.against,
         "device": options.device or "",
-        "twins": "yes" if options.twins else "",
-        "each transfer fails": "yes" if options.fail_each_transfer else "",
         "executor": options.executor,
         "jobs": options.jobs or "",
     }

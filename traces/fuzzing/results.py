@@ -47,7 +47,6 @@ class Tally:
     operations: int = 0
     events: int = 0
     busy_ns: int = 0
-    variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
     kinds: dict[tuple[int, str], FailureGroup] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Tally:
         seconds: since the start of the run.
         """
         self.sequences += 1
-        for name in ("operations", "events", "busy_ns", "variants", "counts", "probes"):
+        for name in ("operations", "events", "busy_ns", "counts", "probes"):
             setattr(self, name, getattr(self, name) + getattr(result, name))
         if result.failure is None:
             return None
@@ -199,7 +198,6 @@ def show(
         ("sequences", f"{tally.sequences:,}"),
         ("operations", f"{tally.operations:,}"),
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
-        *([("variants", f"{tally.variants:,}")] if tally.variants else []),
         ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
         ("states reached", f"{named - len(missing)} of {named}{left}"),
         ("failures", f"{tally.failures:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
@@ -252,7 +250,6 @@ def document(
         "operations": tally.operations,
         "events": tally.events,
         "events_per_second_and_core": tally.speed,
-        "variants": tally.variants,
         "failures": [
             {
                 "code": kind.smallest.code,

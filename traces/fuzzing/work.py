@@ -10,7 +10,6 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,13 +21,13 @@ from invariants.against import AGAINST, SPEC
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz import sequence as tapes
-from invariants.fuzz.hicache import play, variants
-from invariants.fuzz.hicache.device import real
+from invariants.fuzz.hicache import device as devices
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.difference import replay_told
+from invariants.fuzz.hicache.drain import Stuck
 from invariants.fuzz.hicache.executors import REAL, on_device
 from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops import base as operations
-from invariants.fuzz.hicache.plain import Stuck
 from invariants.fuzz.hicache.play import Failure, Outcome
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
@@ -109,13 +108,6 @@ class Settings(OptionRecord):
         read.choice(REAL),
         "NAME",
     )
-    twins: bool = option(
-        "also play each sequence under other settings, and compare the contents", default=False
-    )
-    fail_each_transfer: bool = option(
-        "also play each sequence with its first transfer failing, its second, and so on",
-        default=False,
-    )
     output: str = option(
         "folder for the tape and the text of each failure",
         read.name,
@@ -151,15 +143,12 @@ class FoundFailure:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one sequence. operations: entries of the tape. variants: twins and failing
-    transfers that were played, too. events: handled by the core, with those of variants.
-    """
+    """The result of one sequence. operations: entries of the tape. events: handled by the core."""
 
     seed: int
     operations: int
     events: int
     busy_ns: int
-    variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
     failure: FoundFailure | None = None
@@ -185,14 +174,8 @@ class Work:
             )
         hand = outcome.hand
         failure = self.judge(outcome) if outcome.failure else None
-        count, events = 0, hand.events
-        for variant in self.variants(outcome) if failure is None else ():
-            count, events = count + 1, events + variant.hand.events
-            if variant.failure:
-                failure = self.judge(variant)
-                break
         busy, played = time.process_time_ns() - started, len(outcome.tape.entries)
-        return Result(*(seed, played, events, busy, count, hand.counts, hand.probes.seen, failure))
+        return Result(*(seed, played, hand.events, busy, hand.counts, hand.probes.seen, failure))
 
     @property
     def compares(self) -> bool:
@@ -207,22 +190,6 @@ class Work:
             eviction=given.eviction or "",
             passes=given.passes,
         )
-
-    def variants(self, outcome: Outcome) -> Iterator[Outcome]:
-        """Plays the variants that were asked for. Each has the time limit of a sequence."""
-        given, makers = self.settings, []
-        if given.fail_each_transfer:
-            makers.append(variants.failed_transfers)
-        if given.twins:
-            makers.append(variants.played_twins)
-        for make in makers:
-            maker = make(outcome, operations.load(), given.check, self.compares)
-            played: Outcome | None = outcome
-            while played is not None:
-                with self.time_limit():
-                    played = next(maker, None)
-                if played is not None:
-                    yield played
 
     def judge(self, outcome: Outcome) -> FoundFailure:
         """Repeats a failure from its tape; returns what the replay found.
@@ -377,7 +344,7 @@ def _moved(tape: Tape, device: str, path: str) -> Tape:
             "--device: expected a tape of one rank without token pairs and storage, "
             f"found {found} in {path}; leave the option out"
         )
-    real.check(device)
+    devices.check(device)
     return replace(tape, executor=on_device(tape.executor, device))
 
 
