@@ -10,12 +10,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_346,
     "lines of sim": 12_488,
-    "lines of invariants": 22_944,
-    "lines of traces": 17_068,
-    "lines of tests": 41_948,
-    "files of source": 501,
-    "files of tests": 317,
-    "words of pages": 56_408,
+    "lines of invariants": 24_800,
+    "lines of traces": 16_767,
+    "lines of tests": 42_207,
+    "files of source": 511,
+    "files of tests": 318,
+    "words of pages": 57_824,
 }
 
 

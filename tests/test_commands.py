@@ -26,6 +26,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from tests.conversation import conversation
+from tests.mine import files
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from tests.shown import Shown, commands, pages, spans
@@ -42,7 +43,7 @@ STANDS_FOR = {
     "TRACE": "TRACE.jsonl",
     "COMMAND": "replay",
 }
-LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size": "512"}
+LETTERS = {"--page-size": "512"}
 # Options that bound what would take minutes: the first row whose words are all in the command.
 SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"sweep"}, ("--limit", "3", "--jobs", "1")),
@@ -52,8 +53,8 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"curve", "all"}, ("--limit", "2000")),
     ({"replay", "gpt-oss-120b", "2000"}, ("--limit", "300")),
     ({"replay", "file:DIR?size=20GB"}, ("--limit", "100")),
-    ({"peers", "fuzz"}, ("--sequences", "2")),
     ({"fuzz", "--replay"}, ()),
+    ({"fuzz", "adapter.py:Radix"}, ("--sequences", "2")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
     ({"calibrate"}, ("--pages", "16")),
 )
@@ -111,6 +112,8 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
         (folder / "log.csv").write_text(log)
     for classes in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         (folder / "mine.py").write_text(classes)
+    for name, code in files(text).items():
+        (folder / name).write_text(code)
 
 
 def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
@@ -204,7 +207,7 @@ def test_every_command_in_a_block_runs(
 
 def needs_engine(arguments: list[str]) -> bool:
     """Whether a command runs an engine that is installed for it."""
-    return arguments[0] == "peers" and "--source" in arguments
+    return arguments[0] == "fuzz" and "--source" in arguments
 
 
 def piped(shown: Shown) -> int:
@@ -231,7 +234,7 @@ def test_every_command_in_the_text_has_options_that_exist(
     furnish(tmp_path, failing, page)
     for shown in spans(PAGES[page]):
         command = [STANDS_FOR.get(word, word) for word in shown.words[1:2]]
-        more = command[0] in ("generate", "peers", "store")
+        more = command[0] in ("generate", "store")
         command += shown.words[2:3] if more else ()
         with pytest.raises(SystemExit):
             parse([*command, "--help"])

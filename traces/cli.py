@@ -51,8 +51,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "models": "list the described models: pools, bytes per token and page, sources",
     },
     "trust the cache: look for bugs": {
-        "fuzz": "random operations, faults and schedules, every check after each event",
-        "peers": "run the caches of SGLang and vLLM under this harness",
+        "fuzz": "random operations on this cache, SGLang's, vLLM's or yours, all laws after each",
     },
     "stores and real devices": {
         "store": "check, list or clean up a store of pages",
@@ -73,6 +72,7 @@ _GONE = {
     "formats": "hicache convert --formats",
     "shrink": "hicache fuzz, which shrinks each failure",
     "explain": "hicache fuzz --replay TAPE",
+    "peers": "hicache fuzz TARGET",
     "chat": "hicache.transformers.PrefixCache in a program",
     "prove": "pytest tests/transformers, in a clone",
 }
@@ -103,7 +103,7 @@ examples:
   hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html
   hicache sweep trace.jsonl --host-bytes 0,256GB,1TB --picture picture.svg
   hicache generate shared-prefix -o - | hicache inspect -
-  hicache fuzz                          60 s on all cores; failures become tapes
+  hicache fuzz                          60 s on all cores; failures become files
 
 Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
 also with a B: 512GB.

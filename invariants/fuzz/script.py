@@ -12,7 +12,9 @@ import ast
 import builtins
 import dataclasses
 import enum
+import signal
 import textwrap
+import traceback
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +26,8 @@ import numpy as np
 _PLAIN = (int, float, str, bytes, bool, type(None), complex)
 _RAW = (*_PLAIN, np.ndarray, np.generic, array, enum.Enum, range)
 _OURS = "invariants."
+MOST_RUNS = 600
+RUN_S = 5.0  # for one run, which takes milliseconds
 
 
 class Recorder:
@@ -372,3 +376,67 @@ def _bare(statement: ast.stmt) -> ast.stmt:
 def _uses(node: ast.stmt) -> set[str]:
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
     return {name for name in names if not hasattr(builtins, name)}
+
+
+# -- fewer lines
+
+
+def shorten(recorder: Recorder, sources: Sequence[Path], where: Callable[[str], str]) -> None:
+    """Removes lines of the recorder, from the last, as long as the script fails in the same way.
+    where: as of Player."""
+    head, _, _ = recorder.script("", sources).rpartition("\n\ndef test()")
+    space: dict[str, object] = {"__name__": "script"}
+    exec(compile(head, "<script>", "exec"), space)
+    runs = 0
+
+    def failure(lines: Sequence[str]) -> str:
+        nonlocal runs
+        runs += 1
+        body = textwrap.indent("\n".join(lines) or "pass", "    ")
+        scope = dict(space)
+        signal.setitimer(signal.ITIMER_REAL, RUN_S)
+        try:
+            exec(compile(f"def test():\n{body}\ntest()\n", "<script>", "exec"), scope)
+        except _Late:
+            return ""
+        except Exception as error:
+            return _kind(error, where)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return ""
+
+    before = signal.signal(signal.SIGALRM, _late)
+    lines = list(recorder.lines)
+    wanted = failure(lines)
+    size = len(lines) // 2 if wanted else 0
+    while size:
+        end = len(lines)
+        while end > 0 and runs < MOST_RUNS:
+            start = max(0, end - size)
+            fewer = lines[:start] + lines[end:]
+            if failure(fewer) == wanted:
+                lines = fewer
+            end = start
+        size //= 2
+    signal.signal(signal.SIGALRM, before)
+    recorder.lines = lines
+
+
+class _Late(BaseException):
+    """Without some line, the script does not end."""
+
+
+def _late(number: int, frame: object) -> None:
+    raise _Late
+
+
+def _kind(error: Exception, where: Callable[[str], str]) -> str:
+    """Equal for scripts that fail alike: a law, or an error with the engine's line of it."""
+    law = getattr(error, "kind", None)
+    if isinstance(error, AssertionError) and law:
+        return f"law {law}"
+    frames = traceback.walk_tb(error.__traceback__)
+    engine = [
+        (frame.f_code.co_name, line) for frame, line in frames if where(frame.f_code.co_filename)
+    ]
+    return f"{type(error).__name__} {engine[-1]}" if engine else ""

@@ -25,7 +25,6 @@ LEAST = {
     "curve": ["t"],
     "generate": ["multiturn"],
     "inspect": ["t"],
-    "peers": ["fuzz", "hicache"],
     "report": ["t"],
     "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],

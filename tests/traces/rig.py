@@ -27,7 +27,7 @@ from traces.cli import main
 from traces.formats import parse
 from traces.formats.base import Jobs, Paged, Trace
 from traces.formats.reading import Lines
-from traces.fuzzing.work import Settings, Work
+from traces.fuzzing.core import Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.playing import HitsReplay
 from traces.terminal.options import Declared, Names
@@ -120,7 +120,7 @@ def replay_hits(
 def failing_tape() -> Tape:
     """A tape that fails with BUG planted."""
     with planted(BUG):
-        return Work(Settings(operations=5, components=("full", "mamba"))).drawn(16)
+        return Work(5, (("components", "full,mamba"),)).drawn(16)
 
 
 def input_files() -> dict[str, str]:

@@ -12,7 +12,7 @@ from invariants.fuzz import sequence as corpus
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.ops import base as operations
-from traces.fuzzing.work import Settings, Work
+from traces.fuzzing.core import Work
 
 from .rig import Capsys, fails
 
@@ -34,7 +34,7 @@ def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
 
 # -- bad input
 
-TAPE = tapes.dumps(Work(Settings(operations=6)).drawn(7))
+TAPE = tapes.dumps(Work(6).drawn(7))
 LINES = TAPE.splitlines()
 HEAD = json.loads(LINES[0])
 ENTRY = json.loads(LINES[1])
@@ -101,7 +101,7 @@ def test_directories_and_huge_files_are_refused_in_one_line(capsys: Capsys) -> N
     with open("huge.jsonl", "wb") as stream:
         stream.truncate(200 << 20)
     for path, word in (
-        ("gone.jsonl", "readable tape"),
+        ("gone.jsonl", "readable sequence"),
         (".", "found: a directory; name a file"),
         ("raw.jsonl", "found: byte 0xff, not UTF-8"),
         ("huge.jsonl", "expected at most 67108864 bytes, found 209715200"),

@@ -1,37 +1,56 @@
-"""`hicache fuzz`: draws sequences from seeds, checks each, and keeps failing ones as tapes."""
+"""`hicache fuzz`: draws sequences from seeds, checks each, keeps failing ones, and replays them."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.hicache import device as devices
+from hicache.files import text_of
+from invariants.fuzz.sequence import MOST_BYTES, OURS, loads
 
-from .. import executors
 from .. import outside as entries
-from ..fuzzing.results import FailureGroup, Files, Tally, conclusions, document, hunt, show, shrink
-from ..fuzzing.work import Settings, Work, hash_seed, replay
+from ..fuzzing import core, engines
+from ..fuzzing.results import Files, Tally, Target, documented, hunt, show
+from ..fuzzing.session import Session, engine_of
 from ..terminal import options as read
-from ..terminal.options import option
+from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import print_sentences
+from ..terminal.streams import command_line, ignore_broken_pipe
 
 SECONDS = 60
+MOST_OPERATIONS = 100_000  # a sequence of this length can still be read
 
 
-@dataclass(frozen=True)
-class Options(Settings):
-    """seconds, seed, jobs: None means the default that the help describes."""
+def setting(text: str) -> tuple[str, str]:
+    """KEY=VALUE of a configuration."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ValueError(f"expected KEY=VALUE, such as page=4, found {text!r}")
+    return key.replace("-", "_"), value
 
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """target: empty for that of --replay, or hicache. seconds, seed, jobs: None means the default
+    that the help describes."""
+
+    target: str = option(
+        "hicache (the default), sglang, vllm, or path.py:Class, a cache of your own",
+        read.name,
+        "TARGET",
+        positional=True,
+        optional=True,
+        default="",
+    )
     seconds: int | None = option(
         f"stop after this many seconds (default: {SECONDS}; none with --sequences)",
         read.at_least(1),
@@ -42,79 +61,102 @@ class Options(Settings):
         "seed of the first sequence; each further one has the next seed (default: from the commit)",
         read.at_least(0),
     )
-    jobs: int | None = option("worker processes (default: one for each core)", *read.COUNT)
-    executor: str = option(
-        ", ".join(executors.EXECUTORS),
-        read.choice([*executors.EXECUTORS]),
-        default=executors.LOCAL,
+    operations: int = option(
+        f"operations in a sequence, at most {MOST_OPERATIONS}",
+        read.between(1, MOST_OPERATIONS),
+        "N",
+        default=120,
+    )
+    config: tuple[tuple[str, str], ...] = option(
+        "fix one setting that is otherwise drawn, such as page=4; may be repeated",
+        setting,
+        "KEY=VALUE",
+        several=True,
+        default=(),
+    )
+    first: bool = option("stop at the first failure that is not known", default=False)
+    replay: str | None = option(
+        "play this sequence, or script of an engine's calls, and nothing else", *read.FILE
+    )
+    source: str | None = option(
+        "the folder of an engine: a checkout, or what pip install --target made", read.name, "DIR"
+    )
+    jobs: int | None = option(
+        "worker processes of hicache (default: one for each core)", *read.COUNT
+    )
+    output: str = option(
+        "folder for the files of each failure",
+        read.name,
+        "FOLDER",
+        short="-o",
+        default=core.FOLDER,
     )
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
-    first: bool = option("stop at the first failure", default=False)
-    replay: str | None = option("play this tape and nothing else", *read.FILE)
-
-
-def _check(options: Options) -> None:
-    """Raises CallerError, before long work, if options conflict or an output cannot be written."""
-    inputs = {"tape": options.replay, **entries.files()}
-    check_outputs(inputs, json=options.json)
-    if options.replay and options.first:
-        raise CallerError(
-            "--replay takes no --first; leave it out, since it ends at the first failure anyway"
-        )
 
 
 def run(options: Options, command: str) -> int:
-    """Returns 0, or the exit code of the worst failure."""
-    _check(options)
+    """Returns 0, or the exit code of the worst failure that is not known."""
+    check_outputs({"sequence": options.replay, **entries.files()}, json=options.json)
     if options.replay:
-        return replay(options.replay, options, options.json, command)
-    if options.device:
-        devices.check(options.device)
-    executors.check(options.executor)
+        return _replay(options, options.replay, command)
     check_folder(options.output, f"--output {options.output}")
-    if options.device and options.ranks > 1:
-        raise CallerError(
-            f"--device: expected one rank, found {options.ranks}; leave the option out"
-        )
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
-    with ignore_broken_pipe():
-        print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
-    work = Work(options, entries.given())
-    if options.sequences is None and options.seconds is None:
-        options = replace(options, seconds=SECONDS)
-    tally = Tally()
-    files = Files(Path(options.output))
-    how = executors.JobOptions(_lost, hash_seed=int(hash_seed() or seed))
-    seeds = _seeds(seed, options)
-    with closing(executors.run(options.executor, options.jobs or 0, work, seeds, how)) as results:
-        complete, lost = hunt(results, tally, files, options.first)
-        if complete:
-            complete = shrink(tally, files, work)
-        settings = _settings(options, seed)
-        code = lost or tally.code() or (0 if complete else INTERRUPTED)
-
-        def hint(kind: FailureGroup) -> str:
-            return f"not written; to draw it again: {work.command(kind.seed)}"
-
-        told = conclusions(tally, complete, bool(lost), options.check)
+    name = options.target or OURS
+    with ExitStack() as stack:
+        target = _target(name, options, seed, stack)
         with ignore_broken_pipe():
-            show(tally, settings, files.paths, hint, stream)
-            print_sentences("In words", told, stream)
-        if options.json:
-            with ignore_broken_pipe():
-                result = document(tally, settings, files.paths, command, complete, code)
-                write_json(options.json, result | {"conclusions": told})
+            words = ["hicache", "fuzz", *([name] if options.target else []), "--seed", str(seed)]
+            print(command_line(words), file=stream, flush=True)
+        tally, files = Tally(), Files(Path(options.output))
+        complete, lost = hunt(target, _seeds(seed, options), tally, files, options.first)
+    code = lost or tally.code() or (0 if complete else INTERRUPTED)
+    settings = _settings(options, name, seed)
+
+    with ignore_broken_pipe():
+        show(tally, settings, target, files.paths, stream)
+    if options.json:
+        with ignore_broken_pipe():
+            head = _head("hicache-fuzz-report", command, code) | {"complete": complete}
+            write_json(options.json, head | documented(tally, settings, target, files.paths))
     return code
 
 
-def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
-    return (
-        f"a worker was lost near the sequence of seed {seed}: {how_ended}; to repeat it in one "
-        f"process, use the same options and --seed {seed} --sequences {open_sequences} --jobs 1"
-    )
+def _target(name: str, options: Options, seed: int, stack: ExitStack) -> Target:
+    """The target, ready to play. Raises CallerError."""
+    if name != OURS:
+        if options.jobs is not None:
+            raise CallerError(f"--jobs: expected none for {name}, which has one process")
+        session = stack.enter_context(Session(engine_of(name, options.source)))
+        session.start()
+        fixed = engines.configured(session, options.config)
+        return engines.Process(session, name, options.operations, fixed, options.output)
+    if options.source is not None:
+        raise CallerError(f"--source: expected none for {OURS}; run a checkout's own command")
+    given = tuple(core.configured(options.config).items())
+    work = core.Work(options.operations, given, options.output, entries.given())
+    return core.Core(work, options.jobs or 0, hash_seed=seed)
+
+
+def _seeds(first: int, options: Options) -> Iterator[int]:
+    """Seeds until the budget is spent. A sequence that has started is played to its end."""
+    limit = options.seconds or (None if options.sequences else SECONDS)
+    end = None if limit is None else time.monotonic() + limit
+    for seed in islice(count(first), options.sequences):
+        if end is not None and time.monotonic() >= end:
+            return
+        yield seed
+
+
+def _settings(options: Options, name: str, seed: int) -> dict[str, object]:
+    about = {"target": name, "seed": seed, "operations a sequence": options.operations}
+    return about | dict(options.config)
+
+
+def _head(kind: str, command: str, code: int) -> dict[str, object]:
+    return {"format": kind, "version": 2, "command": command, "exit_code": code}
 
 
 def commit_seed() -> int:
@@ -130,27 +172,47 @@ def commit_seed() -> int:
         return 0
 
 
-def _seeds(first: int, options: Options) -> Iterator[int]:
-    """Seeds until the budget is spent. A sequence that has started is played to its end."""
-    end = None if options.seconds is None else time.monotonic() + options.seconds
-    for seed in islice(count(first), options.sequences):
-        if end is not None and time.monotonic() >= end:
-            return
-        yield seed
+# -- one sequence
 
 
-def _settings(options: Options, seed: int) -> dict[str, object]:
-    return {
-        "seed": seed,
-        "operations a sequence": options.operations,
-        "components": ",".join(options.components),
-        "write policy": options.write_policy,
-        "eviction": options.eviction,
-        "ranks": options.ranks or "",
-        "passes": options.passes or "",
-        "checks": options.check,
-        "compared with": options.against,
-        "device": options.device or "",
-        "executor": options.executor,
-        "jobs": options.jobs or "",
-    }
+def _replay(options: Options, path: str, command: str) -> int:
+    """Plays one sequence exactly, or runs a script, and prints the result."""
+    text = text_of(path, "sequence of hicache fuzz", MOST_BYTES, "copy it anew")
+    script = path.endswith(".py")
+    if script:
+        found = re.match('"""([a-z-]+)==', text)
+        if found is None:
+            expected = "expected a script of hicache fuzz, which begins with its engine"
+            raise CallerError(f"{path}: {expected}, found another file")
+        name = options.target or found[1]
+    else:
+        name = options.target or loads(text, path).target
+    if name == OURS:
+        failure, about = core.replay(path, core.configured(options.config).get("device"))
+    else:
+        with Session(engine_of(name, options.source)) as session:
+            session.start()
+            if script:
+                return _script(session, text, path)
+            failure, about = engines.Process(session, name).replay(path)
+    code = failure.code if failure and not failure.known else 0
+    told = f"{about['entries']} operations, {about['events']} events: no failure"
+    document = _head("hicache-fuzz-replay", command, code) | {"failure": None} | about
+    if failure:
+        keys = ("code", "kind", "at", "text", "known")
+        document["failure"] = {key: getattr(failure, key) for key in keys}
+        told = f"{failure.text}\nfailed at operation {failure.at} of {about['entries']}: "
+        told += f"{failure.code} {failure.kind}"
+    with ignore_broken_pipe():
+        print(told, file=sys.stderr if options.json == "-" else sys.stdout)
+    if options.json:
+        with ignore_broken_pipe():
+            write_json(options.json, document)
+    return code
+
+
+def _script(session: Session, text: str, path: str) -> int:
+    said = session.script_fails(text, engines.PLAY_S)
+    with ignore_broken_pipe():
+        print(said or f"{session.engine.name}: {path}: no failure")
+    return engines.CODE if said else 0

@@ -1,44 +1,102 @@
-"""The results of a fuzz run: the sums, the files of the smallest failure of each kind, the printed
-tables, the JSON document, and what it means."""
+"""The results of a fuzz run, whatever is fuzzed: sums, the smallest failure of each kind and its
+files, the printed summary, and the JSON document."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.hicache import probes
 
 from ..executors import WorkerLost
 from ..terminal.output import unwritable, write_whole
 from ..terminal.streams import ignore_broken_pipe, one_line, print_error
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, table
-from .work import FoundFailure, Result, Work
 
 SHOWN = 12
 # Codes that make all other results doubtful come first, then the costliest ones for a user.
 WORST = (17, 16, 12, 13, 10, 11, 15, 14)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A failure, and the sequence that repeats it.
+
+    kind: equal for failures of the same sort. text: how it is told. at: entries that were played,
+    with the one that failed. event: number of the core's last event before it, from 1, and
+    event_text that event. raw: as the process of an engine gave it. known: the row of known
+    failures that it is. script: the engine's own calls.
+    """
+
+    code: int
+    kind: str
+    text: str
+    at: int
+    sequence: str
+    event: int = 0
+    event_text: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, Any] | None = None
+    script: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its files. Equal failures have equal names on every machine."""
+        kind = re.sub(r"[^a-z0-9]+", "-", self.kind.lower()).strip("-")
+        return f"{self.code}-{kind[:40]}-{sha256(self.sequence.encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one sequence. operations: entries that were played. events: that the core
+    handled. counts: how often each operation, fault and state was reached."""
+
+    seed: int
+    operations: int
+    events: int
+    busy_ns: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+class Target(Protocol):
+    """What is fuzzed. reaches: what a run should reach."""
+
+    @property
+    def reaches(self) -> Sequence[str]: ...
+
+    def results(self, seeds: Iterator[int]) -> Generator[Result]:
+        """Plays the sequences of these seeds."""
+
+    def shrunk(self, failure: Failure) -> Failure:
+        """The same failure of a smaller sequence, told with all that is known of it."""
+
+    def command(self, seed: int) -> str:
+        """The command that plays the sequence of this seed alone."""
+
+
 @dataclass
 class FailureGroup:
     """All failures of one code and kind: their number, and the smallest of them. seconds: when the
-    first of them was found, since the start.
-    """
+    first of them was found, since the start. shrunk: whether it is told with its operations."""
 
     count: int
     seed: int
-    smallest: FoundFailure
+    smallest: Failure
     seconds: float = 0.0
+    shrunk: bool = False
 
     def rank(self) -> tuple[int, int]:
-        return self.smallest.tape.count("\n"), self.seed
+        return self.smallest.sequence.count("\n"), self.seed
 
 
 @dataclass
@@ -48,17 +106,14 @@ class Tally:
     events: int = 0
     busy_ns: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    probes: Counter[str] = field(default_factory=Counter)
     kinds: dict[tuple[int, str], FailureGroup] = field(default_factory=dict)
 
-    def add(self, result: Result, seconds: float = 0.0) -> FoundFailure | None:
-        """Adds a result. Returns its failure if that is the smallest of its kind so far.
-
-        seconds: since the start of the run.
-        """
+    def add(self, result: Result, seconds: float = 0.0) -> FailureGroup | None:
+        """Adds a result. Returns its group if its failure is the smallest of its kind so far."""
         self.sequences += 1
-        for name in ("operations", "events", "busy_ns", "counts", "probes"):
+        for name in ("operations", "events", "busy_ns"):
             setattr(self, name, getattr(self, name) + getattr(result, name))
+        self.counts.update(result.counts)
         if result.failure is None:
             return None
         key = (result.failure.code, result.failure.kind)
@@ -66,27 +121,23 @@ class Tally:
         old = self.kinds.get(key)
         if old is not None:
             old.count += 1
-            if old.rank() <= new.rank():
+            if old.shrunk or old.rank() <= new.rank():
                 return None
             new.count, new.seconds = old.count, old.seconds
         self.kinds[key] = new
-        return result.failure
+        return new
 
-    @property
-    def failures(self) -> int:
-        return sum(kind.count for kind in self.kinds.values())
-
-    @property
-    def speed(self) -> int:
-        """Events per second of one core."""
-        return self.events * 10**9 // self.busy_ns if self.busy_ns else 0
+    def per_second(self, count: int) -> int:
+        """Of one core."""
+        return count * 10**9 // self.busy_ns if self.busy_ns else 0
 
     def code(self) -> int:
-        """The exit code of the worst failure; 0 if there is none."""
-        return min((code for code, _ in self.kinds), key=_badness, default=0)
+        """The exit code of the worst failure that is not known; 0 if there is none."""
+        codes = [kind.smallest.code for kind in self.kinds.values() if not kind.smallest.known]
+        return min(codes, key=_badness, default=0)
 
     def sorted_kinds(self) -> list[FailureGroup]:
-        keys = sorted(self.kinds, key=lambda one: (_badness(one[0]), one[1]))
+        keys = sorted(self.kinds, key=lambda key: (_badness(key[0]), key[1]))
         return [self.kinds[key] for key in keys]
 
 
@@ -96,7 +147,7 @@ def _badness(code: int) -> int:
 
 @dataclass
 class Files:
-    """paths: the tape of each failure, by the failure's name.
+    """paths: the sequence of each failure, by the failure's name.
 
     The run goes on if a file cannot be written; the seed in the summary draws the sequence again.
     """
@@ -104,152 +155,128 @@ class Files:
     folder: Path
     paths: dict[str, str] = field(default_factory=dict)
 
-    def keep(self, failure: FoundFailure, tally: Tally) -> None:
+    def keep(self, failure: Failure, tally: Tally) -> None:
         """Writes the files of a failure, and removes those of a larger failure of its kind."""
         current = {kind.smallest.name for kind in tally.kinds.values()}
         larger = [name for name in self.paths if name not in current]
         try:
             self._write(failure)
             for name in larger:
-                self._remove(name)
+                for suffix in (".jsonl", ".txt", ".py"):
+                    Path(self.paths[name]).with_suffix(suffix).unlink(missing_ok=True)
+                del self.paths[name]
         except CallerError as error:
             message = one_line(f"hicache: {error}; the run goes on")
+        except OSError as error:
+            message = one_line(f"hicache: {unwritable(str(self.folder), error.strerror)}")
         else:
             note = ", smaller than the previous one, which was removed" if larger else ""
             message = f"{failure.code} {failure.kind}: {shown(self.paths[failure.name])}{note}"
         with ignore_broken_pipe():
             print(message, file=sys.stderr, flush=True)
 
-    def _write(self, failure: FoundFailure) -> None:
+    def _write(self, failure: Failure) -> None:
         path = self.folder / f"{failure.name}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(str(path), error.strerror) from None
-        write_whole(str(path), [failure.tape])
+        write_whole(str(path), [failure.sequence])
         self.paths[failure.name] = str(path)
         write_whole(str(path.with_suffix(".txt")), [failure.text.rstrip("\n"), "\n"])
-
-    def _remove(self, name: str) -> None:
-        old = Path(self.paths.pop(name))
-        try:
-            old.unlink(missing_ok=True)
-            old.with_suffix(".txt").unlink(missing_ok=True)
-        except OSError as error:
-            raise unwritable(str(old), error.strerror) from None
+        if failure.script:
+            write_whole(str(path.with_suffix(".py")), [failure.script])
 
 
-def hunt(results: Generator[Result], tally: Tally, files: Files, first: bool) -> tuple[bool, int]:
-    """Adds all results to the tally; with `first`, only up to the first failure.
+def hunt(
+    target: Target, seeds: Iterator[int], tally: Tally, files: Files, first: bool
+) -> tuple[bool, int]:
+    """Plays the sequences, and shrinks the smallest failure of each kind; with `first`, only up to
+    the first failure that is not known.
 
     Returns whether it was not interrupted, and the exit code of what ended it, or 0.
     """
-    complete, lost, begun = True, 0, time.monotonic()
+    begun = time.monotonic()
+
+    def shrink(group: FailureGroup) -> None:
+        small, group.shrunk = target.shrunk(group.smallest), True
+        if small != group.smallest:
+            group.smallest = small
+            files.keep(small, tally)
+
     try:
-        for result in results:
-            failure = tally.add(result, time.monotonic() - begun)
-            if failure is not None:
-                files.keep(failure, tally)
-            if tally.kinds and first:
-                break
+        with closing(target.results(seeds)) as results:
+            for result in results:
+                group = tally.add(result, time.monotonic() - begun)
+                if group is None:
+                    continue
+                files.keep(group.smallest, tally)
+                if first:
+                    shrink(group)
+                    if not group.smallest.known:
+                        break
+        for group in tally.sorted_kinds():
+            if not group.shrunk:
+                shrink(group)
     except KeyboardInterrupt:
-        complete = False
         print_error("interrupted; found so far:")
+        return False, 0
     except (WorkerLost, CallerError) as error:
         if not tally.sequences and isinstance(error, CallerError):
             raise
-        complete, lost = False, getattr(error, "exit_code", 2)
         print_error(str(error))
-    return complete, lost
-
-
-def shrink(tally: Tally, files: Files, work: Work) -> bool:
-    """Shrinks the tape of each failure. Returns whether it was not interrupted."""
-    try:
-        for kind in tally.sorted_kinds():
-            small = work.shrunk(kind.smallest)
-            if small.name != kind.smallest.name:
-                kind.smallest = small
-                files.keep(small, tally)
-    except KeyboardInterrupt:
-        print_error("interrupted; not every tape is shrunk")
-        return False
-    return True
+        return False, getattr(error, "exit_code", 2)
+    return True, 0
 
 
 def show(
     tally: Tally,
-    settings: dict[str, object],
-    files: dict[str, str],
-    hint: Callable[[FailureGroup], str],
+    settings: Mapping[str, object],
+    target: Target,
+    files: Mapping[str, str],
     stream: TextIO,
 ) -> None:
-    """Prints the summary.
-
-    files: the tape of each failure, by the failure's name. hint: the text for one without a file.
-    """
-    out = console(stream)
-    kinds = len(tally.kinds)
-    faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
-    missing, named = probes.unreached(tally.probes), len(probes.NAMES)
+    """Prints the summary. files: the sequence of each failure, by the failure's name."""
+    out, reaches = console(stream), target.reaches
+    missing = [name for name in reaches if not tally.counts[name]]
     left = f"; not {'; '.join(missing)}" if 0 < len(missing) <= SHOWN else ""
+    failed, kinds = sum(kind.count for kind in tally.kinds.values()), len(tally.kinds)
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
     rows += [
         ("sequences", f"{tally.sequences:,}"),
-        ("operations", f"{tally.operations:,}"),
-        ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
-        ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
-        ("states reached", f"{named - len(missing)} of {named}{left}"),
-        ("failures", f"{tally.failures:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
+        ("operations", f"{tally.operations:,}, {tally.per_second(tally.operations):,} per second"),
+        ("events", f"{tally.events:,}, {tally.per_second(tally.events):,} per second"),
+        ("states reached", f"{len(reaches) - len(missing)} of {len(reaches)}{left}"),
+        ("failures", f"{failed:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
     ]
-    out.print(pairs("Fuzz", rows))
-    for title, counts in (
-        ("Faults used", faults),
-        ("States reached most often", dict(tally.probes)),
-    ):
-        if counts:
-            result = table(title, "", "times")
-            for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]:
-                result.add_row(name.removeprefix("fault "), f"{count:,}")
-            if len(counts) > SHOWN:
-                result.add_row(f"and {len(counts) - SHOWN:,} more", "")
-            out.print(result)
-    if tally.kinds:
-        result = table("Failures", "code", "times", "entries", "kind")
-        for kind in tally.sorted_kinds():
-            one = kind.smallest
-            result.add_row(str(one.code), f"{kind.count:,}", str(one.at), one.kind)
-        out.print(result)
-        for kind in tally.sorted_kinds():
-            print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
-            told = kind.smallest.text.splitlines()
-            for line in told if kind.smallest.name in files else [*told, hint(kind)]:
-                print(f"    {line}", file=stream)
+    out.print(pairs("Fuzz", [row for row in rows if row[0] != "events" or tally.events]))
+    if not tally.kinds:
+        return
+    result = table("Failures", "code", "times", "entries", "known", "kind")
+    for kind in tally.sorted_kinds():
+        one = kind.smallest
+        known = str(one.known["report"]) if one.known else ""
+        result.add_row(str(one.code), f"{kind.count:,}", str(one.at), known, one.kind)
+    out.print(result)
+    for kind in tally.sorted_kinds():
+        print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
+        lines = kind.smallest.text.splitlines()
+        if kind.smallest.name not in files:
+            lines.append(f"not written; to draw it again: {target.command(kind.seed)}")
+        print("\n".join(f"    {line}" for line in lines), file=stream)
 
 
-def document(
-    tally: Tally,
-    settings: dict[str, object],
-    files: dict[str, str],
-    command: str,
-    complete: bool,
-    code: int,
+def documented(
+    tally: Tally, settings: Mapping[str, object], target: Target, files: Mapping[str, str]
 ) -> dict[str, object]:
-    """The content of `--json`. Other programs read it: do not rename its keys.
-
-    code: the exit code of the command.
-    """
+    """The content of `--json`. Other programs read it: do not rename its keys."""
     return {
-        "format": "hicache-fuzz-report",
-        "version": 1,
-        "command": command,
-        "complete": complete,
-        "exit_code": code,
-        "settings": settings,
+        "settings": dict(settings),
         "sequences": tally.sequences,
         "operations": tally.operations,
+        "operations_per_second_and_core": tally.per_second(tally.operations),
         "events": tally.events,
-        "events_per_second_and_core": tally.speed,
+        "events_per_second_and_core": tally.per_second(tally.events),
         "failures": [
             {
                 "code": kind.smallest.code,
@@ -257,33 +284,16 @@ def document(
                 "times": kind.count,
                 "seed": kind.seed,
                 "entries": kind.smallest.at,
-                "hash_seed": int(kind.smallest.hash_seed) if kind.smallest.hash_seed else None,
                 "seconds": round(kind.seconds, 3),
                 "event": kind.smallest.event,
                 "event_text": kind.smallest.event_text,
-                "tape": files.get(kind.smallest.name),
+                "sequence": files.get(kind.smallest.name),
+                "script": bool(kind.smallest.script),
+                "known": kind.smallest.known,
                 "text": kind.smallest.text,
             }
             for kind in tally.sorted_kinds()
         ],
         "counts": dict(sorted(tally.counts.items())),
-        "probes": dict(sorted(tally.probes.items())),
-        "not_reached": probes.unreached(tally.probes),
+        "not_reached": [name for name in target.reaches if not tally.counts[name]],
     }
-
-
-def conclusions(
-    tally: Tally, complete: bool, lost: bool = False, checks: str = "every"
-) -> list[str]:
-    """The sentences. complete: whether all sequences were played. lost: whether an error of the
-    harness ended the run. checks: the level of checks."""
-    played = f"{tally.sequences:,} sequence{'' if tally.sequences == 1 else 's'}"
-    why = "An error ended the run" if lost else "The run was interrupted"
-    told = [] if complete else [f"{why} after {played}."]
-    if failed := tally.failures:
-        first = f"Begin with {'the one with the fewest entries' if len(tally.kinds) > 1 else 'it'}."
-        told += [f"{failed:,} of {played} failed, in {len(tally.kinds)} ways. {first}"]
-    elif tally.sequences:
-        what = "No sequence failed" if checks == "off" else "No check failed"
-        told += [f"{what} in {played} with {tally.events:,} events. Another --seed draws others."]
-    return told

