@@ -1,5 +1,4 @@
-"""Records of a run: a request as the engine knows it, an issued action, and a pending reply. Data
-only."""
+"""Records of a run: a request as the engine knows it, and a pending reply. Data only."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 @dataclass(slots=True)
 class Job:
     """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. flights: of
-    its passes in flight, in their order. begun: tokens up to where they go. asked: length of its
-    first prompt, 0 until that was computed once.
+    its passes in flight, in their order. begun: tokens up to where they go. asked: tokens that a
+    server is to generate for it.
     """
 
     id: int
@@ -38,14 +37,6 @@ class Job:
         return self.stage == "idle" or (self.stage == "prefilling" and more)
 
 
-class Issued(NamedTuple):
-    """Where an action was issued: the entry, or -1, and its turn there. action: its kind."""
-
-    entry: int
-    turn: int
-    action: str
-
-
 class Pending(NamedTuple):
     """A pending reply."""
 
@@ -54,10 +45,3 @@ class Pending(NamedTuple):
     number: int
     action: Action
     fault: str
-
-
-class Broken(NamedTuple):
-    """An exchange that breaks on one rank. times: how often that rank takes part, 0 or 2."""
-
-    rank: int
-    times: int

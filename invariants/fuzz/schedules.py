@@ -15,7 +15,6 @@ from .draws import Draws
 from .records import Pending
 
 DIGITS = 18
-MOST = 4  # options of a script
 POLL = "poll"
 SOURCES = ("Load", "Backup", "Prefill", POLL)
 PATIENCE = 3  # empty polls before the poll gets the lowest priority
@@ -114,30 +113,6 @@ class Pct(Schedule):
         self.order.append(name)
 
 
-class Script(Schedule):
-    """A script: the n-th choice takes the option of the n-th number; after the last number, the
-    first option.
-
-    All pending replies are options, due or not, and so is leaving them all for later. `asked` holds
-    the number of options of each choice, from which an enumeration continues.
-    """
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.numbers = list(numbers)
-        self.asked: list[int] = []
-        self.chosen: list[int] = []
-
-    def offers(self, now: int, pending: Sequence[Pending]) -> list[Pending]:
-        return sorted(pending, key=lambda one: one.number)[:MOST]
-
-    def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        at, options = len(self.asked), len(ready) + 1
-        value = self.numbers[at] % options if at < len(self.numbers) else 0
-        self.asked.append(options)
-        self.chosen.append(value)
-        return ready[value] if value < len(ready) else None
-
-
 def _starve(numbers: Sequence[int]) -> Schedule:
     lane, most = (*numbers, 0, 0)[:2] if len(numbers) != 1 else (numbers[0], 4)
     return Starve(LANES[lane % len(LANES)], most or 4)
@@ -152,7 +127,6 @@ _MAKE: dict[str, Callable[[Sequence[int]], Schedule]] = {
     "heavy": lambda numbers: Heavy(),
     "pct": _pct,
     "priority": lambda numbers: Priority(),
-    "script": Script,
     "starve": _starve,
     "time": lambda numbers: Schedule(),
 }

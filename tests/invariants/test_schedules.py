@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import islice
-
 import pytest
 
 from hicache.core.actions import Backup, Load, Prefill
@@ -12,7 +9,7 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
-from invariants.fuzz.hicache import play, twins, variants
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops import base
@@ -87,99 +84,6 @@ def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
     assert made.failure is None, made.failure
     again = play.replay(Tape(made.tape.config, made.tape.entries, order=name), OPS)
     assert again.failure is None, again.failure
-
-
-def test_every_order_of_a_small_tape_is_tried_once() -> None:
-    seen = set()
-    for outcome in islice(variants.orders(_small(), OPS), 400):
-        assert outcome.failure is None, outcome.failure
-        seen.add(tuple(outcome.hand.schedule.chosen))  # type: ignore[attr-defined]
-    assert len(seen) > 10
-    assert () not in seen
-
-
-def test_exhaustive_orders_refuse_a_long_tape() -> None:
-    tape = _small()
-    with pytest.raises(CallerError, match="at most 5 operations, found 10"):
-        next(variants.orders(Tape(tape.config, tape.entries * 2), OPS))
-
-
-def test_every_action_of_a_tape_can_fail() -> None:
-    outcomes = dict(variants.sweep(_small(), OPS))
-    assert all(one.failure is None for one in outcomes.values())
-    plain = outcomes.pop("nothing fails")
-    within = sum(entry >= 0 for entry, _, _ in plain.hand.issued)
-    assert within >= 2
-    starved = [name for name in outcomes if name.startswith("entry ")]
-    assert len(outcomes) == within * len(variants.WAYS) + len(starved)
-    failed = outcomes["action 0: fail"]
-    assert failed.hand.counts["fault fail Prefill"] == 1
-    assert outcomes["entry 2 finds 0 pages of full"].hand.probes.seen[
-        "AdmitWanted refused: no_pages of full"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "device", "expected"),
-    [
-        ("full", (9, 8, 16), [0, 1, 2]),
-        ("swa", (20, 8, 40), [0]),
-        ("mamba", (12, 10, 16), [0, 1, 2, 3]),
-    ],
-)
-def test_every_allocation_of_a_tape_can_be_refused(
-    name: str, device: tuple[int, ...], expected: list[int]
-) -> None:
-    """With at most so many pages left, a prompt of two and a half is refused for want of them; of
-    states, whoever takes the others takes four at a time."""
-    components = ("full", "swa", "mamba")
-    config = configured(2, device, (9, 9, 9), components=components, swa_window=4, mamba_interval=2)
-    finish = Entry("finish", {"request": 0, "ahead": 0})
-    first = (_arrive(0, [1, 1, 2, 2, 3]), Entry("admit", {"request": 0, "chunk": 9}))
-    tape = Tape(config, (*first, Entry("quiesce", {}), finish))
-    outcomes = dict(variants.sweep(tape, OPS, ()))
-    assert all(one.failure is None for one in outcomes.values())
-    why = f"AdmitWanted refused: no_pages of {name}"
-    tried = [at for at in range(99) if f"entry 1 finds {at} pages of {name}" in outcomes]
-    found = [outcomes[f"entry 1 finds {at} pages of {name}"].hand.probes.seen[why] for at in tried]
-    assert tried == [*range(len(tried))]
-    assert [at for at, count in zip(tried, found, strict=True) if count] == expected
-
-
-@pytest.mark.parametrize("seed", [4, 5])
-def test_twin_sequences_play_clean_and_answer_the_same(seed: int) -> None:
-    """Seed 4 has replies, seed 5 a device."""
-    swarm = draw_swarm(seed, {op: one.weight for op, one in OPS.items()})
-    made = play.generate(swarm, OPS, seed, 25)
-    found = list(variants.played_twins(made, OPS))
-    assert len(found) > 10
-    assert not [one.failure.text for one in found if one.failure]
-    assert made.hand.answers
-    names = {one.tape.notes["twin"] for one in found}
-    assert {"prefill at once", "prefill by page", "prefill in batches"} <= names
-
-
-def test_twins_keep_the_operations_and_the_faults_of_a_tape() -> None:
-    failing = (Act(5, 1, "fail"), Act(9, 2))
-    entries = tuple(one._replace(acts=failing) for one in _small().entries)
-    tape = replace(_small(), entries=entries)
-    found = list(twins.twins(tape))
-    assert len({twin.name for twin in found}) == len(found) > 10
-    for twin in found:
-        assert [one.op for one in twin.tape.entries] == [one.op for one in entries], twin.name
-        for entry in twin.tape.entries:
-            assert [act._replace(delay=0) for act in entry.acts] == [
-                act._replace(delay=0) for act in failing
-            ], twin.name
-
-
-def test_twin_sequences_that_answer_differently_are_reported() -> None:
-    one, other = (play.replay(_small(), OPS).hand for _ in range(2))
-    assert not twins.difference(one, other)
-    other.answers[0] = (1, 9)
-    assert twins.difference(one, other) == "request 0: another answer from token 1 on"
-    other.prompts[0] = (1, 9)
-    assert not twins.difference(one, other)
 
 
 def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes() -> None:

@@ -23,7 +23,6 @@ from invariants.fuzz.hicache.ops.base import load as load_ops
 from invariants.fuzz.hicache.play import generate, replay
 from invariants.fuzz.hicache.shelf import Shelf
 from invariants.fuzz.hicache.swarm import draw_swarm
-from invariants.fuzz.hicache.twins import twins
 from invariants.fuzz.sequence import Act, Entry, Tape
 
 OPS = load_ops()
@@ -224,5 +223,3 @@ def test_a_device_carries_out_nothing_for_a_storage() -> None:
     attaching = replace(tape, config=replace(ONE, storage=False), entries=(Entry("attach", {}),))
     with pytest.raises(CallerError, match="with a storage"):
         tapes.loads(tapes.dumps(attaching))
-    assert not [one.name for one in twins(Tape(ONE, LIFE)) if one.name.startswith("executor")]
-    assert "storage off" in {one.name for one in twins(Tape(ONE, LIFE))}

@@ -39,7 +39,7 @@ NO_BUG_OF = {
     "host pause": "the core has no clock: replies come in the same order, sooner",
     "finish in flight": "the end of a run finishes requests during a pass, too",
 }
-# The others, of a storage, of ranks and of exchanges, are tried in tests of their own.
+# The others, of a storage and of ranks, are tried in tests of their own.
 OF_STORAGE = {"half of it", "storage detached", "storage flushed", "storage replaced"}
 KINDS = {"MISUSE", "LIVENESS", "COLL-SEQ", "RANK-EQ", "HAZARD", "BYTES"}
 

@@ -15,13 +15,13 @@ from hicache import registry
 from hicache.core.errors import CallerError, unknown
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import sequence as tapes
+from invariants.fuzz.hicache import device as devices
 from invariants.fuzz.hicache import play, probes
-from invariants.fuzz.hicache.device import real
 from invariants.fuzz.hicache.difference import replay_told
+from invariants.fuzz.hicache.drain import Stuck
 from invariants.fuzz.hicache.executors import REAL, on_device
 from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops import base as operations
-from invariants.fuzz.hicache.plain import Stuck
 from invariants.fuzz.hicache.play import Outcome
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
@@ -59,7 +59,7 @@ def configured(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
         except ValueError as error:
             raise CallerError(f"--config {key}: {error}") from None
     if "device" in found:
-        real.check(found["device"])
+        devices.check(found["device"])
         if found.get("ranks", 1) > 1:
             raise CallerError(f"--config device: expected one rank, found {found['ranks']}")
     return found

@@ -9,7 +9,6 @@ its request, leaves empty pages. Does not know why a page was chosen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, StateSlots
@@ -55,7 +54,6 @@ class Content:
             [[None] * size for size in sizes] for sizes in (config.device_pages, config.host_pages)
         ]
         self.ids: dict[tuple[Any, ...], int] = {}
-        self.made: list[tuple[Any, ...]] = []  # prefixes by number, the inverse of `ids`
         self.moving: dict[int, list[tuple[int, Pages, Pages, list[Held | None]]]] = {}
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
@@ -164,19 +162,6 @@ class Content:
                 slot = slots.checkpoint_slots[depth // step % 2]
                 if slot >= 0:
                     pool[slot] = Held(ids, depth)
-
-    def said(self, table: Pages, length: int) -> tuple[int, ...]:
-        """Returns the tokens of a table's pages, read back from the last page to the first."""
-        held = self.pages[Tier.DEVICE][0][table[(length - 1) // self.page]]
-        if held is None or held.length < length:
-            raise WrongContent(f"expected {length} computed tokens, found {held}")
-        latest = list(islice(reversed(self.ids), len(self.ids) - len(self.made)))
-        self.made.extend(reversed(latest))
-        found, name = [], held.ids[length]
-        while len(self.made[name]) == 2:
-            name, token = self.made[name]
-            found.append(token)
-        return tuple(reversed(found))
 
     def _slots(self, states: tuple[StateSlots, ...]) -> list[tuple[int, StateSlots]]:
         return [(self.names.index(slots.component), slots) for slots in states]

@@ -1,21 +1,17 @@
 """The first event after which a core differs from the executable specification: in its outcomes, or
-in what it remembers.
-
-Of what both remember this is compared: the tree, which copies and locks its nodes have, how they
-were used, requests, flights and free pages. So a wrong decision is found at its event, even if its
-consequences show much later.
+in what it remembers. So a wrong decision is found at its event, even if its consequences show much
+later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.events import Event
-from hicache.core.radix.node import FlightKind, Node
 from hicache.core.radix.tree import label_of
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -31,21 +27,8 @@ from invariants.spec.lockstep import Differs
 from invariants.watch import Level
 
 TIERS = (Tier.DEVICE, Tier.HOST)
-
-
-class Fact(NamedTuple):
-    """What a fact is about. path: of a node, its namespace and all rows above and in it. number: of
-    a request.
-    """
-
-    what: str
-    path: bytes = b""
-    number: int = -1
-    tier: int = -1
-    component: str = ""
-
-
-Facts = dict[Fact, object]
+# By the subject and what is known of it. A node is named by its namespace and all its rows.
+Facts = dict[tuple[Any, ...], Any]
 
 
 class Comparison:
@@ -68,8 +51,8 @@ class Comparison:
             what = _differing(view, self._lockstep.specification.cache)
         except Differs as differs:
             pair = differs.expected, differs.found
-            wanted, found = ("nothing" if one is None else brief(one) for one in pair)
-            what = f"{differs}: expected {wanted}, found {found}"
+            wanted, seen = ("nothing" if each is None else brief(each) for each in pair)
+            what = f"{differs}: expected {wanted}, found {seen}"
         self.first = f"event {self._events}: {what}" if what else ""
 
 
@@ -81,7 +64,7 @@ def replay_told(
     against: bool | None = None,
     whole: bool = False,
 ) -> Played:
-    """Plays a tape as `replay` does. The text of a failure also tells the first difference from the
+    """Plays a tape as `replay` does. The text of a failure also has the first difference from the
     specification and, with `whole`, the operations of the tape."""
     comparisons: list[Comparison] = []
 
@@ -94,88 +77,53 @@ def replay_told(
         return outcome
     lines = outcome.failure.text.rstrip("\n").splitlines()
     at = len(lines) - (lines[-1:] != [] and lines[-1].startswith("replay: "))
-    firsts = [one.first for one in comparisons if one.first]
-    more = [f"first difference from the specification: {first}" for first in firsts]
+    if comparisons[0].first:
+        lines.insert(at, f"first difference from the specification: {comparisons[0].first}")
+        at += 1
     if whole:
-        more += ["operations:", *(f"    {entry}" for entry in tape.entries)]
-    text = "\n".join([*lines[:at], *more, *lines[at:]])
-    return replace(outcome, failure=replace(outcome.failure, text=text))
+        lines[at:at] = ["operations:", *(f"    {entry}" for entry in tape.entries)]
+    return replace(outcome, failure=replace(outcome.failure, text="\n".join(lines)))
 
 
 def _differing(view: CoreView, cache: Cache) -> str:
     """The first fact that differs, in words; empty if none does."""
-    nodes = dict(_paths(view))
-    wanted, found = _specified(cache), _of_core(view, nodes)
-    ids = {path: node.id for path, node in nodes.items()}
-    for fact in sorted({*wanted, *found}, key=_order):
-        one, other = wanted.get(fact), found.get(fact)
-        if one == other:
-            continue
-        if fact.what in ("locked", "pages") and (fact.path not in ids or one is other is None):
-            continue
-        side = {0: "device ", 1: "host "}.get(fact.tier, "") + fact.component
-        words = f"{_whom(fact, ids)}{side} {fact.what}".strip()
-        return f"{words}: expected {_said(one)}, found {_said(other)}"
+    ids: dict[bytes, int] = {}
+    wanted, found = _specified(cache), _of_core(view, ids)
+    for key in wanted | found:
+        if wanted.get(key) != found.get(key):
+            what, about, *where = key
+            about = f"node {ids.get(about, 'that is not there')}" if what == "node" else about
+            name = " ".join([str(about), *where])
+            return f"{name}: expected {wanted.get(key)}, found {found.get(key)}"
     return ""
 
 
-_FIRST = ("in the tree", "pages", "locked", "free pages", "requests", "flights")
-
-
-def _order(fact: Fact) -> tuple[int, Fact]:
-    known = _FIRST.index(fact.what) if fact.what in _FIRST else len(_FIRST)
-    return known, fact
-
-
-def _said(value: object) -> str:
-    return "none" if value is None else str(value)
-
-
-def _whom(fact: Fact, ids: dict[bytes, int]) -> str:
-    if fact.path:
-        return f"node {ids[fact.path]}: " if fact.path in ids else ""
-    return f"request {fact.number}: " if fact.number >= 0 else ""
-
-
-def _paths(view: CoreView) -> Iterator[tuple[bytes, Node]]:
-    """Each node with its namespace and all rows from the root to its end."""
+def _of_core(view: CoreView, ids: dict[bytes, int]) -> Facts:
+    """ids: gets the number of each node."""
+    facts: Facts = {}
     paths: dict[int, bytes] = {}
     for node in view.nodes():
         above = node.parent
         assert above is not None
         row = len(node.key) // max(1, node.end_page - above.end_page)
         head = paths[above.id] if above.parent is not None else node.label[: len(node.label) - row]
-        paths[node.id] = head + node.key
-        yield paths[node.id], node
-
-
-def _of_core(view: CoreView, nodes: dict[bytes, Node]) -> Facts:
-    facts: Facts = {}
-    names = view.config.components
-    for path, node in nodes.items():
-        facts[Fact("in the tree", path)] = True
-        for what in ("hits", "priority", "inserted"):
-            facts[Fact(what, path)] = getattr(node, what)
-        facts[Fact("failed stores", path)] = node.store_failures
-        for at, name in enumerate(names):
-            facts[Fact("last use", path, component=name)] = node.last_use[at]
+        path = paths[node.id] = head + node.key
+        ids[path] = node.id
+        facts["node", path, "hits"] = node.hits
+        for at, name in enumerate(view.config.components):
+            facts["node", path, f"last use of {name}"] = node.last_use[at]
             for tier in TIERS:
-                pages = node.pages[tier][at]
+                pages, locks = node.pages[tier][at], node.locks[tier][at]
                 if pages is not None:
-                    facts[Fact("pages", path, -1, tier, name)] = len(pages)
-                    facts[Fact("locked", path, -1, tier, name)] = bool(node.locks[tier][at])
+                    where = f"{name} on {tier.name.lower()}: pages, locked"
+                    facts["node", path, where] = len(pages), bool(locks)
     for request in view.requests.values():
-        facts[Fact("known", number=request.id)] = True
-        if request.admitted:
-            facts[Fact("computed tokens", number=request.id)] = request.computed_tokens
-            facts[Fact("shared pages", number=request.id)] = request.shared_pages
-            facts[Fact("filled pages", number=request.id)] = request.filled_pages
+        computed = request.computed_tokens if request.admitted else None
+        facts["request", f"request {request.id}", "computed tokens"] = computed
     for tier in TIERS:
         for pool in view.pools(tier):
-            facts[Fact("free pages", b"", -1, tier, pool.component)] = pool.free
-    kinds = [flight.kind for flight in view.flights.values()]
-    for kind in FlightKind:
-        facts[Fact(f"{kind}s in flight")] = kinds.count(kind)
+            facts["pool", f"{tier.name.lower()} {pool.component}", "free pages"] = pool.free
+    facts["flights", "actions", "in flight"] = len(view.flights)
     return facts
 
 
@@ -184,37 +132,22 @@ def _specified(cache: Cache) -> Facts:
     paths: dict[object, bytes] = {}
     held = cache.held()
     for node in cache.nodes():
-        above = node.parent
-        head = paths.get(above) or label_of(node.namespace, b"")
+        head = paths.get(node.parent) or label_of(node.namespace, b"")
         path = paths[node] = head + b"".join(node.rows)
-        facts[Fact("in the tree", path)] = True
-        for what in ("hits", "priority", "inserted"):
-            facts[Fact(what, path)] = getattr(node, what)
-        facts[Fact("failed stores", path)] = node.failures
+        facts["node", path, "hits"] = node.hits
         for at, kind in enumerate(cache.kinds):
-            facts[Fact("last use", path, component=kind.name)] = node.last_use[at]
+            facts["node", path, f"last use of {kind.name}"] = node.last_use[at]
             for tier in TIERS:
                 pages = node.copies[tier][at]
                 if pages is not None:
-                    facts[Fact("pages", path, -1, tier, kind.name)] = len(pages)
-                    locked = not held.isdisjoint(pages)
-                    facts[Fact("locked", path, -1, tier, kind.name)] = locked
+                    where = f"{kind.name} on {tier.name.lower()}: pages, locked"
+                    facts["node", path, where] = len(pages), not held.isdisjoint(pages)
     for number, request in cache.requests.items():
-        facts[Fact("known", number=number)] = True
-        if request in cache.running:
-            facts[Fact("computed tokens", number=number)] = request.computed
-            facts[Fact("shared pages", number=number)] = request.shared
-            facts[Fact("filled pages", number=number)] = request.filled
+        computed = request.computed if request in cache.running else None
+        facts["request", f"request {number}", "computed tokens"] = computed
     for tier in TIERS:
         for at, kind in enumerate(cache.kinds):
-            facts[Fact("free pages", b"", -1, tier, kind.name)] = cache.free(tier, at)
-    targets = [flight.to for flight in cache.flights.values()]
-    for what, to in (
-        (FlightKind.LOAD, Tier.DEVICE),
-        (FlightKind.BACKUP, Tier.HOST),
-        (FlightKind.PREFILL, None),
-    ):
-        facts[Fact(f"{what}s in flight")] = targets.count(to)
-    for what in (FlightKind.LOOKUP, FlightKind.FETCH, FlightKind.STORE, FlightKind.DELETE):
-        facts[Fact(f"{what}s in flight")] = len(cache.in_flight(str(what)))
+            name = f"{tier.name.lower()} {kind.name}"
+            facts["pool", name, "free pages"] = cache.free(tier, at)
+    facts["flights", "actions", "in flight"] = len(cache.flights) + len(cache.storage)
     return facts

@@ -19,7 +19,6 @@ from hicache.core.state import State
 from hicache.core.types import PageState, Tier
 from invariants.against import Against
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.plain import Stuck
 
 TIERS = (Tier.DEVICE, Tier.HOST)
 IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
@@ -34,6 +33,14 @@ OF_THE_PAST = frozenset(
     )
 )
 SPECIFIED = ("requests", "running", "flights", "storage", "to_store", "believed", "pins")
+
+
+class Stuck(AssertionError):
+    """Something that the core accepted does not end, although there are no more faults."""
+
+    def __init__(self, text: str, *about: About) -> None:
+        super().__init__(text)
+        self.about = about
 
 
 def drain(hand: Hand) -> None:

@@ -10,7 +10,6 @@ from invariants.fuzz.sequence import Act, Entry
 
 ACTS = 3  # at least; with more ranks one for each, or some would always be alike
 TRIES = 8
-LAST = (("", 3), ("alone", 2), ("serve", 1))  # of six sequences, so many end with it
 EVEN = 5  # delay of every action if all take equally long
 
 
@@ -31,15 +30,6 @@ def next_entry(
             gap = draws.one((0, 1, 1, 5, 40))
             return Entry(name, args, gap, draws.chance(swarm.polled), acts)
     return None
-
-
-def last_entry(hand: Hand, ops: dict[str, Operation], seed: int) -> Entry | None:
-    """Returns the last entry of the tape of this seed if it is one that looks at liveness, without
-    faults: None for every other tape."""
-    draws = Draws(seed, "last")
-    name = draws.weighted(LAST)
-    args = ops[name].draw(hand, draws) if name else None
-    return Entry(name, args) if args is not None else None
 
 
 def _act(swarm: Swarm, draws: Draws) -> Act:

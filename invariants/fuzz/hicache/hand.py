@@ -44,7 +44,7 @@ from invariants.fuzz.hicache.content import Content
 from invariants.fuzz.hicache.faults.base import LOST, NONE, Fault, kind_of
 from invariants.fuzz.hicache.probes import Probes
 from invariants.fuzz.hicache.shelf import Shelf
-from invariants.fuzz.records import Broken, Issued, Job, Pending
+from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time, schedule_of
 from invariants.fuzz.sequence import Act
 from invariants.watch import Watch
@@ -89,7 +89,6 @@ class Hand:
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that see nothing
         self.slow: dict[str, int] = {}  # by kind of action, no reply before this time
-        self.broken: list[Broken] = []  # exchanges that are to break; of several ranks only
         self.jobs: dict[int, Job] = {}
         self.pending: list[Pending] = []
         self.past: list[tuple[list[int], str]] = []  # recent prompts, from which new ones may start
@@ -102,9 +101,6 @@ class Hand:
         self.last: Event | None = None  # the event fed last
         self.acts: tuple[Act, ...] = ()
         self.entry = -1  # the current entry, or -1
-        self.issued: list[Issued] = []
-        self.prompts: dict[int, tuple[int, ...]] = {}
-        self.answers: dict[int, tuple[int, ...]] = {}  # prompts read back from their pages
         self._fresh: list[Pending] = []  # issued by the current operation
         self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes))
@@ -154,8 +150,6 @@ class Hand:
         """Executor of the driver: starts an action."""
         act = self.acts[self._turn % len(self.acts)] if self.acts else PLAIN
         site = type(action).__name__
-        place = (self.entry, self._turn) if self.acts else (-1, 0)
-        self.issued.append(Issued(*place, site))
         self._turn += 1
         kind = kind_of(act.fault, site)
         due = kind.due(self, self.now + self.schedule.later(act.delay))
@@ -287,10 +281,6 @@ class Hand:
                 job.stage = "decoding" if action.completes_prompt else "idle"
             if action.completes_prompt:
                 job.committed = job.prompt
-                job.asked = job.asked or job.prompt
-                if self.content is not None:
-                    said = self.content.said(action.tables[0], job.prompt)
-                    self.answers[job.id] = said[: job.asked]
         return fine
 
     def refused(self, event: Event) -> None:

@@ -31,14 +31,12 @@ from invariants.base import (
     load_check,
 )
 from invariants.books.story import brief
-from invariants.fuzz.hicache import twins
 from invariants.fuzz.hicache.content import WrongContent
-from invariants.fuzz.hicache.drain import drain
-from invariants.fuzz.hicache.generate import last_entry, next_entry
+from invariants.fuzz.hicache.device_hand import hand_of
+from invariants.fuzz.hicache.drain import Stuck, drain
+from invariants.fuzz.hicache.generate import next_entry
 from invariants.fuzz.hicache.hand import Hand, Job, Misuse
 from invariants.fuzz.hicache.ops.base import Operation, check
-from invariants.fuzz.hicache.plain import Stuck
-from invariants.fuzz.hicache.ranks.hand import hand_of
 from invariants.fuzz.hicache.swarm import Swarm
 from invariants.fuzz.play import Failure as Failure
 from invariants.fuzz.play import Outcome as Outcome
@@ -102,8 +100,7 @@ def generate(
     try:
         length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
         for index in range(length):
-            entry = last_entry(hand, ops, seed) if index == length - 1 else None
-            entry = entry or next_entry(hand, swarm, ops, seed, index)
+            entry = next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)
                 step(hand, ops, entry)
@@ -125,46 +122,14 @@ def replay(
     follow: Callable[[Hand], None] | None = None,
     against: bool | None = None,
 ) -> Outcome:
-    """Plays a tape, and its twin if the notes name one. checks: names of the checks to run; default
-    all. follow: called with the hand before it plays. against: as for `generate`.
+    """Plays a tape. checks: names of the checks to run; default all. follow: called with the hand
+    before it plays. against: as for `generate`.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
     check(tape, ops, name)
-    twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    outcome = _played(tape, ops, level, command, checks, follow, against)
-    if twin is None or outcome.failure is not None:
-        return outcome
-    failure = compared(outcome, _played(twin, ops, level, command, checks, None, against))
-    if failure is not None and command and "\nreplay: " not in failure.text:
-        failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
-    return replace(outcome, failure=failure)
-
-
-def compared(outcome: Outcome, twin: Outcome) -> Failure | None:
-    """The failure of a twin that fails, or answers otherwise than the tape itself; else None."""
-    name, at = outcome.tape.notes[twins.NOTE], len(outcome.tape.entries)
-    if twin.failure is not None:
-        return replace(twin.failure, at=at, text=f"in the twin {name!r}:\n{twin.failure.text}")
-    difference = twins.difference(outcome.hand, twin.hand)
-    if not difference:
-        return None
-    rule = "A request gets the same content under every setting."
-    text = f"TWIN: {rule}\n    {difference} in the twin {name!r}"
-    return Failure(WRONG_BYTES, f"TWIN {name}", text, at)
-
-
-def _played(
-    tape: Tape,
-    ops: dict[str, Operation],
-    level: Level,
-    command: str,
-    checks: Sequence[str] | None,
-    follow: Callable[[Hand], None] | None,
-    against: bool | None,
-) -> Outcome:
     asked = None if checks is None else [load_check(one) for one in checks]
     hand = hand_of(tape, Watch(level, command, asked))
     _compare(hand, level, checks, against)

@@ -51,7 +51,6 @@ RANKS = ((1, 14), (2, 1), (3, 1))
 MORE_RANKS = ((3, 2), (4, 1), (8, 1))  # instead of 3, by a later draw; the others stay the same
 PASSES = ((1, 12), (2, 2), (4, 2))  # of one request in flight: stages of a pipeline
 MOST_PASSES = 64
-BROKEN = 30  # percent of the sequences with several ranks, for each kind of broken exchange
 LONGER = 3
 # Percent of the sequences that can have a storage. Little of what least pools hold is ever stored.
 STORED, STORED_IN_LEAST = 60, 20
@@ -151,12 +150,6 @@ def draw_swarm(
     if size > 1:
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
-        broken = Draws(seed, "exchanges")
-        faults += tuple(
-            (name, broken.one((2, 5, 20)))
-            for name in names(of_exchanges=True)
-            if broken.chance(BROKEN)
-        )
     config = replace(config, passes=passes or Draws(seed, "passes").weighted(PASSES))
     if config.passes > 1:
         on = tuple((name, weight * (1 + 3 * (name == "prefill"))) for name, weight in on)

@@ -1,5 +1,6 @@
-"""What stands around vLLM's scheduler: its configuration, which a model and a command line would
-make, and the parts of an engine that the cache does not need. Scripts copy definitions from here.
+"""What stands around vLLM's scheduler: requests, the configuration that a model and a command line
+would make, and the parts of an engine that the cache does not need. Scripts copy definitions from
+here.
 """
 
 from __future__ import annotations
@@ -8,155 +9,175 @@ import os
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from vllm.utils.hashing import sha256
+from vllm.v1 import kv_cache_interface
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import KVCacheConfig
-
-PAGE = 4096  # bytes of a chunk on host: one page of memory, the least that the engine maps
-
-
-class Structured:
-    """Stands in for the manager of structured output, of which there is none."""
-
-    def accept_tokens(self, request: Any, tokens: Any) -> bool:
-        return True
-
-    def validate_tokens(self, request: Any, tokens: Any) -> Any:
-        return tokens
-
-    def should_advance(self, request: Any, new_token_ids: Any = ()) -> bool:
-        return False
-
-    def grammar_bitmask(self, *given: Any) -> None:
-        return None
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.request import Request
 
 
-class Speculative:
+class Settings(SimpleNamespace):
+    """Part of a configuration: what is not named is not set."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
+def make_request(name: str, tokens: list[int], salt: str, page: int, more: int) -> Request:
+    """A request for `more` tokens. page: tokens of a block hash."""
+    if not hasattr(kv_cache_utils, "NONE_HASH"):
+        kv_cache_utils.init_none_hash(sha256)
+    sampling = Settings(max_tokens=more, min_tokens=0, stop_token_ids=(), ignore_eos=True)
+    sampling.all_stop_token_ids = frozenset()
+    return Request(
+        request_id=name,
+        prompt_token_ids=tokens,
+        sampling_params=sampling,
+        pooling_params=None,
+        cache_salt=salt or None,
+        block_hasher=get_request_block_hasher(page, sha256),
+    )
+
+
+class Group(NamedTuple):
+    """One group of layers. kind: "full"; "window" or "chunk" of `reach` tokens; "align" or "all",
+    the two ways in which states of Mamba layers are cached. block: tokens of a block. spare: blocks
+    for the states of drafted tokens.
+    """
+
+    kind: str
+    block: int
+    reach: int = 0
+    spare: int = 0
+
+    def first(self, start: int) -> int:
+        """The first position that the token at `start` reads."""
+        if self.kind == "window":
+            return max(0, start - self.reach + 1)
+        return start // self.reach * self.reach if self.kind == "chunk" else 0
+
+    @property
+    def judged(self) -> bool:
+        """Whether it is known what blocks hold: not of states of mode "all" with drafts."""
+        return not (self.kind == "all" and self.spare)
+
+
+def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> KVCacheConfig:
+    """The cache of a model with these groups. layers: of the second group and every other one
+    behind it; the others have one."""
+    # This function is in a module that is a stub here, since the rest of that needs a GPU.
+    kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
+    made = [
+        KVCacheGroupSpec(
+            [f"layer {at}" + f" {one}" * (layers > 1) for one in range(layers if at % 2 else 1)],
+            _spec(group),
+        )
+        for at, group in enumerate(groups)
+    ]
+    return KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=made)
+
+
+def _spec(group: Group) -> Any:
+    if group.kind in ("align", "all"):
+        return MambaSpec(
+            block_size=group.block,
+            shapes=((8 * group.block,),),
+            dtypes=(torch.float16,),
+            mamba_cache_mode=group.kind,
+            num_speculative_blocks=group.spare,
+        )
+    given: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float16}
+    given["block_size"] = group.block
+    if group.kind == "window":
+        return SlidingWindowSpec(**given, sliding_window=group.reach)
+    if group.kind == "chunk":
+        return ChunkedLocalAttentionSpec(**given, attention_chunk_size=group.reach)
+    return FullAttentionSpec(**given)
+
+
+class Speculative(Settings):
     """Stands in for SpeculativeConfig: an EAGLE head, or n-grams of the prompt."""
 
-    num_speculative_tokens_per_batch_size = None
-    max_num_new_slots_for_drafting = 0
-    parallel_drafting = disable_padded_drafter_batch = disable_eagle_block_drop = False
-    disable_lookahead_block_hashes = True
-
-    def __init__(self, drafts: int, eagle: bool) -> None:
-        self.num_speculative_tokens = drafts
-        self.method = "eagle" if eagle else "ngram"
-        self.eagle = eagle
-
     def __getattr__(self, name: str) -> Any:
-        if name in ("use_eagle", "use_eagle_block_drop", "needs_eagle_block_drop"):
-            return lambda: self.eagle
-        if name.startswith(("use_", "uses_")):
-            return lambda: False
-        raise AttributeError(name)
+        if name.startswith(("use_", "uses_", "needs_")):
+            eagle = name.endswith(("_eagle", "_eagle_block_drop")) and self.method == "eagle"
+            return lambda: eagle
+        return super().__getattr__(name)
 
 
 def engine_config(
+    config: dict[str, Any],
     length: int,
-    blocks: int,
     block: int,
     budget: int,
-    requests: int,
-    ahead: bool = False,
-    policy: str = "fcfs",
-    reserve: bool = False,
-    events: bool = False,
-    drafts: int = 0,
-    eagle: bool = False,
-    mode: str = "none",
-    page: int = 0,
-    connector: str = "",
-    more: dict[str, Any] | None = None,
-    recompute: bool = True,
-    ranks: int = 1,
+    mode: str,
+    connector: str,
+    settings: dict[str, Any],
 ) -> Any:
-    """Stands in for VllmConfig: what the scheduler and the offloading connector read of it. length:
-    longest sequence. block: tokens of a block. budget: tokens of a step. ahead: asynchronous
-    scheduling. mode: of Mamba layers. page: tokens of a block hash, if finer. more: settings of the
-    connector. recompute: what becomes of a request whose load fails; otherwise it ends. ranks: of
-    tensor parallelism.
+    """Stands in for VllmConfig: what the scheduler and a connector read of it. config: as it was
+    drawn. length: longest sequence. block: tokens of a block. budget: tokens of a step. mode: of
+    Mamba layers.
     """
-    batches = 2 if ahead else 1
-    speculative = None
+    batches, ranks, drafts = 1 + bool(config["ahead"]), config.get("ranks", 1), config["spec"]
+    transfer = speculative = None
     if drafts:
-        speculative = Speculative(drafts, eagle)
-    transfer = None
+        speculative = Speculative(
+            num_speculative_tokens=drafts,
+            method="eagle" if config["eagle"] else "ngram",
+            max_num_new_slots_for_drafting=0,
+        )
     if connector:
-        transfer = SimpleNamespace(
+        transfer = Settings(
             kv_connector=connector,
-            engine_id=f"hicache-peers-{os.getpid()}-{time.time_ns()}",
-            kv_role="kv_both",
+            engine_id=f"hicache-fuzz-{os.getpid()}-{time.time_ns()}",
             is_kv_producer=True,
             is_kv_consumer=True,
-            is_kv_transfer_instance=True,
-            kv_connector_module_path=None,
-            kv_load_failure_policy="recompute" if recompute else "fail",
-            kv_connector_extra_config=dict(more or {}),
-            get_from_extra_config=lambda key, default: (more or {}).get(key, default),
+            kv_load_failure_policy="recompute" if config.get("recompute", True) else "fail",
+            kv_connector_extra_config=settings,
         )
-    return SimpleNamespace(
-        scheduler_config=SimpleNamespace(
-            max_num_seqs=requests,
-            max_num_active_seqs=None,
-            max_num_partial_prefills=1,
+    return Settings(
+        scheduler_config=Settings(
+            max_num_seqs=config["requests"],
             max_num_batched_tokens=budget,
             max_num_scheduled_tokens=budget,
-            max_num_encoder_input_tokens=0,
-            encoder_cache_size=0,
             long_prefill_token_threshold=0,
-            long_prefill_token_threshold_adaptive=False,
-            scheduler_reserve_full_isl=reserve,
+            scheduler_reserve_full_isl=config["reserve"],
             watermark=0.0,
-            policy=policy,
-            async_scheduling=ahead,
+            policy=config["policy"],
+            async_scheduling=config["ahead"],
             enable_chunked_prefill=True,
-            disable_hybrid_kv_cache_manager=False,
-            disable_chunked_mm_input=False,
-            prefill_schedule_interval=1,
         ),
-        cache_config=SimpleNamespace(
+        cache_config=Settings(
             block_size=block,
-            num_gpu_blocks=blocks,
+            num_gpu_blocks=config["pages"] + 1,
             enable_prefix_caching=True,
             mamba_cache_mode=mode,
-            mamba_block_size=block,
-            hash_block_size=page or None,
-            prefix_match_unit=page or None,
-            prefix_cache_retention_interval=None,
-            enable_mamba_shared_prefix_checkpoint=False,
-            enable_mamba_fine_grained_prefix_cache=bool(page),
             cache_dtype="auto",
-            kv_cache_layout=None,
-            user_specified_block_size=True,
         ),
-        model_config=SimpleNamespace(
+        model_config=Settings(
             max_model_len=length,
-            uses_mrope=False,
-            uses_xdrope=False,
-            uses_xdrope_dim=0,
-            is_encoder_decoder=False,
-            is_diffusion=False,
-            is_hybrid=mode != "none",
             runner_type="generate",
-            supports_multimodal_inputs=False,
-            is_multimodal_model=False,
-            enable_return_routed_experts=False,
-            return_sampling_mask=False,
-            use_mla=False,
             model="model",
             dtype=torch.float16,
             get_total_num_kv_heads=lambda: 1,
             hf_config=SimpleNamespace(to_dict=dict),
-            quantization=None,
         ),
-        parallel_config=SimpleNamespace(
+        parallel_config=Settings(
             data_parallel_index=0,
-            data_parallel_rank=0,
-            data_parallel_rank_local=None,
             data_parallel_size=1,
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
@@ -164,33 +185,18 @@ def engine_config(
             tensor_parallel_size=ranks,
             world_size=ranks,
             rank=0,
-            nnodes_within_dp=1,
-            distributed_executor_backend="uni",
         ),
-        observability_config=SimpleNamespace(
-            per_request_spec_decode_metrics="none",
-            kv_cache_metrics=False,
-            enable_mfu_metrics=False,
-            enable_logging_iteration_details=False,
-        ),
+        observability_config=Settings(per_request_spec_decode_metrics="none"),
         speculative_config=speculative,
         kv_transfer_config=transfer,
-        kv_events_config=SimpleNamespace(enable_kv_cache_events=events, publisher="null"),
-        instance_id=transfer.engine_id if transfer is not None else "",
-        ec_transfer_config=None,
-        lora_config=None,
-        attention_config=SimpleNamespace(hisparse_config=None),
-        aux_output_config=SimpleNamespace(enabled=False),
-        ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
-        is_mm_encoder_only=False,
-        is_encoder_only=False,
-        num_hash_lookahead_tokens=0,
-        use_v2_model_runner=False,
+        kv_events_config=Settings(publisher="null"),
+        aux_output_config=Settings(),
+        ec_manager_config=Settings(get_encoder_cache_manager_obj=lambda: None),
         max_concurrent_batches=batches,
         max_in_flight_tokens=batches * budget,
         num_speculative_tokens=drafts,
-        num_lookahead_tokens=drafts if eagle else 0,
-        num_prefill_lookahead_tokens=int(eagle),
+        num_lookahead_tokens=drafts if config["eagle"] else 0,
+        num_prefill_lookahead_tokens=int(config["eagle"]),
     )
 
 
@@ -200,15 +206,11 @@ def make_scheduler(config: Any, cache: KVCacheConfig, block: int, page: int) -> 
     return kind(
         vllm_config=config,
         kv_cache_config=cache,
-        structured_output_manager=Structured(),
+        structured_output_manager=Settings(
+            accept_tokens=lambda request, tokens: True,
+            validate_tokens=lambda request, tokens: tokens,
+        ),
         block_size=block,
         log_stats=False,
         hash_block_size=page,
     )
-
-
-def lent(scheduler: Any, kept: Sequence[Any] = ()) -> list[int]:
-    """Blocks that are not free and that no request has: those of requests that ended while a step
-    was under way."""
-    waiting = [block for _, blocks in scheduler.deferred_frees for block in blocks]
-    return [block.block_id for block in (*waiting, *kept) if not block.is_null]

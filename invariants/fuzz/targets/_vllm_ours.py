@@ -1,80 +1,57 @@
 """This project's own connector under vLLM's scheduler, with one rank or several, and its laws.
 
 Real are `HicacheConnector` with both its halves, the core, the copies of the CPU device, the keys
-of a store, and vLLM's aggregation of ranks. Stand-ins are the clock, the threads, and the store
-(_vllm_moves.py). Scripts copy definitions from here.
+of a store, and vLLM's aggregation of ranks. Stand-ins are the clock and the store: a copy, or an
+action of the store, ends when it is told to. It copies tensors that have the contents of `Memory`,
+and the store keeps its values in memory. Scripts copy definitions from here.
 """
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.v1.outputs import KVConnectorOutput
 
+from hicache.core import actions
+from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
+from hicache.runtime.driver import REPLY_TO
+from hicache.runtime.restorable import LookedUp
+from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.vllm import connector
+from hicache.vllm.describing import context_of
 from hicache.vllm.groups import STATE, groups_of
 from invariants.fuzz.target import need
-from invariants.fuzz.targets._vllm_doubles import Memory
-from invariants.fuzz.targets._vllm_moves import SPOILT, Held, Moves
+from invariants.fuzz.targets._vllm_engine import Settings
+from invariants.fuzz.targets._vllm_memory import BROKEN, MOVING, Content, Memory, torn
 
-CONNECTOR = "hicache.vllm.connector"
-
-
-class Ticks:
-    """Stands in for the clock: each look is a second after the one before."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def now_s(self) -> float:
-        self.looks += 1
-        return float(self.looks)
+WAIT = 20  # looks at the clock for which a request waits for the store
+REPLIES = REPLY_TO | {actions.Lookup: LookedUp}
+LAYER = 1 << 40  # by so much the words of a layer differ from those of the one before
 
 
-class Raising:
+def raises(*message: Any) -> None:
     """Stands in for the log: an error that the connector survives is raised."""
-
-    def exception(self, *said: Any) -> None:
-        error = sys.exc_info()[1]
-        assert error is not None
-        raise error
-
-    def warning(self, *said: Any) -> None:
-        """Nobody reads it."""
+    raise
 
 
-class Inline:
-    """Stands in for a stream of the CPU device, and for its thread: a job is done at once."""
-
-    def __init__(self, name: str, run: Any) -> None:
-        self.failed, self.run, self.next = False, run, [None]
-        self.jobs = self.worker = self
-
-    def put(self, job: Any) -> None:
-        self.next = [None, job]
-        self.run(self)
-
-    def get(self) -> Any:
-        return self.next.pop()
-
-    def join(self) -> None:
-        """There is no thread."""
-
-
-def ours(cache: Any, pages: int, ranks: int, store: bool, wait: int) -> dict[str, Any]:
+def ours(cache: Any, pages: int, ranks: int, store: bool) -> dict[str, Any]:
     """The settings of the connector, which vLLM then knows by its name. pages: of host memory, on
-    each rank. wait: looks at the clock for which a request waits for the store."""
-    module = import_module(CONNECTOR)
-    KVConnectorFactory._registry["HicacheConnector"] = lambda: module.HicacheConnector
-    vars(module).update(Clock=Ticks, _log=Raising(), watching=lambda rank: None)
-    vars(import_module("hicache.devices.cpu"))["_Line"] = Inline
+    each rank."""
+    KVConnectorFactory._registry["HicacheConnector"] = lambda: connector.HicacheConnector
+    log = SimpleNamespace(exception=raises, warning=lambda *message: None)
+    clock = lambda: SimpleNamespace(now_s=count(1.0).__next__)  # noqa: E731
+    vars(connector).update(Clock=clock, _log=log, watching=lambda rank: None)
     host = pages * ranks * sum(groups_of(cache).page_bytes.values())
-    settings = {"host": host, "wait_s": wait, "weights": "none"}
+    settings = {"host": host, "wait_s": WAIT, "weights": "none"}
     return settings | ({"storage": "file:nowhere"} if store else {})
 
 
@@ -82,141 +59,272 @@ class Ranks:
     """The worker halves of all ranks, called in the order of kv_connector_model_runner_mixin.py."""
 
     def __init__(self, config: Any, role: Any, cache: Any) -> None:
-        module = import_module("vllm.distributed.kv_transfer.kv_connector.utils")
         ranks = config.parallel_config.world_size
-        self.aggregator = module.KVOutputAggregator(ranks)
+        self.aggregator = KVOutputAggregator(ranks)
         self.saves_last = bool(config.num_speculative_tokens)  # after the drafts
-        transfer = SimpleNamespace(**vars(config.kv_transfer_config))
-        extra = transfer.kv_connector_extra_config
-        transfer.kv_connector_extra_config = {
-            name: value for name, value in extra.items() if name != "storage"
-        }
+        more = dict(config.kv_transfer_config.kv_connector_extra_config)
+        more.pop("storage", None)  # its place is taken by `Moves`
+        transfer = vars(config.kv_transfer_config) | {"kv_connector_extra_config": more}
         self.halves = []
         for rank in range(ranks):
-            mine = SimpleNamespace(**vars(config))
-            mine.kv_transfer_config = transfer
-            mine.parallel_config = SimpleNamespace(**vars(config.parallel_config) | {"rank": rank})
-            self.halves.append(import_module(CONNECTOR).HicacheConnector(mine, role, cache))
+            parallel = vars(config.parallel_config) | {"rank": rank}
+            mine = Settings(**vars(config))
+            mine.kv_transfer_config = Settings(**transfer)
+            mine.parallel_config = Settings(**parallel)
+            self.halves.append(connector.HicacheConnector(mine, role, cache))
 
-    def handle_preemptions(self, metadata: Any) -> None:
-        for half in self.halves:
-            half.handle_preemptions(metadata)
-
-    def bind_connector_metadata(self, metadata: Any) -> None:
-        for half in self.halves:
-            half.bind_connector_metadata(metadata)
-
-    def start_load_kv(self, context: Any) -> None:
-        for half in self.halves:
-            half.start_load_kv(context)
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else is called is called on every rank."""
+        return lambda *args: [getattr(half, name)(*args) for half in self.halves]
 
     def moved(self, finished: set[str]) -> KVConnectorOutput:
         """What has ended since the last step."""
-        said = []
+        outputs = []
         for half in self.halves:
             if not self.saves_last:
                 half.wait_for_save()
-            found = half.get_transfer_results(finished)
+            results = half.get_transfer_results(finished)
             output = KVConnectorOutput(
-                finished_sending=found.finished_sending,
-                finished_recving=found.finished_recving,
-                failed_recving=found.failed_recving,
+                finished_sending=results.finished_sending,
+                finished_recving=results.finished_recving,
+                failed_recving=results.failed_recving,
                 invalid_block_ids=half.get_block_ids_with_load_errors(),
                 kv_connector_stats=half.get_kv_connector_stats(),
                 kv_connector_worker_meta=half.build_connector_worker_meta(),
             )
-            said.append(SimpleNamespace(kv_connector_output=output))
+            outputs.append(SimpleNamespace(kv_connector_output=output))
             if self.saves_last:
                 half.wait_for_save()
             half.clear_connector_metadata()
-        return self.aggregator.aggregate(said).kv_connector_output
-
-    def shutdown(self) -> None:
-        for half in self.halves:
-            half.shutdown()
+        return self.aggregator.aggregate(outputs).kv_connector_output
 
 
-def kept_blocks(scheduler: Any) -> list[Any]:
-    """The blocks that the connector holds for its copies."""
-    orders = scheduler.connector._decider.orders
-    return [block for sent in orders._sent.values() for block in sent.blocks]
+class Moves:
+    """What the halves of all ranks have under way. values: of the store. arrived: by load, the
+    contents on each rank."""
+
+    def __init__(self, memory: Memory, ranks: Any) -> None:
+        self.memory = memory
+        self.jobs: dict[
+            int, tuple[Executor, Any, list[Content]]
+        ] = {}  # of an action, and what it reads
+        self.began: list[tuple[str, int]] = []
+        self.values: dict[str, bytes] = {}
+        self.arrived: dict[int, list[Any]] = {}
+        self.number = 0
+        self.ranks = [Executor(self, half) for half in ranks.halves]
+
+    def begin(self, rank: Executor, action: Any) -> None:
+        self.number += 1
+        self.jobs[self.number] = rank, action, rank.begin(action)
+        self.began.append((type(action).__name__, self.number))
+
+    def end(self, number: int, fails: bool = False) -> None:
+        """It is done, or has failed."""
+        if number in self.jobs:
+            rank, action, seen = self.jobs.pop(number)
+            rank.answers[action.flight] = rank.end(action, seen, fails)
+
+    def cool(self, scheduler: Any) -> None:
+        """Evicts all of host that can go, as other prompts would: the store alone has it then."""
+        decider = scheduler.connector._decider
+        pools = decider.driver.core.view.pools(Tier.HOST)
+        for name, pool in zip(decider.groups.components, pools, strict=True):
+            if pool.evictable:
+                decider._feed(EvictWanted(Tier.HOST, name, pool.evictable))
+
+    def load(self, flight: int, blocks: Sequence[tuple[int, int]], contents: Any) -> None:
+        """A load has ended on one rank. contents: of its blocks, None if it failed."""
+        arrived = self.arrived.setdefault(flight, [])
+        arrived.append(contents)
+        if len(arrived) < len(self.ranks):
+            return
+        del self.arrived[flight]
+        for at, (group, block) in enumerate(blocks):
+            self.memory.is_loading(block, group)
+            first, *others = [None if rank is None else rank[at] for rank in arrived]
+            if first is None or any(other != first for other in others):
+                self.memory.fill(block, group, BROKEN)
+            else:
+                self.memory.restore(block, *first)
 
 
-def audit_pages(scheduler: Any, moves: Moves) -> None:
-    """Raises Broken unless every host page that the core knows has what its key stands for."""
-    decider = scheduler.connector._decider
-    view, groups = decider.driver.core.view, decider.groups
-    chains: dict[int, list[int]] = {}
-    for node in view.nodes():
-        for at, component in enumerate(groups.components):
-            pages = node.pages[Tier.HOST][at]
-            if pages is None:
-                continue
-            chain = _chain(node, chains, moves.memory)
-            for place, page in enumerate(pages.tolist(), node.end_page - len(pages)):
-                for rank in moves.ranks:
-                    _audit_page(rank, groups, component, page, place, chain)
+class Executor:
+    """The executor of one rank's half, in front of its own: what is begun ends when it is told to.
+    Loads are answered in their order, and so are backups."""
 
+    def __init__(self, moves: Moves, half: Any) -> None:
+        self.moves, groups = moves, half._groups
+        self.group = {one.slot(at): one for one in groups.groups for at in range(one.parts)}
+        layers = [layer for one in groups.groups for layer in one.layers]
+        self.salt = {layer: at * LAYER for at, layer in enumerate(layers)}
+        tensors, self.blocks = {}, {}
+        for one in groups.groups:
+            words = -(-(2 + one.block) // 4) * 4
+            for layer in one.layers:
+                whole = torch.zeros((half._blocks, words), dtype=torch.int64)
+                self.blocks[layer] = whole.numpy()
+                state = one.component == STATE  # it has two tensors
+                halves = [whole[:, : words // 2], whole[:, words // 2 :]]
+                tensors[layer] = halves if state else whole
+        half.register_kv_caches(tensors)
+        self.copier, half._mover._executor = half._mover._executor, self
+        pools = {name: (buffer,) for name, buffer in half._mover.lent.buffers.items()}
+        parallel = half._config.parallel_config
+        context = context_of(half._config, groups, tensors, half._blocks, {})
+        self.stored = StoredPages(context, pools, Rank(parallel.rank, parallel.world_size))
+        self.order: list[Any] = []  # actions without a reply
+        self.answers: dict[int, int] = {}
 
-def _chain(node: Any, chains: dict[int, list[int]], memory: Memory) -> list[int]:
-    """The digests of the tokens from the beginning of a prompt to the end of a node."""
-    if node.parent is None:
+    # -- what the half calls
+
+    def submit(self, action: Any) -> None:
+        self.order.append(action)
+        self.moves.begin(self, action)
+
+    def abandon(self, flight: int) -> None:
+        for number, (rank, action, _) in list(self.moves.jobs.items()):
+            if rank is self and action.flight == flight:
+                self.moves.end(number, True)
+
+    def start(self) -> None:
+        """What was submitted has begun."""
+
+    def poll(self) -> list[Any]:
+        replies, waits = [], set()
+        for action in list(self.order):
+            kind = type(action)
+            if action.flight in self.answers and kind not in waits:
+                self.order.remove(action)
+                replies.append(REPLIES[kind](action.flight, self.answers.pop(action.flight)))
+            elif kind in (actions.Load, actions.Backup):
+                waits.add(kind)
+        return replies
+
+    # -- what is moved
+
+    def begin(self, action: Any) -> list[Content]:
+        """What a backup reads. What a load is to write is nobody's prefix from here on."""
+        memory = self.moves.memory
+        if isinstance(action, actions.Backup):
+            return [memory.content(block) for _, block in self._blocks(action)]
+        if isinstance(action, actions.Load):
+            for slot, block in self._blocks(action):
+                memory.fill(block, self.group[slot].number, MOVING)
         return []
-    if node.id not in chains:
-        chain = list(_chain(node.parent, chains, memory))
-        last: Any = chain[-1] if chain else None
-        if node.parent.parent is None:
-            size = len(node.key) // (node.end_page - node.parent.end_page)
-            name = node.label[:-size].rstrip(b"\0").decode()
-            last = name.split(":")[1] if name else None
-        for token in np.frombuffer(node.key, "<i8").tolist():
-            last = memory._known.get((last, token), 0)
-            chain.append(last)
-        chains[node.id] = chain
-    return chains[node.id]
+
+    def end(self, action: Any, seen: list[Content], fails: bool) -> int:
+        """Carries an action out. Returns its pages, or 1 if it was done; of a look-up, the set of
+        what can be restored, as bits."""
+        if isinstance(action, actions.Load | actions.Backup):
+            return self._copy(action, seen, fails)
+        if isinstance(action, actions.Lookup):
+            return 0 if fails else self._look_up(action)
+        if isinstance(action, actions.Fetch):
+            return self._fetch(action, fails)
+        if isinstance(action, actions.Store):
+            return self._store(action, fails)
+        self.moves.values.clear()
+        return 1
+
+    def _copy(self, action: Any, seen: list[Content], fails: bool) -> int:
+        blocks, memory = list(self._blocks(action)), self.moves.memory
+        if isinstance(action, actions.Backup):
+            for (slot, block), before in zip(blocks, seen, strict=True):
+                self._put(slot, block, torn(before, memory.content(block)))
+        if not fails:
+            self.copier.submit(action)
+            self.copier.start()
+            while not (replies := self.copier.poll()):
+                time.sleep(0)
+            need(replies[0].ok, "CONTRACT", "a copy of the CPU device fails", "copy")
+        if isinstance(action, actions.Load):
+            contents = None if fails else [self._got(*place) for place in blocks]
+            places = [(self.group[slot].number, block) for slot, block in blocks]
+            self.moves.load(action.flight, places, contents)
+        return int(not fails)
+
+    def _look_up(self, action: Any) -> int:
+        values, there = self.moves.values, []
+        for component in self.stored.components:
+            columns = zip(*self.stored.keys(component, action.digests), strict=True)
+            there.append([all(key in values for key in keys) for keys in columns])
+        there[0][: action.known_pages] = [True] * min(action.known_pages, len(there[0]))
+
+        def restores(pages: int) -> bool:
+            starts = [max(0, pages - trail) if trail else 0 for trail in action.trailing_pages]
+            return all(all(row[at:pages]) for row, at in zip(there, starts, strict=True))
+
+        return sum(1 << at for at in range(len(action.digests)) if restores(at + 1))
+
+    def _fetch(self, action: Any, fails: bool) -> int:
+        """fails: what is behind the first half is lost."""
+        arrived = int(action.pages // 2 if fails else action.pages)
+        values = self.moves.values
+        for item in self._items(action, written=False):
+            depth = item.depth - action.first_page
+            for key, pool in zip(item.keys, item.pools, strict=True):
+                if depth >= arrived or key not in values:
+                    arrived = min(arrived, depth)
+                    values.pop(key, None)
+                else:
+                    pool.load(item.page, values[key])
+        return arrived
+
+    def _store(self, action: Any, fails: bool) -> int:
+        """fails: the second half is refused, and some times the store has lost everything."""
+        items = list(self._items(action, written=True))
+        items = items[: len(items) // 2] if fails else items
+        if fails and not action.flight % 3:
+            self.moves.values.clear()
+        for item in items:
+            for key, pool in zip(item.keys, item.pools, strict=True):
+                self.moves.values[key] = bytes(pool.buffers(item.page)[0])
+        return len(items)
+
+    # -- where it is
+
+    def _blocks(self, action: Any) -> Iterator[tuple[str, int]]:
+        """The blocks of a load or backup, each with its slot."""
+        for copy in action.copies:
+            blocks = copy.target if isinstance(action, actions.Load) else copy.source
+            for block in blocks.tolist():
+                yield copy.component, block
+
+    def _items(self, action: Any, written: bool) -> Iterator[Any]:
+        for piece in action.pieces:
+            yield from self.stored.items(piece, written=written)
+
+    def _put(self, slot: str, block: int, content: Content) -> None:
+        for layer in self.group[slot].layers:
+            mine = self.blocks[layer][block]
+            words = np.zeros(mine.size, np.int64)
+            words[: 2 + len(content[1])] = content[0], len(content[1]), *content[1]
+            mine[...] = words + self.salt[layer]
+
+    def _got(self, slot: str, block: int) -> Content:
+        """The contents of which every layer has its words."""
+        contents = set()
+        for layer in self.group[slot].layers:
+            owner, count, *rows = (self.blocks[layer][block] - self.salt[layer]).tolist()
+            contents.add((owner, tuple(rows[:count])) if 0 <= count <= len(rows) else (-1, ()))
+        return contents.pop() if len(contents) == 1 else (-1, ())
 
 
-def _audit_page(
-    rank: Held, groups: Any, component: str, page: int, place: int, chain: list[int]
-) -> None:
-    there = rank.page(component, page)
-    for slot in rank.lent.slots:
-        if slot.host != component:
-            continue
-        group = rank.group[slot.name]
-        at = place * groups.page // group.block + int(slot.name.rpartition(".")[2])
-        if component == STATE:  # it stands at the end of a page
-            at = (place + 1) * groups.page // group.block - 1
-        end = (at + 1) * group.block
-        if not groups.reads(group, at, (place + 1) * groups.page):
-            continue
-        rows = chain[end - 1 : end] if component == STATE else chain[end - group.block : end]
-        if rank.on_host(slot, there) != (group.number, tuple(rows)):
-            text = f"host page {page} of {component} is known for {end} tokens of group"
-            held = "is being written" if (there == SPOILT).all() else "holds something else"
-            need(False, "BYTES", f"{text} {group.number}, and {held}", f"host {component}")
+# -- laws
+
+
+def kept(scheduler: Any) -> list[int]:
+    """The blocks that the connector holds for its copies."""
+    sent = scheduler.connector._decider.orders._sent.values()
+    return [block.block_id for order in sent for block in order.blocks if not block.is_null]
 
 
 def audit_emptied(scheduler: Any) -> None:
     """Raises Broken if something is on host after a reset that was not refused."""
-    view = scheduler.connector._decider.driver.core.view
-    known = [pages for node in view.nodes() for pages in node.pages[Tier.HOST]]
-    need(not any(one is not None for one in known), "RESET", "after a reset something is on host")
-
-
-def renewed(scheduler: Any) -> bool:
-    """Whether what runs is preempted and all caches are emptied. vLLM refuses that while a copy
-    has blocks, or a request that was loaded and does not run, or a step for one that ended."""
-    try:
-        done = scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
-    except RuntimeError:
-        held = scheduler.kv_holding_waiting or kept_blocks(scheduler) or scheduler.deferred_frees
-        text = "nothing holds a block, and the device cannot be emptied"
-        need(bool(held), "RESET", text, "running")
-        return False
-    need(done, "RESET", "the device is empty, and the connector cannot be emptied", "running")
-    audit_emptied(scheduler)
-    return True
+    nodes = scheduler.connector._decider.driver.core.view.nodes()
+    left = any(pages is not None for node in nodes for pages in node.pages[Tier.HOST])
+    need(not left, "RESET", "after a reset something is on host")
 
 
 def audit_rest(scheduler: Any) -> None:

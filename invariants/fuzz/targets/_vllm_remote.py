@@ -7,52 +7,53 @@ _handle_invalid_blocks). Scripts copy definitions from here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
-    KVConnectorMetadata,
     SupportsHMA,
 )
 
-from invariants.fuzz.target import need
-from invariants.fuzz.targets._vllm_doubles import BROKEN, UNWRITTEN, Memory
+from invariants.fuzz.targets._vllm_memory import BROKEN, MOVING, UNWRITTEN, Memory
 
-BEING_LOADED = -3
 MOST_LOADS = 3  # of a request
 
 
-class Wanted(NamedTuple):
-    """A load: positions `start` to `end` of a request, into its blocks, by group."""
+class RemoteLoad(NamedTuple):
+    """Positions `start` to `end` of a request, into its blocks, by group."""
 
     request: Any
     late: bool
     start: int
     end: int
-    tables: Sequence[Sequence[int]]
-
-
-class Wishes(KVConnectorMetadata):  # type: ignore[misc]
-    """What the scheduler's half tells the worker's."""
-
-    def __init__(self, loads: list[Wanted]) -> None:
-        self.loads = loads
+    tables: Any
 
 
 class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Both halves. The other engine has every prompt, or a part of it."""
+    """Both halves. The other engine has every prompt, or a part of it. Of a worker's half: loses:
+    how many loads that a step waits for until one fails, or 0. bad, lost: blocks and requests of
+    loads that failed, until they were told of. failed: all of these requests."""
+
+    memory: Memory
+    loses: int
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         settings = vllm_config.kv_transfer_config.kv_connector_extra_config
-        self.whole, self.ahead = int(settings["whole"]), bool(settings["ahead"])
-        self.entire = bool(settings["entire"])
-        self.loads: list[Wanted] = []
+        self.whole, self.ahead = settings["whole"], settings["ahead"]
+        self.entire = settings["entire"]
+        self.loads: list[RemoteLoad] = []
         self.asked: dict[str, tuple[int, bool]] = {}
-        self.times: dict[str, int] = {}
-        self.mover: Any = None
+        self.times: Counter[str] = Counter()
+        self.jobs: dict[int, RemoteLoad] = {}
+        self.began: list[tuple[str, int]] = []
+        self.done: set[str] = set()
+        self.bad: set[int] = set()
+        self.lost: set[str] = set()
+        self.failed: set[str] = set()
+        self.number = self.waited = 0
 
     # -- the scheduler's half
 
@@ -61,14 +62,10 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     ) -> tuple[int, bool]:
         number, prompt = int(request.request_id), int(request.num_prompt_tokens)
         late = self.ahead or number % 2 == 0
-        have = (
-            prompt
-            if late and self.entire and number % 3
-            else (prompt - 1) // self.whole * self.whole
-        )
-        have -= number % 4 // 2 * self.whole
-        more = have - num_computed_tokens
-        if more <= 0 or self.times.get(request.request_id, 0) >= MOST_LOADS:
+        entire = late and self.entire and number % 3
+        have = prompt if entire else (prompt - 1) // self.whole * self.whole
+        more = have - number % 4 // 2 * self.whole - num_computed_tokens
+        if more <= 0 or self.times[request.request_id] >= MOST_LOADS:
             return 0, False
         self.asked[request.request_id] = num_computed_tokens, late
         return more, late
@@ -76,72 +73,53 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:
             name = request.request_id
-            self.times[name] = self.times.get(name, 0) + 1
+            self.times[name] += 1
             start, late = self.asked[name]
             end = start + num_external_tokens
-            self.loads.append(Wanted(request, late, start, end, blocks.get_block_ids()))
+            self.loads.append(RemoteLoad(request, late, start, end, blocks.get_block_ids()))
 
-    def build_connector_meta(self, scheduler_output: Any) -> Wishes:
+    def build_connector_meta(self, scheduler_output: Any) -> list[RemoteLoad]:
         loads, self.loads = self.loads, []
-        return Wishes(loads)
+        return loads
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
         return False, None
 
-    def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        return False, None
+    request_finished_all_groups = request_finished
 
     # -- the worker's half
 
     def start_load_kv(self, forward_context: Any, **more: Any) -> None:
-        for one in self._get_connector_metadata().loads:
-            self.mover.begin(one)
+        for load in self._get_connector_metadata():
+            self.begin(load)
 
-    def wait_for_layer_load(self, layer_name: str) -> None:
-        """Loads that a step waits for are done at once."""
+    def wait_for_save(self, *args: Any) -> None:
+        """Nothing is sent, and loads that a step waits for are done at once."""
 
-    def save_kv_layer(self, *given: Any, **more: Any) -> None:
-        """Nothing is sent."""
-
-    def wait_for_save(self) -> None:
-        """Nothing is sent."""
+    wait_for_layer_load = save_kv_layer = wait_for_save
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[None, set[str]]:
-        done, self.mover.done = self.mover.done, []
-        return None, set(done)
+        done, self.done = self.done, set()
+        return None, done
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        bad: set[int] = self.mover.bad
-        self.mover.bad = set()
+        bad, self.bad = self.bad, set()
         return bad
 
-    def failed(self) -> set[str]:
+    def take_lost(self) -> set[str]:
         """The requests whose loads failed as a whole."""
-        lost: set[str] = self.mover.lost
-        self.mover.lost = set()
+        lost, self.lost = self.lost, set()
         return lost
 
+    # -- what is loaded
 
-class Arrivals:
-    """Carries out loads. loses: how many loads that a step waits for until one fails, or 0."""
-
-    def __init__(self, memory: Memory, loses: int) -> None:
-        self.memory, self.loses = memory, loses
-        self.jobs: dict[int, Wanted] = {}
-        self.began: list[tuple[int, bool]] = []
-        self.done: list[str] = []
-        self.bad: set[int] = set()  # blocks, until they were told of
-        self.lost: set[str] = set()  # requests, until they were told of
-        self.failed: set[str] = set()  # requests of which a load failed, ever
-        self.number = self.waited = 0
-
-    def begin(self, load: Wanted) -> None:
+    def begin(self, load: RemoteLoad) -> None:
         self.number += 1
         if load.late:
             for block, group, _ in self._places(load):
-                self.memory.fill(block, group, BEING_LOADED)
+                self.memory.fill(block, group, MOVING)
             self.jobs[self.number] = load
-            self.began.append((self.number, False))
+            self.began.append(("Load", self.number))
             return
         self.waited += 1
         fails = self.loses and len(load.tables) == 1 and not self.waited % self.loses
@@ -153,32 +131,30 @@ class Arrivals:
         if load is None:
             return
         for block, group, _ in self._places(load):
-            text = f"block {block} was overwritten while a load wrote it"
-            need(self.memory.is_filled(block, group, BEING_LOADED), "PIN-IO", text, "load target")
+            self.memory.is_loading(block, group)
         self._arrive(load, number, fails)
-        self.done.append(load.request.request_id)
+        self.done.add(load.request.request_id)
 
-    def _arrive(self, load: Wanted, number: int, fails: bool) -> None:
-        places = self._places(load)
+    def _arrive(self, load: RemoteLoad, number: int, fails: bool) -> None:
+        places, single = self._places(load), len(load.tables) == 1
         chain = self.memory.chain(load.request, load.end)
-        lost = places[number % len(places) :: 2] if fails and places else []
-        if lost:
-            self.failed.add(load.request.request_id)
-        if lost and len(load.tables) > 1:
-            self.lost.add(load.request.request_id)
-            lost = places
         for block, group, first in places:
             size = self.memory.groups[group].block
             rows = chain[first : min(first + size, load.end)]
             self.memory.rotten.discard(block)
             self.memory.restore(block, group, [*rows, *[UNWRITTEN] * (size - len(rows))])
-        for block, group, _ in lost:
+        if not fails or not places:
+            return
+        self.failed.add(load.request.request_id)
+        if not single:
+            self.lost.add(load.request.request_id)
+        for block, group, _ in places[number % len(places) :: 2] if single else places:
             self.memory.fill(block, group, BROKEN)
             self.memory.rotten.add(block)
-            if len(load.tables) == 1:
+            if single:
                 self.bad.add(block)
 
-    def _places(self, load: Wanted) -> list[tuple[int, int, int]]:
+    def _places(self, load: RemoteLoad) -> list[tuple[int, int, int]]:
         """The blocks of a load, each with its group and first position."""
         return [
             (table[index], group, index * one.block)
@@ -194,12 +170,3 @@ def remote(whole: int, ahead: bool, entire: bool) -> dict[str, Any]:
     a prompt to its last token."""
     KVConnectorFactory._registry["Remote"] = lambda: RemoteConnector
     return {"whole": whole, "ahead": ahead, "entire": entire}
-
-
-def audit_failed(manager: Any, memory: Memory) -> None:
-    """Raises Broken if a block whose load failed can be hit, and nobody will compute it."""
-    for number in memory.rotten:
-        block = manager.block_pool.blocks[number]
-        if block.block_hash is not None and not block.ref_cnt:
-            text = f"block {number} is cached and free, and was never loaded nor computed"
-            need(False, "BYTES", text, "index failed load")

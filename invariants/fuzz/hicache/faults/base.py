@@ -21,7 +21,7 @@ from hicache.core.events import Event, Reply
 from hicache.core.types import Key
 from invariants.fuzz.hicache.content import Content
 from invariants.fuzz.hicache.shelf import Shelf
-from invariants.fuzz.records import Broken, Job, Pending
+from invariants.fuzz.records import Job, Pending
 
 SITES = ("Load", "Backup", "Prefill")
 STORAGE_SITES = ("Lookup", "Fetch", "Store", "Delete")
@@ -43,7 +43,6 @@ class Player(Protocol):
     landed: set[int]
     pending: list[Pending]
     slow: dict[str, int]
-    broken: list[Broken]
     counts: Counter[str]
 
     def feed(self, event: Event) -> list[Outcome]: ...
@@ -60,14 +59,12 @@ class Player(Protocol):
 class Fault:
     """One kind of fault. sites: the actions that it applies to. fine: whether the reply reports
     success. of_ranks: whether it needs several ranks. of_storage: whether it needs a storage.
-    of_exchanges: whether it breaks an exchange of ranks.
     """
 
     sites: tuple[str, ...] = EVERY
     fine = True
     of_ranks = False
     of_storage = False
-    of_exchanges = False
 
     def due(self, hand: Player, due: int) -> int:
         """Returns the time of the reply, which was `due` without the fault."""
@@ -113,16 +110,13 @@ def load() -> dict[str, Fault]:
     return found
 
 
-def names(
-    of_ranks: bool = False, of_storage: bool = False, of_exchanges: bool = False
-) -> tuple[str, ...]:
+def names(of_ranks: bool = False, of_storage: bool = False) -> tuple[str, ...]:
     """Names of the kinds for one core without storage, or of those that need several ranks or a
-    storage, or break an exchange."""
+    storage."""
     return tuple(
         name
         for name, kind in load().items()
-        if (kind.of_ranks, kind.of_storage, kind.of_exchanges)
-        == (of_ranks, of_storage, of_exchanges)
+        if (kind.of_ranks, kind.of_storage) == (of_ranks, of_storage)
     )
 
 

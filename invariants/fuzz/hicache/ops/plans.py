@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hicache.core.actions import Action, Backup, Load, Prefill
-from hicache.core.events import EvictWanted, Flushed
+from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.ops.base import Arguments, Operation
 from invariants.fuzz.hicache.ops.cache import evict_each, flush, take_all, wait
 from invariants.fuzz.hicache.ops.requests import (
-    LONGEST,
     MOST_JOBS,
     abort,
     admit,
@@ -25,7 +24,6 @@ from invariants.fuzz.hicache.ops.requests import (
     prefill,
     retract,
 )
-from invariants.fuzz.hicache.plain import Plain
 from invariants.fuzz.hicache.spell import cached, on_host_alone, tokens_of
 from invariants.fuzz.records import LEAST_MADE_UP
 from invariants.fuzz.sequence import (
@@ -291,80 +289,7 @@ def _follow(hand: Hand, args: Arguments, what: str) -> None:
         admit(hand, again)
 
 
-PAGES = 8  # that it grows by at most
-ALONE_ARGS: Schema = {
-    "request": NEW_REQUEST,
-    "tokens": PROMPT,
-    "space": word(),
-    "empty": FLAG,
-    "chunk": number(1, MOST_TOKENS),
-}
-
-
-def draw_alone(hand: Hand, draws: Draws) -> Arguments | None:
-    page = hand.config.page_size
-    known = cached(hand.core.view, page, hand.pairs, Tier.DEVICE)
-    rows, space = draws.one(known) if known else (b"", "")
-    tokens = tokens_of(rows, hand.pairs) or [draws.below(3)]
-    longest = page * hand.config.device_pages[0]
-    tokens = [*tokens, *[draws.below(3)] * draws.between(1, 2 * page)][:longest]
-    return {
-        "request": number_of(hand),
-        "tokens": pack(tokens),
-        "space": space,
-        "empty": draws.chance(20),
-        "chunk": draws.between(1, 2 * page),
-    }
-
-
-def alone(hand: Hand, args: Arguments) -> None:
-    """One request is alone in the pools, with or without cached pages, and grows until they are
-    full. Drawn as the last entry of some sequences.
-    """
-    for job in list(hand.jobs.values()):
-        hand.abort(job)
-    hand.settle()
-    if args["empty"]:
-        hand.feed(Flushed())
-    arrive(hand, {**args, "whole": False})
-    new = hand.job(args["request"], "waiting")
-    if new is not None:
-        room = hand.config.device_pages[0] * hand.config.page_size - len(new.tokens)
-        most = max(0, min(room, PAGES * hand.config.page_size))
-        Plain(hand, {new.id: most}, int(args["chunk"]), hand.config.page_size).serve()
-
-
-SERVE_ARGS: Schema = {
-    "more": number(0, MOST_TOKENS),
-    "chunk": number(1, MOST_TOKENS),
-    "stretch": number(1, MOST_TOKENS),
-}
-
-
-def draw_serve(hand: Hand, draws: Draws) -> Arguments | None:
-    page = hand.config.page_size
-    return {
-        "more": draws.between(0, 3 * page),
-        "chunk": draws.between(1, LONGEST * page),
-        "stretch": draws.one((1, page, 2 * page)),
-    }
-
-
-def serve(hand: Hand, args: Arguments) -> None:
-    """Serves every request to its end with a plain scheduler, which must need a bounded number of
-    preemptions. Drawn as the last entry of some sequences.
-    """
-    hand.settle()
-    left = dict.fromkeys(sorted(hand.jobs), int(args["more"]))
-    for job in hand.pick("decoding"):
-        before, job.committed = job.committed, len(job.tokens)
-        hand.decode(job, job.ids, job.tokens, (before, job.committed))
-    Plain(hand, left, int(args["chunk"]), int(args["stretch"])).serve()
-
-
 OPS = {
     "revisit": Operation(14, REVISIT_ARGS, draw_revisit, revisit),
     "interrupt": Operation(20, INTERRUPT_ARGS, draw_interrupt, interrupt),
-    "alone": Operation(0, ALONE_ARGS, draw_alone, alone),
-    "serve": Operation(0, SERVE_ARGS, draw_serve, serve),
 }

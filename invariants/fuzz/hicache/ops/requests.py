@@ -147,7 +147,6 @@ def arrive(hand: Hand, args: Arguments) -> None:
     hand.used.add(number)
     job = Job(number, tokens, str(args["space"]), len(tokens))
     hand.jobs[number] = job
-    hand.prompts[number] = tuple(tokens)
     hand.remember(tokens, job.namespace)
     if hand.content is not None:
         hand.content.extend(job.ids, job.namespace, tokens)
