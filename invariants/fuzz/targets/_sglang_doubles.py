@@ -26,11 +26,8 @@ from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.hicache_storage import PoolName
+from sglang.srt.mem_cache.hybrid_cache import hybrid_pool_assembler
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
-from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import (
-    _evict_mamba_for_device_alloc,
-    _evict_swa_for_device_alloc,
-)
 from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPool
 from sglang.srt.mem_cache.pool_host.group import HostPoolGroup, PoolEntry
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
@@ -39,40 +36,33 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import _CONTEXT as CONTEXT
 
 from invariants.fuzz.target import FREED, MOVING, UNWRITTEN, need
-from invariants.fuzz.targets._sglang_copies import Copies, Event
-from invariants.fuzz.targets._sglang_storage import Storage
-from invariants.fuzz.targets._sglang_threads import stand_still
+from invariants.fuzz.targets._sglang_storage import Storage, concrete, stand_still
 
 ROWS, WIDTH = 12, 2048
 NAMES = {name: getattr(ComponentType, name.upper()) for name in ("full", "swa", "mamba")}
+SIDES = {"full": PoolName.KV, "swa": PoolName.SWA, "mamba": PoolName.MAMBA}
 
 
+@concrete
 class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     """Pages that are free or taken, and what each slot holds. Page 0 is padding, as in SGLang.
     promise: what a slot will hold when the copies under way have ended. stamp: how often each page
-    was taken. Has the face of an allocator, of a pool of states and of a host pool.
+    was freed. Has the face of an allocator, of a pool of states and of a host pool.
     """
 
     debug_mode = True
     layout, can_use_write_back_jit, shared_allocation_domain = "layer_first", False, None
     layer_num = size_per_token = 1
     storage_format_tag = None
-    real: Any = None  # the store that takes and gives its bytes, if one does
 
     def __init__(self, name: str, pages: int, page: int) -> None:
         self.name, self.pages, self.page_size, self.size = name, pages, page, pages * page
         self.logical_size, self.device = self.size, "cpu"
         self.free_group: list[Any] | None = None
         self.changes = 0  # grows with every change
-        # Few slots change at a time, which lists are faster for, and all are compared at once.
-        self._taken, self._stamp = array("b", [0]) * (pages + 1), array("q", [0]) * (pages + 1)
-        self._content = array("q", [FREED]) * ((pages + 1) * page)
-        self._promise = self._content[:]
-        self.taken = np.frombuffer(self._taken, np.bool_)
-        self.stamp = np.frombuffer(self._stamp, np.int64)
-        self.content = np.frombuffer(self._content, np.int64)
-        self.promise = np.frombuffer(self._promise, np.int64)
-        self._held_at, self._held = -1, np.zeros(0, np.int64)
+        self.taken, self.stamp = np.zeros(pages + 1, np.bool_), np.zeros(pages + 1, np.int64)
+        self.content = np.full((pages + 1) * page, FREED)
+        self.promise = self.content.copy()
         self.clear()
 
     def clear(self) -> None:
@@ -87,92 +77,77 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
 
     schedulable_available_size = available_size
 
-    def held(self) -> Any:
-        """The slots of the pages that are taken."""
-        if self._held_at != self.changes:
-            self._held_at, self._held = self.changes, self.slots(self.taken.nonzero()[0])
-        return self._held
-
     def slots(self, pages: Any) -> Any:
         """The slots of these pages."""
         if self.page_size == 1:
             return pages
         return (pages[:, None] * self.page_size + np.arange(self.page_size)).reshape(-1)
 
-    def take(self, count: int) -> list[int] | None:
-        """The slots of as many pages, or None if there are too few."""
-        if count > len(self.free_list):
-            return None
-        found = list[int]()
-        for _ in range(count):
-            page = self.free_list.pop()
-            self._taken[page] = 1
-            self._stamp[page] += 1
-            found += range(page * self.page_size, (page + 1) * self.page_size)
-        for slot in found:
-            self._content[slot] = self._promise[slot] = UNWRITTEN
+    def held(self) -> Any:
+        """The slots of the pages that are taken."""
+        return self.slots(self.taken.nonzero()[0])
+
+    def take(self, count: int) -> Any:
+        """The slots of as many pages."""
+        pages = np.array([self.free_list.pop() for _ in range(count)], np.int64)
+        slots = self.slots(pages)
+        self.taken[pages] = True
+        self.content[slots] = self.promise[slots] = UNWRITTEN
         self.changes += 1
-        return found
+        return slots
 
     def alloc(self, need_size: int, **_: Any) -> Any:
         need(need_size % self.page_size == 0, "CONTRACT", f"{self.name}.alloc({need_size})")
-        found = self.take(need_size // self.page_size)
-        return None if found is None else torch.tensor(found, dtype=torch.int64)
+        if need_size > self.available_size():
+            return None
+        return torch.from_numpy(self.take(need_size // self.page_size))
 
     def free(self, free_index: Any) -> int:
         if self.free_group is not None:
             self.free_group.append(free_index.clone())
             return 0
-        return self._free({slot // self.page_size for slot in free_index.tolist()})
+        return self.free_page_ids(free_index.numpy() // self.page_size)
 
     def free_page_ids(self, pages: Any) -> int:
-        return self._free(set(pages.tolist()))
-
-    def _free(self, pages: set[int]) -> int:
-        need(0 not in pages, "OWN", f"{self.name}: the padding page is freed", "padding freed")
-        for page in pages:
-            if not self._taken[page]:
-                text = f"{self.name}: page {page} is freed, and is free"
-                need(False, "OWN", text, "freed twice")
-            self._taken[page] = 0
-            for slot in range(page * self.page_size, (page + 1) * self.page_size):
-                self._content[slot] = self._promise[slot] = FREED
-        self.free_list += sorted(pages, reverse=True)
+        numbers = sorted(set(pages.tolist()), reverse=True)
+        pages = np.array(numbers, np.int64)
+        text = f"{self.name}: of pages {numbers} one is freed that is free"
+        need(self.taken[pages].all(), "OWN", text, "freed twice")
+        slots = self.slots(pages)
+        self.taken[pages] = False
+        self.stamp[pages] += 1
+        self.content[slots] = self.promise[slots] = FREED
+        self.free_list += numbers
         self.changes += 1
-        return len(pages) * self.page_size
+        return int(slots.size)
 
-    def get_dummy_flat_data_page(self) -> Any:
-        return torch.zeros(self.page_size, dtype=torch.int64)
+    def lend(self, slots: Any) -> Any:
+        """By page, the stamps of those that a transfer reads or fills from now on, others -1."""
+        pages, lease = slots // self.page_size, np.full_like(self.stamp, -1)
+        lease[pages] = np.where(self.taken[pages], self.stamp[pages], -1)
+        return lease
 
-    def set_from_flat_data_page(self, index: int, data_page: Any) -> None:
-        slots = np.arange(index, index + self.page_size)
-        if self.real is None:
-            data_page(self, slots)
-        else:
-            self.content[slots] = data_page.numpy()
-            self.real.filled(self, slots)
+    def judge_lent(self, lease: Any, slots: Any, what: str, kind: str) -> None:
+        """What was lent was neither freed nor reissued."""
+        pages = slots // self.page_size
+        lost = pages[lease[pages] != self.stamp[pages]]
+        if lost.size:
+            text = f"{self.name} pages {np.unique(lost).tolist()} were freed or reissued"
+            need(False, "PIN-IO", f"{text} before the {what} ended", kind)
 
     def get_data_page(self, index: int, flat: bool = True) -> Any:
-        if self.real is None:
-            return np.arange(index, index + self.page_size)
         return torch.from_numpy(self.content[int(index) : int(index) + self.page_size])
 
-    def alloc_group_begin(self, *_: Any) -> None: ...
 
-    def alloc_group_end(self) -> None: ...
-
-    def destroy(self) -> None: ...
-
-
+@concrete
 class Buffers(BaseSWAKVPool):  # type: ignore[misc]
     """Stands in for the tensors of a device pool: only their place and number of layers is read."""
 
-    swa_req_ring_size = None
+    swa_req_ring_size = full_kv_pool = swa_kv_pool = None
     device, layer_num, page_size = "cpu", 1, 1
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
-        self.full_kv_pool = self.swa_kv_pool = None
 
     def register_mapping(self, full_to_swa_index_mapping: Any) -> None:
         self.full_to_swa_index_mapping = full_to_swa_index_mapping
@@ -182,64 +157,147 @@ class Buffers(BaseSWAKVPool):  # type: ignore[misc]
 
     def register_layer_transfer_counter(self, layer_transfer_counter: Any) -> None: ...
 
-    def get_state_buf_infos(self) -> Any: ...
 
-    def get_key_buffer(self, layer_id: int) -> Any: ...
+# -- copies
 
-    def get_value_buffer(self, layer_id: int) -> Any: ...
 
-    def get_kv_buffer(self, layer_id: int) -> Any: ...
+class Event:
+    """An event of a device: reached when the copy that it was recorded behind has ended."""
 
-    def set_kv_buffer(self, *_: Any, **__: Any) -> Any: ...
+    behind: Any = None  # the copy that is being submitted
 
-    def set_swa_loc(self, loc: Any) -> None: ...
+    def __init__(self, **_: Any) -> None:
+        self.copy: Any = None
+
+    def record(self, *_: Any) -> None:
+        self.copy = Event.behind
+
+    def query(self) -> bool:
+        return self.copy is None or self.copy.done
+
+    def synchronize(self) -> None:
+        if not self.query():
+            self.copy.copies.finish(self.copy.number)
+
+
+class Copy:
+    """A copy. legs: of each pool the host pool, the device pool, the slots of both, and their
+    leases. moved: the device has done it. done: its event says so."""
+
+    def __init__(self, copies: Any, number: int, to_host: bool, transfers: Any) -> None:
+        self.copies, self.number, self.to_host = copies, number, to_host
+        self.moved = self.done = False
+        self.legs = list[Any]()
+        for one in transfers:
+            host, device = one.host_pool, one.device_pool.pool
+            at, to = one.host_indices.numpy().copy(), one.device_indices.numpy().copy()
+            need(at.size == to.size, "CONTRACT", f"{host.name}: {at.size} slots, {to.size} slots")
+            self.legs.append((host, device, at, to, host.lend(at), device.lend(to)))
+
+    def move(self) -> None:
+        if self.moved:
+            return
+        self.moved = True
+        name = "backup" if self.to_host else "load"
+        for host, device, at, to, host_lease, device_lease in self.legs:
+            host.judge_lent(host_lease, at, f"{name} of them", host.name)
+            device.judge_lent(device_lease, to, f"{name} of them", device.name)
+            if self.to_host:
+                same = device.content[to] == host.promise[at]
+                host.content[at] = device.content[to]
+                host.changes += 1
+            else:
+                same = device.content[to] == host.content[at]
+            need(same.all(), "BYTES", f"{device.name}: a slot changed during its {name}", name)
+
+
+class Copies:
+    """Stands in for SGLang's L2TransferEngine."""
+
+    def __init__(self) -> None:
+        self.all: list[Copy] = []
+        self.live: list[Copy] = []  # those that are not done
+
+    def submit_device_to_host(self, transfers: Any) -> Any:
+        return self._submit(transfers, True)
+
+    def submit_host_to_device(self, transfers: Any, *, on_layer_done: Any = None, **_: Any) -> Any:
+        return self._submit(transfers, False, on_layer_done)
+
+    def _submit(self, transfers: Any, to_host: bool, on_layer_done: Any = int) -> Any:
+        copy = Copy(self, len(self.all), to_host, transfers)
+        self.all.append(copy)
+        self.live.append(copy)
+        start, finish = Event(), Event()
+        finish.copy = Event.behind = copy
+        on_layer_done(0)
+        Event.behind = None
+        return SimpleNamespace(start_event=start, finish_event=finish, timing_enabled=False)
+
+    def finish(self, number: int) -> None:
+        """Ends a copy, and before it those of its direction that were submitted earlier."""
+        for copy in self.live[:]:
+            if copy.number <= number and copy.to_host == self.all[number].to_host:
+                copy.move()
+                self._end(copy)
+
+    def _end(self, copy: Copy) -> None:
+        copy.done = True
+        self.live.remove(copy)
+
+    def before_pass(self) -> None:
+        """A pass waits on the device for the loads before it (LayerDoneCounter.wait_until)."""
+        for copy in self.live:
+            if not copy.to_host:
+                copy.move()
+
+    def after_passes(self) -> None:
+        """A batch begins, so the passes but the last two have ended, and with them their loads."""
+        for copy in [one for one in self.live if one.moved and not one.to_host][:-2]:
+            self._end(copy)
 
 
 class Controller(HybridCacheController):  # type: ignore[misc]
     """SGLang's controller of several pools. What it queues has its content, or its promise of it,
     from then on."""
 
-    pools: dict[Any, Any]
+    sides: dict[Any, Any]
 
     def write(self, *args: Any, **named: Any) -> Any:
         before = len(self.write_queue)
-        found = super().write(*args, **named)
+        result = super().write(*args, **named)
         for queued in self.write_queue[before:]:
-            for host, device, at, to in self._sides(queued):
+            for host, device, at, to in self._legs(queued):
                 host.promise[at] = device.content[to]
                 host.content[at] = MOVING
                 host.changes += 1
-        return found
+        return result
 
     def load(self, *args: Any, **named: Any) -> Any:
-        found = super().load(*args, **named)
-        if found is not None:
-            for host, device, at, to in self._sides(self.load_queue[-1]):
+        result = super().load(*args, **named)
+        if result is not None:
+            for host, device, at, to in self._legs(self.load_queue[-1]):
                 text = f"{host.name}: a load reads what no backup has brought yet"
                 need((host.content[at] >= 0).all(), "READ-AFTER-ARRIVE", text, host.name)
                 device.content[to] = device.promise[to] = host.content[at]
                 device.changes += 1
-        return found
+        return result
 
-    def _sides(self, queued: Any) -> list[Any]:
+    def _legs(self, queued: Any) -> list[Any]:
         every = [(PoolName.KV, queued.host_indices, queued.device_indices)]
         more = getattr(queued, "pool_transfers", None) or ()
         every += [(x.name, x.host_indices, x.device_indices) for x in more]
-        return [(*self.pools[name], at.numpy(), to.numpy()) for name, at, to in every if at.numel()]
+        return [(*self.sides[name], at.numpy(), to.numpy()) for name, at, to in every if at.numel()]
 
 
-class Rows(ReqToTokenPool):  # type: ignore[misc]
-    """The slots of each request, by position."""
-
-    def __init__(self, count: int) -> None:
-        row_tensors(self, count)
+# -- rows, requests and settings
 
 
 class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
-    """The same with the states of each request. extra: slots that keep those of page ends."""
+    """The slots of each request, and its states. extra: slots that keep those of page ends."""
 
-    def __init__(self, count: int, mamba: Pool, extra: bool) -> None:
-        row_tensors(self, count)
+    def __init__(self, mamba: Pool, extra: bool) -> None:
+        ReqToTokenPool.__init__(self, ROWS, WIDTH, "cpu", False)
         self.mamba_allocator, self.mamba_ckpt_pool = mamba, None
         self.mamba_ping_pong_track_buffer_size = 2
         self.mamba_initial_tracking_slots = 2 if extra else 0
@@ -251,9 +309,9 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
             copy_from=self.copy_state,
             size=mamba.size,
         )
-        self.req_index_to_mamba_index_mapping = torch.zeros(count + 1, dtype=torch.int32)
+        self.req_index_to_mamba_index_mapping = torch.zeros(ROWS + 1, dtype=torch.int32)
         self.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
-            (count + 1, 2), dtype=torch.int64
+            (ROWS + 1, 2), dtype=torch.int64
         )
         self.short_conv_pool = self.ngram_pool = SimpleNamespace(clear=int)
 
@@ -263,19 +321,23 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
         pool.changes += 1
 
 
-def row_tensors(rows: Any, count: int) -> None:
-    rows.size, rows._alloc_size, rows.max_context_len, rows.device = count, count + 1, WIDTH, "cpu"
-    rows.req_to_token = torch.zeros((count + 1, WIDTH), dtype=torch.int32)
-    rows.table = rows.req_to_token.numpy()  # the same, which is faster to read
-    rows.free_slots = list(range(1, count + 1))
-    rows.req_generation = torch.zeros(count + 1, dtype=torch.int64)
-    rows._aux_cache = None
+def token_list(tokens: Sequence[int]) -> Any:
+    return array("q", tokens)
 
 
-def count_anew() -> None:
-    """What SGLang numbers by process begins anew with each cache: scripts name nodes by their
-    numbers, and run in a process of their own."""
-    UnifiedTreeNode.counter = 0
+def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
+    """A request of SGLang."""
+    settings = SimpleNamespace(
+        max_new_tokens=WIDTH,
+        custom_params=None,
+        stop_token_ids=None,
+        stop_strs=[],
+        stop_regex_strs=[],
+        ignore_eos=False,
+    )
+    request = Req(f"r{number}", "", token_list(tokens), settings, extra_key=space or None)
+    request.space, request.known, request.copied = space, None, False
+    return request
 
 
 def publish(config: dict[str, Any]) -> None:
@@ -294,59 +356,29 @@ def publish(config: dict[str, Any]) -> None:
     }
     CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1)
     cache_controller.device_module = SimpleNamespace(Event=Event, Stream=SimpleNamespace)
-    if config.get("storage", "none") != "none":
-        stand_still()
-
-
-class Evicts:
-    """What a pool calls when it is short, as in SGLang's pool assembler."""
-
-    def __init__(self, cache: Any, component: Any) -> None:
-        self.cache, self.component = cache, component
-
-    def host(self, slots: int) -> Any:
-        return self.cache.evict_host(slots, self.component)
-
-    def device(self, slots: int) -> None:
-        if self.component == ComponentType.MAMBA:
-            _evict_mamba_for_device_alloc(self.cache, slots)
-        else:
-            _evict_swa_for_device_alloc(self.cache, slots)
-
-
-def storage_of(config: dict[str, Any]) -> Any:
-    """The store below a cache."""
-    if config["storage"] in ("hicache", "hicache_pages"):
-        return import_module("invariants.fuzz.targets._sglang_hicache").Folder
-    return Storage
+    # Nodes are numbered by process: scripts name them, and run in a process of their own.
+    UnifiedTreeNode.counter = 0
 
 
 class World:
-    """An opened cache. pools: by name. cache: SGLang's. core: what says what is cached."""
+    """An opened cache. pools: by name. sides: host and device pool by SGLang's name. mapping: by
+    slot, the window slot that it is paired with, or 0. cache: SGLang's. core: what says what is
+    cached. storage: what is below the host tier, or None."""
 
-    copies: Copies
-    rows: Any
-    mapping: Any  # by slot, the window slot that it is paired with, or 0
-    cache: Any
-    core: Any
-    storage: Storage | None = None
+    mapping: Any
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config, page = config, config["page"]
-        parts = config["components"].split("+")
-        count_anew()
+        self.parts = parts = config["components"].split("+")
         publish(config)
         self.copies = Copies()
-        self.pools = {"full": Pool("full", config["pages"], page)}
-        if "swa" in parts:
-            self.pools["swa"] = Pool("swa", config["swa_pages"], page)
-        if "mamba" in parts:
-            self.pools["mamba"] = Pool("mamba", config["mamba"], 1)
-        rows = config.get("rows", ROWS)
-        if "mamba" in parts:
-            self.rows = StateRows(rows, self.pools["mamba"], config["extra"])
-        else:
-            self.rows = Rows(rows)
+        sizes = {"full": config["pages"], "swa": config["swa_pages"], "mamba": config["mamba"]}
+        self.pools = {one: Pool(one, sizes[one], 1 if one == "mamba" else page) for one in parts}
+        mamba = self.pools.get("mamba")
+        self.rows: Any = ReqToTokenPool(ROWS, WIDTH, "cpu", False)
+        if mamba:
+            self.rows = StateRows(mamba, config["extra"])
+        self.table = self.rows.req_to_token.numpy()  # the same, which is faster to read
         self.allocator = self._allocator(page)
         self.chains = dict[Any, Any]()
         params = CacheInitParams(
@@ -361,53 +393,48 @@ class World:
             enable_mamba_extra_buffer="mamba" in parts and config["extra"],
             tree_components=tuple(NAMES[part] for part in parts),
         )
-        self._open(params, parts)
-        self.cache.take_events()
-
-    def _open(self, params: Any, parts: Sequence[str]) -> None:
-        self.cache = UnifiedRadixCache(params)
+        self.cache: Any = UnifiedRadixCache(params)
         self.core = self.cache.tree_core
-        if self.config["host"]:
-            self._attach(parts)
-        if self.config.get("storage", "none") != "none":
-            self.storage = storage_of(self.config)(self)
-            self.storage.attach()
+        if config["host"]:
+            self._attach(page)
+        self.storage = self._storage(config.get("storage", "none"))
+        self.cache.take_events()
 
     def busy(self) -> bool:
         """Whether a transfer holds nodes."""
         return bool(self.cache.ongoing_write_through or self.cache.ongoing_load_back)
+
+    def sizes(self, part: str) -> tuple[int, int]:
+        """Slots that can be evicted, and that are locked, as the tree core counts them."""
+        evictable, protected = f"{part}_evictable_size", f"{part}_protected_size"
+        return getattr(self.core, evictable)(), getattr(self.core, protected)()
 
     def _allocator(self, page: int) -> Any:
         full, swa = self.pools["full"], self.pools.get("swa")
         full._kvcache = Buffers(full)
         if swa is None:
             return full
-        made = SWATokenToKVPoolAllocator(
+        pair = SWATokenToKVPoolAllocator(
             full.size, swa.size, page, torch.float32, "cpu", full._kvcache, False
         )
-        made.full_attn_allocator, made.swa_attn_allocator = full, swa
-        self.mapping = made.full_to_swa_index_mapping.numpy()
-        return made
+        pair.full_attn_allocator, pair.swa_attn_allocator = full, swa
+        self.mapping = pair.full_to_swa_index_mapping.numpy()
+        return pair
 
-    def _host(self, part: str, page: int) -> Pool:
-        size = {"full": "host", "swa": "host_swa", "mamba": "host_mamba"}[part]
-        self.pools[f"host {part}"] = found = Pool(f"host {part}", self.config[size], page)
-        return found
-
-    def _attach(self, parts: Sequence[str]) -> None:
+    def _attach(self, page: int) -> None:
         """The host tier, as SGLang's pool assembler attaches it."""
-        cache, config, page = self.cache, self.config, self.config["page"]
-        known = {"full": PoolName.KV, "mamba": PoolName.MAMBA}
-        if "swa" in parts:
-            known["swa"] = PoolName.SWA
-        entries, sides = [], {}
-        for part in parts:
-            host, device = self._host(part, 1 if part == "mamba" else page), self.pools[part]
-            sides[known[part]] = host, device
-            entry = PoolEntry(known[part], host, Buffers(device), int, part == "full")
+        cache, config = self.cache, self.config
+        self.sides, entries = {}, []
+        for part in self.parts:
+            device, name = self.pools[part], f"host {part}"
+            size = config["host" if part == "full" else f"host_{part}"]
+            self.pools[name] = host = Pool(name, size, device.page_size)
+            self.sides[SIDES[part]] = host, device
+            entry = PoolEntry(SIDES[part], host, Buffers(device), int, part == "full")
             if part != "full":
-                evicts = Evicts(cache, NAMES[part])
-                entry.host_evict_fn, entry.device_evict_fn = evicts.host, evicts.device
+                evict = getattr(hybrid_pool_assembler, f"_evict_{part}_for_device_alloc")
+                entry.host_evict_fn = lambda slots, of=NAMES[part]: cache.evict_host(slots, of)
+                entry.device_evict_fn = lambda slots, of=evict: of(cache, slots)
                 entry.device_alloc_fn, entry.device_free_fn = device.alloc, device.free
             entries.append(entry)
             name = "_mamba_pool_host" if part == "mamba" else f"_{part}_kv_pool_host"
@@ -415,7 +442,9 @@ class World:
             setattr(cache, name[1:], host)
         cache.host_pool_group = HostPoolGroup(entries)
         cache.load_cache_event = threading.Event()
-        cache.cache_controller = made = Controller(
+        if config.get("storage", "none") != "none":
+            stand_still()
+        cache.cache_controller = controller = Controller(
             self.allocator,
             cache.host_pool_group,
             page,
@@ -424,31 +453,20 @@ class World:
             write_policy=config["policy"],
             io_backend="kernel",
         )
-        made.pools, made.l2_transfer_engine = sides, self.copies
-        self.sides = sides
+        controller.sides, controller.l2_transfer_engine = self.sides, self.copies
         self.core.set_hicache_enabled()
-        if "swa" in parts:
+        if "swa" in self.parts:
             self.core.has_swa_host_pool = True
         cache.write_through_threshold = 1 if config["policy"] == "write_through" else 2
         cache.is_write_back = config["policy"] == "write_back"
         cache.load_back_threshold = config["load_from"]
 
-
-def token_list(tokens: Sequence[int]) -> Any:
-    return array("q", tokens)
-
-
-def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
-    """A request of SGLang."""
-    settings = SimpleNamespace(
-        max_new_tokens=WIDTH,
-        custom_params=None,
-        stop_token_ids=None,
-        stop_strs=[],
-        stop_regex_strs=[],
-        ignore_eos=False,
-    )
-    made = Req(f"r{number}", "", token_list(tokens), settings, extra_key=space or None)
-    made.space = space
-    made.known = None
-    return made
+    def _storage(self, name: str) -> Any:
+        if name == "none":
+            return None
+        kind = Storage
+        if name == "hicache":
+            kind = import_module("invariants.fuzz.targets._sglang_hicache").Folder
+        storage = kind(self)
+        storage.attach()
+        return storage
