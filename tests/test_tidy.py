@@ -93,7 +93,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "hicache.registry", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "traces.terminal"),
     "traces.fuzzing": (
-        *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
+        *("hicache", "sim.errors", "invariants"),
+        *("traces.executors", "traces.outside", "traces.terminal"),
     ),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": (

@@ -173,7 +173,7 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
         source.number = 1
         if record is not None and record.get("tape") == _FUZZ_TAPE:
             found = "a tape of hicache fuzz"
-            advice = "give it to hicache fuzz --replay, with --device cpu for real memory"
+            advice = "give it to hicache fuzz --replay"
         else:
             found = "an empty file" if record is None else "another kind of file"
             advice = "give a file that hicache twin --recording wrote"

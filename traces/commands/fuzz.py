@@ -188,7 +188,7 @@ def _replay(options: Options, path: str, command: str) -> int:
     else:
         name = options.target or loads(text, path).target
     if name == OURS:
-        failure, about = core.replay(path, core.configured(options.config).get("device"))
+        failure, about = core.replay(path)
     else:
         with Session(engine_of(name, options.source)) as session:
             session.start()

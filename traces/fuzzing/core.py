@@ -15,18 +15,16 @@ from hicache import registry
 from hicache.core.errors import CallerError, unknown
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import sequence as tapes
-from invariants.fuzz.hicache import device as devices
 from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.difference import replay_told
-from invariants.fuzz.hicache.drain import Stuck
-from invariants.fuzz.hicache.executors import REAL, on_device
 from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.ops import base as operations
 from invariants.fuzz.hicache.play import Outcome
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
-from invariants.fuzz.sequence import MOST_RANKS, Tape, has_storage
+from invariants.fuzz.sequence import MOST_RANKS, Tape
 from invariants.fuzz.shrink import shrink
+from sim.errors import StuckError
 
 from .. import executors
 from .. import outside as entries
@@ -44,7 +42,6 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
     **{key: entries.entry(package) for key, package in _POLICIES.items()},
     "ranks": read.between(1, MOST_RANKS),
     "passes": read.between(1, MOST_PASSES),
-    "device": read.choice(REAL),
 }
 
 
@@ -58,14 +55,10 @@ def configured(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
             found[key] = _SETTINGS[key](text)
         except ValueError as error:
             raise CallerError(f"--config {key}: {error}") from None
-    if "device" in found:
-        devices.check(found["device"])
-        if found.get("ranks", 1) > 1:
-            raise CallerError(f"--config device: expected one rank, found {found['ranks']}")
     return found
 
 
-class Hangs(Stuck):
+class Hangs(StuckError):
     """One sequence took longer than its limit."""
 
 
@@ -104,7 +97,6 @@ class Work:
         return draw_swarm(
             *(seed, weights_of(operations.load()), names, given.get("write_policy", "")),
             given.get("ranks", 0),
-            executor=given.get("device", ""),
             eviction=given.get("eviction", ""),
             passes=given.get("passes", 0),
         )
@@ -217,11 +209,9 @@ def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
     )
 
 
-def replay(path: str, device: str | None) -> tuple[Failure | None, dict[str, Any]]:
+def replay(path: str) -> tuple[Failure | None, dict[str, Any]]:
     """Plays one sequence exactly. Returns its failure and what its document has besides."""
     tape = tapes.read(Path(path))
-    if device:
-        tape = _moved(tape, device, path)
     with limit(len(tape.entries)):
         outcome = replay_told(tape, operations.load(), name=path)
     hand, found = outcome.hand, outcome.failure
@@ -232,23 +222,8 @@ def replay(path: str, device: str | None) -> tuple[Failure | None, dict[str, Any
     about["entries"] = len(outcome.tape.entries)
     if found is None:
         return None, about
-    more = [*outside_options(), *(["--config", f"device={device}"] if device else [])]
+    more = outside_options()
     text = re.sub(
         r"(?m)^(replay: .*)$", lambda line: " ".join([line[1], *more]), found.text.rstrip()
     )
     return Failure(found.code, found.kind, text, found.at, tapes.dumps(tape)), about
-
-
-def _moved(tape: Tape, device: str, path: str) -> Tape:
-    """The tape on this device. Raises CallerError if it cannot run on one."""
-    unfit = {
-        f"{tape.ranks} ranks": tape.ranks > 1,
-        "token pairs": tape.pairs,
-        "a storage": has_storage(tape),
-    }
-    if found := next((what for what, there in unfit.items() if there), ""):
-        raise CallerError(
-            "--config device: expected a sequence of one rank without token pairs and storage, "
-            f"found {found} in {path}; leave the option out"
-        )
-    return replace(tape, executor=on_device(tape.executor, device))

@@ -1,49 +1,59 @@
-"""The devices of a sequence: a simulated one that follows plans, and one with real bytes behind it.
+"""A hand with a device: the real controller and a simulated device carry out copies and passes,
+with the detector of hazards in front, and the bytes of every page.
 
-The simulated device decides what happens when, so a sequence means the same on every device. The
-real one gets every call, too, except copies that the sequence lets fail. Each page has a tag: that
-of the prefix that it holds, or of the write. The bytes of every page that is copied or read, and of
-every page at rest, must be those that its tag determines.
+The delay of an act is used by its tie. Tie 0 and 2: a stall before the work. Odd tie: the time
+until the host sees the end. A copy has 1 + tie parts. An act with a failure makes one copy of its
+batch fail, and so the batch. Submitted work starts at the host's next poll, with transfers merged
+into batches.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeAlias
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from hicache import registry
-from hicache.core.components.base import residency
-from hicache.core.config import Config
-from hicache.core.errors import About, CallerError
-from hicache.core.types import Tier
-from hicache.devices.base import (
-    Area,
-    Bytes,
-    CopyJob,
-    DeviceOptions,
-    Inspectable,
-    Mark,
-    Stream,
-    Touch,
-)
-from hicache.memory.layouts import legal
-from hicache.memory.pools import contents_of
-from hicache.models import ModelDescription, mha
-from hicache.runtime.controller import COMPUTE, WRITE
+from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, Released
+from hicache.core.errors import About
+from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
+from hicache.core.types import Key, Tier
+from hicache.devices.base import CopyJob, Mark, Stream, Touch
+from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
+from invariants.fuzz.hicache.executors import PLAIN, settings_of
+from invariants.fuzz.hicache.faults.base import kind_of
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.ranks import RankedHand
+from invariants.fuzz.records import Job, Pending
+from invariants.fuzz.schedules import by_time
+from invariants.fuzz.sequence import Tape
+from invariants.watch import Watch
 from sim.clock import Clock
-from sim.content import Words
+from sim.content import Words, prefix_tags
+from sim.device.hazards import Hazards
 from sim.device.link import Link
-from sim.device.memory import Memory
+from sim.device.memory import Memory, audit
+from sim.device.shadow import FreedPages, Shadow
 from sim.device.simulated import SimDevice, SimDeviceOptions
-from sim.errors import WrongBytesError
+from sim.engine.accesses import Accesses
+from sim.engine.forward import Forward
+from sim.engine.sequence import Sequence as Running
+from sim.errors import StuckError
+from sim.workload import Job as Request
 
-_LANES = {Tier.DEVICE: COMPUTE, Tier.HOST: WRITE}  # the stream that looks at a tier at rest
+LONGEST = 20_000  # maximum stall, so that no work is lost for ever
+RATE = 10**9  # one byte per nanosecond, so a page's bytes equal its nanoseconds
+_LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
 
 
-# The clock, the link, bytes of a page in each layer group by component, and the simulated bytes.
-Parts: TypeAlias = tuple[Clock, Link, dict[str, tuple[int, ...]], Memory]
+def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
+    """The hand that plays a sequence."""
+    if tape.ranks > 1:
+        return RankedHand(tape, watch)
+    if settings_of(tape.executor) is not None:
+        return DeviceHand(tape, watch)
+    return Hand(tape.config, tape.order, watch, pairs=tape.pairs)
 
 
 class Plan(NamedTuple):
@@ -57,18 +67,25 @@ class Plan(NamedTuple):
 
 
 class PlannedDevice(SimDevice):
-    """A simulated device that follows plans instead of draws."""
+    """A simulated device that follows plans instead of draws, and the model's passes on it.
 
-    def __init__(self, parts: Parts) -> None:
-        self.lost: set[int] = set()  # copies that fail
-        clock, link, sizes, memory = parts
-        options = SimDeviceOptions(sizes, faults=lambda copy, _: copy in self.lost, scribble=False)
+    sent: copies issued under the present plan of a stream. lost: whether the pass that is launched
+    is going to fail, or follows one that does: it writes unique bytes, and reads anything.
+    """
+
+    def __init__(self, clock: Clock, link: Link, page_ns: tuple[int, ...], memory: Memory) -> None:
+        failing: set[int] = set()
+        sizes = {component: page_ns for _, component in memory.places}
+        options = SimDeviceOptions(sizes, faults=lambda copy, _: copy in failing, scribble=False)
         super().__init__(clock, link, options, memory)
-        self.bytes = memory
         self.plans: dict[Stream, Plan] = {}
-        self.sent: dict[Stream, int] = {}  # copies issued under the present plan
+        self.sent: dict[Stream, int] = {}
+        self.lost = False
+        self._failing = failing
+        self._bytes = memory
         self._lags: dict[int, int] = {}
         self._cut: dict[int, int] = {}  # by copy, its parts
+        self._open: deque[tuple[Mark, Callable[[], None]]] = deque()
 
     def plan(self, stream: Stream, plan: Plan) -> None:
         """Sets the plan of a stream from now on."""
@@ -79,11 +96,11 @@ class PlannedDevice(SimDevice):
         return super().record(stream)
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
-        plan, turn = self.plans.get(stream, Plan()), self.sent.get(stream, 0)
+        plan, turn = self.plans[stream], self.sent[stream]
         if turn == 0 and plan.stall:
             self.compute(stream, plan.stall)
         if turn == plan.failing:
-            self.lost.add(self._copies)
+            self._failing.add(self._copies)
         self._cut[self._copies] = plan.parts
         self.sent[stream] = turn + 1
         super().copy(stream, job)
@@ -94,173 +111,250 @@ class PlannedDevice(SimDevice):
     def _parts(self, number: int) -> int:
         return self._cut[number]
 
-    def check_at_rest(self) -> None:
-        """Compares the bytes of a real device, where there is one. Nothing may be under way."""
+    # -- the model: a layer takes the stall of its pass
 
-    def close(self) -> None:
-        """Ends a real device, where there is one."""
+    def layer_ns(self, chunks: Sequence[tuple[int, int]], decoding: int, context: int, /) -> int:
+        return self.plans[self.stream(COMPUTE)].stall
 
+    def overhead_ns(self, chunks: Sequence[tuple[int, int]], decoding: int, /) -> int:
+        return 0
 
-class Real(Inspectable, Protocol):
-    """A device with real bytes that can be waited for."""
+    def compute(self, stream: Stream, duration_ns: int) -> None:
+        if duration_ns:
+            super().compute(stream, duration_ns)
 
-    def synchronize(self, mark: Mark) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class MirroredDevice(PlannedDevice):
-    """A planned device whose calls a real one carries out, too. The host sees a mark when the
-    simulated device shows it and the real one has reached it. compared: looks at real bytes."""
-
-    def __init__(self, parts: Parts, name: str, config: Config, seed: int) -> None:
-        """seed: chooses the layout of host memory, and the way to copy. Raises CallerError if the
-        real device is not there or its memory is too small."""
-        super().__init__(parts)
-        model = _model(config, self.layers)
-        layout, backend = legal()[seed % len(legal())]
-        options = DeviceOptions(layout=layout, io_backend=backend)
-        self._name, self._real = name, _open(name, model, config, options)
-        self._pools = contents_of(model, config.page_size)
-        self._real_marks: list[Mark] = []
-        self._unseen: set[Mark] = set()
-        self._wrong: list[WrongBytesError] = []
-        self.compared = 0
-
-    def stream(self, name: str) -> Stream:
-        stream = super().stream(name)
-        assert stream == self._real.stream(name), "both devices number streams in the same order"
-        return stream
-
-    def record(self, stream: Stream) -> Mark:
-        mark = super().record(stream)
-        self._real_marks.append(self._real.record(stream))
-        self._unseen.add(mark)
-        return mark
-
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        super().wait(stream, mark)
-        self._real.wait(stream, self._real_marks[mark])
-
-    def query(self, mark: Mark) -> bool:
-        """Raises WrongBytesError if a look at the real bytes found others."""
-        seen = super().query(mark)
-        if seen and mark in self._unseen:
-            self._unseen.remove(mark)
-            self._real.synchronize(self._real_marks[mark])
-        if self._wrong:
-            raise self._wrong[0]
-        return seen
-
-    def copy(self, stream: Stream, job: CopyJob) -> None:
-        number = self._copies
-        tags = self.bytes.claimed(job.near.place, job.source, job.layers)
-        super().copy(stream, job)
-        if len(job.source) and number not in self.lost:
-            self._real.copy(stream, job)
-            self._look(stream, job.far, tags, job.why)
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
+        own = self._bytes.scribble_tags(touch.pages) if self.lost else tags
+        super().publish(stream, touch, own)
 
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
-        super().verify(stream, touch, tags, unless)
-        self._look(stream, touch.area, tags, touch.why)
+        if not self.lost:
+            super().verify(stream, touch, tags, unless)
 
-    def check_at_rest(self) -> None:
-        """Compares every page that holds what was last written to it."""
-        for tier, component in self.bytes.places:
-            stream, pages = self.stream(_LANES[tier]), self.bytes.settled((tier, component))
-            tags = self.bytes.claimed((tier, component), pages, (0, self.layers))
-            area = Area(tier, component, pages, (0, self.layers))
-            self._look(stream, area, tags, "a look at all pages at rest")
-            self._real.synchronize(self._real.record(stream))
-        if self._wrong:
-            raise self._wrong[0]
+    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
+        """The host polls for the end of passes."""
+        self._open.append((mark, action))
 
-    def close(self) -> None:
-        self._real.close()
-
-    def _write(self, memory: Memory, stream: Stream, area: Area, tags: Words, why: str) -> None:
-        super()._write(memory, stream, area, tags, why)
-        if len(area.pages):
-            self._real.scribble(stream, area, tags)
-
-    def _look(self, stream: Stream, area: Area, tags: Words, why: str) -> None:
-        """Queues a comparison with what the tags say, uint64[layers, pages] or uint64[pages]."""
-        (first, last), count = area.layers, len(area.pages)
-        wide = np.broadcast_to(tags, (last - first, count)).copy()
-
-        def compare(blocks: tuple[Bytes, ...]) -> None:  # called on any thread
-            for number, (plan, block) in enumerate(
-                zip(self._pools[area.component], blocks, strict=True)
-            ):
-                for own, held in zip(plan.layers_in(first, last), block, strict=True):
-                    layer = plan.pool.layers[own]
-                    row = wide[layer - first]
-                    wanted = plan.stamped(row, number, range(own, own + 1))[0]
-                    for slot in range(count) if not np.array_equal(held, wanted) else ():
-                        if (held[slot] != wanted[slot]).any():
-                            where = f"{plan.pool.name}, layer {layer}"
-                            self._wrong.append(self._error(area, slot, where, int(row[slot]), why))
-            self.compared += 1
-
-        if count:
-            self._real.peek(stream, area, compare)
-
-    def _error(self, area: Area, slot: int, where: str, tag: int, why: str) -> WrongBytesError:
-        page = int(area.pages[slot])
-        return WrongBytesError(
-            f"{self._name} device, {why}: {area.tier.name.lower()} page {page} of {where}: "
-            f"expected {self.bytes.whose(tag)}, found other bytes",
-            f"BYTES on {self._name}",
-            About("page", page, int(area.tier), area.component),
-        )
+    def poll(self) -> None:
+        while self._open and self.query(self._open[0][0]):
+            self._open.popleft()[1]()
 
 
-def check(name: str) -> None:
-    """Raises CallerError if there is no such device here."""
-    config = Config(1, (1,), (1,))
-    _open(name, _model(config, 1), config, DeviceOptions()).close()
+class DeviceHand(Hand):
+    """A hand with a device; see the module."""
 
+    can_store = False
 
-def _open(name: str, model: ModelDescription, config: Config, options: DeviceOptions) -> Real:
-    try:
-        module = registry.load("hicache.devices", name)
-    except ModuleNotFoundError as error:
-        raise CallerError(
-            f"device {name}: expected the package {error.name}, found none; install it "
-            "(in a clone: .venv/bin/pip install -e '.[torch]'), or use --device cpu"
-        ) from None
-    pages = [
-        dict(zip(config.components, counts, strict=True))
-        for counts in (config.device_pages, config.host_pages)
-    ]
-    kind = getattr(module, f"{name.title()}Device")
-    real: Real = kind(model, config.page_size, *pages, options)
-    return real
+    def __init__(self, tape: Tape, watch: Watch | None = None) -> None:
+        super().__init__(tape.config, tape.order, watch)
+        settings, config = settings_of(tape.executor) or PLAIN, tape.config
+        layers = settings.layers
+        places = {
+            (tier, component): count
+            for tier, counts in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
+            for component, count in zip(config.components, counts, strict=True)
+        }
+        self.clock, self.memory = Clock(), Memory(places, layers)
+        link = Link(self.clock, RATE, RATE * 3 // 2, settings.latency_ns)
+        device = PlannedDevice(self.clock, link, (settings.page_ns,) * layers, self.memory)
+        self.device, self.shadow = device, Shadow(device, Hazards(places, layers))
+        options = ControllerOptions(backup_batches=settings.depth)
+        self.controller = TransferController(self.shadow, options)
+        accesses = Accesses(config, self.core.view.components)
+        self.forward = Forward(device, self.shadow, self.controller, device, accesses, checked=True)  # type: ignore[arg-type]
+        self.observe_last(FreedPages(self.shadow))
+        for (tier, component), count in places.items():
+            self.shadow.freed(tier, component, np.arange(count, dtype=np.int64))
+        self._running: dict[int, Running] = {}
+        self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
+        self._launches: list[tuple[Prefill, Plan, Running]] = []
+        self._ended: dict[str, deque[int]] = {lane: deque() for lane in _LANES.values()}
+        self._fine: dict[int, bool] = {}  # success by flight
+        self._lost: set[int] = set()  # loads and passes that are going to fail
 
+    # -- what the core is told, and what it says
 
-def _model(config: Config, layers: int) -> ModelDescription:
-    """A made-up model. Every component has a pool in every layer, with the keys of an indexer, and
-    the rows of a draft model in the last layer."""
-    plain = mha.describe(
-        "fuzz",
-        "made up: small pools for each component",
-        layers=layers,
-        hidden_size=8,
-        vocabulary=8,
-        attention_heads=1,
-        kv_heads=1,
-        head_elements=8,
-        parameters=10_000,
-    )
-    pools = []
-    for name in config.components:
-        own = replace(plain.pools[0], name=name, component=name)
-        if residency(name) == "state":
-            own = replace(own, kind="state", parts=("state",), page_rows=1)
-        key = replace(own, name=f"{name} key", kind="indexer", parts=("key",), anchor=name)
-        key = replace(key, dtype="fp8", scale_group=8, scale_bytes=4)
-        draft = replace(own, name=f"{name} draft", layers=own.layers[-1:], anchor=name)
-        pools += [own, key, draft]
-    return replace(plain, pools=tuple(pools))
+    def feed(self, event: Event) -> list[Outcome]:
+        if isinstance(event, Finished | Retracted):  # its decoded pages are verified
+            running = self._running.get(event.request)
+            if running is not None and self.job(event.request, "decoding"):
+                self.forward.report_decoded(running, leaving=True)
+        return super().feed(event)
+
+    def see(self, item: Outcome) -> None:
+        super().see(item)
+        if isinstance(item, Prefill | Granted | Cached) and item.request in self._running:
+            self._running[item.request].set_tables(item)
+        elif isinstance(item, Released):
+            self._running.pop(item.request, None)
+
+    def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
+        super().decode(job, ids, tokens, span)
+        self._run()
+        running = self._of(job, tokens)
+        running.reported, running.held = span
+        self.forward.report_decoded(running)
+
+    def _of(self, job: Job, tokens: list[int]) -> Running:
+        """The engine's record of a request, with the content of these tokens."""
+        if job.id not in self._running:
+            request = Request(job.id, 0, len(tokens), 0)
+            self._running[job.id] = Running(request, 1, len(tokens), 0)
+        running, page = self._running[job.id], self.config.page_size
+        if len(running.tags) != len(tokens) // page or running.length != len(tokens):
+            running.length = len(tokens)
+            running.tags = prefix_tags(Key.from_tokens(tokens, page, job.namespace))
+        return running
+
+    # -- work begins
+
+    def carry_out(self, one: Pending, tie: int) -> None:
+        action, late = one.action, min(LONGEST, max(0, one.due - self.now))
+        failing = -1 if kind_of(one.fault, type(action).__name__).fine else tie
+        plan = Plan(*((0, late) if tie % 2 else (late, 0)), 1 + tie, failing)
+        if isinstance(action, Prefill):
+            job = self.jobs[action.request]
+            self._launches.append((action, plan, self._of(job, job.tokens)))
+        elif isinstance(action, Load | Backup):
+            self.controller.submit(action)
+            self._queued[_LANES[type(action)]].append((action, plan))
+
+    def _start(self) -> None:
+        """Issues submitted work: one batch of transfers per direction if its stream has room, then
+        passes."""
+        device = self.device
+        lanes = {lane: device.stream(lane) for lane, queued in self._queued.items() if queued}
+        for lane, stream in lanes.items():
+            device.plan(stream, self._merged(lane))
+        self.controller.start()
+        for lane, stream in lanes.items():
+            if device.sent[stream]:
+                if device.plans[stream].failing >= 0:
+                    self._lost |= {action.flight for action, _ in self._queued[lane]}
+                self._queued[lane].clear()
+        launches, self._launches = self._launches, []
+        for action, plan, running in launches:
+            before = {*action.after, self.follows.get(action.flight, -1)}
+            device.lost = plan.failing >= 0 or not before.isdisjoint(self._lost)
+            self._lost |= {action.flight} if device.lost else set()
+            device.plan(device.stream(COMPUTE), plan)
+
+            def passed(action: Prefill = action) -> None:  # it fails if one of its loads did
+                failed = self.controller.load_failed
+                well = [not failed(load) and self._fine.get(load, True) for load in action.after]
+                self._end(action.flight, COMPUTE, all(well))
+
+            self.forward.launch([(running, action)], 0, 0, passed)
+        device.lost = False
+
+    def _merged(self, lane: str) -> Plan:
+        """The plan of a batch: the maximum of each field."""
+        plans = [plan for _, plan in self._queued[lane]]
+        parts = {copy.component for action, _ in self._queued[lane] for copy in action.copies}
+        copies = len(parts) * (self.device.layers if lane == LOAD else 1)
+        failing = [plan.failing % copies for plan in plans if plan.failing >= 0]
+        stall, lag, cut, _ = map(max, zip(*plans, strict=True))
+        return Plan(stall, lag, cut, max(failing, default=-1))
+
+    # -- work ends
+
+    def _end(self, flight: int, lane: str, fine: bool) -> None:
+        self._fine[flight] = fine
+        self._ended[lane].append(flight)
+
+    def _run(self, dry: bool = False) -> None:
+        """Runs the events of the device until now, or all of them."""
+        if self.now > self.clock.now_ns:
+            self.clock.after(self.now - self.clock.now_ns, lambda: None)
+        while 0 <= self.clock.next_ns() <= self.now or (dry and self.clock.next_ns() >= 0):
+            self.clock.step()
+        self.now = max(self.now, self.clock.now_ns)
+
+    def _poll(self) -> None:
+        """Looks for the end of all work, and starts waiting work."""
+        self._run()
+        self.device.poll()
+        for reply in self.controller.poll():
+            if isinstance(reply, LoadDone | BackupDone):
+                self._end(reply.flight, LOAD if isinstance(reply, LoadDone) else WRITE, reply.ok)
+        self.shadow.check()
+        self._start()
+
+    def _pass_time(self) -> None:
+        """Advances time to the next event of the device."""
+        next_ns = self.clock.next_ns()
+        if next_ns < 0:
+            about = [About("flight", one.number) for one in self.pending]
+            text = f"device: nothing is going to happen, and there are still {self.pending}"
+            raise StuckError(text, "", *about)
+        self.now = max(self.now, next_ns)
+        self._poll()
+
+    def _heads(self) -> list[Pending]:
+        first = [lane[0] for lane in self._ended.values() if lane]
+        return [one for one in self.pending if one.number in first]
+
+    def take_due(self) -> int:
+        taken = 0
+        if self.blind:
+            self.blind -= 1
+            return 0
+        while True:
+            self._poll()
+            heads = self._heads()
+            one = self.schedule.choose(heads, self.pending) if heads else None
+            if one is None:
+                return taken
+            self.take(one)
+            self.finish()
+            taken += 1
+
+    def take(self, one: Pending) -> None:
+        """Delivers a reply to the core, when the host has seen the end."""
+        if one.number not in self._fine:
+            self._poll()
+        while one.number not in self._fine:
+            self._pass_time()
+        self._ended[_LANES[type(one.action)]].remove(one.number)
+        super().take(one)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """Whether the work succeeded on the device; a pass may also fail by its fault."""
+        action, well = one.action, self._fine[one.number]
+        if not isinstance(action, Prefill):
+            return well
+        running, job = self._running.get(action.request), self.jobs.get(action.request)
+        if well and fine and running and job and action.flight in job.flights:
+            running.held = running.reported = action.end_token
+        return well and fine
+
+    def settle(self) -> None:
+        self.blind = 0
+        while self.pending:
+            if self.take_due():
+                continue
+            if heads := self._heads():
+                self.take(min(heads, key=by_time))
+                self.finish()
+            else:
+                self._pass_time()
+
+    def wait(self) -> bool:
+        if not self.pending:
+            return False
+        self._poll()
+        while not any(self._ended.values()) and self.clock.next_ns() >= 0:
+            self._pass_time()
+        self.take_due()
+        return True
+
+    def at_rest(self) -> None:
+        """Checks all cached pages, and that free pages were not written, when nothing runs."""
+        super().at_rest()
+        self._run(dry=True)
+        audit(self.core.view, self.memory)
+        self.shadow.sweep()
+        self._run(dry=True)
+        self.shadow.check()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from hicache.core.actions import Outcome
-from hicache.core.config import Config
 from hicache.core.events import Event
 from hicache.core.radix.tree import label_of
 from hicache.core.types import Tier
@@ -27,21 +26,20 @@ from invariants.spec.lockstep import Differs
 from invariants.watch import Level
 
 TIERS = (Tier.DEVICE, Tier.HOST)
-# By the subject and what is known of it. A node is named by its namespace and all its rows.
-Facts = dict[tuple[Any, ...], Any]
+# By subject, what is known of it. A node is named by its namespace and all its rows.
+Facts = dict[str | bytes, dict[str, Any]]
 
 
 class Comparison:
-    """Observes one core. first: the first difference in words, after its event; empty if there is
-    none."""
+    """Observes the core of a hand. first: the first difference in words; empty if there is none."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, hand: Hand) -> None:
         self.first = ""
-        self._events = 0
-        self._lockstep = lockstep_of(config)
+        self._hand = hand
+        self._lockstep = lockstep_of(hand.config)
+        hand.observe(self)
 
-    def on_event(self, event: Event, view: CoreView) -> None:
-        self._events += 1
+    def on_event(self, event: Event, view: CoreView) -> None: ...
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         if self._lockstep is None or self.first:
@@ -53,7 +51,7 @@ class Comparison:
             pair = differs.expected, differs.found
             wanted, seen = ("nothing" if each is None else brief(each) for each in pair)
             what = f"{differs}: expected {wanted}, found {seen}"
-        self.first = f"event {self._events}: {what}" if what else ""
+        self.first = f"event {self._hand.events}: {what}" if what else ""
 
 
 def replay_told(
@@ -69,19 +67,17 @@ def replay_told(
     comparisons: list[Comparison] = []
 
     def follow(hand: Hand) -> None:  # after the configuration was checked
-        comparisons.append(Comparison(tape.config))
-        hand.observe(comparisons[0])
+        comparisons.append(Comparison(hand))
 
     outcome = replay(tape, ops, level, name, follow=follow, against=against)
     if outcome.failure is None:
         return outcome
     lines = outcome.failure.text.rstrip("\n").splitlines()
     at = len(lines) - (lines[-1:] != [] and lines[-1].startswith("replay: "))
-    if comparisons[0].first:
-        lines.insert(at, f"first difference from the specification: {comparisons[0].first}")
-        at += 1
+    more = [f"first difference from the specification: {one.first}" for one in comparisons]
     if whole:
-        lines[at:at] = ["operations:", *(f"    {entry}" for entry in tape.entries)]
+        more += ["operations:", *(f"    {entry}" for entry in tape.entries)]
+    lines[at:at] = more if comparisons[0].first else more[1:]
     return replace(outcome, failure=replace(outcome.failure, text="\n".join(lines)))
 
 
@@ -89,12 +85,13 @@ def _differing(view: CoreView, cache: Cache) -> str:
     """The first fact that differs, in words; empty if none does."""
     ids: dict[bytes, int] = {}
     wanted, found = _specified(cache), _of_core(view, ids)
-    for key in wanted | found:
-        if wanted.get(key) != found.get(key):
-            what, about, *where = key
-            about = f"node {ids.get(about, 'that is not there')}" if what == "node" else about
-            name = " ".join([str(about), *where])
-            return f"{name}: expected {wanted.get(key)}, found {found.get(key)}"
+    for about in wanted | found:
+        one, other = wanted.get(about, {}), found.get(about, {})
+        for what in one | other:
+            if one.get(what) != other.get(what):
+                if isinstance(about, bytes):
+                    about = f"node {ids.get(about, 'that is not there')}"
+                return f"{about}: {what}: expected {one.get(what)}, found {other.get(what)}"
     return ""
 
 
@@ -109,22 +106,13 @@ def _of_core(view: CoreView, ids: dict[bytes, int]) -> Facts:
         head = paths[above.id] if above.parent is not None else node.label[: len(node.label) - row]
         path = paths[node.id] = head + node.key
         ids[path] = node.id
-        facts["node", path, "hits"] = node.hits
-        for at, name in enumerate(view.config.components):
-            facts["node", path, f"last use of {name}"] = node.last_use[at]
-            for tier in TIERS:
-                pages, locks = node.pages[tier][at], node.locks[tier][at]
-                if pages is not None:
-                    where = f"{name} on {tier.name.lower()}: pages, locked"
-                    facts["node", path, where] = len(pages), bool(locks)
+        facts[path] = _of(node, node.pages, [[*map(bool, side)] for side in node.locks])
     for request in view.requests.values():
-        computed = request.computed_tokens if request.admitted else None
-        facts["request", f"request {request.id}", "computed tokens"] = computed
+        computed = request.computed_tokens if request.admitted else "none yet"
+        facts[f"request {request.id}"] = {"computed tokens": computed}
     for tier in TIERS:
-        for pool in view.pools(tier):
-            facts["pool", f"{tier.name.lower()} {pool.component}", "free pages"] = pool.free
-    facts["flights", "actions", "in flight"] = len(view.flights)
-    return facts
+        facts[tier.name.lower()] = {"free pages": [pool.free for pool in view.pools(tier)]}
+    return facts | {"actions": {"in flight": len(view.flights)}}
 
 
 def _specified(cache: Cache) -> Facts:
@@ -134,20 +122,23 @@ def _specified(cache: Cache) -> Facts:
     for node in cache.nodes():
         head = paths.get(node.parent) or label_of(node.namespace, b"")
         path = paths[node] = head + b"".join(node.rows)
-        facts["node", path, "hits"] = node.hits
-        for at, kind in enumerate(cache.kinds):
-            facts["node", path, f"last use of {kind.name}"] = node.last_use[at]
-            for tier in TIERS:
-                pages = node.copies[tier][at]
-                if pages is not None:
-                    where = f"{kind.name} on {tier.name.lower()}: pages, locked"
-                    facts["node", path, where] = len(pages), not held.isdisjoint(pages)
+        locked = [[not held.isdisjoint(own or ()) for own in side] for side in node.copies]
+        facts[path] = _of(node, node.copies, locked)
     for number, request in cache.requests.items():
-        computed = request.computed if request in cache.running else None
-        facts["request", f"request {number}", "computed tokens"] = computed
+        computed = request.computed if request in cache.running else "none yet"
+        facts[f"request {number}"] = {"computed tokens": computed}
     for tier in TIERS:
-        for at, kind in enumerate(cache.kinds):
-            name = f"{tier.name.lower()} {kind.name}"
-            facts["pool", name, "free pages"] = cache.free(tier, at)
-    facts["flights", "actions", "in flight"] = len(cache.flights) + len(cache.storage)
+        free = [cache.free(tier, kind) for kind in range(len(cache.kinds))]
+        facts[tier.name.lower()] = {"free pages": free}
+    return facts | {"actions": {"in flight": len(cache.flights) + len(cache.storage)}}
+
+
+def _of(node: Any, pages: Any, locked: list[list[bool]]) -> dict[str, Any]:
+    """What is known of a node; by component, how many pages it has and whether they are locked."""
+    facts = {"hits": node.hits, "last use": [*node.last_use]}
+    for tier, side, locks in zip(TIERS, pages, locked, strict=True):
+        pairs = zip(side, locks, strict=True)
+        facts[f"pages on {tier.name.lower()}, and whether they are locked"] = [
+            None if own is None else (len(own), lock) for own, lock in pairs
+        ]
     return facts

@@ -2,7 +2,6 @@
 
     replies                                  nothing is carried out; replies come when they are due
     device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
-    cpu:..., cuda:...                        the same, and a real device carries out every call, too
 
 A load is divided into LAYERS groups. The link takes PAGE_NS per page of a group, and LATENCY_NS
 before each copy. At most DEPTH batches of backups are in flight.
@@ -18,23 +17,19 @@ from hicache.files import show
 from invariants.fuzz.draws import Draws
 
 REPLIES, DEVICE = "replies", "device"
-REAL = ("cpu", "cuda")  # devices with real bytes
-_FORM = re.compile(
-    "(device|cpu|cuda)(?::([1-8]):([1-9][0-9]{0,8}):([0-9]{1,9}):([1-9][0-9]{0,8}))?"
-)
+_FORM = re.compile(r"device(?::([1-8]):([1-9]\d{0,8}):(\d{1,9}):([1-9]\d{0,8}))?", re.ASCII)
 
 
 class DeviceSettings(NamedTuple):
     """Settings of a device; see the module."""
 
-    layers: int
-    page_ns: int
-    latency_ns: int
-    depth: int
+    layers: int = 1
+    page_ns: int = 1
+    latency_ns: int = 0
+    depth: int = 8
 
 
-PLAIN = DeviceSettings(1, 1, 0, 8)
-_USUAL = DeviceSettings(2, 1, 0, 8)  # of a sequence that had no device
+PLAIN = DeviceSettings()
 
 
 def settings_of(executor: str) -> DeviceSettings | None:
@@ -42,28 +37,15 @@ def settings_of(executor: str) -> DeviceSettings | None:
     form = _FORM.fullmatch(executor)
     if form is None and executor != REPLIES:
         raise CallerError(
-            f"executor: expected {REPLIES}, or {DEVICE}, {', '.join(REAL)} with 1 to 8 layers, "
-            f"PAGE_NS, LATENCY_NS and a depth after colons, found {show(executor)}"
+            f"executor: expected {REPLIES}, or {DEVICE} with 1 to 8 layers, PAGE_NS, LATENCY_NS "
+            f"and a depth after colons, found {show(executor)}"
         )
-    if form is None:
-        return None
-    return DeviceSettings(*map(int, form.groups()[1:])) if form[2] else PLAIN
+    return DeviceSettings(*map(int, filter(None, form.groups()))) if form else None
 
 
-def device_of(executor: str) -> str:
-    """The name of the device with real bytes; empty if there is none."""
-    name = executor.partition(":")[0]
-    return name if name in REAL else ""
-
-
-def spelled(settings: DeviceSettings, name: str = DEVICE) -> str:
+def spelled(settings: DeviceSettings) -> str:
     """The executor with these settings, the inverse of `settings_of`."""
-    return ":".join((name or DEVICE, *map(str, settings)))
-
-
-def on_device(executor: str, name: str) -> str:
-    """The executor with the same settings on the device of this name."""
-    return spelled(settings_of(executor) or _USUAL, name)
+    return ":".join((DEVICE, *map(str, settings)))
 
 
 def draw_device(draws: Draws) -> str:

@@ -32,8 +32,8 @@ from invariants.base import (
 )
 from invariants.books.story import brief
 from invariants.fuzz.hicache.content import WrongContent
-from invariants.fuzz.hicache.device_hand import hand_of
-from invariants.fuzz.hicache.drain import Stuck, drain
+from invariants.fuzz.hicache.device import hand_of
+from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.generate import next_entry
 from invariants.fuzz.hicache.hand import Hand, Job, Misuse
 from invariants.fuzz.hicache.ops.base import Operation, check
@@ -179,7 +179,7 @@ def end(hand: Hand) -> None:
 
 
 def heal(hand: Hand) -> None:
-    """Ends every accepted request without faults. Raises Stuck after too many rounds."""
+    """Ends every accepted request without faults. Raises StuckError after too many rounds."""
     hand.settle()
     for _ in range(ROUNDS * (1 + len(hand.jobs))):
         if not hand.jobs:
@@ -187,8 +187,9 @@ def heal(hand: Hand) -> None:
         _help(hand)
         hand.settle()
     reasons = ", ".join(f"request {job.id} {job.stage}" for job in hand.jobs.values())
-    raise Stuck(
+    raise StuckError(
         f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}",
+        "",
         *(About("request", job.id) for job in hand.jobs.values()),
     )
 
@@ -245,7 +246,7 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(WRONG_BYTES, error.rule or "BYTES on device", text, at, about)
     if isinstance(error, HazardError):
         return Failure(HAZARD, f"HAZARD {error.rule}", text, at, about)
-    if isinstance(error, Stuck | StuckError):
+    if isinstance(error, StuckError):
         return Failure(LIVENESS, "LIVENESS", text, at, about)
     if isinstance(error, Misuse):
         return Failure(INVARIANT, "MISUSE", text, at, about)

@@ -1,13 +1,13 @@
 """Several ranks: one core per rank with the same events, and delays and failures of its own.
 
-Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks: their answers, what
-it changed and the pools must be the same, and at times the whole trees. Replies go through
-`hicache.runtime.agreement` in lockstep: one is delivered when all ranks have it.
+Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks: their outcomes,
+the nodes that it changed and the pools must be the same. Replies go through
+`hicache.runtime.agreement` in lockstep: one is delivered when all ranks have it, it is good if it
+is good on all, and a lookup finds the longest prefix that all offer.
 
 For the n-th action of an entry, rank r uses the delay, the tie and the fault of act n + r, so an
 entry with one act has equal ranks. Hooks of a fault other than time and success run only for rank
-0's act. Every rank has contents of its own. Its copies and passes end with its own result, whatever
-the ranks agreed on, so an agreement that ignores a rank leads to wrong content.
+0's act. Every rank has a storage of its own; contents of pages are those of rank 0.
 """
 
 from __future__ import annotations
@@ -18,47 +18,44 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hicache.core.actions import Action, Evicted, Lookup, Outcome, Prefill, StorageAction
-from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About
 from hicache.core.events import Event, LookupDone, Reply, StorageReply
-from hicache.core.radix.node import Node
 from hicache.core.types import FlightId, Tier
 from hicache.core.view import CoreView
 from hicache.runtime import agreement
 from hicache.runtime.agreement import REPLIES, Agreement
-from hicache.runtime.decisions import Decisions
 from hicache.runtime.driver import Driver
+from hicache.runtime.encoding import outcome_bytes
 from hicache.runtime.group import Diverged, local_groups, lockstep
 from hicache.runtime.restorable import LookedUp
 from invariants.books.story import named_by
-from invariants.fuzz.hicache.content import Arrives, Content
 from invariants.fuzz.hicache.faults.base import LOST, Fault, kind_of
 from invariants.fuzz.hicache.faults.plain import lane_of
 from invariants.fuzz.hicache.hand import PLAIN, Hand
 from invariants.fuzz.hicache.shelf import Shelf
 from invariants.fuzz.records import Pending
+from invariants.fuzz.sequence import Tape
 from invariants.watch import Watch
 
-LOOK_EVERY = 16
 FORCED = -1  # due regardless of delays
 
 
 class Fate(NamedTuple):
-    """The result of one action on one rank."""
+    """When one action ends on one rank, and how."""
 
     due: int
     kind: Fault
 
 
 class Local:
-    """The executor of one rank: each action ends at the time of its fate. shelf: its storage."""
+    """The executor of one rank: each action ends at the time of its fate."""
 
     def __init__(self, rank: int, hand: RankedHand) -> None:
-        self.rank = rank
+        self.rank, self._hand = rank, hand
         self.shelf = Shelf(hand.config) if rank else hand.shelf
+        self.content = None if rank else hand.content
         self.offers: dict[FlightId, set[int]] = {}  # by lookup, which replies are right here
-        self._hand = hand
         self._open: dict[FlightId, Action] = {}
 
     def submit(self, action: Action) -> None:
@@ -93,44 +90,31 @@ class Local:
     def _reply(self, action: Action) -> Reply:
         if not isinstance(action, StorageAction):
             return REPLIES[type(action)](action.flight, self.fine(action))
-        kind, hand = self._hand.fates[action.flight][self.rank].kind, self._hand
-        reply = self.shelf.reply(action, kind, hand.now, hand.shards[self.rank])
+        kind = self._hand.fates[action.flight][self.rank].kind
+        reply = self.shelf.reply(action, kind, self._hand.now, self.content)
         if not isinstance(action, Lookup):
             return reply
-        pages = reply[1]
-        offers = {end for end in self.shelf.boundaries(action) if end < pages} | {pages} - {0}
-        self.offers[action.flight] = offers
-        return LookedUp(action.flight, sum(1 << end - 1 for end in offers))
+        ends = {end for end in self.shelf.boundaries(action) if end < reply[1]} | {reply[1]} - {0}
+        self.offers[action.flight] = ends
+        return LookedUp(action.flight, sum(1 << end - 1 for end in ends))
 
 
 class RankedHand(Hand):
-    """Plays on one core per rank. shards: the contents of each rank's pages."""
+    """Plays on one core per rank."""
 
-    def __init__(
-        self,
-        config: Config,
-        order: str = "time",
-        watch: Watch | None = None,
-        ranks: int = 2,
-        pairs: bool = False,
-    ) -> None:
-        super().__init__(config, order, watch, pairs=pairs)
+    def __init__(self, tape: Tape, watch: Watch | None = None) -> None:
+        super().__init__(tape.config, tape.order, watch, pairs=tape.pairs)
+        ranks, config = tape.ranks, tape.config
         self.fates: dict[FlightId, list[Fate]] = {}
-        self.content = content = Shards(config, self, pairs)
-        self.shards: list[Content] = [content, *content.others(ranks - 1)]
-        groups = local_groups(ranks)
         self.locals = [Local(rank, self) for rank in range(ranks)]
-        self.agreements = [
-            Agreement(local, group) for local, group in zip(self.locals, groups, strict=True)
+        groups = local_groups(ranks)
+        self.agreements = list(map(Agreement, self.locals, groups))
+        offers = [  # each rank has room for a host page more than the one before
+            replace(config, host_pages=tuple(one + rank * bool(one) for one in config.host_pages))
+            for rank in range(ranks)
         ]
-        turns = [
-            agreement.agree_on_settings(_offered(config, rank), group)
-            for rank, group in enumerate(groups)
-        ]
-        self.drivers = [
-            Driver(Core(agreed), executor)
-            for agreed, executor in zip(lockstep(turns)[1:], self.agreements[1:], strict=True)
-        ]
+        agreed = lockstep(list(map(agreement.agree_on_settings, offers, groups)))
+        self.drivers = list(map(Driver, map(Core, agreed[1:]), self.agreements[1:]))
         self._agreed: deque[Reply] = deque()  # not delivered yet
         self._replies: dict[FlightId, Reply] = {}
 
@@ -143,23 +127,8 @@ class RankedHand(Hand):
             for item in theirs:
                 if isinstance(item, Prefill):
                     self._begin(rank, item)
-            compare_states(rank, f"after {event}", self.core.view, driver.core.view)
-        if self.events % LOOK_EVERY == 0:
-            self.look()
+            compare_states(rank, event, self.core.view, driver.core.view)
         return outcomes
-
-    def look(self) -> None:
-        """Compares the whole trees."""
-        for rank, driver in enumerate(self.drivers, 1):
-            compare_states(rank, "at a look", self.core.view, driver.core.view, whole=True)
-
-    def see(self, item: Outcome) -> None:
-        super().see(item)
-        if isinstance(item, StorageAction):
-            for local, content in zip(self.locals[1:], self.shards[1:], strict=True):
-                local.shelf.begin(item, content)
-
-    # -- actions
 
     def submit(self, action: Action) -> None:
         """Submits an action on all ranks; it ends when it has ended on all."""
@@ -188,21 +157,17 @@ class RankedHand(Hand):
         super().abandon(flight)
         self.locals[0].abandon(flight)
 
-    # -- replies
-
     def take_due(self) -> int:
         """Delivers all replies that every rank has, and those that follow. Returns their number."""
         taken = 0
         if self.blind:
             self.blind -= 1
             return 0
-        while True:
-            self._agree()
-            if not self._agreed:
-                return taken
+        while self._agree():
             while self._agreed:
                 self._deliver()
                 taken += 1
+        return taken
 
     def take(self, one: Pending) -> None:
         """Forces the end of this action, and of earlier ones of its kind, on every rank, and
@@ -222,31 +187,29 @@ class RankedHand(Hand):
         super().take(next(one for one in self.pending if one.number == reply.flight))
         self.finish()
 
-    def _agree(self) -> None:
+    def _agree(self) -> bool:
+        """Whether there are replies that all ranks have."""
         lockstep([own.agree() for own in self.agreements])
+        actions = {one.number: one.action for one in self.pending}
         mine, *others = (own.poll() for own in self.agreements)
         for rank, theirs in enumerate(others, 1):
             if theirs != mine:
                 about = [About("flight", reply.flight) for reply in mine]
                 raise Diverged("replies", f"rank 0 has {mine}, rank {rank} has {theirs}", *about)
         for reply in mine:
+            what, expected = "pages", int(reply[1])
             if isinstance(reply, LookupDone):
-                self._check_prefix(reply)
-            well = [fate.kind.fine for fate in self.fates[reply.flight]]
-            self.probes.seen[f"{type(reply).__name__}: failed on one rank"] += len({*well}) > 1
+                offers = [local.offers.pop(reply.flight) for local in self.locals]
+                what, expected = "prefix", max(set.intersection(*offers), default=0)
+            elif not isinstance(reply, StorageReply):
+                fine = [local.fine(actions[reply.flight]) for local in self.locals]
+                what, expected = "success", all(fine)
+                self.probes.seen[f"{type(reply).__name__}: failed on one rank"] += len({*fine}) > 1
+            if reply[1] != expected:
+                text = f"the ranks agree on {reply}, and every rank has at least {expected}"
+                raise Diverged(what, text, About("flight", reply.flight))
         self._agreed.extend(mine)
-
-    def _check_prefix(self, reply: LookupDone) -> None:
-        """A lookup must find the longest prefix that every rank has offered."""
-        offers = [local.offers.pop(reply.flight) for local in self.locals]
-        longest = max(set.intersection(*offers), default=0)
-        if reply.pages != longest:
-            raise Diverged(
-                "prefix",
-                f"the ranks agree on {reply.pages} pages for flight {reply.flight}, expected "
-                f"{longest}: by rank, they can restore {[sorted(ends) for ends in offers]}",
-                About("flight", reply.flight),
-            )
+        return bool(mine)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
         reply = self._replies[action.flight]
@@ -259,112 +222,40 @@ class RankedHand(Hand):
         return isinstance(reply, StorageReply) or reply.ok
 
 
-def _offered(config: Config, rank: int) -> Config:
-    """The configuration that a rank can offer: each has a host page more than the one before."""
-    pages = tuple(size + rank * bool(size) for size in config.host_pages)
-    return replace(config, host_pages=pages) if config.has_host else config
-
-
-class Shards(Content):
-    """The contents of rank 0's pages, which passes everything on to those of the other ranks."""
-
-    def __init__(self, config: Config, hand: RankedHand, pairs: bool) -> None:
-        super().__init__(config, pairs)
-        self._hand = hand
-        self._others: list[Content] = []
-
-    def others(self, count: int) -> list[Content]:
-        self._others = [Content(self._hand.config, self._hand.pairs) for _ in range(count)]
-        for other in self._others:
-            other.ids, other.spelled = self.ids, self.spelled
-        return self._others
-
-    def see(self, item: Outcome) -> None:
-        super().see(item)
-        for other in self._others:
-            other.see(item)
-
-    def end_copy(
-        self, flight: int, tier: Tier, ok: bool, arrives: Arrives = lambda at, count: False
-    ) -> None:
-        """Ends the copy on each rank with that rank's own result."""
-        (_, mine), *fates = self._hand.fates[flight]
-        super().end_copy(flight, tier, mine.fine, mine.arrives)
-        for other, (_, kind) in zip(self._others, fates, strict=True):
-            other.end_copy(flight, tier, kind.fine, kind.arrives)
-
-    def end_pass(self, action: Prefill, ids: list[int] | None) -> None:
-        mine, *others = (ids if local.fine(action) else None for local in self._hand.locals)
-        super().end_pass(action, mine)
-        for other, own in zip(self._others, others, strict=True):
-            other.end_pass(action, own)
-
-    def decode(self, request: int, ids: list[int], start: int, end: int) -> None:
-        super().decode(request, ids, start, end)
-        for other in self._others:
-            other.decode(request, ids, start, end)
-
-    def audit(self, view: CoreView) -> None:
-        super().audit(view)
-        for other in self._others:
-            other.audit(view)
-
-
-# -- what ranks have in common
-
-
 def compare_outcomes(
     rank: int, event: Event, mine: Sequence[Outcome], theirs: Sequence[Outcome]
 ) -> None:
     """Raises Diverged for the first outcome that differs."""
-    if _digest(mine) == _digest(theirs):
+    if outcome_bytes(mine) == outcome_bytes(theirs):
         return
-    for at in range(max(len(mine), len(theirs))):
-        pair = mine[at : at + 1], theirs[at : at + 1]
-        if _digest(pair[0]) != _digest(pair[1]):
-            first = [*pair[0], *pair[1]][0]
-            raise Diverged(
-                "victims" if isinstance(first, Evicted) else "outcomes",
-                f"after {event}: rank 0 has {pair[0]}, rank {rank} has {pair[1]}",
-                *named_by(first),
-            )
+    pairs = [map(outcome_bytes, ([one], [other])) for one, other in zip(mine, theirs, strict=False)]
+    at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(pairs))
+    first = (*mine[at:], *theirs[at:])[0]
+    text = f"after {event}: rank 0 has {mine[at:]}, rank {rank} has {theirs[at:]}"
+    raise Diverged("victims" if isinstance(first, Evicted) else "outcomes", text, *named_by(first))
 
 
-def _digest(outcomes: Sequence[Outcome]) -> str:
-    decisions = Decisions()
-    decisions.add(outcomes)
-    return decisions.digest()
+def compare_states(rank: int, event: Event, mine: CoreView, theirs: CoreView) -> None:
+    """Compares the nodes that the event changed, and the pools. Raises Diverged for the first fact
+    that differs."""
+    facts, others = _facts(mine), _facts(theirs)
+    if facts != others:
+        key = next(key for key in facts | others if facts.get(key) != others.get(key))
+        pair = facts.get(key), others.get(key)
+        text = f"after {event}, {key}: rank 0 has {pair[0]}, rank {rank} has {pair[1]}"
+        raise Diverged("tree" if key[0] == "node" else "pools", text, About(*key))
 
 
-def compare_states(
-    rank: int, when: str, mine: CoreView, theirs: CoreView, whole: bool = False
-) -> None:
-    """Compares the pools, and the nodes that the last event changed, or all of them. Raises
-    Diverged for the first fact that differs."""
-    facts, others = _facts(mine, whole), _facts(theirs, whole)
-    if facts == others:
-        return
-    key = next(key for key in facts | others if facts.get(key) != others.get(key))
-    kind, about = ("tree", About("node", key[1])) if key[0] == "node" else ("pools", About(*key))
-    text = f"{when}, {key}: rank 0 has {facts.get(key)}, rank {rank} has {others.get(key)}"
-    raise Diverged(kind, text, about)
-
-
-def _facts(view: CoreView, whole: bool) -> dict[tuple[Any, ...], Any]:
-    """By About of a node or a pool, what ranks have in common of it."""
-    nodes = {node.id: node for node in view.nodes()} if whole else view.touched
-    facts: dict[tuple[Any, ...], Any] = {
-        ("node", number): _of_node(node) for number, node in nodes.items()
-    }
+def _facts(view: CoreView) -> dict[tuple[Any, ...], Any]:
+    """By About: of a node its place, its key, its pages and the number of its locks."""
+    facts: dict[tuple[Any, ...], Any] = {}
+    for number, node in view.touched.items():
+        above = -1 if node.parent is None else node.parent.id
+        pages = [[None if each is None else each.tolist() for each in side] for side in node.pages]
+        locks = [[*map(len, side)] for side in node.locks]
+        facts["node", number] = above, node.end_page, node.key, pages, locks
     for tier in (Tier.DEVICE, Tier.HOST):
         for pool in view.pools(tier):
             counts = (pool.capacity, pool.protected, *pool.counts)
             facts["pool", -1, int(tier), pool.component] = counts
     return facts
-
-
-def _of_node(node: Node) -> tuple[Any, ...]:
-    """Its place, its key, and by tier and component its pages and the number of its locks."""
-    above = -1 if node.parent is None else node.parent.id
-    pages = [[None if one is None else one.tolist() for one in side] for side in node.pages]
-    return above, node.end_page, node.key, pages, [[*map(len, side)] for side in node.locks]

@@ -13,7 +13,7 @@ from hicache.runtime.config_document import document, replaced, settings_names, 
 from invariants.fuzz.sequence import Entry, Tape, pack, unpack
 from invariants.fuzz.shrink import Ways
 
-from .executors import PLAIN, REPLIES, device_of, settings_of, spelled
+from .executors import PLAIN, REPLIES, settings_of, spelled
 from .ops.plans import REVISIT_ARGS
 from .ops.requests import ARRIVE_ARGS
 
@@ -44,14 +44,11 @@ def _weight(tape: Tape) -> tuple[int, ...]:
 
 
 def _devices(executor: str) -> int:
-    """0 for plain replies, else 1 plus the distance of the device from a plain one; more with real
-    bytes.
-    """
+    """0 for plain replies, else 1 plus the distance of the device from a plain one."""
     settings = settings_of(executor)
     if settings is None:
         return 0
-    distance = sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
-    return 1 + distance + (bool(device_of(executor)) << 40)
+    return 1 + sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
 
 
 def _parts(entry: Entry) -> Iterator[Entry]:
@@ -109,19 +106,16 @@ def _simpler(tape: Tape) -> Iterator[Tape]:
 
 
 def _executors(tape: Tape) -> Iterator[Tape]:
-    """Replies, the simulated device, a plain device or a plainer one."""
+    """Replies, a plain device or a plainer one."""
     settings = settings_of(tape.executor)
     if settings is None:
         return
-    name = device_of(tape.executor)
     yield replace(tape, executor=REPLIES)
-    if name:
-        yield replace(tape, executor=spelled(settings))
-    yield replace(tape, executor=spelled(PLAIN, name))
+    yield replace(tape, executor=spelled(PLAIN))
     for field, plain in PLAIN._asdict().items():
         for value in (plain, (plain + getattr(settings, field)) // 2):
             made = settings._replace(**{field: value})
-            yield replace(tape, executor=spelled(made, name))
+            yield replace(tape, executor=spelled(made))
 
 
 def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:

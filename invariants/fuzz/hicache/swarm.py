@@ -22,7 +22,7 @@ from invariants.fuzz.hicache.configs import (
     with_storage,
     with_wants,
 )
-from invariants.fuzz.hicache.executors import REPLIES, device_of, draw_device, on_device
+from invariants.fuzz.hicache.executors import REPLIES, draw_device
 from invariants.fuzz.hicache.faults.base import names
 
 
@@ -162,7 +162,7 @@ def _draw_executor(seed: int, kind: str) -> str:
     """Draws an executor: a device for one sequence in six, unless a kind is given."""
     draws = Draws(seed, "executor")
     device = draws.below(6) == 0 if not kind else kind != REPLIES
-    return on_device(draw_device(draws), device_of(kind)) if device else REPLIES
+    return draw_device(draws) if device else REPLIES
 
 
 def _copying(config: Config, weights: dict[str, int]) -> tuple[Config, dict[str, int]]:
