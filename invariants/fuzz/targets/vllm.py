@@ -103,7 +103,8 @@ KINDS = {kind.__name__: kind for kind in Transfer.__subclasses__()}
 # The groups of layers of a model: their kind, with 2 where a block has two of the smallest.
 MODELS = (
     *("full", "window", "chunk", "all", "full+window", "full2+window", "full+window2"),
-    *("full+full", "full+chunk", "full+all", "full+align", "full+window+align", "full+full+full"),
+    *("full+full", "full+chunk", "full+all", "full+align", "full+window+align"),
+    *("full+align+align", "full+full+full"),
 )
 PLAIN: Config = {"policy": "fcfs", "order": "lru", "factor": 1, "loses": 0, "ranks": 1}
 PLAIN |= dict.fromkeys(("ahead", "reserve", "prompts", "eagle", "store"), False)
@@ -205,7 +206,7 @@ class VllmPeer(Peer):
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        connector = fixed.get("connector", draws.one(("", "cpu", "cpu", "files", "remote")))
+        connector = fixed.get("connector", draws.one(("", "cpu", "cpu", "cpu", "files", "remote")))
         models = list(MODELS)
         if connector == OURS:
             models = [one for one in MODELS if one.startswith("full") and "chunk" not in one]
@@ -314,7 +315,7 @@ class VllmPeer(Peer):
             "offload_prompt_only": bool(config["prompts"]),
         }
         if self.connector == "files":
-            self.folder = tempfile.mkdtemp(prefix="hicache-fuzz-")
+            self.folder = tempfile.mkdtemp(prefix="hicache-fuzz-", dir="/dev/shm")
             tier = make("tier", worker.file_tier, self.folder)
             settings |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
         if factor > 1:
