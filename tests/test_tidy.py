@@ -121,8 +121,6 @@ REGISTRIES = {
     "sim.schedulers",
     "sim.times",
     "invariants.checks",
-    "invariants.fuzz.hicache.faults",
-    "invariants.fuzz.hicache.ops",
     "invariants.fuzz.targets",
     "traces.commands",
 }

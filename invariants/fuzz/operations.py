@@ -1,6 +1,6 @@
 """Operations on a peer: what is drawn for each, and what it does.
 
-They have the names and arguments of those of a core (hicache/ops) where they do the same.
+They have the names and arguments of those of a core (hicache/operations) where they do the same.
 Every entry can be played in every state: one that does not fit does nothing.
 """
 

@@ -11,6 +11,7 @@ import pytest
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
 from invariants.against import Against
+from invariants.fuzz.hicache.contents import Content
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.play import step
 from invariants.fuzz.sequence import Entry
@@ -35,16 +36,28 @@ class NoRecounts(Watch):
 def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
     swarm = corner(config, fail=0, without=(*CLEARING, "misuse"))
-    life = Life(swarm, 3, Watch("off"), content=False)
+    life = Life(swarm, 3, Watch("off"))
     life.run(count)
     return life.entries
+
+
+class Nothing(Content):
+    """Remembers nothing."""
+
+    def extend(self, *args: Any) -> None: ...
+    def see(self, item: Any) -> None: ...
+    def end_copy(self, *args: Any) -> None: ...
+    def end_pass(self, *args: Any) -> None: ...
+    def decode(self, *args: Any) -> None: ...
+    def audit(self, view: Any) -> None: ...
 
 
 def rate(
     entries: list[Entry], watch: Observer, config: Config = CONFIG, warm: int = WARM
 ) -> tuple[float, float]:
     """Operations per second of one core that plays, decides and checks, and mean live nodes."""
-    hand = Hand(config, "time", Watch("off"), remember=False)
+    hand = Hand(config, "time", Watch("off"))
+    hand.content = Nothing(config)
     hand._driver.observers = (watch,)  # the probes count for the fuzzer
     for entry in entries[:warm]:
         step(hand, OPS, entry)

@@ -37,7 +37,7 @@ from hicache.core.radix.tree import attach, label_of, new_child
 from hicache.core.types import Key, Tier
 from hicache.runtime.config_document import config_of, document
 from invariants.books.kinds import kinds_of
-from invariants.fuzz.hicache.content import Content
+from invariants.fuzz.hicache.contents import Content
 from invariants.watch import Level, Watch
 from tests.patience import PATIENCE_S
 

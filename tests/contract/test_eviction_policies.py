@@ -21,10 +21,9 @@ from hicache.core.eviction_policies.base import (
 from hicache.core.eviction_policies.lru_path import LruPath
 from hicache.core.radix.node import Node
 from invariants.against import Against
-from invariants.fuzz.hicache.generate import weights_of
-from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.draw import ORDERS, draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
-from invariants.fuzz.hicache.swarm import ORDERS, draw_swarm
 
 NAMES = registry.stems(registry.EVICTION_POLICIES)
 
@@ -36,9 +35,9 @@ def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
     assert made.name == name
     judged = made.order or hasattr(made, "reference") or second_chance_of(made)
     assert judged, "ours are all judged"
-    ops = load()
+    ops = OPERATIONS
     for seed in range(2):
-        outcome = generate(draw_swarm(seed, weights_of(ops), eviction=name), ops, seed, 100)
+        outcome = generate(draw_swarm(seed, eviction=name), ops, seed, 100)
         assert outcome.hand.config.eviction_policy == name
         assert outcome.failure is None, outcome.failure.text
 
@@ -106,9 +105,9 @@ def outside(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def played(name: str, components: tuple[str, ...] = (), seeds: range = range(4)) -> set[str]:
     """The kinds of failures of drawn sequences."""
-    ops, found = load(), set()
+    ops, found = OPERATIONS, set()
     for seed in seeds:
-        swarm = draw_swarm(seed, weights_of(ops), components, eviction=name)
+        swarm = draw_swarm(seed, components, eviction=name)
         outcome = generate(swarm, ops, seed, 100)
         assert Against(outcome.hand.config).lockstep is not None, "compared with the specification"
         found.add(outcome.failure.kind if outcome.failure is not None else "")

@@ -12,10 +12,9 @@ from hicache import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
 from invariants.against import Against
-from invariants.fuzz.hicache.generate import weights_of
-from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.draw import POLICIES, draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
-from invariants.fuzz.hicache.swarm import POLICIES, draw_swarm
 
 NAMES = registry.stems(registry.WRITE_POLICIES)
 
@@ -57,9 +56,9 @@ def test_sequences_under_a_policy_with_other_properties_are_clean(another: str) 
 
 
 def clean(name: str) -> None:
-    ops = load()
+    ops = OPERATIONS
     for seed in range(3):
-        outcome = generate(draw_swarm(seed, weights_of(ops), policy=name), ops, seed, 100)
+        outcome = generate(draw_swarm(seed, policy=name), ops, seed, 100)
         assert outcome.hand.config.write_policy == name
         assert Against(outcome.hand.config).lockstep is not None, "compared with the specification"
         assert outcome.failure is None, outcome.failure.text

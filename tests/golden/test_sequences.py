@@ -18,7 +18,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.decisions import Decisions
 from invariants.fuzz import sequence as corpus
-from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import read
@@ -76,7 +76,7 @@ def test_a_failing_sequence_fails_the_same_way_each_time(name: str, tmp_path: Pa
 
 
 def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
-    tape, ops = read(path_of("an-eviction-is-not-told")), load()
+    tape, ops = read(path_of("an-eviction-is-not-told")), OPERATIONS
     with buggy("an-eviction-is-not-told"):
         failure = replay(tape, ops).failure
         small = shrink(tape, failure, lambda each: replay(each, ops), WAYS)
@@ -116,7 +116,7 @@ class Record:
 
 def decided(path: Path) -> str:
     record = Record()
-    replay(corpus.read(path), load(), "off", follow=lambda hand: hand.observe(record))
+    replay(corpus.read(path), OPERATIONS, "off", follow=lambda hand: hand.observe(record))
     return record.digest()
 
 

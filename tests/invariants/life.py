@@ -10,23 +10,22 @@ from dataclasses import replace
 
 from hicache.core.config import Config
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.generate import next_entry, weights_of
+from invariants.fuzz.hicache.draw import OF_STORAGE, WEIGHTS, Swarm, next_entry
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.ops import base
-from invariants.fuzz.hicache.swarm import OF_STORAGE, Swarm
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
 
-OPS = base.load()
-WEIGHTS = weights_of(OPS)
 # What makes room or empties the tree.
-CLEARING = ("erode", "evict", "flush", "hoard", "revisit")
+CLEARING = ("erode", "evict", "flush", "hoard", "meddle", "revisit")
 
 
 def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swarm:
     """Every operation but some, so many percent of actions that fail, and no other fault."""
-    weights = tuple((name, weight) for name, weight in WEIGHTS.items() if name not in without)
-    return Swarm(config, "time", weights, (("fail", fail),) if fail else (), "steady", 80)
+    weights = tuple(
+        (name, weight) for name, weight in WEIGHTS.items() if weight and name not in without
+    )
+    return Swarm(config, "time", weights, (("fail", fail),) if fail else ())
 
 
 def with_storage(config: Config, fail: int = 5) -> Swarm:
@@ -36,13 +35,9 @@ def with_storage(config: Config, fail: int = 5) -> Swarm:
 
 
 class Life:
-    """content: whether every page that is read or cached is compared with what it must hold."""
-
-    def __init__(
-        self, swarm: Swarm, seed: int, watch: Watch | None = None, content: bool = True
-    ) -> None:
+    def __init__(self, swarm: Swarm, seed: int, watch: Watch | None = None) -> None:
         self.watch = Watch("every", f"seed {seed}") if watch is None else watch
-        self.hand = Hand(swarm.config, swarm.order, self.watch, content)
+        self.hand = Hand(swarm.config, swarm.order, self.watch)
         self.core = self.hand.core
         self._swarm = swarm
         self._seed = seed

@@ -33,23 +33,21 @@ from invariants.books.tickets import Move
 from invariants.checks.ends import LockBalance
 from invariants.checks.requests import PeerMap
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.generate import weights_of
-from invariants.fuzz.hicache.ops import base
-from invariants.fuzz.hicache.swarm import draw_swarm
+from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.watch import AUDIT_EVERY, Watch
 from tests.configs import configured
 
 from .life import Life, corner
 from .watched import Watched, flight_of
 
-OPS = base.load()
-WEIGHTS = weights_of(OPS)
+OPS = OPERATIONS
 
 
 def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, str]]:
     found = []
     for seed in seeds:
-        swarm = draw_swarm(seed, WEIGHTS, ("full", "swa", "mamba"))
+        swarm = draw_swarm(seed, ("full", "swa", "mamba"))
         failure = play.generate(swarm, OPS, seed, 60, checks=checks).failure
         if failure is not None:
             found.append((failure.code, failure.kind))
@@ -122,7 +120,7 @@ def test_every_sequence_is_recounted_during_and_after_the_run(
         "compare",
         lambda kept, counted: (seen.append(kept.operations), compare(kept, counted))[1],
     )
-    outcome = play.generate(draw_swarm(5, WEIGHTS), OPS, 5, 120)
+    outcome = play.generate(draw_swarm(5), OPS, 5, 120)
     watch: Watch = outcome.hand.watch
     assert outcome.failure is None
     assert watch.operations > 2 * AUDIT_EVERY

@@ -11,11 +11,18 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.configs import LARGE, LEAST, USUAL, draw_config, least_device_pages
-from invariants.fuzz.hicache.ops import base
-from invariants.fuzz.hicache.swarm import COMPONENTS, LONGER, POLICIES, draw_swarm
-
-WEIGHTS = {name: one.weight for name, one in base.load().items()}
+from invariants.fuzz.hicache.draw import (
+    COMPONENTS,
+    LARGE,
+    LEAST,
+    LONGER,
+    POLICIES,
+    USUAL,
+    draw_config,
+    draw_swarm,
+    least_device_pages,
+)
+from invariants.fuzz.hicache.operations import OPERATIONS
 
 
 def drawn(seed: int, components: tuple[str, ...], size: str) -> Config:
@@ -51,10 +58,10 @@ def test_each_pool_is_drawn_at_its_least_size(components: tuple[str, ...]) -> No
 
 
 def test_a_sequence_with_large_pools_is_longer() -> None:
-    swarms = [draw_swarm(seed, WEIGHTS) for seed in range(60)]
+    swarms = [draw_swarm(seed) for seed in range(60)]
     longer = [one for one in swarms if one.longer > 1]
     assert longer
     assert all(one.longer == LONGER and one.config.device_pages[0] >= 80 for one in longer)
     assert drawn(1, ("full",), LARGE).device_pages[0] >= 80
-    tape = play.generate(longer[0], base.load(), 1, 5, "off").tape
+    tape = play.generate(longer[0], OPERATIONS, 1, 5, "off").tape
     assert len(tape.entries) > 5

@@ -15,26 +15,24 @@ from hicache.runtime.lanes import Lane
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import simpler
 from invariants.fuzz.hicache.device import DeviceHand, hand_of
+from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.executors import PLAIN, REPLIES, settings_of, spelled
-from invariants.fuzz.hicache.generate import weights_of
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import Failure, Outcome, failure_of, generate, replay
-from invariants.fuzz.hicache.swarm import draw_swarm
 from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.fuzz.shrink import shrink
 from sim.errors import WrongBytesError
 from tests.configs import configured
 
-OPS = base.load()
-WEIGHTS = weights_of(OPS)
+OPS = OPERATIONS
 DEVICE = "device:2:4:2:2"
 CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
 TIERS = (Tier.DEVICE, Tier.HOST)
 
 
 def played(seed: int, operations: int = 60) -> Outcome:
-    return generate(draw_swarm(seed, WEIGHTS, executor="device"), OPS, seed, operations)
+    return generate(draw_swarm(seed, executor="device"), OPS, seed, operations)
 
 
 def said(outcome: Outcome) -> tuple[object, ...]:
@@ -48,12 +46,12 @@ def said(outcome: Outcome) -> tuple[object, ...]:
 
 
 def test_one_sequence_in_six_runs_on_a_device_with_copies_to_make() -> None:
-    swarms = [draw_swarm(seed, WEIGHTS) for seed in range(300)]
+    swarms = [draw_swarm(seed) for seed in range(300)]
     chosen = [one for one in swarms if settings_of(one.executor) is not None]
     assert 30 < len(chosen) < 75
     assert all(min(one.config.host_pages) > 0 for one in chosen)
     assert len({one.executor for one in chosen}) > 12
-    fixed = {draw_swarm(seed, WEIGHTS, executor=REPLIES).executor for seed in range(30)}
+    fixed = {draw_swarm(seed, executor=REPLIES).executor for seed in range(30)}
     assert fixed == {REPLIES}
 
 

@@ -12,13 +12,12 @@ from hicache.core.core import Core
 from hicache.core.ledger import Pool
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.difference import Comparison, replay_told
-from invariants.fuzz.hicache.generate import weights_of
-from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import Failure
-from invariants.fuzz.hicache.swarm import draw_swarm
 from invariants.fuzz.sequence import Entry, Tape
 
-OPS = load()
+OPS = OPERATIONS
 ONE = Tape(
     Config(1, (4,), (0,)),
     (Entry("arrive", {"request": 4, "tokens": [[2, 1]], "space": "", "whole": False}),),
@@ -33,7 +32,7 @@ def told(**more: Any) -> Failure:
 
 def test_the_sound_core_does_not_differ() -> None:
     for seed in (0, 1, 16):  # the last has a storage
-        swarm = draw_swarm(seed, weights_of(OPS))
+        swarm = draw_swarm(seed)
         made: list[Comparison] = []
         play.generate(
             *(swarm, OPS, seed, 40, "off"),

@@ -13,12 +13,12 @@ from hicache.core.state import State
 from invariants.against import Against
 from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.ops.base import load
-from invariants.fuzz.hicache.ops.requests import pack
+from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.sequence import pack
 from sim.errors import StuckError
 from tests.configs import configured
 
-OPS = load()
+OPS = OPERATIONS
 
 
 def used(**settings: object) -> tuple[Hand, Against]:

@@ -15,7 +15,7 @@ from hicache.files import show
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.ops import base as operations
+from invariants.fuzz.hicache.operations import OPERATIONS, check
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 ODD: list[Any] = [
@@ -54,13 +54,13 @@ def damaged(text: str, draws: random.Random) -> str:
 
 
 def test_a_damaged_tape_is_played_or_refused_in_one_line() -> None:
-    draws, ops = random.Random(7), operations.load()
+    draws, ops = random.Random(7), OPERATIONS
     texts = [path.read_text() for path in corpus.paths(CORPUS)[:9]]
     played = refused = 0
     for _ in range(400):
         try:
             tape = tapes.loads(damaged(draws.choice(texts), draws), "some.jsonl")
-            operations.check(tape, ops, "some.jsonl")
+            check(tape, ops, "some.jsonl")
         except CallerError as error:
             said = str(error)
             assert said.isprintable()

@@ -11,11 +11,11 @@ import pytest
 
 from hicache.core.types import Tier
 from invariants.against import Against
-from invariants.fuzz.hicache.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
+from invariants.fuzz.hicache.draw import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.watch import AUDIT_EVERY, Level, Watch
 from tests.configs import said
 
-from .life import WEIGHTS, Life
+from .life import Life
 
 ENTRIES = 160
 SEEDS = range(2)
@@ -24,7 +24,7 @@ SETS = [pytest.param(names, id="-".join(names)) for names in COMPONENTS]
 
 def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int = 5) -> Swarm:
     """A drawn corner whose only fault is that actions fail."""
-    return replace(draw_swarm(seed, WEIGHTS, names, policy), faults=(("fail", fail),))
+    return replace(draw_swarm(seed, names, policy), faults=(("fail", fail),))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -18,19 +18,16 @@ from hicache.runtime.driver import Driver
 from invariants.fuzz import shrink
 from invariants.fuzz.hicache import play, simpler
 from invariants.fuzz.hicache.device import hand_of
-from invariants.fuzz.hicache.faults import base as faults
-from invariants.fuzz.hicache.generate import weights_of
+from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.ops import base
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import Failure
 from invariants.fuzz.hicache.ranks import RankedHand, compare_states
-from invariants.fuzz.hicache.swarm import draw_swarm
 from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, read
 from tests.planted import planted
 
 PLANTED = Path(__file__).parents[1] / "planted" / "sequences"
-OPS = base.load()
-WEIGHTS = weights_of(OPS)
+OPS = OPERATIONS
 # How the stored tape of each bug fails.
 OF_RANKS = {
     "ranks-do-not-agree-on-capacity": (15, "RANK-EQ pools"),
@@ -57,7 +54,7 @@ def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Tape
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(2):
-        outcome = play.generate(draw_swarm(seed, WEIGHTS, ranks=ranks), OPS, seed, 60)
+        outcome = play.generate(draw_swarm(seed, ranks=ranks), OPS, seed, 60)
         assert outcome.failure is None, outcome.failure.text
         again = play.replay(loads(dumps(outcome.tape)), OPS)
         assert again.failure is None
@@ -65,15 +62,11 @@ def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
         assert again.hand.probes.seen == outcome.hand.probes.seen
 
 
-def test_the_swarm_has_several_ranks_now_and_then_and_nothing_else_changes() -> None:
-    drawn = [draw_swarm(seed, WEIGHTS) for seed in range(200)]
+def test_the_swarm_has_several_ranks_now_and_then() -> None:
+    drawn = [draw_swarm(seed) for seed in range(200)]
     several = [one for one in drawn if one.ranks > 1]
     assert 10 <= len(several) <= 40
     assert {one.ranks for one in several} == {2, 3, 4, 8}
-    fixed = [draw_swarm(seed, WEIGHTS, ranks=1) for seed in range(200)]
-    for one, alone in zip(drawn, fixed, strict=True):
-        assert replace(one, ranks=1, faults=alone.faults) == alone
-        assert one.faults[: len(alone.faults)] == alone.faults
 
 
 @pytest.mark.parametrize("name", OF_RANKS)
@@ -151,40 +144,6 @@ def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
     seen = outcome.hand.probes.seen
     assert (seen["Load of full by AdmitWanted"], seen["LoadDone: failed on one rank"]) == (1, 1)
     assert seen["restarted by PrefillDone"] == 1
-
-
-@pytest.mark.parametrize("name", faults.names(of_ranks=True))
-def test_a_rank_falls_behind_and_catches_up(name: str) -> None:
-    tape = one_prompt(Act(1, 0, name))
-    hand = hand_of(tape)
-    for one in tape.entries:
-        play.step(hand, OPS, one)
-    assert hand.counts[f"fault {name} Prefill"] == 1
-    due = hand.pending[0].due
-    hand.begin(due - hand.now - 1, True, ())
-    assert [one.number for one in hand.pending] == [1]
-    ahead = hand.agreements["first" in name].leading()  # type: ignore[attr-defined]
-    assert ahead == [0, 0, 1]
-    hand.begin(1, True, ())
-    assert not [one for one in hand.pending if one.number == 1]
-    assert play.replay(tape, OPS).failure is None
-    assert play.replay(replace(tape, ranks=1), OPS).failure is None
-
-
-def test_the_swarm_draws_rank_faults_for_several_ranks_only() -> None:
-    of_ranks = {*faults.names(of_ranks=True)}
-    assert of_ranks
-    assert not of_ranks & {*faults.names()}
-    for ranks in (1, 2):
-        drawn = {
-            name for seed in range(30) for name, _ in draw_swarm(seed, WEIGHTS, ranks=ranks).faults
-        }
-        assert (of_ranks <= drawn) == (ranks == 2)
-
-
-def test_a_stalled_lane_stalls_on_every_rank() -> None:
-    assert answered(one_prompt(Act(1, 0, "clog")), 9) == [1] * 9
-    assert answered(one_prompt(Act(1, 0)), 3) == [1, 1, 0]
 
 
 def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:

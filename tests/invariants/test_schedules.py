@@ -11,16 +11,15 @@ from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.drain import drain
+from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.ops import base
-from invariants.fuzz.hicache.ops.requests import pack
-from invariants.fuzz.hicache.swarm import draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
+from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, pack
 from tests.configs import configured
 
-OPS = base.load()
+OPS = OPERATIONS
 PASS = Prefill(3, 0, 0, 1, (NO_PAGES,), (), True)
 READY = [
     Pending(1, 3, 1, Load(1, 0, ()), ""),

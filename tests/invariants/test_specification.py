@@ -34,16 +34,14 @@ from hicache.core.types import Key, Tier
 from invariants import spec
 from invariants.against import Against, SpecMismatch, order_of
 from invariants.fuzz import sequence as corpus
-from invariants.fuzz.hicache.generate import weights_of
-from invariants.fuzz.hicache.ops.base import load
+from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate, replay
-from invariants.fuzz.hicache.swarm import draw_swarm
 from invariants.spec import kinds
 from invariants.spec.lockstep import Differs, Lockstep
 from invariants.spec.specification import RULES, Specification
 
-OPS = load()
-WEIGHTS = weights_of(OPS)
+OPS = OPERATIONS
 PAGES = Path(spec.__file__).parent
 CORPUS = Path(__file__).parents[1] / "corpus"
 TAPES = [path for folder in (CORPUS, CORPUS / "decisions") for path in corpus.paths(folder)]
@@ -89,7 +87,7 @@ def test_every_policy_and_component_of_the_project_is_specified() -> None:
 
 @pytest.mark.parametrize("seed", range(4000, 4004))
 def test_the_core_agrees_on_drawn_sequences(seed: int) -> None:
-    swarm = replace(draw_swarm(seed, WEIGHTS), ranks=1)
+    swarm = replace(draw_swarm(seed), ranks=1)
     outcome = generate(swarm, OPS, seed, 120, "off", against=True)
     assert outcome.failure is None, outcome.failure.text
 

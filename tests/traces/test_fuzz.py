@@ -12,8 +12,7 @@ import pytest
 from hicache.core.ledger import Pool
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play, probes
-from invariants.fuzz.hicache.ops import base as operations
-from invariants.fuzz.hicache.ops import cache
+from invariants.fuzz.hicache.operations import OPERATIONS
 from tests.planted import planted
 from traces.cli import main
 from traces.fuzzing.core import Work
@@ -104,7 +103,7 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -
     work = Work(25)
     with monkeypatch.context() as patch:
         leak(patch)
-        outcome = play.generate(work.swarm(7), operations.load(), 7, 25)
+        outcome = play.generate(work.swarm(7), OPERATIONS, 7, 25)
     assert outcome.failure is not None
     found = work.judge(outcome)  # replayed without the bug: clean
     assert (found.code, found.kind) == (17, "REPLAY")
@@ -115,8 +114,8 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> 
         while True:
             pass
 
-    waits = operations.load()["wait"]._replace(play=wait)
-    monkeypatch.setitem(cache.OPS, "wait", waits)
+    waits = OPERATIONS["wait"]._replace(play=wait)
+    monkeypatch.setitem(OPERATIONS, "wait", waits)
     found = Work(60, limit_s=0.3)(7).failure
     assert found is not None
     assert found.code == 14
@@ -132,6 +131,6 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
     assert found["sequences"] == failure["seed"] - 16 + 1
     assert failure["seconds"] >= 0
     with planted(BUG):
-        again = play.replay(tapes.read(Path(failure["sequence"])), operations.load()).failure
+        again = play.replay(tapes.read(Path(failure["sequence"])), OPERATIONS).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)

@@ -11,7 +11,7 @@ import pytest
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.ops import base as operations
+from invariants.fuzz.hicache.operations import OPERATIONS
 from traces.fuzzing.core import Work
 
 from .rig import Capsys, fails
@@ -28,7 +28,7 @@ CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     tape = corpus.read(path)
     assert 0 < len(tape.entries) <= 30
-    outcome = play.replay(tape, operations.load(), name=str(path))
+    outcome = play.replay(tape, OPERATIONS, name=str(path))
     assert outcome.failure is None, outcome.failure.text
 
 

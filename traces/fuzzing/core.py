@@ -17,11 +17,10 @@ from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.difference import replay_told
-from invariants.fuzz.hicache.generate import weights_of
-from invariants.fuzz.hicache.ops import base as operations
+from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import Outcome
 from invariants.fuzz.hicache.simpler import WAYS
-from invariants.fuzz.hicache.swarm import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
 from invariants.fuzz.sequence import MOST_RANKS, Tape
 from invariants.fuzz.shrink import shrink
 from sim.errors import StuckError
@@ -83,7 +82,7 @@ class Work:
         started = time.process_time_ns()
         entries.load(self.outside)
         with limit(self.operations, self.limit_s):
-            ops, command = operations.load(), self.command(seed)
+            ops, command = OPERATIONS, self.command(seed)
             outcome = play.generate(self.swarm(seed), ops, seed, self.operations, command=command)
         hand, played = outcome.hand, len(outcome.tape.entries)
         failure = self.judge(outcome) if outcome.failure else None
@@ -95,7 +94,7 @@ class Work:
         given = dict(self.config)
         names = tuple(part for part in given.get("components", "").split(",") if part)
         return draw_swarm(
-            *(seed, weights_of(operations.load()), names, given.get("write_policy", "")),
+            *(seed, names, given.get("write_policy", "")),
             given.get("ranks", 0),
             eviction=given.get("eviction", ""),
             passes=given.get("passes", 0),
@@ -125,7 +124,7 @@ class Work:
         does not repeat it."""
         if found.code in (NONDETERMINISM, HARNESS):
             return found
-        ops = operations.load()
+        ops = OPERATIONS
 
         def play_one(tape: Tape) -> Outcome:
             with limit(self.operations, self.limit_s):
@@ -141,7 +140,7 @@ class Work:
 
     def replayed(self, tape: Tape, path: str) -> play.Failure | None:
         with limit(self.operations, self.limit_s):
-            return play.replay(tape, operations.load(), name=path).failure
+            return play.replay(tape, OPERATIONS, name=path).failure
 
     def failure(self, found: play.Failure, tape: Tape) -> Failure:
         """The failure as a result. Its text ends with the command that repeats it."""
@@ -162,7 +161,7 @@ class Work:
 
     def drawn(self, seed: int) -> Tape:
         """The sequence of a seed, drawn without checks."""
-        ops = operations.load()
+        ops = OPERATIONS
         return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
 
     def command(self, seed: int, sequences: int = 1) -> str:
@@ -213,7 +212,7 @@ def replay(path: str) -> tuple[Failure | None, dict[str, Any]]:
     """Plays one sequence exactly. Returns its failure and what its document has besides."""
     tape = tapes.read(Path(path))
     with limit(len(tape.entries)):
-        outcome = replay_told(tape, operations.load(), name=path)
+        outcome = replay_told(tape, OPERATIONS, name=path)
     hand, found = outcome.hand, outcome.failure
     about = {
         "events": hand.events,

@@ -22,8 +22,7 @@ from hicache.core.types import Key, Tier
 from hicache.devices.base import CopyJob, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from invariants.fuzz.hicache.executors import PLAIN, settings_of
-from invariants.fuzz.hicache.faults.base import kind_of
-from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.hand import Hand, kind_of
 from invariants.fuzz.hicache.ranks import RankedHand
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time
@@ -298,9 +297,6 @@ class DeviceHand(Hand):
 
     def take_due(self) -> int:
         taken = 0
-        if self.blind:
-            self.blind -= 1
-            return 0
         while True:
             self._poll()
             heads = self._heads()
@@ -331,7 +327,6 @@ class DeviceHand(Hand):
         return well and fine
 
     def settle(self) -> None:
-        self.blind = 0
         while self.pending:
             if self.take_due():
                 continue

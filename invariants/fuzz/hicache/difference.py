@@ -17,7 +17,7 @@ from hicache.core.view import CoreView
 from invariants.against import lockstep_of
 from invariants.books.story import brief
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.ops.base import Operation
+from invariants.fuzz.hicache.operations import Operation
 from invariants.fuzz.hicache.play import Outcome as Played
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.sequence import Tape

@@ -1,59 +1,39 @@
-"""The hand that plays a tape: it acts as the scheduler and the executors of a core.
-
-Lives here: the state of a run (requests, pending replies, virtual time), taking replies, and the
-effect of faults on them. Does not define operations (see ops), generate entries (see generate) or
-judge the core: checks, contents and the core raise errors.
+"""The hand that plays a tape: it acts as the scheduler and the executors of a core. And faults, how
+a reply goes wrong.
 
 Replies become due at a time, and the host sees them when it polls, so other events may come between
 a completion and its reply. All events are legal by the contract, except those of the operation
-"misuse" and of faults like "repeated reply". The core must refuse these and stay unchanged.
+"misuse": the core must refuse these and stay unchanged. Judges nothing: checks, contents and the
+core raise errors.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from hicache.core.actions import (
-    Action,
-    Backup,
-    Load,
-    Outcome,
-    Prefill,
-    Refused,
-    Restarted,
-    StorageAction,
-)
+from hicache.core import events
+from hicache.core.actions import Action, Load, Outcome, Prefill, Refused, Restarted, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
-from hicache.core.events import (
-    Aborted,
-    BackupDone,
-    Event,
-    LoadDone,
-    PrefillDone,
-    Reply,
-    Retracted,
-    StorageReply,
-)
+from hicache.core.events import Event, Reply, StorageReply
 from hicache.core.types import Key, Tier
+from hicache.files import show
 from hicache.runtime.driver import Driver, Observer
 from invariants.books.story import named_by
-from invariants.fuzz.hicache.content import Content
-from invariants.fuzz.hicache.faults.base import LOST, NONE, Fault, kind_of
+from invariants.fuzz.hicache.contents import Content, Shelf
 from invariants.fuzz.hicache.probes import Probes
-from invariants.fuzz.hicache.shelf import Shelf
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time, schedule_of
 from invariants.fuzz.sequence import Act
 from invariants.watch import Watch
 
-__all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
-
 AUDIT_EVERY = 16
 PLAIN = Act(1, 0)
 BEGIN = 1 << 41  # token before every prompt
+LOST = 1 << 60  # when a lost reply is due
 
 
 class Misuse(AssertionError):
@@ -65,44 +45,38 @@ class Misuse(AssertionError):
 
 
 class Hand:
-    """Plays on one core. counts: numbers of operations, faults and states reached. can_store:
-    whether a storage may be attached."""
+    """Plays on one core. counts: numbers of operations, faults and states reached. past: recent
+    prompts, from which new ones may start. used: all request numbers ever used. follows: by pass,
+    the pass of its request that ends before it. plan: what is still to be drawn of a plan."""
 
-    can_store = True
+    can_store = True  # whether a storage may be attached
 
     def __init__(
         self,
         config: Config,
         order: str = "time",
         watch: Watch | None = None,
-        remember: bool = True,
         pairs: bool = False,
     ) -> None:
-        self.config = config
-        self.pairs = pairs
+        self.config, self.pairs = config, pairs
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
-        self._silent = Driver(self.core, self)
-        self.content: Content | None = Content(config, pairs) if remember else None
-        self.shelf = Shelf(config)
-        self.probes = Probes(config)
+        self.content = Content(config, pairs)
+        self.shelf, self.probes = Shelf(config), Probes(config)
         self.schedule = schedule_of(order)
-        self.now = self.blind = 0  # blind: polls that see nothing
-        self.slow: dict[str, int] = {}  # by kind of action, no reply before this time
+        self.now = self.events = 0
         self.jobs: dict[int, Job] = {}
         self.pending: list[Pending] = []
-        self.past: list[tuple[list[int], str]] = []  # recent prompts, from which new ones may start
-        self.used: set[int] = set()  # all request numbers ever used
+        self.past: list[tuple[list[int], str]] = []
+        self.used: set[int] = set()
         self.landed: set[int] = set()
-        self.follows: dict[int, int] = {}  # by pass, the pass of its request that ends before it
-        self.never = LOST  # due time of a lost reply
+        self.follows: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
-        self.events = 0
-        self.last: Event | None = None  # the event fed last
+        self.last: Event | None = None
         self.acts: tuple[Act, ...] = ()
-        self.entry = -1  # the current entry, or -1
-        self._fresh: list[Pending] = []  # issued by the current operation
+        self.plan: Iterator[tuple[str, dict[str, Any]]] = iter(())
         self._turn, self._audit_at = 0, AUDIT_EVERY
+        self._silent = Driver(self.core, self)
         self._driver = Driver(self.core, self, (self.watch, self.probes))
 
     # -- the core
@@ -131,86 +105,92 @@ class Hand:
                 self.submit(item)
             elif isinstance(item, Restarted):
                 job = self.jobs[item.request]
-                job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
-                job.flights = []
+                job.stage, job.computed, job.told, job.flights = "waiting", 0, 0, []
             self.see(item)
-        if self.content is not None and self.events >= self._audit_at:
+        if self.events >= self._audit_at:
             self.content.audit(self.core.view)
             self._audit_at = self.events + max(AUDIT_EVERY, self.content.audited // 4)
         return outcomes
 
+    def refused(self, event: Event) -> None:
+        """Feeds a forbidden event. Raises Misuse unless the core raises CallerError and stays
+        unchanged.
+        """
+        before = _outline(self.core)
+        try:
+            self._silent.feed(event)
+        except CallerError:
+            self.counts["misuse refused"] += 1
+            if _outline(self.core) != before:
+                raise Misuse(f"{event} was refused, and left a trace", *named_by(event)) from None
+            return
+        flights = len(self.core.view.flights)
+        raise Misuse(f"{event} was taken with {flights} flights open", *named_by(event))
+
     def see(self, item: Outcome) -> None:
         """Handles an outcome of the core, after its action was submitted."""
-        if self.content is not None:
-            self.content.see(item)
+        self.content.see(item)
         if isinstance(item, StorageAction):
             self.shelf.begin(item, self.content)
 
+    # -- the executor of the driver
+
     def submit(self, action: Action) -> None:
-        """Executor of the driver: starts an action."""
         act = self.acts[self._turn % len(self.acts)] if self.acts else PLAIN
         site = type(action).__name__
         self._turn += 1
         kind = kind_of(act.fault, site)
-        due = kind.due(self, self.now + self.schedule.later(act.delay))
-        due = max(due, self.slow.get(site, 0))
-        tie = kind.tie(action.flight, act.tie)
-        fault = act.fault if site in kind.sites else ""
-        self.pending.append(Pending(due, tie, action.flight, action, fault))
-        if act.fault and kind is not NONE:
+        due = kind.due(self.now, self.now + self.schedule.later(act.delay))
+        tie = -action.flight if kind.turned else act.tie
+        one = Pending(due, tie, action.flight, action, act.fault if kind is not NONE else "")
+        self.pending.append(one)
+        if kind is not NONE:
             self.counts[f"fault {act.fault} {site}"] += 1
-            self._fresh.append(self.pending[-1])
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
             if job.flights:
                 self.follows[action.flight] = job.flights[-1]
-            job.stage, job.begun, job.loads = "prefilling", action.end_token, action.after
+            job.stage, job.begun = "prefilling", action.end_token
             job.flights.append(action.flight)
-        self.carry_out(self.pending[-1], act.tie)
+        self.carry_out(one, act.tie)
 
     def carry_out(self, one: Pending, tie: int) -> None:
         """Carries out an action. Does nothing here: its reply comes when it is due."""
 
     def abandon(self, flight: int) -> None:
-        """Executor of the driver: the action for storage is answered now, unless its reply is
-        lost."""
+        """The action for storage is answered now, unless its reply is lost."""
         for at, one in enumerate(self.pending):
-            if one.number == flight and one.due < self.never:
+            if one.number == flight and one.due < LOST:
                 self.pending[at] = one._replace(due=min(one.due, self.now))
 
     def start(self) -> None:
-        """Executor of the driver: does nothing, because actions start when they are submitted."""
+        """Does nothing: actions start when they are submitted."""
 
     def poll(self) -> list[Reply]:
-        """Executor of the driver: returns nothing, because `take_due` feeds replies one by one."""
+        """Returns nothing: `take_due` feeds replies one by one."""
         return []
+
+    # -- replies
 
     def begin(self, gap: int, poll: bool, acts: tuple[Act, ...]) -> None:
         """Begins an entry: advances time and may take replies."""
         self.now += gap
         self.acts, self._turn = acts, 0
-        self.entry += 1
         if poll:
             self.take_due()
 
     def finish(self) -> None:
         """Ends an operation: passes that follow another are answered, too early, and the core must
-        refuse that. Then runs the faults that act after its actions were issued."""
-        acts, self.acts = self.acts, ()
+        refuse that."""
         for one in self._following():
-            self.refused(PrefillDone(one.number))
-        while self._fresh:
-            one = self._fresh.pop(0)
-            if any(one.number == other.number for other in self.pending):
-                kind_of(one.fault, type(one.action).__name__).issued(self, one)
-        self.acts = acts
+            self.refused(events.PrefillDone(one.number))
+
+    def kind(self, one: Pending) -> Fault:
+        return kind_of(one.fault, type(one.action).__name__)
 
     def take_due(self) -> int:
         """Takes every reply that is due, and those that become due by it. Returns their number."""
         taken = 0
-        if self.blind:
-            self.blind -= 1
-            return 0
         while True:
             ready = self.schedule.offers(self.now, self.answerable())
             one = self.schedule.choose(ready, self.pending) if ready else None
@@ -232,75 +212,49 @@ class Hand:
     def take(self, one: Pending) -> None:
         """Delivers a reply to the core."""
         self.pending.remove(one)
-        action = one.action
-        kind = kind_of(one.fault, type(action).__name__)
-        kind.before(self, one)
+        action, kind = one.action, self.kind(one)
         fine = self.went_well(one, kind.fine)
         if isinstance(action, Prefill):
-            reply: Reply = PrefillDone(action.flight, self._end_pass(action, fine))
-        elif isinstance(action, Load):
-            self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
-            reply = LoadDone(action.flight, fine)
+            reply: Reply = events.PrefillDone(action.flight, self._end_pass(action, fine))
         elif isinstance(action, StorageAction):
             reply = self.answer(action, kind)
         else:
-            self._end_copy(action, Tier.HOST, fine, kind.arrives)
-            reply = BackupDone(action.flight, fine)
+            load = isinstance(action, Load)
+            tier = Tier.DEVICE if load else Tier.HOST
+            self.content.end_copy(action.flight, tier, fine, kind.arrives)
+            reply = (events.LoadDone if load else events.BackupDone)(action.flight, fine)
         self.feed(reply)
-        kind.after(self, one, reply)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
         """The reply of the simulated storage."""
-        return self.shelf.reply(action, kind, self.now, self.content)
+        return self.shelf.reply(action, kind, self.content)
 
     def went_well(self, one: Pending, fine: bool) -> bool:
         """Whether the reply reports success. fine: whether the fault allows it."""
         # a load that a pass has read was successful
         return fine or (isinstance(one.action, Load) and one.number in self.landed)
 
-    def _end_copy(
-        self, action: Load | Backup, tier: Tier, fine: bool, arrives: Callable[[int, int], bool]
-    ) -> None:
-        if self.content is not None:
-            self.content.end_copy(action.flight, tier, fine, arrives)
-
     def _end_pass(self, action: Prefill, fine: bool) -> bool:
         job = self.jobs.get(action.request)
-        lost = job is None or action.flight not in job.flights
-        if self.content is not None:
-            for load in () if lost or not fine else action.after:
-                self.content.end_copy(load, Tier.DEVICE, True)
-            self.content.end_pass(action, None if job is None or lost or not fine else job.ids)
-        if job is None or lost:
+        mine = job if job is not None and action.flight in job.flights else None
+        ids = mine.ids if mine is not None and fine else None
+        for load in action.after if ids is not None else ():
+            self.content.end_copy(load, Tier.DEVICE, True)
+        self.content.end_pass(action, ids)
+        if mine is None:
             return fine
-        job.flights.remove(action.flight)
+        mine.flights.remove(action.flight)
         if fine:
             self.landed.update(action.after)
-            job.computed = action.end_token
-            if not job.flights:
-                job.stage = "decoding" if action.completes_prompt else "idle"
+            mine.computed = action.end_token
+            if not mine.flights:
+                mine.stage = "decoding" if action.completes_prompt else "idle"
             if action.completes_prompt:
-                job.committed = job.prompt
+                mine.committed = mine.prompt
         return fine
-
-    def refused(self, event: Event) -> None:
-        """Feeds a forbidden event. Raises Misuse unless the core raises CallerError and stays
-        unchanged.
-        """
-        view = self.core.view
-        before = _outline(self.core)
-        try:
-            self._silent.feed(event)
-        except CallerError:
-            self.counts["misuse refused"] += 1
-            if _outline(self.core) != before:
-                raise Misuse(f"{event} was refused, and left a trace", *named_by(event)) from None
-            return
-        raise Misuse(f"{event} was taken with {len(view.flights)} flights open", *named_by(event))
 
     def settle(self) -> None:
         """Takes all pending replies, including lost ones and those that follow."""
-        self.blind = 0
         while self.pending:
             self.now = max([self.now, *(one.due for one in self.pending if one.due < LOST)])
             if not self.take_due():
@@ -311,32 +265,37 @@ class Hand:
         """Advances time to the next reply and takes it. Returns False if none is pending."""
         due = [one.due for one in self.answerable()]
         if due:
-            self.now = max(self.now, min(due)) if min(due) < self.never else self.now
+            self.now = max(self.now, min(due)) if min(due) < LOST else self.now
             self.take_due()
         return bool(due)
 
     def at_rest(self) -> None:
         """Checks the content of all cached pages, when nothing is in flight."""
-        if self.content is not None:
-            self.content.audit(self.core.view)
+        self.content.audit(self.core.view)
 
     def close(self) -> None:
         """Ends what the hand started. Does nothing here: there is no device."""
 
     # -- requests
 
+    def arrive(self, job: Job, reusable: int, priority: int = 0) -> None:
+        """A request arrives. reusable: how many tokens of its prompt need not be computed."""
+        self.used.add(job.id)
+        self.jobs[job.id] = job
+        self.content.extend(job.ids, job.namespace, job.tokens)
+        size, pages = len(job.tokens), reusable // self.config.page_size
+        self.feed(events.Arrived(job.id, self.key(job, size), size, pages, priority))
+
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
         """Generates the tokens of the span; `tokens` and `ids` include them."""
-        if self.content is not None:
-            self.content.extend(ids, job.namespace, tokens)
-            self.content.decode(job.id, ids, *span)
+        self.content.extend(ids, job.namespace, tokens)
+        self.content.decode(job.id, ids, *span)
 
     def remember(self, tokens: list[int], namespace: str) -> None:
         """Keeps a prompt from which later prompts may start."""
+        prompt = (list(tokens), namespace)
         if tokens:
-            self.past = [*self.past[-9:], (list(tokens), namespace)]
-        if tokens and self.config.storage:
-            self.shelf.remember(list(tokens), namespace)
+            self.past = [*[one for one in self.past if one != prompt][-39:], prompt]
 
     def key(self, job: Job, tokens: int) -> Key:
         return self.key_of(job.tokens[:tokens], job.namespace)
@@ -374,12 +333,11 @@ class Hand:
     def retract(self, job: Job) -> None:
         size, page = len(job.tokens), self.config.page_size
         done = job.committed if job.stage == "decoding" else job.computed
-        self.feed(Retracted(job.id, self.key(job, size), size, (size - 1) // page, done))
-        job.stage, job.prompt, job.loads = "waiting", size, ()
-        job.computed = job.told = 0
+        self.feed(events.Retracted(job.id, self.key(job, size), size, (size - 1) // page, done))
+        job.stage, job.prompt, job.computed, job.told = "waiting", size, 0, 0
 
     def abort(self, job: Job) -> None:
-        self.feed(Aborted(job.id))
+        self.feed(events.Aborted(job.id))
         del self.jobs[job.id]
 
 
@@ -387,11 +345,104 @@ def _outline(core: Core) -> tuple[object, ...]:
     """The state that a refused event must not change."""
     view = core.view
     pools = [
-        (tuple(view.pool(tier, at).counts), view.pool(tier, at).protected)
+        (tuple(pool.counts), pool.protected)
         for tier in (Tier.DEVICE, Tier.HOST)
-        for at in range(len(view.components))
+        for pool in view.pools(tier)
     ]
     nodes = sum(1 for _ in view.nodes())
     stored = (view.attached, view.store_queue, view.distrusted)
     pins = tuple((one.id, one.held_pages) for one in view.pins.values())
     return (*pools, nodes, view.tick, tuple(view.flights), tuple(view.requests), *stored, pins)
+
+
+# -- faults
+
+SITES = ("Load", "Backup", "Prefill")
+EVERY = (*SITES, "Lookup", "Fetch", "Store", "Delete")
+Due = Callable[[int, int], int]
+
+
+class Fault(NamedTuple):
+    """How a reply goes wrong. It applies to one action of a tape (`Act.fault`), and is recoverable:
+    a miss is legal, but wrong bytes or a hang are not.
+
+    sites: the actions that it applies to. fine: whether the reply reports success. due: from now
+    and the time of the reply, its time with the fault. turned: of the replies due at once, that to
+    the latest action is the first. arrives: whether page `at` of `count` of a failed copy arrives.
+    says: what the reply of a storage says, in which so many pages of so many were found, have
+    arrived or are stored. kept: of so many pages that a storage says to have stored, how many it
+    has stored.
+    """
+
+    sites: tuple[str, ...] = EVERY
+    fine: bool = True
+    due: Due = lambda now, due: due
+    turned: bool = False
+    arrives: Callable[[int, int], bool] = lambda at, count: False
+    says: Callable[[int, int], int] = lambda pages, most: pages
+    kept: Callable[[int], int] = lambda pages: pages
+
+
+def _later(more: int) -> Due:
+    return lambda now, due: due + more
+
+
+def _at_once(now: int, due: int) -> int:
+    return now
+
+
+def _together(now: int, due: int) -> int:
+    return -(-due // 64) * 64
+
+
+def _half(pages: int, most: int) -> int:
+    return pages // 2
+
+
+NONE = Fault()
+_COPIES = ("Load", "Backup")
+# By what they need beside a core.
+KINDS: dict[str, dict[str, Fault]] = {
+    "": {
+        "fail": Fault(fine=False),
+        "submit error": Fault(fine=False, due=_at_once),
+        "late error": Fault(fine=False, due=_later(200)),
+        "pass error": Fault(("Prefill",), fine=False),
+        "lost": Fault(due=lambda now, due: LOST),
+        "late": Fault(due=_later(200)),
+        "very late": Fault(due=_later(5000)),
+        "burst": Fault(due=_at_once),
+        "bunched": Fault(due=_together),
+        "reordered": Fault(due=_together, turned=True),
+        "engine stall": Fault(("Prefill",), due=_later(3000)),
+        "overtaken load": Fault(("Load",), due=_later(400)),
+        "torn": Fault(_COPIES, False, arrives=lambda at, count: at < count // 2),
+        "torn suffix": Fault(_COPIES, False, arrives=lambda at, count: at >= count // 2),
+        "torn half": Fault(
+            _COPIES, False, arrives=lambda at, count: bool((at * 2654435761 >> 7) & 1)
+        ),
+        "torn last page": Fault(_COPIES, False, arrives=lambda at, count: at < count - 1),
+        "torn whole": Fault(_COPIES, False, arrives=lambda at, count: True),
+    },
+    "storage": {
+        "half of it": Fault(("Lookup", "Fetch", "Store"), says=_half),
+        "fetched in part": Fault(("Fetch",), says=_half),
+        "lookup lies": Fault(("Lookup",), says=lambda pages, most: most),
+        "stored, then lost": Fault(("Store",), kept=lambda pages: 0),
+        "stored, not acknowledged": Fault(
+            ("Store",), says=lambda pages, most: 0, kept=lambda pages: LOST
+        ),
+    },
+}
+FAULTS = {name: kind for kinds in KINDS.values() for name, kind in kinds.items()}
+
+
+def kind_of(name: str, site: str) -> Fault:
+    """Returns the kind of this name, or NONE if it does not apply to this action. Raises
+    CallerError for an unknown name.
+    """
+    if not name:
+        return NONE
+    if name not in FAULTS:
+        raise CallerError(f"fault: expected one of {', '.join(FAULTS)}, found {show(name)}")
+    return FAULTS[name] if site in FAULTS[name].sites else NONE

@@ -31,15 +31,15 @@ from invariants.base import (
     load_check,
 )
 from invariants.books.story import brief
-from invariants.fuzz.hicache.content import WrongContent
+from invariants.fuzz.hicache.contents import WrongContent
 from invariants.fuzz.hicache.device import hand_of
 from invariants.fuzz.hicache.drain import drain
-from invariants.fuzz.hicache.generate import next_entry
-from invariants.fuzz.hicache.hand import Hand, Job, Misuse
-from invariants.fuzz.hicache.ops.base import Operation, check
-from invariants.fuzz.hicache.swarm import Swarm
+from invariants.fuzz.hicache.draw import Swarm, next_entry
+from invariants.fuzz.hicache.hand import Hand, Misuse
+from invariants.fuzz.hicache.operations import Operation, check
 from invariants.fuzz.play import Failure as Failure
 from invariants.fuzz.play import Outcome as Outcome
+from invariants.fuzz.records import Job
 from invariants.fuzz.sequence import Entry, Tape
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
@@ -169,7 +169,7 @@ def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
 
 def end(hand: Hand) -> None:
     """Heals, checks the cached pages, lets everything go, and checks what is left."""
-    hand.acts, hand.entry = (), -1
+    hand.acts = ()
     heal(hand)
     hand.watch.finish(hand.core.view)
     hand.at_rest()

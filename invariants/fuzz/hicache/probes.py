@@ -1,51 +1,31 @@
 """Forty named states that drawn sequences should reach. A run that reaches few of them has tested
-less than it seems.
-
-Each name is a rule over one event, its outcomes, and what was in flight before it.
-"""
+less than it seems."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from hicache.core.actions import (
-    NO_REQUEST,
-    Admitted,
-    Backup,
-    Cached,
-    Evicted,
-    Granted,
-    Load,
-    Lookup,
-    Outcome,
-    Prefetched,
-    Prefill,
-    Refused,
-    Released,
-    Restarted,
-    StateSlots,
-)
+from hicache.core import actions
+from hicache.core.actions import NO_REQUEST, Outcome
 from hicache.core.config import Config
 from hicache.core.events import AdmitWanted, ContinueWanted, Event, FetchDone, Reply
 from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-HEALED = "tombstone healed"
 NAMES = (
-    *(f"failed {reply}" for reply in ("PrefillDone", "LoadDone", "BackupDone")),
+    *("failed PrefillDone", "failed LoadDone", "failed BackupDone"),
     *("restarted by PrefillDone", "restarted by LoadDone"),
     *(f"AdmitWanted refused: no_pages of {name}" for name in ("full", "swa", "mamba")),
-    "PagesWanted refused: no_pages of full",
     *(f"AdmitWanted refused: {why} of full" for why in ("writing_back", "arriving", "too_large")),
     *(f"{name} demoted from device by EvictWanted" for name in ("full", "swa", "mamba")),
-    "full lost from host by EvictWanted",
+    *("PagesWanted refused: no_pages of full", "full lost from host by EvictWanted"),
     *("Load of full by AdmitWanted", "Load of several nodes", "aux-only load"),
     *("Backup of full by PrefillDone", "write-back while loading"),
     *("backup and load of one node", "load without a request", "landed before its reply"),
     *("Admitted below the known prefix", "window cut for a short pool", "branch checkpoint"),
-    *("checkpoint slot refilled in decode", "garbage locked", HEALED),
+    *("checkpoint slot refilled in decode", "garbage locked", "tombstone healed"),
     *("split under a leg", "split under a lock"),
     *("Flushed while a load is under way", "reply after a flush"),
     *("Lookup of pages that the tree has in part", "two requests wait for one prefetch"),
@@ -53,6 +33,7 @@ NAMES = (
     *("Admitted on what was fetched", "pages are distrusted"),
 )
 _NAMES = frozenset(NAMES)
+Reached = Iterator[tuple[str, bool]]
 
 
 def unreached(seen: Mapping[str, int]) -> list[str]:
@@ -63,115 +44,100 @@ class Probes:
     """Observes one core and counts, in `seen`, the events that reach each state."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.page = config.page_size
         self.seen: Counter[str] = Counter()
-        self._kinds: set[str] = set()  # of the flights before the event
+        self._before: set[str] = set()  # what is reached if the event is taken
         self._legs: dict[int, int] = {}  # by flight, their number before the event
-        self._forgotten = False  # a node of the answered flight has left the tree
-        self._asked = 0  # pages of the answered fetch
         self._newest = 0  # the greatest node id so far
         self._tombstones: set[tuple[int, int]] = set()
-        self._slots: dict[int, tuple[StateSlots, ...]] = {}
+        self._lacking: set[int] = set()  # requests without one of their checkpoint slots
         self._fetched: set[int] = set()  # requests for which something was fetched
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        self._kinds = {str(one.kind) for one in view.flights.values()}
-        self._legs = {number: len(one.legs) for number, one in view.flights.items()}
-        answered = view.flights.get(getattr(event, "flight", -1))
-        self._forgotten = answered is not None and any(leg.node is None for leg in answered.legs)
-        if isinstance(event, FetchDone) and answered is not None:
-            self._asked = len(answered.digests)
-            self._see("fetch after a flush", answered.receipt is None)
+        name, flights = type(event).__name__, view.flights
+        self._before = {f"{name} while a {one.kind} is under way" for one in flights.values()}
+        self._legs = {number: len(one.legs) for number, one in flights.items()}
+        answered = flights.get(getattr(event, "flight", -1))
+        if isinstance(event, Reply) and answered is not None:
+            fetched = event.pages if isinstance(event, FetchDone) else -1
+            reached = {
+                f"failed {name}": getattr(event, "ok", True) is False,
+                "reply after a flush": any(leg.node is None for leg in answered.legs),
+                "fetch after a flush": fetched >= 0 and answered.receipt is None,
+                "FetchDone of part": 0 < fetched < len(answered.digests),
+            }
+            self._before |= {name for name, met in reached.items() if met}
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        name = type(event).__name__
-        self._see(f"failed {name}", getattr(event, "ok", True) is False)
-        for kind in self._kinds:
-            self._see(f"{name} while a {kind} is under way")
-        self._see("reply after a flush", self._forgotten and isinstance(event, Reply))
-        if isinstance(event, FetchDone):
-            self._see("FetchDone of part", 0 < event.pages < self._asked)
+        rules = [*self._of_flights(view)]
         for item in outcomes:
-            self._outcome(event, name, item, view)
-        self._flights(view)
+            rules += self._of(item, event, view)
         for node in view.touched.values():
             if node.parent is not None:
-                self._node(node, view)
+                rules += self._of_node(node, view)
         self._newest = max([self._newest, *view.touched])
+        self.seen.update((self._before | {name for name, met in rules if met}) & _NAMES)
 
-    def _see(self, name: str, met: bool = True) -> None:
-        if met and name in _NAMES:
-            self.seen[name] += 1
-
-    def _outcome(self, event: Event, name: str, item: Outcome, view: CoreView) -> None:
-        if isinstance(item, Refused):
-            self._see(f"{name} refused: {item.reason} of {item.component}")
+    def _of(self, item: Outcome, event: Event, view: CoreView) -> Reached:
+        name = type(event).__name__
+        if isinstance(item, actions.Refused):
+            yield f"{name} refused: {item.reason} of {item.component}", True
             loading = any(one.kind == "load" for one in view.flights.values())
-            self._see("write-back while loading", item.reason == "writing_back" and loading)
-        elif isinstance(item, Evicted):
+            yield "write-back while loading", item.reason == "writing_back" and loading
+        elif isinstance(item, actions.Evicted):
             how = "demoted" if item.demoted else "lost"
-            self._see(f"{item.component} {how} from {Tier(item.tier).name.lower()} by {name}")
-        elif isinstance(item, Load | Backup):
+            yield f"{item.component} {how} from {Tier(item.tier).name.lower()} by {name}", True
+        elif isinstance(item, actions.Load | actions.Backup):
             kind, parts = type(item).__name__, {copy.component for copy in item.copies}
-            self._see(f"{kind} of {'+'.join(sorted(parts))} by {name}")
-            self._see(f"{kind} of several nodes", len(item.copies) > len(parts))
-        elif isinstance(item, Admitted):
+            yield f"{kind} of {'+'.join(sorted(parts))} by {name}", True
+            yield f"{kind} of several nodes", len(item.copies) > len(parts)
+        elif isinstance(item, actions.Admitted):
             known = item.device_pages + item.host_pages
-            self._see("Admitted below the known prefix", item.matched_pages > known)
-            loaded = item.loaded_pages
-            self._see("aux-only load", any(loaded) and not loaded[0])
-            self._see(
-                "Admitted on what was fetched",
-                item.request in self._fetched and item.host_pages > 0,
-            )
+            yield "Admitted below the known prefix", item.matched_pages > known
+            yield "aux-only load", any(item.loaded_pages) and not item.loaded_pages[0]
+            fetched = item.request in self._fetched and item.host_pages > 0
+            yield "Admitted on what was fetched", fetched
             self._fetched.discard(item.request)
-        elif isinstance(item, Restarted):
-            self._see(f"restarted by {name}")
-        elif isinstance(item, Prefill):
-            self._pass(event, item, view)
-        elif isinstance(item, Cached | Granted):
-            for old, new in zip(self._slots.get(item.request, ()), item.states, strict=False):
-                if isinstance(item, Granted):
-                    missing = min(old.checkpoint_slots) < 0 <= min(new.checkpoint_slots)
-                    self._see("checkpoint slot refilled in decode", missing)
-            self._slots[item.request] = item.states
-        elif isinstance(item, Released):
-            self._slots.pop(item.request, None)
-        elif isinstance(item, Lookup):
-            self._see("Lookup of pages that the tree has in part", item.known_pages > 0)
-        elif isinstance(item, Prefetched) and item.fetched_pages:
+        elif isinstance(item, actions.Restarted):
+            yield f"restarted by {name}", True
+        elif isinstance(item, actions.Prefill):
+            request = view.requests[item.request]
+            chunk = event.chunk if isinstance(event, AdmitWanted | ContinueWanted) else 0
+            most = min(item.start_token + chunk, request.length)
+            yield "window cut for a short pool", item.end_token < most
+            depths = [depth for one in item.states for depth, _ in one.checkpoints]
+            branch = request.branch_pages * self.page
+            yield "branch checkpoint", branch in depths and branch != item.end_token
+        elif isinstance(item, actions.Cached | actions.Granted):
+            lacks = any(min(one.checkpoint_slots) < 0 for one in item.states)
+            refilled = item.request in self._lacking and not lacks
+            yield "checkpoint slot refilled in decode", refilled and type(item) is actions.Granted
+            self._lacking = self._lacking - {item.request} | ({item.request} if lacks else set())
+        elif isinstance(item, actions.Lookup):
+            yield "Lookup of pages that the tree has in part", item.known_pages > 0
+        elif isinstance(item, actions.Prefetched) and item.fetched_pages:
             self._fetched.add(item.request)
 
-    def _pass(self, event: Event, item: Prefill, view: CoreView) -> None:
-        request = view.requests[item.request]
-        if isinstance(event, AdmitWanted | ContinueWanted):
-            most = min(item.start_token + event.chunk, request.length)
-            self._see("window cut for a short pool", item.end_token < most)
-        branch = request.branch_pages * self.config.page_size
-        depths = [depth for one in item.states for depth, _ in one.checkpoints]
-        self._see("branch checkpoint", branch in depths and branch != item.end_token)
-
-    def _flights(self, view: CoreView) -> None:
+    def _of_flights(self, view: CoreView) -> Reached:
         for number, flight in view.flights.items():
-            if flight.kind == "load" and flight.request == NO_REQUEST:
-                self._see("load without a request" if flight.legs else "landed before its reply")
-            self._see("split under a leg", 0 < self._legs.get(number, 1 << 30) < len(flight.legs))
-        most = max((len(one.waiters) for one in view.storage_flights.values()), default=0)
-        self._see("two requests wait for one prefetch", most > 1)
-        self._see("pages are distrusted", bool(view.distrusted))
+            alone = flight.kind == "load" and flight.request == NO_REQUEST
+            yield "load without a request" if flight.legs else "landed before its reply", alone
+            yield "split under a leg", 0 < self._legs.get(number, 1 << 30) < len(flight.legs)
+        waiters = [len(one.waiters) for one in view.storage_flights.values()]
+        yield "two requests wait for one prefetch", max(waiters, default=0) > 1
+        yield "pages are distrusted", bool(view.distrusted)
 
-    def _node(self, node: Node, view: CoreView) -> None:
+    def _of_node(self, node: Node, view: CoreView) -> Reached:
         split = node.id > self._newest and bool(node.children)
-        self._see("split under a lock", split and any(map(any, node.locks)))
+        yield "split under a lock", split and any(map(any, node.locks))
         moving = {leg.flight.kind for leg in node.legs}
-        self._see("backup and load of one node", {"backup", "load"} <= moving)
+        yield "backup and load of one node", {"backup", "load"} <= moving
         on_device = node.pages[Tier.DEVICE]
         for index in range(1, len(on_device)):
             key, there = (node.id, index), on_device[index] is not None
             beyond = node.live_distance >= view.components[index].window_pages
-            self._see("garbage locked", there and beyond and bool(node.locks[0][index]))
+            yield "garbage locked", there and beyond and bool(node.locks[0][index])
+            yield "tombstone healed", there and key in self._tombstones
+            self._tombstones.discard(key)
             if on_device[0] is not None and not there:
                 self._tombstones.add(key)
-            elif there and key in self._tombstones:
-                self._tombstones.discard(key)
-                self._see(HEALED)

@@ -30,10 +30,8 @@ from hicache.runtime.encoding import outcome_bytes
 from hicache.runtime.group import Diverged, local_groups, lockstep
 from hicache.runtime.restorable import LookedUp
 from invariants.books.story import named_by
-from invariants.fuzz.hicache.faults.base import LOST, Fault, kind_of
-from invariants.fuzz.hicache.faults.plain import lane_of
-from invariants.fuzz.hicache.hand import PLAIN, Hand
-from invariants.fuzz.hicache.shelf import Shelf
+from invariants.fuzz.hicache.contents import Shelf
+from invariants.fuzz.hicache.hand import LOST, PLAIN, Fault, Hand, kind_of
 from invariants.fuzz.records import Pending
 from invariants.fuzz.sequence import Tape
 from invariants.watch import Watch
@@ -83,15 +81,13 @@ class Local:
         return all(fate.kind.fine for fate in fates)
 
     def _is_due(self, action: Action) -> bool:
-        due, slow = self._hand.fates[action.flight][self.rank].due, self._hand.slow
-        until = max(slow.get(type(action).__name__, 0), slow.get(lane_of(self.rank), 0))
-        return due == FORCED or max(due, until) <= self._hand.now
+        return self._hand.fates[action.flight][self.rank].due <= self._hand.now
 
     def _reply(self, action: Action) -> Reply:
         if not isinstance(action, StorageAction):
             return REPLIES[type(action)](action.flight, self.fine(action))
         kind = self._hand.fates[action.flight][self.rank].kind
-        reply = self.shelf.reply(action, kind, self._hand.now, self.content)
+        reply = self.shelf.reply(action, kind, self.content)
         if not isinstance(action, Lookup):
             return reply
         ends = {end for end in self.shelf.boundaries(action) if end < reply[1]} | {reply[1]} - {0}
@@ -139,13 +135,12 @@ class RankedHand(Hand):
         for rank in range(1, len(self.locals)):
             act = acts[(turn + rank) % len(acts)]
             kind = kind_of(act.fault, site)
-            fates.append(Fate(kind.due(self, self.now + self.schedule.later(act.delay)), kind))
+            fates.append(Fate(kind.due(self.now, self.now + self.schedule.later(act.delay)), kind))
             if act.fault and site in kind.sites:
                 self.counts[f"fault {act.fault} {site} on one rank"] += 1
         self.fates[action.flight] = fates
         self._begin(0, action)
-        lanes = (site, *map(lane_of, range(len(self.locals))))
-        due = max([fate.due for fate in fates] + [self.slow.get(lane, 0) for lane in lanes])
+        due = max(fate.due for fate in fates)
         self.pending[-1] = pending._replace(due=due)
 
     def _begin(self, rank: int, action: Action) -> None:
@@ -160,9 +155,6 @@ class RankedHand(Hand):
     def take_due(self) -> int:
         """Delivers all replies that every rank has, and those that follow. Returns their number."""
         taken = 0
-        if self.blind:
-            self.blind -= 1
-            return 0
         while self._agree():
             while self._agreed:
                 self._deliver()

@@ -14,10 +14,7 @@ from invariants.fuzz.sequence import Entry, Tape, pack, unpack
 from invariants.fuzz.shrink import Ways
 
 from .executors import PLAIN, REPLIES, settings_of, spelled
-from .ops.plans import REVISIT_ARGS
-from .ops.requests import ARRIVE_ARGS
 
-_PLANS = ("revisit", "interrupt", "warm")
 _SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
 _USUAL = {one.name: one.default for one in fields(Config) if one.name not in _SHAPE}
@@ -52,12 +49,12 @@ def _devices(executor: str) -> int:
 
 
 def _parts(entry: Entry) -> Iterator[Entry]:
-    """Taking all replies, and the first part of an operation of many events."""
+    """Taking all replies, or all pages, or one of several operations."""
     yield entry._replace(op="quiesce", args={})
-    for part, schema in (("arrive", ARRIVE_ARGS), ("revisit", REVISIT_ARGS)):
-        if entry.op in _PLANS and entry.op != part:
-            args = {name: value for name, value in entry.args.items() if name in schema}
-            yield entry._replace(op=part, args=args)
+    if entry.op == "several":
+        yield entry._replace(op="hoard", args={"take": True})
+        for name, args in entry.args["steps"]:
+            yield entry._replace(op=name, args=args)
 
 
 def _instead(tape: Tape, at: int) -> Iterator[Entry]:
@@ -169,4 +166,4 @@ def _rescaled_entry(entry: Entry, old: int, page: int, rounded: Callable[[int], 
     return entry._replace(args=args)
 
 
-WAYS = Ways(_weight, _simpler, _instead, _parts, _PLANS)
+WAYS = Ways(_weight, _simpler, _instead, _parts, ("several",))

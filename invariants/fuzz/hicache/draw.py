@@ -1,0 +1,273 @@
+"""Draws the sequence of a seed: its configuration, the operations and faults that are on, and each
+entry from the state that the entries before it have led to.
+
+Each sequence gets a random subset of features, and pools are small. A feature that is always on
+hides failures that occur without it, and with all features possible, extreme mixtures are rare.
+Method: swarm testing (Groce et al., ISSTA 2012).
+
+Pools come in three sizes. *usual*: small, so that pages are short. *least*: some or all device
+pools have the smallest size that the core accepts, and host has none, one or a few pages. *large*:
+80 pages and more, in which a tree can grow; such a sequence is also longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from hicache import registry
+from hicache.core.components.base import Shape, residency, settings_for
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from invariants.books.kinds import KNOWN
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.hicache.executors import REPLIES, draw_device
+from invariants.fuzz.hicache.hand import KINDS, Hand
+from invariants.fuzz.hicache.operations import OPERATIONS, PLANS, Operation
+from invariants.fuzz.sequence import Act, Entry
+
+COMPONENTS = tuple(
+    (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)
+)
+POLICIES = tuple(registry.stems(registry.WRITE_POLICIES))
+ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
+PREFETCHES = tuple(registry.stems(registry.PREFETCH_POLICIES))
+MOST_PASSES = 64
+USUAL, LEAST, LARGE = "usual", "least", "large"
+LONGER = 3  # times as many entries with large pools
+TRIES = 8
+ACTS = 3  # at least; with more ranks one for each, or some would always be alike
+WEIGHTS = {name: op.weight for name, op in OPERATIONS.items()} | {
+    name: weight for name, (weight, _) in PLANS.items()
+}
+OF_STORAGE = (("warm", 80), ("limit", 4), ("attach", 6))
+OF_WANTS = (("age", 4), ("pin", 5), ("unpin", 2))
+DELAYS: dict[str, Callable[[Draws], int]] = {
+    "prompt": lambda draws: draws.below(3),
+    "steady": lambda draws: draws.between(1, 20),
+    "heavy": lambda draws: 1 << draws.below(10),
+    "starve": lambda draws: 1000 if draws.chance(15) else draws.between(1, 10),
+}
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """The configuration of a sequence. weights: of the enabled operations and plans. faults:
+    percent of actions, for each enabled kind. profile: distribution of delays. polled: percent of
+    entries before which the host polls. ranks: number of cores. executor: see executors. pairs:
+    whether keys hold token pairs. longer: factor of the number of entries.
+    """
+
+    config: Config
+    order: str
+    weights: tuple[tuple[str, int], ...]
+    faults: tuple[tuple[str, int], ...]
+    profile: str = "steady"
+    polled: int = 80
+    ranks: int = 1
+    executor: str = REPLIES
+    pairs: bool = False
+    longer: int = 1
+
+
+def draw_swarm(
+    seed: int,
+    components: tuple[str, ...] = (),
+    policy: str = "",
+    ranks: int = 0,
+    executor: str = "",
+    eviction: str = "",
+    passes: int = 0,
+) -> Swarm:
+    """Draws a swarm. What is given is fixed."""
+    draws = Draws(seed, "swarm")
+    size = draws.weighted(((USUAL, 80), (LEAST, 12), (LARGE, 8)))
+    names, order = components or draws.one(COMPONENTS), draws.one(("lru", *ORDERS))
+    config = draw_config(draws, names, policy or draws.one(POLICIES), eviction or order, size)
+    if not ranks:
+        ranks = 1 if executor else draws.weighted(((1, 28), (2, 2), (3, 1), (4, 1), (8, 1)))
+    if ranks == 1 and executor != REPLIES and (executor or draws.below(6) == 0):
+        executor = draw_device(draws)
+    else:
+        executor = REPLIES
+    weights = {
+        name: weight * draws.one((1, 1, 2))
+        for name, weight in WEIGHTS.items()
+        if weight and (name in ("arrive", "admit", "wait") or draws.chance(80))
+    }
+    kinds, schedule = dict.fromkeys(KINDS[""], 10), _draw_schedule(draws)
+    if executor != REPLIES:  # copies must occur, and only they can fail in part
+        config = replace(config, host_pages=tuple(max(8, pages) for pages in config.host_pages))
+        weights["revisit"], kinds["torn"] = 4 * WEIGHTS["revisit"], 100
+    elif config.has_host and draws.chance(20 if size == LEAST else 60):
+        # little of what least pools hold is ever stored
+        config = _with_storage(draws, config)
+        weights |= {name: weight for name, weight in OF_STORAGE if draws.chance(90)}
+        kinds |= dict.fromkeys(KINDS["storage"], 14)
+        if draws.chance(35):
+            schedule = f"starve:{draws.between(3, 6)}:{draws.one((1, 4, 64))}"
+    faults = {
+        name: draws.one((2, 5, 20)) for name, percent in kinds.items() if draws.chance(percent)
+    }
+    if config.storage and draws.chance(50):
+        faults = {"fetched in part": draws.one((40, 80)), **faults}
+    if draws.chance(45):
+        config = _with_wants(draws, config)
+        weights |= dict(OF_WANTS)
+    config = replace(config, passes=passes or draws.weighted(((1, 12), (2, 2), (4, 2))))
+    if config.passes > 1 and "prefill" in weights:
+        weights["prefill"] *= 4
+    return Swarm(
+        config,
+        schedule,
+        tuple(weights.items()),
+        tuple(faults.items()),
+        draws.one(tuple(DELAYS)),
+        draws.one((100, 80, 40)),
+        ranks,
+        executor,
+        pairs=draws.chance(15) and executor == REPLIES,  # contents on devices come from tokens
+        longer=LONGER if size == LARGE else 1,
+    )
+
+
+def _draw_schedule(draws: Draws) -> str:
+    pct = f"pct:{draws.below(1 << 16)}:{draws.between(1, 4)}:{draws.one((16, 64, 256))}"
+    starve = f"starve:{draws.below(3)}:{draws.one((1, 2, 3, 4, 6, 64))}"
+    return draws.weighted((("time", 40), ("priority", 20), (pct, 20), (starve, 10), ("heavy", 10)))
+
+
+# -- configurations
+
+
+def draw_config(
+    draws: Draws, components: tuple[str, ...], policy: str, order: str, size: str = USUAL
+) -> Config:
+    while True:
+        try:
+            config = _draw_config(draws, components, policy, order, size)
+            Core(config)
+            return config
+        except CallerError:
+            continue  # an illegal combination: draw again
+
+
+def _draw_config(
+    draws: Draws, components: tuple[str, ...], policy: str, order: str, size: str
+) -> Config:
+    large = size == LARGE
+    page = draws.one((1, 2, 4) if large else (1, 1, 2, 4, 4, 16, 64))
+    window = max(1, draws.one((page // 4, page, page * 3 // 2, 2 * page, 3 * page + 1, 8 * page)))
+    interval = page * draws.one((1, 1, 1, 2, 3))
+    per_path = draws.one((0, 0, 1, 2)) if "mamba" in components else 0
+    pages = {
+        "path": draws.one((80, 120, 160) if large else (6, 12, 20, 30, 48, 64)),
+        "window": -(-window // page) + interval // page
+        + draws.one((20, 40, 80) if large else (0, 1, 3, 8, 20)),
+        "state": draws.one((20, 40, 60) if large else (2, 4, 8, 12, 20, 30)),
+    }  # fmt: skip
+    device = tuple(pages[residency(name)] for name in components)
+    if size == LEAST and draws.chance(60):
+        host = (draws.below(2),) * len(device)
+    elif draws.chance(50) or large:  # much larger than the device, or loads are rare
+        host = tuple(pages * draws.one((2, 4, 8)) for pages in device)
+    else:
+        host = tuple(draws.one((0, 1, 4, 12, 30, 60)) for _ in device)
+    host = host if host[0] else (0,) * len(device)
+    on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
+    exclusive = host[0] > 0 and on_evict and draws.chance(40)
+    config = Config(
+        page,
+        device,
+        host,
+        components=components,
+        write_policy=policy,
+        eviction_policy=order,
+        load_threshold_pages=draws.one((1, 1, 1, 2)),
+        load_quota_pages=draws.one((0, 0, 6)),
+        max_backups=draws.one((4096, 4096, 2, 1)),
+        exchange_pages=tuple(pages // 2 for pages in host) if exclusive else (),
+        kv_events=draws.chance(30),
+        settings=settings_for(components, Shape(window, interval, per_path)),
+    )
+    if size == LEAST:
+        least, few = least_device_pages(config), draws.one((0, 1, len(device) - 1))
+        config = replace(config, device_pages=(*device[:few], *least[few:]))
+    return config
+
+
+def least_device_pages(config: Config) -> tuple[int, ...]:
+    """Returns the smallest device pool of each component that the core accepts."""
+    sizes = list(config.device_pages)
+    for at in range(len(sizes)):
+        for pages in range(1, config.device_pages[at] + 1):
+            tried = (*config.device_pages[:at], pages, *config.device_pages[at + 1 :])
+            try:
+                Core(replace(config, device_pages=tried))
+            except CallerError:
+                continue
+            sizes[at] = pages
+            break
+    return tuple(sizes)
+
+
+def _with_storage(draws: Draws, config: Config) -> Config:
+    """The configuration with a storage, which in some sequences is attached later."""
+    page, least = config.page_size, 8 if draws.chance(80) else 0
+    return replace(
+        config,
+        host_pages=tuple(max(least, pages) for pages in config.host_pages),
+        storage=draws.chance(90),
+        prefetch_policy=draws.one(PREFETCHES),
+        prefetch_threshold_tokens=draws.one((0, 0, 0, 0, page, page + 1)),
+        prefetch_budget_tokens=draws.one((0, 0, 0, 4 * page, 20 * page)),
+        max_stores=draws.one((64, 64, 2, 1)),
+        store_tries=draws.one((3, 3, 1, 2)),
+    )
+
+
+def _with_wants(draws: Draws, config: Config) -> Config:
+    """The configuration with what a user may want beside requests: copies that expire, and pins."""
+    config = replace(config, ttl_periods=draws.one((0, 0, 0, 1, 1, 2, 4)))
+    if config.ttl_periods and draws.chance(40):
+        return config
+    pairs = zip(config.device_pages, least_device_pages(config), strict=True)
+    device = tuple(draws.below(1 + size - fewest) for size, fewest in pairs)
+    host = tuple(draws.below(1 + size) for size in config.host_pages)
+    return replace(config, pin_pages=device, pin_host_pages=host if config.has_host else ())
+
+
+# -- entries
+
+
+def next_entry(
+    hand: Hand, swarm: Swarm, ops: dict[str, Operation], seed: int, index: int
+) -> Entry | None:
+    """Returns entry `index` of the tape of this seed, or None if no operation is possible. Within a
+    plan, nothing comes between."""
+    for turn in range(TRIES):
+        draws = Draws(seed, "entry", index, turn)
+        step = next(hand.plan, None)
+        planned = step is not None
+        if step is None:
+            name = draws.weighted(swarm.weights)
+            if name in PLANS:
+                hand.plan = PLANS[name][1](hand, draws)
+                step = next(hand.plan, None)
+            elif (args := ops[name].draw(hand, draws)) is not None:
+                step = name, args
+        if step is not None:
+            acts = tuple(_draw_act(swarm, draws) for _ in range(max(ACTS, swarm.ranks)))
+            gap = 0 if planned else draws.one((0, 1, 1, 5, 40))
+            return Entry(*step, gap, not planned and draws.chance(swarm.polled), acts)
+    return None
+
+
+def _draw_act(swarm: Swarm, draws: Draws) -> Act:
+    delay, tie = DELAYS[swarm.profile](draws), draws.below(4)
+    for fault, percent in swarm.faults:
+        if draws.chance(percent):
+            return Act(delay, tie, fault)
+    return Act(delay, tie)

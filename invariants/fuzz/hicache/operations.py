@@ -1,0 +1,710 @@
+"""The operations of a sequence: what is drawn for each, and what it does to one core. And plans:
+several in a row that seldom come together when they are drawn one by one.
+
+An entry that does not fit the state, because an earlier one was deleted, does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from hicache.core import actions, events
+from hicache.core.actions import Outcome, Refused
+from hicache.core.components.base import UNBOUNDED
+from hicache.core.errors import CallerError
+from hicache.core.events import Event
+from hicache.core.radix.node import Node
+from hicache.core.types import MOST_PRIORITY, Tier
+from hicache.files import FLAG, Only, Value, fit
+from invariants.books.kinds import interval_of
+from invariants.books.tickets import ACTION_OF
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.hicache.contents import prefixes, tokens_of
+from invariants.fuzz.hicache.hand import EVERY, FAULTS, Hand
+from invariants.fuzz.records import LEAST_MADE_UP, Job, Pending
+from invariants.fuzz.sequence import (
+    MOST,
+    MOST_TOKENS,
+    OPTIONAL_FLAG,
+    PROMPT,
+    REQUEST,
+    Schema,
+    Tape,
+    number,
+    pack,
+    unpack,
+    word,
+)
+from invariants.fuzz.sequence import check as check_shapes
+
+Arguments = dict[str, Any]
+MOST_JOBS, MOST_PINS = 6, 4
+LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages of a prompt
+RUNNING = ("decoding", "idle", "prefilling")
+NOBODY = 1 << 30  # no request and no flight has this number
+
+
+class Operation(NamedTuple):
+    """weight: how often it is drawn; 0: only where something else asks for it. args: the shapes of
+    its arguments. draw: literal arguments for this state, or None if the operation is not possible.
+    play: performs it.
+    """
+
+    weight: int
+    args: Schema
+    draw: Callable[[Hand, Draws], Arguments | None]
+    play: Callable[[Hand, Arguments], object]
+
+
+def of_request(
+    weight: int,
+    stages: tuple[str, ...],
+    play: Callable[[Hand, Job, Arguments], object],
+    draw: Callable[[Hand, Draws, Job], Arguments] = lambda hand, draws, job: {},
+    **args: Any,
+) -> Operation:
+    """The operation of a request in one of these stages. draw: its further arguments."""
+
+    def drawn(hand: Hand, draws: Draws) -> Arguments | None:
+        jobs = hand.pick(*stages)
+        job = draws.one(jobs) if jobs else None
+        return {"request": job.id, **draw(hand, draws, job)} if job else None
+
+    def played(hand: Hand, args: Arguments) -> None:
+        job = hand.job(args["request"], *stages)
+        if job is not None:
+            play(hand, job, args)
+
+    return Operation(weight, {"request": REQUEST, **args}, drawn, played)
+
+
+def check(tape: Tape, ops: dict[str, Operation], name: str = "") -> None:
+    """Raises CallerError with one line if an entry is invalid."""
+    check_shapes(tape, {one: op.args for one, op in ops.items()}, FAULTS, name or "tape")
+
+
+# -- prompts
+
+
+def new_number(hand: Hand) -> int:
+    """The next request number, below those of `hoard`."""
+    return 1 + max((one for one in hand.used if one < LEAST_MADE_UP), default=-1)
+
+
+def longest_pages(hand: Hand) -> int:
+    """The most pages of a drawn prompt."""
+    return max(LONGEST, min(LONGEST_IN_LARGE_POOLS, hand.config.device_pages[0] // 4))
+
+
+def near(hand: Hand, draws: Draws, otherwise: int) -> int:
+    """One time in five, a number of tokens at or next to a number of pages that decides something:
+    what is free or at hand in a pool, its size, or what a component requires."""
+    if not draws.chance(20):
+        return otherwise
+    view, page = hand.core.view, hand.config.page_size
+    pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
+    pages = [count for pool in pools for count in (pool.free, pool.available, pool.capacity)]
+    pages += [one.window_pages for one in view.components if one.window_pages < UNBOUNDED]
+    return max(1, page * draws.one(pages) + draws.one((-page, -1, 0, 0, 1, page)))
+
+
+def on(tier: Tier) -> Callable[[Node], bool]:
+    return lambda node: any(pages is not None for pages in node.pages[tier])
+
+
+def draw_prefix(
+    hand: Hand, draws: Draws, wanted: Callable[[Node], bool]
+) -> tuple[list[int], str] | None:
+    """The tokens and the namespace of a prefix in the tree whose last node is wanted."""
+    known = prefixes(hand.core.view, hand.key_of([]).stride, wanted)
+    rows, space = draws.one(known) if known else (b"", "")
+    return (tokens_of(rows, hand.pairs), space) if known else None
+
+
+def draw_beginning(hand: Hand, draws: Draws) -> tuple[list[int], str]:
+    """The tokens with which a prompt starts, and its namespace: those of a prefix that is cached on
+    device now, of a request that runs with what it has generated, of an earlier prompt, or none.
+    """
+    source = draws.weighted((("cached", 50), ("running", 12), ("past", 20), ("none", 18)))
+    running = hand.pick(*RUNNING)
+    if source == "running" and running:
+        job = draws.one(running)
+        return job.tokens, job.namespace
+    known = draw_prefix(hand, draws, on(Tier.DEVICE)) if source == "cached" else None
+    if known is None and source != "none" and hand.past:
+        known = draws.one(hand.past[-10:])
+    return known or ([], draws.one(("", "", "", "lora")))
+
+
+# -- requests
+
+
+def draw_arrive(hand: Hand, draws: Draws) -> Arguments | None:
+    if len(hand.jobs) >= MOST_JOBS:
+        return None
+    page = hand.config.page_size
+    most = longest_pages(hand) * page
+    if draws.chance(80):  # a prompt for which the pool is too small ends at once
+        most = min(most, hand.config.device_pages[0] * page)
+    size = min(draws.between(1, most), draws.between(1, most))
+    words = [draws.below(3) for _ in range(LONGEST)]
+    tokens = [words[at // page % LONGEST] for at in range(min(most, near(hand, draws, size)))]
+    old, space = draw_beginning(hand, draws)
+    if old:
+        keep = min(len(old) if draws.chance(70) else draws.between(1, len(old)), most - 1)
+        tokens = old[:keep] + tokens[: max(1, min(most - keep, 4 * page))]
+        if draws.chance(6):
+            space = "" if space else "lora"
+    priority = draws.one((0, 0, 1, 2, -1))
+    args = {"request": new_number(hand), "tokens": pack(tokens), "space": space}
+    return args | {"whole": draws.chance(20)} | ({"priority": priority} if priority else {})
+
+
+def arrive(hand: Hand, args: Arguments) -> None:
+    """A request arrives. whole: whether all of its prompt may be reused, not all but a token."""
+    if args["request"] not in hand.used:
+        tokens = unpack(args["tokens"])
+        job = Job(args["request"], tokens, args["space"], len(tokens))
+        hand.remember(tokens, job.namespace)
+        hand.arrive(job, len(tokens) - (not args["whole"]), args.get("priority", 0))
+
+
+def draw_chunk(hand: Hand, draws: Draws, job: Job) -> Arguments:
+    chunk = near(hand, draws, draws.between(1, LONGEST * hand.config.page_size))
+    return {"chunk": min(MOST_TOKENS, chunk)}
+
+
+def admit(hand: Hand, job: Job, args: Arguments) -> None:
+    """If several passes of a request may be in flight and the chunk is odd, the next chunk begins
+    at once, as a pipeline does not wait for the first pass."""
+    outcomes = hand.feed(events.AdmitWanted(job.id, args["chunk"]))
+    if is_too_large(outcomes):
+        hand.abort(job)
+    elif args["chunk"] % 2 and hand.config.passes > 1 and job.stage == "prefilling":
+        prefill(hand, job, args)
+
+
+def is_too_large(outcomes: list[Outcome]) -> bool:
+    return any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes)
+
+
+def prefill(hand: Hand, job: Job, args: Arguments) -> None:
+    if job.may_go_on(hand.config.passes):
+        hand.give_way(hand.feed(events.ContinueWanted(job.id, args["chunk"])))
+
+
+def draw_grow(hand: Hand, draws: Draws, job: Job) -> Arguments:
+    page = hand.config.page_size
+    more = min(40 * page, near(hand, draws, draws.between(1, 2 * page + 1)))
+    behind = draws.one((0, page, 2 * page, -1))
+    return {"more": more, "behind": behind, "word": draws.below(3)}
+
+
+def grow(hand: Hand, job: Job, args: Arguments) -> None:
+    """Asks for pages, and generates as many tokens as were granted. behind: how many tokens less
+    than it has computed the request reports; -1 if it reports none."""
+    more, behind = args["more"], args["behind"]
+    computed = max(0, job.committed - behind) if behind >= 0 else 0
+    outcomes = hand.feed(events.PagesWanted(job.id, len(job.tokens) + more, computed))
+    job.told = max(job.told, computed)
+    if any(isinstance(item, actions.Granted) for item in outcomes):
+        job.tokens += [args["word"]] * more
+        before, job.committed = job.committed, len(job.tokens) - 1
+        hand.decode(job, job.ids, job.tokens, (before, job.committed))
+    elif not is_too_large(outcomes):
+        hand.give_way(outcomes)
+
+
+def draw_ahead(hand: Hand, draws: Draws, job: Job) -> Arguments:
+    return {"ahead": draws.between(1, interval_of(hand.config)) if draws.chance(25) else 0}
+
+
+def finish(hand: Hand, job: Job, args: Arguments) -> None:
+    """ahead: tokens of a last step that ran ahead of the committed ones, and is discarded."""
+    job.committed = max(job.prompt, job.told, job.committed - args["ahead"])
+    hand.feed(events.Finished(job.id, hand.key(job, job.committed), job.committed))
+    del hand.jobs[job.id]
+    hand.remember(job.tokens[: job.committed], job.namespace)
+
+
+def limit(hand: Hand, job: Job, args: Arguments) -> None:
+    """A waiting request has waited for its prefetch as long as it may."""
+    hand.feed(events.PrefetchLimitReached(job.id))
+
+
+# -- replies
+
+
+def draw_wait(hand: Hand, draws: Draws) -> Arguments | None:
+    return {"polls": draws.between(1, 3)} if hand.pending else None
+
+
+def wait(hand: Hand, args: Arguments) -> None:
+    """Lets time pass and takes replies."""
+    for _ in range(args["polls"]):
+        if not hand.wait():
+            return
+
+
+def draw_reply(hand: Hand, draws: Draws) -> Arguments | None:
+    return reply_to(hand, draws.one(hand.pending)) if hand.pending else None
+
+
+def reply_to(hand: Hand, one: Pending) -> Arguments:
+    alike = [other for other in hand.pending if type(other.action) is type(one.action)]
+    return {"to": type(one.action).__name__, "at": alike.index(one)}
+
+
+def reply(hand: Hand, args: Arguments) -> None:
+    """An action in flight is answered now. at: how many of its kind are older."""
+    alike = [one for one in hand.pending if type(one.action).__name__ == args["to"]]
+    for one in alike[args["at"] : args["at"] + 1]:
+        if one in hand.answerable():
+            if args.get("fails"):
+                at = hand.pending.index(one)
+                hand.pending[at] = one = one._replace(fault="fail")
+            hand.take(one)
+
+
+# -- the cache
+
+
+def draw_evict(hand: Hand, draws: Draws) -> Arguments:
+    """Prefers later components: evicting one also evicts those after it."""
+    tier, names = Tier(int(draws.chance(40))), hand.config.components
+    at = max(draws.below(len(names)), draws.below(len(names)))
+    few = draws.one((0, 1, 1, 1, 2, 3, near(hand, draws, 1) // hand.config.page_size))
+    pages = hand.core.view.pool(tier, at).capacity if draws.chance(12) else few
+    return {"tier": int(tier), "component": names[at], "pages": pages}
+
+
+def evict(hand: Hand, args: Arguments) -> None:
+    """Evicts pages of one component from one tier."""
+    if args["component"] in hand.config.components:
+        hand.feed(events.EvictWanted(Tier(args["tier"]), args["component"], args["pages"]))
+
+
+def hoarding(hand: Hand) -> list[int]:
+    return [one for one in hand.jobs if LEAST_MADE_UP <= one < 2 * LEAST_MADE_UP]
+
+
+def draw_hoard(hand: Hand, draws: Draws) -> Arguments:
+    leave = {"leave": draws.below(4)} if draws.chance(50) else {}
+    return {"take": not hoarding(hand), **leave}
+
+
+def hoard(hand: Hand, args: Arguments) -> None:
+    """Extra requests take all available device pages, or all but some, or release them."""
+    if not args["take"]:
+        for request in hoarding(hand):
+            hand.abort(hand.jobs[request])
+        return
+    pool, before = hand.core.view.pool(Tier.DEVICE), -1
+    if "leave" not in args:
+        take_pages(hand, max(1, pool.free + pool.evictable))
+    while args.get("leave", MOST) < (there := pool.free + pool.evictable) != before:
+        before = there
+        take_pages(hand, there - args["leave"])
+
+
+def take_pages(hand: Hand, pages: int) -> None:
+    """Adds a decoding request with this many backbone pages, and what it needs of the others."""
+    request = LEAST_MADE_UP + len(hand.used)
+    tokens = [(1 << 40) + request] * (pages * hand.config.page_size)  # unlike any other prompt
+    job = Job(request, tokens, "", len(tokens))
+    hand.arrive(job, 0)
+    hand.feed(events.AdmitWanted(request, len(tokens)))
+    for _ in range(pages + 1):
+        for one in [one for one in hand.pending if one.number in job.flights][:1]:
+            hand.take(one)
+        if job.stage != "idle":
+            break
+        hand.feed(events.ContinueWanted(request, len(tokens)))
+    if job.stage != "decoding":
+        hand.abort(job)
+
+
+def draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
+    busy = hand.pick(*RUNNING) and not draws.chance(50)
+    return None if busy else {"storage": hand.config.storage and draws.chance(30)}
+
+
+def flush(hand: Hand, args: Arguments) -> None:
+    """Flushes the cache, and sometimes its storage; refused while a request or a pass runs."""
+    hand.feed(events.Flushed(args.get("storage", False)))
+
+
+def allow(hand: Hand, event: Event, legal: bool) -> None:
+    """Feeds an event; one that is not legal must be refused."""
+    if legal:
+        hand.feed(event)
+    else:
+        hand.refused(event)
+
+
+def draw_age(hand: Hand, draws: Draws) -> Arguments | None:
+    return {} if hand.config.ttl_periods else None
+
+
+def age(hand: Hand, args: Arguments) -> None:
+    """A period of time ends. Drawn where copies expire only."""
+    allow(hand, events.TimePassed(), bool(hand.config.ttl_periods))
+
+
+def draw_pin(hand: Hand, draws: Draws) -> Arguments | None:
+    on_host = bool(hand.config.pin_host_pages) and draws.chance(50)
+    running, page, known = hand.pick(*RUNNING), hand.config.page_size, None
+    if running and draws.chance(25):
+        job = draws.one(running)  # what it will commit, with tokens that it may generate
+        known = [*job.tokens, *[draws.below(3)] * page], job.namespace
+    elif draws.chance(60):
+        known = draw_prefix(hand, draws, on(Tier(int(on_host))))
+    tokens, space = known or draw_beginning(hand, draws)
+    tokens = tokens[: page * draws.between(1, max(1, min(8, len(tokens) // page)))] or [0]
+    pin = draws.below(MOST_PINS)
+    return {"pin": pin, "tokens": pack(tokens), "space": space, "tier": int(on_host)}
+
+
+def pin(hand: Hand, args: Arguments) -> None:
+    """A prefix is pinned: of what is cached, of what a running request will commit, of an earlier
+    prompt, or of none. A number that is in use must be refused. Drawn where pins are allowed only.
+    """
+    key = hand.key_of(unpack(args["tokens"]), args["space"])
+    legal = args["pin"] not in hand.core.view.pins and bool(key.pages)
+    allow(hand, events.PinWanted(args["pin"], key, Tier(args["tier"])), legal)
+
+
+def draw_unpin(hand: Hand, draws: Draws) -> Arguments | None:
+    return {"pin": draws.below(MOST_PINS)} if hand.core.view.pins or draws.chance(5) else None
+
+
+def unpin(hand: Hand, args: Arguments) -> None:
+    """A number that is not in use must be refused."""
+    allow(hand, events.UnpinWanted(args["pin"]), args["pin"] in hand.core.view.pins)
+
+
+def draw_attach(hand: Hand, draws: Draws) -> Arguments | None:
+    """A storage that is detached is soon attached again."""
+    if not hand.config.has_host or (hand.core.view.attached and not draws.chance(20)):
+        return None
+    return {"again": draws.chance(40), "lost": draws.chance(20)}
+
+
+def attach(hand: Hand, args: Arguments) -> None:
+    """A storage is attached, or detached if one is. again: attaches a storage also where one is
+    attached, as after it came back. lost: without what it had.
+    """
+    if hand.config.has_host and hand.can_store:
+        if args.get("lost"):
+            hand.shelf.values.clear()
+        detaches = hand.core.view.attached and not args["again"]
+        hand.feed(events.DetachWanted() if detaches else events.StorageAttached())
+
+
+# -- what is forbidden
+
+
+FORBIDDEN = (
+    *("arrive", "match", "admit", "admit for nothing", "prefill", "grow", "finish", "retract"),
+    *("abort", "limit", "evict", "detach", "reply to nothing", "reply of another kind"),
+    *("reply with wrong pages", "late failure", "repeated reply", "contradicting reply"),
+)
+
+
+def forbidden(hand: Hand) -> Iterator[tuple[str, Event]]:
+    """The events that must be refused now, with their kinds."""
+    for job in (Job(NOBODY, [], "", 0, "gone"), *hand.jobs.values()):
+        gone, waiting, passing = job.stage == "gone", job.stage == "waiting", bool(job.flights)
+        size, full = len(job.tokens), not job.may_go_on(hand.config.passes)
+        most, key = max(0, size - 1) // hand.config.page_size, hand.key(job, size)
+        yield "arrive", events.Arrived(job.id, key, size, 0)
+        if gone:
+            yield "match", events.MatchWanted(job.id)
+            yield "abort", events.Aborted(job.id)
+        if waiting:
+            yield "admit for nothing", events.AdmitWanted(job.id, 0)
+        else:
+            yield "admit", events.AdmitWanted(job.id, 1)
+            yield "limit", events.PrefetchLimitReached(job.id)
+        if gone or passing:
+            yield "grow", events.PagesWanted(job.id, size + 1)
+            yield "retract", events.Retracted(job.id, key, size, most, 0)
+        if gone or (passing and full):
+            yield "prefill", events.ContinueWanted(job.id, 1)
+        if gone or passing or waiting:
+            yield "finish", events.Finished(job.id, hand.key(job, 0), 0)
+    yield "evict", events.EvictWanted(Tier.DEVICE, "nothing", 1)
+    if not hand.core.view.attached:
+        yield "detach", events.DetachWanted()
+    for reply, action in ACTION_OF.items():
+        yield "reply to nothing", reply(NOBODY)
+        for one in hand.pending:
+            if not isinstance(one.action, action):
+                yield "reply of another kind", reply(one.number)
+            elif "pages" in reply._fields:
+                yield from (("reply with wrong pages", reply(one.number, n)) for n in (NOBODY, -1))
+            elif one.number in hand.landed:
+                yield "late failure", reply(one.number, False)
+    last = hand.last
+    if isinstance(last, events.Reply):
+        other = {"pages": int(not last[1])} if "pages" in last._fields else {"ok": not last[1]}
+        yield "repeated reply", last
+        yield "contradicting reply", last._replace(**other)
+
+
+def draw_misuse(hand: Hand, draws: Draws) -> Arguments:
+    there = {kind for kind, _ in forbidden(hand)}
+    return {"kind": draws.one([kind for kind in FORBIDDEN if kind in there]), "way": draws.below(8)}
+
+
+def misuse(hand: Hand, args: Arguments) -> None:
+    """A forbidden event. The core must refuse it and stay unchanged. way: which of its kind."""
+    alike = [event for kind, event in forbidden(hand) if kind == args["kind"]]
+    if alike:
+        hand.refused(alike[args["way"] % len(alike)])
+
+
+# -- the table
+
+
+def several(hand: Hand, args: Arguments) -> None:
+    """Operations that nothing comes between."""
+    for name, given in args["steps"]:
+        OPERATIONS[name].play(hand, given)
+        hand.finish()
+
+
+def fits(step: Any) -> bool:
+    """Whether it is [the name of an operation, arguments that fit it]."""
+    try:
+        name, args = step
+        fit(args, Only(OPERATIONS[name].args), "")
+    except (CallerError, KeyError, TypeError, ValueError):
+        return False
+    return isinstance(step, list) and name != "several"
+
+
+STEPS = Value(
+    "a list of [operation, its arguments]",
+    lambda steps: isinstance(steps, list) and all(map(fits, steps)),
+)
+WAITING, DECODING = ("waiting",), ("decoding",)
+PIN, TIER, CHUNK = number(0, 99), number(0, 1), number(1, MOST_TOKENS)
+PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
+PRIORITY = number(-MOST_PRIORITY, MOST_PRIORITY, optional=True)
+ARRIVE: Schema = {"request": REQUEST, **PROMPTED, "whole": FLAG, "priority": PRIORITY}
+GROW: Schema = {"more": CHUNK, "behind": number(-1), "word": number()}
+REPLY: Schema = {"to": word(*EVERY), "at": number(), "fails": OPTIONAL_FLAG}
+EVICT: Schema = {"tier": TIER, "component": word(), "pages": number()}
+OPERATIONS: dict[str, Operation] = {
+    "abort": of_request(3, (*WAITING, *RUNNING), lambda hand, job, _: hand.abort(job)),
+    "admit": of_request(22, WAITING, admit, draw_chunk, chunk=CHUNK),
+    "age": Operation(0, {}, draw_age, age),
+    "arrive": Operation(12, ARRIVE, draw_arrive, arrive),
+    "attach": Operation(0, {"again": FLAG, "lost": OPTIONAL_FLAG}, draw_attach, attach),
+    "evict": Operation(8, EVICT, draw_evict, evict),
+    "finish": of_request(10, DECODING, finish, draw_ahead, ahead=number()),
+    "flush": Operation(1, {"storage": OPTIONAL_FLAG}, draw_flush, flush),
+    "grow": of_request(14, DECODING, grow, draw_grow, **GROW),
+    "hoard": Operation(2, {"take": FLAG, "leave": number(optional=True)}, draw_hoard, hoard),
+    "limit": of_request(0, WAITING, limit),
+    "match": of_request(3, WAITING, lambda hand, job, _: hand.feed(events.MatchWanted(job.id))),
+    "misuse": Operation(3, {"kind": word(*FORBIDDEN), "way": number()}, draw_misuse, misuse),
+    "pin": Operation(0, {**PROMPTED, "pin": PIN, "tier": TIER}, draw_pin, pin),
+    "prefill": of_request(12, ("idle", "prefilling"), prefill, draw_chunk, chunk=CHUNK),
+    "quiesce": Operation(1, {}, lambda hand, draws: {}, lambda hand, _: hand.settle()),
+    "reply": Operation(1, REPLY, draw_reply, reply),
+    "retract": of_request(3, ("decoding", "idle"), lambda hand, job, _: hand.retract(job)),
+    # in stored sequences only
+    "several": Operation(0, {"steps": STEPS}, lambda hand, draws: None, several),
+    "unpin": Operation(0, {"pin": PIN}, draw_unpin, unpin),
+    "wait": Operation(18, {"polls": number(1, 64)}, draw_wait, wait),
+}
+
+
+# -- plans
+
+Plan = Iterator[tuple[str, Arguments]]
+
+
+def visit(
+    hand: Hand, draws: Draws, known: tuple[list[int], str], beyond: int, late: int = 0
+) -> Plan:
+    """One or more requests for a prompt that begins like a known one: they arrive, then they are
+    admitted. Each further one shares one page less with the first. late: replies that are taken in
+    between."""
+    first, page = new_number(hand), hand.config.page_size
+    longest = max(2, page * min(longest_pages(hand), hand.config.device_pages[0]))
+    more = [draws.below(3)] * draws.between(1, beyond)
+    tokens = [*known[0][: longest - 1], *more][:longest]
+    requests = range(first, first + draws.one((1, 1, 1, 2, 2, 3)))
+    for request in requests:
+        keep = max(1, len(tokens) - page * (request - first))
+        args = {"request": request, "tokens": pack(tokens[:keep]), "space": known[1]}
+        yield "arrive", args | {"whole": draws.chance(10)}
+    yield from polls(late)
+    most = draws.one((page, longest))
+    for request in requests:
+        yield "admit", {"request": request, "chunk": draws.between(1, most)}
+
+
+def polls(count: int) -> Plan:
+    if count:
+        yield "wait", {"polls": count}
+
+
+def release(hand: Hand, most: int) -> Plan:
+    """Lets requests end that have no pass in flight, which frees their pages."""
+    for job in hand.pick("decoding", "idle")[:most]:
+        ahead = {"ahead": 0} if job.stage == "decoding" else {}
+        yield "finish" if ahead else "retract", {"request": job.id, **ahead}
+
+
+def empty(hand: Hand, tier: int, pages: int = MOST) -> Plan:
+    """Evicts so many pages of each component, the backbone last."""
+    for name in reversed(hand.config.components):
+        yield "evict", {"tier": tier, "component": name, "pages": pages}
+
+
+def answer(hand: Hand, some: list[Pending], fails: bool = False) -> Plan:
+    for one in some:
+        if one in hand.pending:
+            yield "reply", {**reply_to(hand, one), "fails": fails}
+
+
+def under_way(hand: Hand, kind: type[Any]) -> list[Pending]:
+    return [one for one in hand.pending if isinstance(one.action, kind)]
+
+
+def draw_known(hand: Hand, draws: Draws, stored: bool) -> tuple[list[int], str] | None:
+    """A prompt of which something is on host and not on device, or which storage can bring back;
+    sometimes another one, which may be there later."""
+    known = None
+    if stored:
+        windows = [one.window_pages for one in hand.core.view.components]
+        trailing = [0 if pages >= UNBOUNDED else pages for pages in windows]
+        found = []
+        for tokens, space in hand.past:
+            pages = hand.shelf.found(hand.key_of(tokens, space).page_digests(), trailing)
+            found += [(tokens[: pages * hand.config.page_size], space)] if pages else []
+        known = draws.one(found) if found else None
+    elif draws.chance(80):
+        known = draw_prefix(hand, draws, lambda node: node.pages[Tier.DEVICE][0] is None)
+    if known is None and not stored:
+        known = draw_prefix(hand, draws, on(Tier.HOST))
+    if known is None and hand.past and draws.chance(40):
+        known = draws.one(hand.past[-10:])
+    return known
+
+
+def revisit(hand: Hand, draws: Draws, stored: bool = False) -> Plan:
+    """Requests for a prefix that is cached on host, which leads to loads, or that is stored.
+    Requests end and replies are taken, so that pages are written back and stored, and device, or
+    device and host, are emptied by evictions or a flush."""
+    known = draw_known(hand, draws, stored) if len(hand.jobs) < MOST_JOBS else None
+    if known is None or not hand.config.has_host:
+        return
+    if stored and not hand.core.view.attached and draws.chance(80):
+        yield "attach", {"again": True}
+    if draws.chance(70):
+        yield from polls(2)
+        yield from release(hand, MOST_JOBS)
+    how = (("both", 8), ("host", 3), ("flush", 2), ("", 3)) if stored else (("device", 3), ("", 5))
+    chosen = draws.weighted(how)
+    if chosen == "flush":
+        yield "flush", {"storage": draws.chance(40)}
+    if chosen in ("both", "device"):
+        every = stored or draws.chance(60)
+        yield from (one for one in empty(hand, 0) if every or draws.chance(50))
+        yield from polls(draws.one((0, 1, 2, 5)))  # for what is written back and stored
+    if chosen in ("both", "host"):
+        yield from empty(hand, 0)
+        yield from empty(hand, 1)
+    yield from polls(draws.one((0, 1, 4)))
+    late = draws.one((0, 2, 3, 6, 6)) if stored else 0
+    yield from visit(hand, draws, known, 1 + hand.config.page_size * draws.below(3), late)
+
+
+def warm(hand: Hand, draws: Draws) -> Plan:
+    yield from revisit(hand, draws, stored=True)
+
+
+def erode(hand: Hand, draws: Draws) -> Plan:
+    """Evictions of several components from both tiers lead to nodes with one component here,
+    another there and a third nowhere, which the core repairs too soon after single ones."""
+    for _ in range(draws.between(2, 6)):
+        yield "evict", draw_evict(hand, draws)
+
+
+_STEPS = (
+    *(("reply", 24), ("end", 14), ("grow", 8), ("chunk", 5), ("release", 4), ("admit", 4)),
+    *(("device", 8), ("host", 8), ("rival", 6), ("misuse", 5), ("hoard", 3), ("flush", 2)),
+)
+_STEPS_OF_STORAGE = (("store", 10), ("attach", 3), ("wipe", 1), ("limit", 2))
+
+
+def meddle(hand: Hand, draws: Draws) -> Plan:
+    """Things happen to a request at chosen points between the replies to its actions: it grows or
+    ends, a reply fails, pages are evicted, others ask for the same. It comes as in `revisit`, or is
+    one that has an action in flight.
+    """
+    request = new_number(hand)
+    if len(hand.jobs) < MOST_JOBS and draws.chance(60):
+        yield from revisit(hand, draws)
+        if request not in hand.used and not (hand.config.has_host and draws.chance(60)):
+            beginning = draw_beginning(hand, draws)
+            yield from visit(hand, draws, beginning, 4 * hand.config.page_size)
+    if request not in hand.used and hand.pending:
+        request = getattr(draws.one(hand.pending).action, "request", -1)
+    steps = _STEPS + (_STEPS_OF_STORAGE if hand.core.view.attached else ())
+    for _ in range(draws.between(2, 7)):
+        yield from meddle_once(hand, draws, draws.weighted(steps), request)
+
+
+def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
+    page, job = hand.config.page_size, hand.jobs.get(request)
+    job = job or next(iter(hand.jobs.values()), None)
+    if step == "reply":
+        mine = [one for one in hand.pending if getattr(one.action, "request", request) == request]
+        yield from answer(hand, [draws.one(mine)] if mine else [], draws.chance(15))
+    elif step == "store":
+        yield from answer(hand, under_way(hand, actions.Backup))
+        yield from answer(hand, under_way(hand, actions.Store), draws.chance(80))
+    elif step in ("device", "host"):
+        yield from empty(hand, int(step == "host"), draws.one((1, 2, 4, MOST)))
+    elif step == "release":
+        yield from release(hand, 1)
+    elif step in ("flush", "wipe"):
+        if draws.chance(60):
+            yield from answer(hand, under_way(hand, actions.Prefill))
+            yield from release(hand, MOST_JOBS)
+        yield "flush", {"storage": step == "wipe"}
+    elif step == "attach":
+        yield "attach", {"again": draws.chance(60), "lost": draws.chance(50)}
+    elif step == "hoard":
+        yield "hoard", draw_hoard(hand, draws)
+    elif step == "misuse":
+        yield "misuse", draw_misuse(hand, draws)
+    elif job is None:
+        return
+    elif step == "rival":
+        yield from visit(hand, draws, (job.tokens[: job.prompt], job.namespace), 1)
+    elif step == "grow":
+        yield "grow", {"request": job.id, "more": page, "behind": 0, "word": 0}
+    elif step in ("end", "limit"):
+        ends = {"decoding": ("abort", "finish", "finish", "retract"), "idle": ("abort", "retract")}
+        name = draws.one(ends.get(job.stage, ("abort",))) if step == "end" else step
+        yield name, {"request": job.id, **({"ahead": 0} if name == "finish" else {})}
+    else:
+        chunk = draws.one((draws.between(1, page), page * longest_pages(hand)))
+        yield "prefill" if step == "chunk" else "admit", {"request": job.id, "chunk": chunk}
+
+
+# By name, with how often it is drawn; 0: with a storage only.
+PLANS: dict[str, tuple[int, Callable[[Hand, Draws], Plan]]] = {
+    "erode": (3, erode),
+    "meddle": (34, meddle),
+    "revisit": (14, revisit),
+    "warm": (0, warm),
+}
