@@ -10,7 +10,7 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_346,
     "lines of sim": 12_488,
-    "lines of invariants": 19_576,
+    "lines of invariants": 19_578,
     "lines of traces": 16_741,
     "lines of tests": 41_669,
     "files of source": 473,

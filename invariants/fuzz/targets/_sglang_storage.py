@@ -12,7 +12,6 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from importlib import import_module
@@ -112,9 +111,12 @@ class Worker:
 
     def step(self) -> None:
         Worker.left = 1
-        with suppress(Waits):
+        try:
             self.target()
-        Worker.left = -1
+        except Waits:
+            pass
+        finally:
+            Worker.left = -1
 
 
 # -- the store
