@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -26,13 +27,13 @@ from hicache.core.types import Tier
 from hicache.runtime.driver import REPLY_TO
 from hicache.runtime.restorable import LookedUp
 from hicache.runtime.storage.pages import Rank, StoredPages
-from hicache.vllm import connector
 from hicache.vllm.describing import context_of
 from hicache.vllm.groups import STATE, groups_of
 from invariants.fuzz.target import need
 from invariants.fuzz.targets._vllm_engine import Settings
 from invariants.fuzz.targets._vllm_memory import BROKEN, MOVING, Content, Memory, torn
 
+CONNECTOR = "hicache.vllm.connector"  # imported where it is played: it needs vLLM 0.32
 WAIT = 20  # looks at the clock for which a request waits for the store
 REPLIES = REPLY_TO | {actions.Lookup: LookedUp}
 LAYER = 1 << 40  # by so much the words of a layer differ from those of the one before
@@ -46,6 +47,7 @@ def raises(*message: Any) -> None:
 def ours(cache: Any, pages: int, ranks: int, store: bool) -> dict[str, Any]:
     """The settings of the connector, which vLLM then knows by its name. pages: of host memory, on
     each rank."""
+    connector = import_module(CONNECTOR)
     KVConnectorFactory._registry["HicacheConnector"] = lambda: connector.HicacheConnector
     log = SimpleNamespace(exception=raises, warning=lambda *message: None)
     clock = lambda: SimpleNamespace(now_s=count(1.0).__next__)  # noqa: E731
@@ -71,7 +73,7 @@ class Ranks:
             mine = Settings(**vars(config))
             mine.kv_transfer_config = Settings(**transfer)
             mine.parallel_config = Settings(**parallel)
-            self.halves.append(connector.HicacheConnector(mine, role, cache))
+            self.halves.append(import_module(CONNECTOR).HicacheConnector(mine, role, cache))
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else is called is called on every rank."""

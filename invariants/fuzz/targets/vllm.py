@@ -213,15 +213,16 @@ class VllmPeer(Peer):
         elif connector == "remote":  # it has no states
             models = [one for one in MODELS if "al" not in one]
         model = str(fixed.get("model", draws.one(models)))
-        page = int(fixed.get("page", draws.one((2, 2, 2, 4, 4, 8))))
-        drafts = connector != "remote" and "all" not in model and draws.chance(35)
+        page = int(fixed.get("page", draws.one((2, 2, 4, 4, 8))))
+        drafts = connector != "remote" and "all" not in model and draws.chance(50)
+        most = min(3, page - 1)  # a step may not cross a block of states
         config: Config = {
             "connector": connector,
             "model": model,
             "page": page,
             "pages": draws.between(4, 24) * (1 + model.count("+")),
             "reach": draws.one((2, 3, page + 1, 2 * page, 3 * page + 1, 4 * page)),
-            "spec": draws.between(1, min(3, page - 1)) if drafts else 0,
+            "spec": draws.one((1, most, most)) if drafts else 0,
             "eagle": drafts and "chunk" not in model and draws.chance(50),
             "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
             "requests": draws.one((1, 2, 4, 6)),
@@ -230,7 +231,7 @@ class VllmPeer(Peer):
             "policy": draws.one(("fcfs", "fcfs", "priority")),
             "order": draws.one(("lru", "arc")),
             "loses": draws.one((0, 3, 5)),
-            "ahead": draws.chance(45),
+            "ahead": draws.chance(55),
             "reserve": draws.chance(50),
             "prompts": draws.chance(30),
             "recompute": draws.chance(75),
@@ -416,9 +417,9 @@ class VllmPeer(Peer):
         """What the client gets is what the model says to this prompt alone."""
         tokens, answer = list(job.tokens), list(request._output_token_ids)
         if request.status == RequestStatus.FINISHED_ERROR:
-            failed = self.connector == "remote" and request.request_id in raw(self.mover).failed
-            text = f"request {job.id} ends with an error, and no load of it failed"
-            need(failed, "PROGRESS", text, "error")
+            failed = self.connector == "remote" and raw(self.mover).failed
+            text = f"request {job.id} ends with an error, and no load failed"
+            need(failed, "PROGRESS", text, "error")  # its own, or one of blocks that it hit
             return
         for at, token in enumerate(answer):
             right = worker.sampled(tokens)

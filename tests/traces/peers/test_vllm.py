@@ -40,6 +40,12 @@ def test_every_law_holds(opened: Opened, count: int, fixed: dict[str, Any], reac
     assert all(counts[one] for one in reached.split(", "))
 
 
+def test_the_release_before_is_played(opened: Opened) -> None:
+    failures, counts = fuzzed(opened("vllm==0.31.0"), 4, CALM | {"connector": "cpu"})
+    assert failures == []
+    assert counts["load began"]
+
+
 @pytest.mark.parametrize(
     ("name", "law"),
     [
