@@ -47,9 +47,7 @@ def test_a_pinned_prefix_is_there_a_minute_later(apart: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", ["hits", "timed"])
-def test_what_was_not_used_for_the_time_to_live_is_gone(
-    apart: str, mode: str, tmp_path: Path
-) -> None:
+def test_what_was_not_used_for_the_ttl_is_gone(apart: str, mode: str, tmp_path: Path) -> None:
     large = (apart, "--mode", mode, "--check", "every", "--page-size", "64", "--device-pages", "99")
     assert replayed(tmp_path, *large)["whole"]["hit_tokens"]["device"] == 256
     assert replayed(tmp_path, *large, "--ttl", "2m")["whole"]["hit_tokens"]["device"] == 256
@@ -57,6 +55,10 @@ def test_what_was_not_used_for_the_time_to_live_is_gone(
     kept = replayed(tmp_path, *large, "--ttl", "30s", "--pin", "0:256")
     assert kept["whole"]["hit_tokens"]["device"] == 256
     assert kept["config"]["ttl_s"] == 30
+    if mode == "timed":
+        slow = replayed(tmp_path, *large, "--ttl", "90s", "--speed", "0.5")
+        assert slow["whole"]["hit_tokens"]["device"] == 0
+        assert "90 s are 45 s of the trace at --speed 0.5" in slow["warnings"][-1]
 
 
 @pytest.mark.parametrize("policy", ["sieve", "s3_fifo", "cost_aware"])

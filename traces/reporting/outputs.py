@@ -74,10 +74,10 @@ def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
             "those of a cache that never hits, and hit rates say nothing."
         )
     if settings.wants.ttl_ns and settings.speed != 1:
-        own_s = settings.wants.ttl_ns / 1e9
+        own_s, speed = settings.wants.ttl_ns / 1e9, float(settings.speed)
         warnings.append(
-            f"--ttl is of the replay's time: {own_s:g} s are {own_s * settings.speed:g} s of the "
-            f"trace at --speed {settings.speed:g}; give TTL / SPEED for a TTL of the trace's time."
+            f"--ttl is of the replay's time: {own_s:g} s are {own_s * speed:g} s of the "
+            f"trace at --speed {speed:g}; give TTL / SPEED for a TTL of the trace's time."
         )
     if settings.mode == "timed":
         warnings += time_warnings(trace.jobs, settings.speed, settings.load)
