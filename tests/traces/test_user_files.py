@@ -84,7 +84,7 @@ def test_whole_conversations_have_a_request_for_each_answer() -> None:
     for time in ("2026-11-18T11:06:40Z", 1_795_000_000_000):
         trace = text([{"timestamp": time, "conversation": messages(*talk), "language": "x"}])
         assert sizes(trace) == [(2, 2, -1, 0), (5, 1, 0, 3)]
-        assert seconds(trace) == [0, 0]
+        assert seconds(trace) == trace.jobs.sessions.tolist() == [0, 0]
     # a log with answers and their history counts each answer once
     trace = text([logged(0, *talk[:3]), logged(9, *talk)])
     assert sizes(trace) == [(2, 2, -1, 0), (5, 1, -1, 3)]

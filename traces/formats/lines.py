@@ -305,7 +305,7 @@ def _chat(lines: Lines, about: About) -> Iterator[Row]:
             about.notes[_NO_ANSWER] += bool(turns[0][0]) and not turns[0][1]
         else:
             turns = _turns(messages, ids, about, set() if when is None else known)
-        after = -1
+        after, session = -1, str(about.count) if len(turns) > 1 else None
         for tokens, answer in turns:
             if not tokens:
                 about.notes[_EMPTY] += 1
@@ -313,7 +313,7 @@ def _chat(lines: Lines, about: About) -> Iterator[Row]:
             blocks = reading.blocks_of(tokens + array("q", answer), about.block_size)
             row = Row(0 if after >= 0 else time_ns, len(tokens), max(1, len(answer)), blocks)
             number = about.count
-            yield row._replace(after=after, start_ns=time_ns)
+            yield row._replace(after=after, session=session, start_ns=time_ns)
             after = number
 
 
