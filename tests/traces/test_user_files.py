@@ -104,17 +104,17 @@ def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
     assert open_trace("out.jsonl").jobs.timed is trace.jobs.timed is False
     for words in (["inspect"], ["curve"], ["replay", "--mode", "hits"]):
         assert main([words[0], path, *words[1:]]) == 0
-    capsys.readouterr()
-    assert "expected times of arrival, found none; give --request-rate with" in fails(
-        capsys, "replay", path
-    )
+    told = capsys.readouterr().out
+    assert "at once, or none" in told
+    assert "50.000 %, in pages of 512" in told
+    told = "expected times of arrival, found none; give --request-rate with"
+    assert told in fails(capsys, "replay", path)
     assert main(["replay", path, "--request-rate", "1", "--arrivals", "poisson"]) == 0
     assert main(["replay", path, "--concurrency", "2"]) == 0
     capsys.readouterr()
     lines([*records, mooncake([1])])
-    assert "file:4: expected a timestamp in each request, or in none" in fails(
-        capsys, "inspect", path
-    )
+    told = "file:4: expected a timestamp in each request, or in none"
+    assert told in fails(capsys, "inspect", path)
 
 
 def test_the_output_of_a_server_says_which_flag_is_missing(capsys: Capsys) -> None:

@@ -105,9 +105,8 @@ def _lengths(values: NDArray[np.signedinteger[Any]]) -> dict[str, Any]:
 
 
 def _partings(ceiling: NDArray[np.int32], prompts: NDArray[np.int32]) -> list[dict[str, Any]]:
-    """The tokens at which most prompts differ from all before them, in whole pages; those that are
-    new from the first token on part at 0. ceiling: tokens that each has in common with one before
-    it."""
+    """The tokens at which most prompts differ from all before them, in whole pages; 0 if the first
+    token is new. ceiling: tokens that each has in common with one before it."""
     tokens, counts = np.unique(ceiling[1:][ceiling[1:] < prompts[1:]], return_counts=True)
     most = np.argsort(-counts, kind="stable")[:_PARTINGS]
     pairs = zip(tokens[most].tolist(), counts[most].tolist(), strict=True)
@@ -115,12 +114,12 @@ def _partings(ceiling: NDArray[np.int32], prompts: NDArray[np.int32]) -> list[di
 
 
 def _print(found: dict[str, Any], stream: Any) -> None:
-    out = console(stream)
+    out, over_s = console(stream), found["duration_s"]
     block = f", blocks of {found['block_size']}" if found["block_size"] else ""
     rows = [
         ("file", f"{name(found['path'])} ({found['format']}{block})"),
         ("requests", f"{found['requests']:,}, {found['closed_loop']:,} of them in a closed loop"),
-        ("timed arrivals", f"over {found['duration_s']:,.1f} s"),
+        ("timed arrivals", f"over {over_s:,.1f} s" if over_s else "at once, or none"),
         ("sessions", f"{found['sessions'] or 'none named'}"),
     ]
     if found["parting"]:
@@ -133,10 +132,11 @@ def _print(found: dict[str, Any], stream: Any) -> None:
         rows.append(("cached, as measured", f"{cached:,} ({share})"))
     if (ttft_s := found["measured_ttft_p50_s"]) is not None:
         rows.append(("TTFT p50, as measured", f"{ttft_s:,.3f} s"))
-    if (rate := found["ceiling_hit_rate"]) is None:
-        rows.append(("can be reused", "unknown: lengths only, nothing says what prompts share"))
-    else:
-        rows.append(("can be reused", f"{found['ceiling_hit_tokens']:,} tokens, {percent(rate)}"))
+    reused, size = "unknown: lengths only, nothing says what prompts share", found["page_size"]
+    if (rate := found["ceiling_hit_rate"]) is not None:
+        reused = f"{found['ceiling_hit_tokens']:,} tokens, {percent(rate)}"
+        reused += f", in pages of {max(size, found['block_size'] or 1):,}"
+    rows.append(("can be reused", reused))
     out.print(pairs("Trace", rows))
     lengths = table("Per request", "", "total", "mean", "p50", "p90", "max")
     for key in ("input", "output"):
