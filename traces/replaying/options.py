@@ -503,7 +503,9 @@ class FleetOptions(OptionRecord):
         "N[:N]",
     )
     router: str | None = option(
-        f"{', '.join(_ROUTING)} (default: {ROUTER})", read.choice(_ROUTING), needs=(Need.REPLICAS,)
+        f"{', '.join(_ROUTING)} (default: {ROUTER.replace('_', '-')})",
+        read.choice(_ROUTING),
+        needs=(Need.REPLICAS,),
     )
 
 

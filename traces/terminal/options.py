@@ -407,9 +407,7 @@ def duration_ns(text: str) -> int:
     """A time with its unit: ns, us, ms, s, m or h. Returns nanoseconds."""
     match = _DURATION.fullmatch(text)
     if not match:
-        raise ValueError(
-            f"expected a time with its unit such as 200us, 1.5ms or 2s, found {text!r}"
-        )
+        raise ValueError(f"expected a time with its unit such as 200us, 2s or 5m, found {text!r}")
     value = Fraction(match[1]) * _NANOSECONDS[match[2]]
     if value.denominator != 1 or value > _MOST_NS:
         raise ValueError(f"expected whole nanoseconds, at most 1,000,000 s, found {text!r}")
