@@ -12,10 +12,10 @@ MOST = {
     "lines of sim": 12_488,
     "lines of invariants": 19_581,
     "lines of traces": 16_741,
-    "lines of tests": 41_675,
+    "lines of tests": 41_677,
     "files of source": 473,
     "files of tests": 316,
-    "words of pages": 57_103,
+    "words of pages": 57_100,
 }
 
 
