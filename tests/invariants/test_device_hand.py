@@ -89,7 +89,9 @@ def rested() -> DeviceHand:
         Entry("arrive", {"request": 0, **prompt}),
         Entry("admit", {"request": 0, "chunk": 9}),
         Entry("quiesce", {}),
-        Entry("revisit", {"request": 1, **prompt, "cold": ["full"], "chunk": 9}),
+        Entry("evict", {"tier": 0, "component": "full", "pages": 99}),
+        Entry("arrive", {"request": 1, **prompt}),
+        Entry("admit", {"request": 1, "chunk": 9}),
         Entry("quiesce", {}),
     )
     outcome = replay(Tape(Config(2, (8,), (8,)), (), executor=DEVICE), OPS)

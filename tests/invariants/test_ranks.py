@@ -136,7 +136,9 @@ def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
         entry("quiesce"),
         entry("finish", request=0, ahead=0),
         entry("quiesce"),
-        entry("revisit", acts, cold=["full"], chunk=12, **again),
+        entry("evict", tier=0, component="full", pages=16),
+        entry("arrive", **again),
+        entry("admit", acts, request=1, chunk=12),
         entry("wait", gap=60, polls=1),
     )
     outcome = play.replay(Tape(CONFIG, entries, ranks=2), OPS)

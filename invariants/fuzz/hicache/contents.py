@@ -3,12 +3,8 @@
 Content is (ids, length): `ids[i]` is the number of the prefix of i tokens. A page or state with
 `length` tokens is right for a reader if the reader's id at its depth is the same. Copies happen as
 late as the contract allows, and their targets are empty until then. A failed pass, or one without
-its request, leaves empty pages.
-
-What is stored is a reference to the content that the host page had, by component and digest, so a
-page that comes back holds what was stored under its digest, right or wrong. A storage's replies
-follow from what is stored, except where a fault says otherwise; a page that is damaged on the way
-is one that does not arrive, since readers verify it.
+its request, leaves empty pages. What is stored is a reference to the content that the host page
+had, by component and digest, so what comes back is what was stored, right or wrong.
 """
 
 from __future__ import annotations
@@ -122,7 +118,7 @@ class Content:
             if slots.source >= 0:
                 pool[slots.working] = pool[slots.source]
             if start:
-                _check(pool[slots.working], ids, start, True, "state of", who, about)
+                _check(pool[slots.working], ids[start], start, True, who, about)
             pool[slots.working] = Held(ids, end)
             for depth, page in slots.checkpoints:
                 if not start < depth <= end:
@@ -136,7 +132,7 @@ class Content:
         who, about = f"decode of {request}", About("request", request)
         self._step(self.tables[request], ids, start, end, who, about)
         for pool, slots in self._slots(self.states[request]):
-            _check(pool[slots.working], ids, start, True, "state of", who, about)
+            _check(pool[slots.working], ids[start], start, True, who, about)
             pool[slots.working] = Held(ids, end)
             step = slots.interval
             for depth in range(start // step * step + step, end + 1, step):
@@ -168,9 +164,8 @@ class Content:
                 if table[at] < 0:
                     raise WrongContent(f"{who}: {name} at page {at}: there is none", about)
                 depth = min(start, (at + 1) * size)
-                _check(
-                    pool[table[at]], ids or (), depth, False, f"{name} at page {at},", who, about
-                )
+                known = ids[depth] if ids is not None else 0
+                _check(pool[table[at]], known, depth, False, f"{who}: {name} page {at}", about)
             for at in range(start // size, -(-end // size) if end > start else 0):
                 if table[at] < 0:
                     raise WrongContent(f"{who}: {name}: no page {at} to write", about)
@@ -195,11 +190,9 @@ class Content:
                         held = pool[page]
                         fits = held is not None and held.length >= end and held.ids[end] == name
                         if not fits or not (paged or held is None or held.length == end):
-                            who = (
-                                f"{node} {self.names[index]} tier {tier} page {page} ends at {end}"
-                            )
                             about = About("page", page, tier, self.names[index])
-                            _wrong(held, end, not paged, who, about, About("node", node.id))
+                            who = f"{node} {about} ends at {end}"
+                            _check(held, name, end, not paged, who, about, About("node", node.id))
         self.audited = len(ends)
 
     def _names(self, node: Node, ends: dict[int, int]) -> list[int]:
@@ -223,27 +216,14 @@ class Content:
         return found
 
 
-def _check(
-    held: Held | None,
-    ids: Sequence[int],
-    depth: int,
-    exact: bool,
-    what: str,
-    who: str,
-    about: About,
-) -> None:
-    """Raises WrongContent unless a page holds the first `depth` tokens of `ids`; with `exact`, and
-    no more."""
-    fits = held is not None and held.length >= depth and not (exact and held.length != depth)
-    if held is None or not fits or held.ids[depth] != ids[depth]:
-        _wrong(held, depth, exact, f"{what} {who}", about)
-
-
-def _wrong(held: Held | None, depth: int, exact: bool, who: str, *about: About) -> NoReturn:
+def _check(held: Held | None, known: int, depth: int, exact: bool, who: str, *about: About) -> None:
+    """Raises WrongContent unless a page holds the `depth` tokens of the prefix of this number; with
+    `exact`, and no more."""
     if held is None or held.length < depth or (exact and held.length != depth):
         found = "nothing" if held is None else f"{held.length} tokens"
         raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}", *about)
-    raise WrongContent(f"{who}: another prefix of {depth} tokens", *about)
+    if held.ids[depth] != known:
+        raise WrongContent(f"{who}: another prefix of {depth} tokens", *about)
 
 
 # -- what the keys of a tree say

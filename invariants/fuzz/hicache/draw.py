@@ -1,13 +1,9 @@
 """Draws the sequence of a seed: its configuration, the operations and faults that are on, and each
 entry from the state that the entries before it have led to.
 
-Each sequence gets a random subset of features, and pools are small. A feature that is always on
-hides failures that occur without it, and with all features possible, extreme mixtures are rare.
-Method: swarm testing (Groce et al., ISSTA 2012).
-
-Pools come in three sizes. *usual*: small, so that pages are short. *least*: some or all device
-pools have the smallest size that the core accepts, and host has none, one or a few pages. *large*:
-80 pages and more, in which a tree can grow; such a sequence is also longer.
+Each sequence gets a random subset of features (swarm testing, Groce et al., ISSTA 2012), and pools
+are small, so that pages are short. Some or all device pools of a *least* one have the smallest size
+that the core accepts; in *large* ones, 80 pages and more, a tree can grow, and entries are more.
 """
 
 from __future__ import annotations

@@ -301,13 +301,9 @@ class Hand:
         return self.key_of(job.tokens[:tokens], job.namespace)
 
     def key_of(self, tokens: list[int], namespace: str = "") -> Key:
-        """Returns the key of tokens. With `pairs` each position holds a token and its predecessor,
-        as bigram keys of draft models do.
-        """
-        size = self.config.page_size
-        if self.pairs:
-            return Key.from_tokens([BEGIN, *tokens], size, namespace, bigram=True)
-        return Key.from_tokens(tokens, size, namespace)
+        """Returns the key of tokens; with `pairs`, the bigram key that draft models have."""
+        tokens = [BEGIN, *tokens] if self.pairs else tokens
+        return Key.from_tokens(tokens, self.config.page_size, namespace, bigram=self.pairs)
 
     def pick(self, *stages: str) -> list[Job]:
         return [job for job in self.jobs.values() if job.stage in stages]
@@ -318,17 +314,12 @@ class Hand:
         return job if job is not None and job.stage in stages else None
 
     def give_way(self, outcomes: list[Outcome]) -> None:
-        """After a refusal for lack of pages, retracts or aborts the request that the refusal
-        names.
-        """
-        refusal = next((item for item in outcomes if isinstance(item, Refused)), None)
-        if refusal is None or refusal.reason != "no_pages":
-            return
-        victim = self.jobs.get(refusal.preempt)
-        if victim is not None and victim.stage in ("decoding", "idle"):
-            self.retract(victim)
-        elif victim is not None:
-            self.abort(victim)
+        """After a refusal for lack of pages, the request that it names is retracted or aborted."""
+        for item in outcomes:
+            victim = self.jobs.get(item.preempt) if isinstance(item, Refused) else None
+            if isinstance(item, Refused) and victim is not None and item.reason == "no_pages":
+                running = victim.stage in ("decoding", "idle")
+                (self.retract if running else self.abort)(victim)
 
     def retract(self, job: Job) -> None:
         size, page = len(job.tokens), self.config.page_size
@@ -345,7 +336,7 @@ def _outline(core: Core) -> tuple[object, ...]:
     """The state that a refused event must not change."""
     view = core.view
     pools = [
-        (tuple(pool.counts), pool.protected)
+        (*pool.counts, pool.protected)
         for tier in (Tier.DEVICE, Tier.HOST)
         for pool in view.pools(tier)
     ]
@@ -438,9 +429,7 @@ FAULTS = {name: kind for kinds in KINDS.values() for name, kind in kinds.items()
 
 
 def kind_of(name: str, site: str) -> Fault:
-    """Returns the kind of this name, or NONE if it does not apply to this action. Raises
-    CallerError for an unknown name.
-    """
+    """Returns the kind of this name, or NONE if it does not apply. Raises CallerError."""
     if not name:
         return NONE
     if name not in FAULTS:

@@ -408,7 +408,7 @@ def attach(hand: Hand, args: Arguments) -> None:
 FORBIDDEN = (
     *("arrive", "match", "admit", "admit for nothing", "prefill", "grow", "finish", "retract"),
     *("abort", "limit", "evict", "detach", "reply to nothing", "reply of another kind"),
-    *("reply with wrong pages", "late failure", "repeated reply", "contradicting reply"),
+    *("repeated reply", "contradicting reply", "reply with wrong pages", "late failure"),
 )
 
 
@@ -455,7 +455,9 @@ def forbidden(hand: Hand) -> Iterator[tuple[str, Event]]:
 
 def draw_misuse(hand: Hand, draws: Draws) -> Arguments:
     there = {kind for kind, _ in forbidden(hand)}
-    return {"kind": draws.one([kind for kind in FORBIDDEN if kind in there]), "way": draws.below(8)}
+    kinds = [kind for kind in FORBIDDEN if kind in there]  # the last ones are seldom possible
+    at = max(draws.below(len(kinds)), draws.below(len(kinds)))
+    return {"kind": kinds[at], "way": draws.below(8)}
 
 
 def misuse(hand: Hand, args: Arguments) -> None:
