@@ -32,7 +32,7 @@ from hicache.core.errors import CallerError
 from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, parsed, show, whole
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
-from .hicache.executors import REPLIES, settings_of
+from .hicache.executors import FILES, REPLIES, settings_of
 from .records import LEAST_MADE_UP
 from .schedules import schedule_of
 
@@ -321,7 +321,10 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
     if "target" in head:
         return Tape(entries=entries, **head)
     tape = Tape(**head | {"entries": entries, "config": _config(head["config"], name)})
-    if (tape.ranks > 1 or tape.pairs or has_storage(tape)) and tape.executor != REPLIES:
+    device = tape.executor not in (REPLIES, FILES)
+    if (device and (tape.pairs or has_storage(tape))) or (
+        tape.ranks > 1 and tape.executor != REPLIES
+    ):
         raise CallerError(
             f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
             f"storage, found {tape.executor!r}; {_AGAIN}"

@@ -75,7 +75,7 @@ TAPES = {
     "a setting too many": (tape_with(config(colour=1)), "colour"),
     "a setting too few": (tape_with({"config": {"page_size": 1}}), "a difference in"),
     "an order": (tape_with({"order": "pct:" + "9" * 5000}), "order: expected one of"),
-    "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, or"),
+    "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, files"),
     "an operation": (tape_with(entry={"op": "a" * 99999}), 'found "aaaaaaaaaa'),
     "a fault": (tape_with(entry={"acts": [[1, 0, "fire"]]}), "line 2: expected a fault of this"),
     "a delay": (tape_with(entry={"acts": [[10**30, 0, ""]]}), "line 2: acts[0]: expected [delay"),

@@ -273,6 +273,13 @@ class Shelf:
         self.values: dict[tuple[int, bytes], Held | None] = {}
         self._reading: dict[int, list[Held | None]] = {}  # by store, what its pages held before
 
+    def lose(self) -> None:
+        """Everything that is stored is lost, and nobody is told."""
+        self.values.clear()
+
+    def close(self) -> None:
+        """Ends what it started. Does nothing here."""
+
     def begin(self, action: StorageAction, content: Content | None) -> None:
         """The action was issued: from now on it reads or fills its host pages."""
         if content is None:

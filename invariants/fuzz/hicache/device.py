@@ -21,9 +21,10 @@ from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
 from hicache.core.types import Key, Tier
 from hicache.devices.base import CopyJob, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
-from invariants.fuzz.hicache.executors import PLAIN, settings_of
+from invariants.fuzz.hicache.executors import FILES, PLAIN, settings_of
 from invariants.fuzz.hicache.hand import Hand, kind_of
 from invariants.fuzz.hicache.ranks import RankedHand
+from invariants.fuzz.hicache.stored import RealShelf
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time
 from invariants.fuzz.sequence import Tape
@@ -52,7 +53,8 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
         return RankedHand(tape, watch)
     if settings_of(tape.executor) is not None:
         return DeviceHand(tape, watch)
-    return Hand(tape.config, tape.order, watch, pairs=tape.pairs)
+    shelf = RealShelf(tape.config, tape.seed) if tape.executor == FILES else None
+    return Hand(tape.config, tape.order, watch, tape.pairs, shelf)
 
 
 class Plan(NamedTuple):

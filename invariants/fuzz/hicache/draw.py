@@ -19,7 +19,7 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.books.kinds import KNOWN
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.executors import REPLIES, draw_device
+from invariants.fuzz.hicache.executors import FILES, REPLIES, draw_device
 from invariants.fuzz.hicache.hand import KINDS, Hand
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS, Operation
 from invariants.fuzz.sequence import Act, Entry
@@ -31,6 +31,7 @@ POLICIES = tuple(registry.stems(registry.WRITE_POLICIES))
 ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 PREFETCHES = tuple(registry.stems(registry.PREFETCH_POLICIES))
 MOST_PASSES = 64
+REAL_STORES = 25  # percent of the sequences with a storage, whose actions are carried out
 USUAL, LEAST, LARGE = "usual", "least", "large"
 LONGER = 3  # times as many entries with large pools
 TRIES = 8
@@ -84,6 +85,7 @@ def draw_swarm(
     config = draw_config(draws, names, policy or draws.one(POLICIES), eviction or order, size)
     if not ranks:
         ranks = 1 if executor else draws.weighted(((1, 28), (2, 2), (3, 1), (4, 1), (8, 1)))
+    fixed = bool(executor)
     if ranks == 1 and executor != REPLIES and (executor or draws.below(6) == 0):
         executor = draw_device(draws)
     else:
@@ -109,6 +111,8 @@ def draw_swarm(
     }
     if config.storage and draws.chance(50):
         faults = {"fetched in part": draws.one((40, 80)), **faults}
+    if config.storage and ranks == 1 and not fixed and draws.chance(REAL_STORES):
+        executor = FILES
     if draws.chance(45):
         config = _with_wants(draws, config)
         weights |= dict(OF_WANTS)

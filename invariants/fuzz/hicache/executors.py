@@ -1,6 +1,7 @@
 """Executors of a sequence: how the core's actions are carried out, as named in its head.
 
     replies                                  nothing is carried out; replies come when they are due
+    files                                    the same; the runtime carries out what is for storage
     device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
 
 A load is divided into LAYERS groups. The link takes PAGE_NS per page of a group, and LATENCY_NS
@@ -16,7 +17,7 @@ from hicache.core.errors import CallerError
 from hicache.files import show
 from invariants.fuzz.draws import Draws
 
-REPLIES, DEVICE = "replies", "device"
+REPLIES, FILES, DEVICE = "replies", "files", "device"
 _FORM = re.compile(r"device(?::([1-8]):([1-9]\d{0,8}):(\d{1,9}):([1-9]\d{0,8}))?", re.ASCII)
 
 
@@ -33,12 +34,12 @@ PLAIN = DeviceSettings()
 
 
 def settings_of(executor: str) -> DeviceSettings | None:
-    """The settings of a device; None for "replies". Raises CallerError."""
+    """The settings of a device; None if there is none. Raises CallerError."""
     form = _FORM.fullmatch(executor)
-    if form is None and executor != REPLIES:
+    if form is None and executor not in (REPLIES, FILES):
         raise CallerError(
-            f"executor: expected {REPLIES}, or {DEVICE} with 1 to 8 layers, PAGE_NS, LATENCY_NS "
-            f"and a depth after colons, found {show(executor)}"
+            f"executor: expected {REPLIES}, {FILES}, or {DEVICE} with 1 to 8 layers, PAGE_NS, "
+            f"LATENCY_NS and a depth after colons, found {show(executor)}"
         )
     return DeviceSettings(*map(int, filter(None, form.groups()))) if form else None
 

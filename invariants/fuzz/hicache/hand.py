@@ -57,12 +57,13 @@ class Hand:
         order: str = "time",
         watch: Watch | None = None,
         pairs: bool = False,
+        shelf: Shelf | None = None,
     ) -> None:
         self.config, self.pairs = config, pairs
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
         self.content = Content(config, pairs)
-        self.shelf, self.probes = Shelf(config), Probes(config)
+        self.shelf, self.probes = shelf or Shelf(config), Probes(config)
         self.schedule = schedule_of(order)
         self.now = self.events = 0
         self.jobs: dict[int, Job] = {}
@@ -274,7 +275,8 @@ class Hand:
         self.content.audit(self.core.view)
 
     def close(self) -> None:
-        """Ends what the hand started. Does nothing here: there is no device."""
+        """Ends what the hand started."""
+        self.shelf.close()
 
     # -- requests
 

@@ -397,7 +397,7 @@ def attach(hand: Hand, args: Arguments) -> None:
     """
     if hand.config.has_host and hand.can_store:
         if args.get("lost"):
-            hand.shelf.values.clear()
+            hand.shelf.lose()
         detaches = hand.core.view.attached and not args["again"]
         hand.feed(events.DetachWanted() if detaches else events.StorageAttached())
 

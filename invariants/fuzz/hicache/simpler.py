@@ -41,10 +41,10 @@ def _weight(tape: Tape) -> tuple[int, ...]:
 
 
 def _devices(executor: str) -> int:
-    """0 for plain replies, else 1 plus the distance of the device from a plain one."""
+    """0 for plain replies, 1 for files, else 1 plus the distance of the device from a plain one."""
     settings = settings_of(executor)
     if settings is None:
-        return 0
+        return int(executor != REPLIES)
     return 1 + sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
 
 
@@ -105,9 +105,10 @@ def _simpler(tape: Tape) -> Iterator[Tape]:
 def _executors(tape: Tape) -> Iterator[Tape]:
     """Replies, a plain device or a plainer one."""
     settings = settings_of(tape.executor)
+    if tape.executor != REPLIES:
+        yield replace(tape, executor=REPLIES)
     if settings is None:
         return
-    yield replace(tape, executor=REPLIES)
     yield replace(tape, executor=spelled(PLAIN))
     for field, plain in PLAIN._asdict().items():
         for value in (plain, (plain + getattr(settings, field)) // 2):

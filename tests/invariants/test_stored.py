@@ -1,0 +1,83 @@
+"""Sequences whose storage is real: threads, host pools and files, held against the simulated shelf.
+
+Mistakes in what carries out the actions are found within a few sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from hicache.memory.stored import StoredPool
+from hicache.runtime.storage import pages, workers
+from invariants.fuzz.hicache.draw import Swarm, draw_swarm
+from invariants.fuzz.hicache.executors import FILES
+from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.play import generate
+from invariants.fuzz.play import Outcome
+
+SEQUENCES = 12
+
+
+@cache
+def swarms() -> dict[int, Swarm]:
+    drawn = {seed: draw_swarm(seed) for seed in range(400)}
+    return {seed: swarm for seed, swarm in drawn.items() if swarm.executor == FILES}
+
+
+def played() -> Iterator[Outcome]:
+    for seed, swarm in list(swarms().items())[:SEQUENCES]:
+        yield generate(swarm, OPERATIONS, seed, 120, "off")
+
+
+def one_page_too_many(real: Callable[..., Any]) -> Callable[..., Any]:
+    def fetch(task: Any, action: Any) -> None:
+        real(task, action)
+        task.progress = min(action.pages, task.progress + 1)
+
+    return fetch
+
+
+def of_one_pool(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda context, name, *others: real(context, "all", *others)
+
+
+def the_last_is_left_out(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda items, size: real(list(items)[:-1] or items, size)
+
+
+def into_the_first_page(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda pool, page, source: real(pool, 0, source)
+
+
+def always(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda batch, statuses: [True] * len(batch)
+
+
+BUGS = (
+    (workers, "fetch", one_page_too_many),
+    (workers, "_batches", the_last_is_left_out),
+    (workers, "_fine", always),
+    (pages, "page_keys", of_one_pool),
+    (StoredPool, "load", into_the_first_page),
+)
+
+
+def test_threads_and_files_do_what_the_shelf_says() -> None:
+    compared = 0
+    for outcome in played():
+        assert outcome.failure is None, outcome.failure.text
+        compared += outcome.hand.shelf.compared
+    assert compared > 50
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "bug"), BUGS, ids=lambda one: getattr(one, "__name__", one)
+)
+def test_a_mistake_in_what_carries_out_actions_is_found(
+    where: Any, name: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, bug(getattr(where, name)))
+    assert any(outcome.failure for outcome in played())
