@@ -18,8 +18,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -31,52 +30,38 @@ from invariants.fuzz import laws, target
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.operations import check
 from invariants.fuzz.play import Failure, Outcome, Player
-from invariants.fuzz.script import Recorder, shorten
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
+from invariants.fuzz.script import Recorder
+from invariants.fuzz.sequence import Entry, Tape, dumps, loads
 from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.stubs import Stubs
 from invariants.fuzz.target import Can, Peer
 
-HANGS = "the sequence does not end"
-ENGINES = "invariants.fuzz.targets"
-MEMORY = 6 << 30  # bytes that a sequence may take beyond the imported engine
+MEMORY = 12 << 30  # bytes of data that the process may have
 MOST_PLAYS = 3000
 
 
 class Child:
+    module: ModuleType
+    known: Player
+
     def __init__(self, answers: TextIO) -> None:
         self.answers = answers
-        self.module: ModuleType | None = None
-        self.player: Player | None = None
 
     def say(self, **answer: Any) -> None:
         self.answers.write(json.dumps(answer) + "\n")
         self.answers.flush()
 
     def serve(self, requests: Iterator[str]) -> None:
-        does: dict[str, Callable[..., None]] = {
-            "open": self.open,
-            "fuzz": self.fuzz,
-            "draw": self.draw,
-            "play": self.play,
-            "shrink": self.shrink,
-            "explain": self.explain,
-        }
         for line in requests:
             request = json.loads(line)
             try:
-                does[request.pop("do")](**request)
+                getattr(self, f"do_{request.pop('do')}")(**request)
             except CallerError as error:
                 self.say(refused=str(error))
 
-    @property
-    def known(self) -> Player:
-        assert self.player is not None, "opened first"
-        return self.player
-
     # -- requests
 
-    def open(
+    def do_open(
         self,
         name: str,
         release: str,
@@ -86,12 +71,11 @@ class Child:
         loads: list[str],
     ) -> None:
         """Imports an engine, or the user's file. package: the real folder of its package."""
-        hook = Stubs(stubs, bare, release)
-        hook.install()
+        Stubs(stubs, bare, release).install()
         if loads:
             self.module, kind = loaded(*loads)
         else:
-            self.module = import_module(f"{ENGINES}.{name.replace('-', '_')}")
+            self.module = import_module(f"invariants.fuzz.targets.{name}")
             kind = self.module.PEER
         above = len(package if loads else os.path.dirname(package)) + 1
 
@@ -99,60 +83,54 @@ class Child:
             path = os.path.realpath(file)
             return path[above:] if path.startswith(package + os.sep) else ""
 
-        self.player = Player(kind, name, release, where)
+        self.known = Player(kind, name, release, where)
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = _data() + MEMORY
-        if most == resource.RLIM_INFINITY or most > limit:
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        if most == resource.RLIM_INFINITY or most > MEMORY:
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
         takes = {key: list(values) for key, values in kind.TAKES.items()}
-        self.say(done=True, takes=takes, reaches=list(kind.REACHES), stubs=sorted(hook.replaced))
+        self.say(done=True, takes=takes, reaches=list(kind.REACHES))
 
-    def fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
+    def do_fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
         """Plays the sequences of `count` seeds, and answers with a line for each."""
         for each in range(seed, seed + count):
             began = time.process_time_ns()
-            outcome = self._drawn(each, length, fixed)
+            try:
+                outcome = self.known.generate(each, length, fixed)
+            except Exception as error:  # of what is outside the sequence
+                text = f"{self.known.name}: draw: {type(error).__name__}: {error}"
+                raise CallerError(text) from error
             busy, failure = time.process_time_ns() - began, _document(outcome.failure)
-            said = {"counts": _counts(outcome), "busy_ns": busy, "failure": failure}
-            said |= {"operations": len(outcome.tape.entries), "seed": each}
+            said: dict[str, Any] = {
+                "seed": each,
+                "operations": len(outcome.tape.entries),
+                "busy_ns": busy,
+            }
+            said |= {"counts": _counts(outcome), "failure": failure}
             last = {"done": True} if each == seed + count - 1 else {}
             self.say(tape=dumps(outcome.tape) if failure else "", **said, **last)
 
-    def draw(self, seed: int, length: int, fixed: dict[str, Any], seconds: float) -> None:
-        """The tape of a sequence that ends the process, as far as it goes."""
+    def do_draw(self, seed: int, length: int, fixed: dict[str, Any]) -> None:
+        """Draws a sequence that ends the process, and says it before each entry is played."""
+        config = self.known.kind.draw(Draws(seed, "config"), fixed)
+        head = Tape(config, (), target=self.known.name, release=self.known.release)
+        self.say(tape=dumps(head))
+        entries: list[Entry] = []
 
-        def play(write: Callable[[Any], None]) -> None:
-            head = True
+        def note(tape: Tape, entry: Entry) -> None:
+            entries.append(entry)
+            self.say(tape=dumps(replace(tape, entries=tuple(entries))))
 
-            def note(tape: Tape, entry: Entry) -> None:
-                nonlocal head
-                if head:
-                    write(dumps(tape))
-                head = False
-                write(entry)
+        self.say(done=True, tape=dumps(self.known.generate(seed, length, fixed, note).tape))
 
-            self.known.generate(seed, length, fixed, note)
-
-        written, _ = _apart(play, seconds)
-        if not written:
-            config = self.known.kind.draw(Draws(seed, "config"), fixed)
-            written = [dumps(Tape(config, (), target=self.known.name, release=self.known.release))]
-        found = [
-            Entry(op, args, gap, poll, tuple(Act(*act) for act in acts))
-            for op, args, gap, poll, acts in written[1:]
-        ]
-        tape = replace(loads(written[0]), entries=tuple(found))
-        self.say(done=True, tape=dumps(tape), entries=len(found))
-
-    def play(self, tape: str) -> None:
+    def do_play(self, tape: str) -> None:
         unfit = self.known.unfit
         outcome = self.known.replay(self._checked(tape))
         said = {"failure": _document(outcome.failure), "unfit": self.known.unfit - unfit}
         self.say(done=True, counts=_counts(outcome), **said)
 
-    def shrink(self, tape: str, failure: dict[str, Any], seconds: float = 0) -> None:
+    def do_shrink(self, tape: str, failure: dict[str, Any], seconds: float) -> None:
         """Makes a failing tape small, and answers with each smaller one. seconds: each play is a
-        process of its own, for failures that end or stop the process."""
+        process of its own, for failures that end or stop the process; 0 for others."""
         best = first = self._checked(tape)
 
         def alike(each: Tape) -> Outcome:
@@ -170,7 +148,7 @@ class Child:
         small = search.shrunk()
         self.say(done=True, tape=dumps(small.tape), failure=_document(small.failure))
 
-    def explain(self, tape: str, head: str) -> None:
+    def do_explain(self, tape: str, head: str) -> None:
         """The functions of the engine that run in a tape, what was answered to each entry, and the
         engine's own calls as a script."""
         played = self._checked(tape)
@@ -185,30 +163,19 @@ class Child:
         outcome = self.known.replay(played)
         sys.setprofile(None)
         functions = {(self.known.where(code.co_filename), code.co_name) for code in ran}
-        answers = outcome.hand.answers if outcome.hand else []
-        said = [
+        answers = [
             ", ".join(f"{key}={value}" for key, value in answer.items() if key != "op")
-            for answer in answers
+            for answer in (outcome.hand.answers if outcome.hand else ())
         ]
         known = sorted(pair for pair in functions if pair[0])
-        self.say(done=True, functions=known, answers=said, script=self._script(played, head))
+        self.say(done=True, functions=known, answers=answers, script=self._script(played, head))
 
     def _script(self, tape: Tape, head: str) -> str:
         recorder, doubles = Recorder(on=True), getattr(self.module, "DOUBLES", ())
         if not doubles or self.known.replay(tape, recorder).failure is None:
             return ""
-        folder = Path(__file__).parent
-        sources = [folder / "targets" / name for name in doubles]
-        sources += [Path(laws.__file__), Path(target.__file__)]
-        shorten(recorder, sources, self.known.where)
-        return recorder.script(head, sources)
-
-    def _drawn(self, seed: int, length: int, fixed: dict[str, Any]) -> Outcome:
-        try:
-            return self.known.generate(seed, length, fixed)
-        except Exception as error:  # of what is outside the sequence
-            text = f"{self.known.name}: draw: {type(error).__name__}: {error}"
-            raise CallerError(text) from error
+        sources = [Path(__file__).parent / "targets" / name for name in doubles]
+        return recorder.script(head, [*sources, Path(laws.__file__), Path(target.__file__)])
 
     def _checked(self, text: str) -> Tape:
         tape = loads(text)
@@ -216,84 +183,47 @@ class Child:
         return tape
 
     def _apart(self, tape: Tape, seconds: float) -> Failure | None:
-        """Plays a tape in a copy of this process, which may end or hang."""
-
-        def play(write: Callable[[Any], None]) -> None:
-            write(_document(self.known.replay(tape).failure))
-
-        written, how = _apart(play, seconds)
-        if not written:
-            law = "HANG" if how == HANGS else "DEATH"
-            return Failure(law, law, how, len(tape.entries))
-        return None if written[0] is None else Failure(**written[0])
+        """Whether a tape ends or stops a copy of this process, and how."""
+        child = os.fork()
+        if not child:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            self.known.replay(tape)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+        law = "HANG" if stopped else "DEATH"
+        return Failure(law, law, "", len(tape.entries)) if status else None
 
 
 def loaded(path: str, name: str) -> tuple[ModuleType, type[Peer]]:
     """The user's file and the class in it. Raises CallerError."""
     at = f"{path.rpartition('/')[2]}:{name}"
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[Path(path).stem] = module
+    spec: Any = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise CallerError(
-            f"{at}: expected a file that can be imported, found {type(error).__name__}: {error}"
-        ) from None
+        found = f"{type(error).__name__}: {error}"
+        raise CallerError(f"{at}: expected a file that can be imported, found {found}") from None
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Peer)):
         found = "no such class" if kind is None else f"another {type(kind).__name__}"
         raise CallerError(f"{at}: expected a class derived from {Peer.__name__}, found {found}")
     own = {key for base in kind.__mro__[: kind.__mro__.index(Peer)] for key in vars(base)}
-    if missing := [call for call in _calls(kind.can) if call not in own]:
-        raise CallerError(
-            f"{at}: expected the calls that its `can` promises, {missing[0]} is missing"
-        )
+    if missing := sorted({*getattr(kind, "__abstractmethods__", ())} | (_calls(kind.can) - own)):
+        calls = ", ".join(missing)
+        raise CallerError(f"{at}: expected the calls that its `can` promises, missing: {calls}")
     return module, kind
 
 
-def _calls(can: Can) -> list[str]:
+def _calls(can: Can) -> set[str]:
     """The calls that a class must have."""
-    calls = ["draw", "pools", "let_go"]
-    calls += ["step"] if can.serves else ["match", "admit", "prefill", "decode", "finish"]
-    optional = {
-        "transfers": can.host,
-        "answer": can.host,
-        "retract": can.retracts and not can.serves,
-        "abort": can.aborts,
-        "reset": can.resets,
-        "evict": bool(can.evicts),
-    }
-    return calls + [call for call, needed in optional.items() if needed]
-
-
-def _apart(play: Callable[[Callable[[Any], None]], None], seconds: float) -> tuple[list[Any], str]:
-    """Runs something in a copy of this process, which is ended after this time. Returns what it
-    wrote, and how the copy ended, if it did not end by itself."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        with os.fdopen(writer, "w", encoding="utf-8") as stream:
-
-            def write(value: Any) -> None:
-                stream.write(json.dumps(value) + "\n")
-                stream.flush()
-
-            play(write)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, encoding="utf-8") as lines:
-        written = [json.loads(line) for line in lines if line.endswith("\n")]
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        how = HANGS if number == signal.SIGALRM else f"the process ended with signal {number}"
-        return written, how
-    return written, f"the process ended with code {os.WEXITSTATUS(status)}" if status else ""
+    calls = {"draw", "pools", "let_go"}
+    calls |= {"step"} if can.serves else {"match", "admit", "prefill", "decode", "finish"}
+    calls |= {"transfers", "answer"} if can.host else set()
+    optional = {"abort": can.aborts, "reset": can.resets, "evict": can.evicts}
+    optional["retract"] = can.retracts and not can.serves
+    return calls | {call for call, needed in optional.items() if needed}
 
 
 def _document(failure: Failure | None) -> dict[str, Any] | None:
@@ -301,33 +231,14 @@ def _document(failure: Failure | None) -> dict[str, Any] | None:
 
 
 def _counts(outcome: Outcome) -> Counter[str]:
-    hand = outcome.hand
-    return Counter() if hand is None else hand.counts + hand.peer.counts
-
-
-def _data() -> int:
-    """Bytes of data that this process has."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) << 10
-    return 8 << 30
-
-
-@contextmanager
-def _own_output() -> Iterator[TextIO]:
-    """The real output, for answers alone: whatever else is printed goes to the error stream."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    try:
-        yield answers
-    finally:
-        answers.close()
+    return outcome.hand.counts + outcome.hand.peer.counts if outcome.hand else Counter()
 
 
 def main() -> None:
     faulthandler.register(signal.SIGUSR1)
-    with _own_output() as answers:
-        Child(answers).serve(iter(sys.stdin.readline, ""))
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever else is printed goes to the error stream
+    Child(answers).serve(iter(sys.stdin.readline, ""))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ judged. What an adapter has to say is in `Own`; a target with other needs derive
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -47,11 +48,11 @@ class Copy(NamedTuple):
     write: Sequence[int]
 
 
-class Own(Peer):
+class Own(Peer, ABC):
     """A cache of rows on the tier "device", and perhaps on others, with full attention.
 
-    An adapter has `can` and `draw`, as every target, `evict(tier, slots)`, and these calls. A
-    request is whatever `begin` returns.
+    An adapter has `can` and `draw`, as every target, and these calls. A request is whatever `begin`
+    returns.
     """
 
     def __init__(self, config: Config, recorder: Recorder) -> None:
@@ -61,39 +62,43 @@ class Own(Peer):
         self.running: dict[int, tuple[Job, Any]] = {}
         self.copies: list[Copy] = []
 
+    @abstractmethod
     def open(self, config: Config) -> dict[str, int]:
         """Makes the cache. Returns the number of slots of each tier."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cached(self, tier: str) -> Iterable[Cached]:
         """All that is cached on a tier, each slot once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unused(self, tier: str) -> Sequence[int]:
         """The free slots of a tier."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, tokens: Sequence[int]) -> Hit:
         """The tokens of a prefix that are on device, and those behind them that are on host."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, tokens: Sequence[int]) -> Any:
         """Begins a request for a prompt, all of whose tokens but the last may be hit. None: there
         are too few slots."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slots(self, request: Any) -> tuple[Sequence[int] | None, Sequence[int]]:
         """The slots of its prefix, which are the cache's (None: they are not all loaded yet), and
         its own behind them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def grow(self, request: Any, tokens: int) -> bool:
         """Takes slots for so many tokens in all. False: there are too few."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, request: Any, tokens: Sequence[int], keep: bool) -> None:
         """Ends a request. tokens: that were computed; with keep they go into the cache."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def evict(self, pool: str, slots: int) -> int:
+        """Evicts from a tier. Returns the number of slots that came free."""
 
     def begun(self) -> Sequence[Copy]:
         """The copies that began since the last call."""

@@ -1,6 +1,6 @@
 """Stubs for what an engine imports and a CPU does not have: kernels, servers, other libraries.
 
-Lives here: the import hook. A peer's file names two kinds of modules:
+A target's file names two kinds of modules:
 
     STUBS    replaced, with everything below them, by modules that have any name one asks for
     BARE     packages whose own __init__ is not run: their modules are real, and any other name that
@@ -8,9 +8,8 @@ Lives here: the import hook. A peer's file names two kinds of modules:
 
 Everything else is imported as it is, so what is missing fails. A stub serves as what an import may
 make of it: a base class, a decorator, an annotation, a default. It computes nothing: what its call
-returns is false, empty, neither more nor less than anything, and a stub again. What was replaced,
-and which stubs were called, is recorded, so that it can be said. A class that an engine derives
-from a stub has the names that it defines, and no others.
+returns is false, empty, neither more nor less than anything, and a stub again. A class that an
+engine derives from a stub has the names that it defines, and no others.
 """
 
 from __future__ import annotations
@@ -28,31 +27,22 @@ from typing import Any
 
 class Stubs(MetaPathFinder, Loader):
     """The import hook. version: what a bare package says is its version. replaced: the modules
-    that were imported and are stubs, or bare. called: the stubs that were called, by dotted name.
-    """
+    that were imported and are stubs, or bare."""
 
     def __init__(self, stubs: Sequence[str], bare: Sequence[str] = (), version: str = "") -> None:
-        self._stubs = tuple(stubs)
-        self._bare = frozenset(bare)
-        self._version = version
+        self._stubs, self._bare, self._version = tuple(stubs), frozenset(bare), version
         self.replaced: set[str] = set()
-        self.called: set[str] = set()
 
     def install(self) -> None:
         """From now on, imports in this process go through the stubs first."""
         sys.meta_path.insert(0, self)
 
-    def remove(self) -> None:
-        sys.meta_path.remove(self)
-
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if any(name == one or name.startswith(f"{one}.") for one in self._stubs):
+        if any(name == stub or name.startswith(f"{stub}.") for stub in self._stubs):
             return ModuleSpec(name, self, is_package=True)
-        if name not in self._bare:
-            return None
-        real = PathFinder.find_spec(name, path)
+        real = PathFinder.find_spec(name, path) if name in self._bare else None
         if real is None or real.submodule_search_locations is None:
             return None
         spec = ModuleSpec(name, self, origin=real.origin, is_package=True)
@@ -61,30 +51,16 @@ class Stubs(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         self.replaced.add(spec.name)
-        module = _BareModule if spec.name in self._bare else _StubModule
-        return module(spec.name, self)
+        return (_BareModule if spec.name in self._bare else _StubModule)(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        if self._version and module.__name__ in self._bare:
-            module.__version__ = self._version  # type: ignore[attr-defined]
-
-    def stub(self, name: str) -> type:
-        """A new stub. name: the dotted name by which it was asked for."""
-        module, _, last = name.rpartition(".")
-        return _StubClass(last, (_Stub,), {"_of": self, "_name": name, "__module__": module})
+        bare = self._version and module.__name__ in self._bare
+        module.__version__ = self._version if bare else "0.0.0"  # type: ignore[attr-defined]
 
 
 class _StubModule(ModuleType):
-    __version__ = "0.0.0"
-
-    def __init__(self, name: str, stubs: Stubs) -> None:
-        super().__init__(name)
-        self._stubs = stubs
-
     def __getattr__(self, name: str) -> Any:
-        if _is_special(name):
-            raise AttributeError(name)
-        found = self._stubs.stub(f"{self.__name__}.{name}")
+        found = _stub(f"{self.__name__}.{name}")
         setattr(self, name, found)
         return found
 
@@ -96,56 +72,55 @@ class _BareModule(_StubModule):
         return super().__getattr__(name)
 
 
-class _StubClass(ABCMeta):
+def _stub(name: str) -> type:
+    """A new stub. name: the dotted name by which it was asked for."""
+    module, _, last = name.rpartition(".")
+    if _is_special(last):
+        raise AttributeError(last)
+    return _StubClass(last, (_Stub,), {"_name": name, "__module__": module})
+
+
+class _Empty:
+    """Neither more nor less than anything."""
+
+    def _no(self, other: Any) -> bool:
+        return False
+
+    __lt__ = __le__ = __gt__ = __ge__ = _no
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class _StubClass(_Empty, ABCMeta):
     """The class of stubs. Of its classes, those with an own `_name` are stubs, and the others are
     classes that an engine derived from one."""
 
     def __getattr__(cls, name: str) -> Any:
-        if _is_special(name) or "_name" not in vars(cls):
+        if "_name" not in vars(cls):
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-        found = cls._of.stub(f"{cls._name}.{name}")
+        found = _stub(f"{cls._name}.{name}")
         setattr(cls, name, found)
         return found
 
     def __call__(cls, *given: Any, **named: Any) -> Any:
-        if "_name" in vars(cls):
-            if _decorates(given, named):
-                return given[0]
-            cls._of.called.add(cls._name)
+        if "_name" in vars(cls) and _decorates(given, named):
+            return given[0]
         return super().__call__(*given, **named)
 
     def register(cls, *given: Any, **named: Any) -> Any:
         """A name that classes have here, and that libraries give to decorators."""
         if "_name" in vars(cls):
-            return cls._of.stub(f"{cls._name}.register")(*given, **named)
+            return _stub(f"{cls._name}.register")(*given, **named)
         return super().register(*given, **named)
 
-    def __getitem__(cls, item: Any) -> Any:
+    def _same(cls, other: Any) -> Any:
         return cls
 
-    def __or__(cls, other: Any) -> Any:
-        return cls
-
-    def __ror__(cls, other: Any) -> Any:
-        return cls
-
-    def __lt__(cls, other: Any) -> bool:
-        return False
-
-    def __le__(cls, other: Any) -> bool:
-        return False
-
-    def __gt__(cls, other: Any) -> bool:
-        return False
-
-    def __ge__(cls, other: Any) -> bool:
-        return False
-
-    def __iter__(cls) -> Iterator[Any]:
-        return iter(())
+    __getitem__ = __or__ = __ror__ = _same
 
 
-class _Stub(metaclass=_StubClass):
+class _Stub(_Empty, metaclass=_StubClass):
     """The base of stubs. An instance is what a call of a stub returns."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -156,33 +131,15 @@ class _Stub(metaclass=_StubClass):
 
     def __getattr__(self, name: str) -> Any:
         kind = type(self)
-        if _is_special(name) or "_name" not in vars(kind):
+        if "_name" not in vars(kind):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-        return kind._of.stub(f"{kind._name}().{name}")()
+        return _stub(f"{kind._name}().{name}")()
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         return given[0] if _decorates(given, named) else self
 
-    def __bool__(self) -> bool:
-        return False
-
-    def __lt__(self, other: Any) -> bool:
-        return False
-
-    def __le__(self, other: Any) -> bool:
-        return False
-
-    def __gt__(self, other: Any) -> bool:
-        return False
-
-    def __ge__(self, other: Any) -> bool:
-        return False
-
     def __len__(self) -> int:
         return 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
 
     def __enter__(self) -> Any:
         return self

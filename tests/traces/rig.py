@@ -19,6 +19,8 @@ from hicache.core.core import Core
 from hicache.models import get
 from hicache.models._document import as_document
 from invariants.fuzz import sequence as tapes
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.sequence import Tape
 from sim.recorder import Recorder
 from tests.patience import PATIENCE_S
@@ -120,7 +122,7 @@ def replay_hits(
 def failing_tape() -> Tape:
     """A tape that fails with BUG planted."""
     with planted(BUG):
-        return Work(5, (("components", "full,mamba"),)).drawn(16)
+        return drawn(16, 5, ("components", "full,mamba"))
 
 
 def input_files() -> dict[str, str]:
@@ -237,3 +239,8 @@ def tried(one: Declared) -> list[str]:
             row.parse(value)
             return [one.flag, value]
     pytest.fail(f"{one.flag}: give TRIED a value that changes a run")
+
+
+def drawn(seed: int, size: int, *config: tuple[str, str]) -> Tape:
+    """The sequence of a seed, drawn without checks."""
+    return play.generate(Work(size, config).swarm(seed), OPERATIONS, seed, size, "off").tape

@@ -12,9 +12,8 @@ from invariants.fuzz import sequence as corpus
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.operations import OPERATIONS
-from traces.fuzzing.core import Work
 
-from .rig import Capsys, fails
+from .rig import Capsys, drawn, fails
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -34,7 +33,7 @@ def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
 
 # -- bad input
 
-TAPE = tapes.dumps(Work(6).drawn(7))
+TAPE = tapes.dumps(drawn(7, 6))
 LINES = TAPE.splitlines()
 HEAD = json.loads(LINES[0])
 ENTRY = json.loads(LINES[1])

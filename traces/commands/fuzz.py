@@ -18,7 +18,7 @@ from invariants.fuzz.sequence import MOST_BYTES, OURS, loads
 
 from .. import outside as entries
 from ..fuzzing import core, engines
-from ..fuzzing.results import Files, Tally, Target, documented, hunt, show
+from ..fuzzing.results import Tally, Target, documented, hunt, show
 from ..fuzzing.session import Session, engine_of
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
@@ -89,7 +89,7 @@ class Options(OptionRecord):
         read.name,
         "FOLDER",
         short="-o",
-        default=core.FOLDER,
+        default="fuzz-failures",
     )
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout", *read.OUTPUT
@@ -110,17 +110,17 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             words = ["hicache", "fuzz", *([name] if options.target else []), "--seed", str(seed)]
             print(command_line(words), file=stream, flush=True)
-        tally, files = Tally(), Files(Path(options.output))
-        complete, lost = hunt(target, _seeds(seed, options), tally, files, options.first)
+        tally, seeds = Tally(), _seeds(seed, options)
+        complete, lost = hunt(target, seeds, tally, options.output, options.first)
     code = lost or tally.code() or (0 if complete else INTERRUPTED)
     settings = _settings(options, name, seed)
 
     with ignore_broken_pipe():
-        show(tally, settings, target, files.paths, stream)
+        show(tally, settings, target, stream)
     if options.json:
         with ignore_broken_pipe():
             head = _head("hicache-fuzz-report", command, code) | {"complete": complete}
-            write_json(options.json, head | documented(tally, settings, target, files.paths))
+            write_json(options.json, head | documented(tally, settings, target))
     return code
 
 
@@ -188,13 +188,14 @@ def _replay(options: Options, path: str, command: str) -> int:
     else:
         name = options.target or loads(text, path).target
     if name == OURS:
-        failure, about = core.replay(path)
+        core.configured(options.config)  # loads policies of the user
+        failure, about = core.replay(path, text)
     else:
         with Session(engine_of(name, options.source)) as session:
             session.start()
             if script:
                 return _script(session, text, path)
-            failure, about = engines.Process(session, name).replay(path)
+            failure, about = engines.Process(session, name).replay(path, text)
     code = failure.code if failure and not failure.known else 0
     told = f"{about['entries']} operations, {about['events']} events: no failure"
     document = _head("hicache-fuzz-replay", command, code) | {"failure": None} | about
@@ -214,5 +215,5 @@ def _replay(options: Options, path: str, command: str) -> int:
 def _script(session: Session, text: str, path: str) -> int:
     said = session.script_fails(text, engines.PLAY_S)
     with ignore_broken_pipe():
-        print(said or f"{session.engine.name}: {path}: no failure")
+        print(said or f"{session.engine.title}: {path}: no failure")
     return engines.CODE if said else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,12 +13,11 @@ from typing import Any
 from hicache import registry
 from hicache.core.errors import CallerError, unknown
 from invariants.base import HARNESS, NONDETERMINISM
-from invariants.fuzz import sequence as tapes
+from invariants.fuzz import sequence
 from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.difference import replay_told
 from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.play import Outcome
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import MOST_RANKS, Tape
 from invariants.fuzz.shrink import shrink
@@ -32,7 +30,6 @@ from ..terminal.signals import alarm
 from ..terminal.streams import command_line
 from .results import Failure, Result
 
-FOLDER = "fuzz-failures"
 PLAYS = 1000  # of one failure, to shrink it
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
 _POLICIES = {"write_policy": registry.WRITE_POLICIES, "eviction": registry.EVICTION_POLICIES}
@@ -72,9 +69,9 @@ class Work:
     """Everything that a worker needs except the seed. A call plays one sequence. config: what is
     not drawn. outside: policies of the user. limit_s: of a sequence, 0 for the usual."""
 
-    operations: int = 120
+    operations: int
     config: tuple[tuple[str, Any], ...] = ()
-    output: str = FOLDER
+    output: str = ""
     outside: entries.Outside = ()
     limit_s: float = 0.0
 
@@ -84,11 +81,10 @@ class Work:
         with limit(self.operations, self.limit_s):
             ops, command = OPERATIONS, self.command(seed)
             outcome = play.generate(self.swarm(seed), ops, seed, self.operations, command=command)
-        hand, played = outcome.hand, len(outcome.tape.entries)
-        failure = self.judge(outcome) if outcome.failure else None
-        counts = hand.counts + hand.probes.seen
-        busy = time.process_time_ns() - started
-        return Result(seed, played, hand.events, busy, counts, failure)
+        hand, tape = outcome.hand, outcome.tape
+        failure = self.failure(outcome.failure, tape) if outcome.failure else None
+        busy, counts = time.process_time_ns() - started, hand.counts + hand.probes.seen
+        return Result(seed, len(tape.entries), hand.events, busy, counts, failure)
 
     def swarm(self, seed: int) -> Swarm:
         given = dict(self.config)
@@ -100,73 +96,47 @@ class Work:
             passes=given.get("passes", 0),
         )
 
-    def judge(self, outcome: Outcome) -> Failure:
-        """Repeats a failure from its sequence; returns what the replay found.
+    def shrunk(self, drawn: Failure) -> Failure:
+        """The same failure of a smaller sequence, told with its operations. One whose sequence
+        fails in another way, or not at all, is a failure of its own."""
 
-        A sequence that fails in another way, or not at all, is a failure of its own.
-        """
-        first = outcome.failure
-        assert first is not None
-        drawn = self.failure(first, outcome.tape)
-        again = self.replayed(outcome.tape, self.path(drawn))
-        if again is not None and (again.code, again.kind) == (first.code, first.kind):
-            return self.failure(again, outcome.tape)
-        result = f"{again.code} {again.kind}" if again else "nothing"
-        text = (
-            "REPLAY: A sequence must fail as it did when it was drawn.\n"
-            f"    drawn: {first.code} {first.kind}, replayed: {result}\n{first.text}"
-        )
-        code = NONDETERMINISM if again else HARNESS
-        return self.failure(replace(first, code=code, kind="REPLAY", text=text), outcome.tape)
-
-    def shrunk(self, found: Failure) -> Failure:
-        """The same failure of a smaller sequence, told with its operations; itself if its sequence
-        does not repeat it."""
-        if found.code in (NONDETERMINISM, HARNESS):
-            return found
-        ops = OPERATIONS
-
-        def play_one(tape: Tape) -> Outcome:
+        def play_one(tape: Tape) -> play.Outcome:
             with limit(self.operations, self.limit_s):
-                return play.replay(tape, ops)
+                return play.replay(tape, OPERATIONS)
 
-        tape = shrink(tapes.loads(found.sequence), found, play_one, WAYS, PLAYS).tape
-        path = self.path(replace(found, sequence=tapes.dumps(tape)))
+        tape = sequence.loads(drawn.sequence)
+        found = play_one(tape).failure
+        if found is None or (found.code, found.kind) != (drawn.code, drawn.kind):
+            again = f"{found.code} {found.kind}" if found else "nothing"
+            text = (
+                "REPLAY: A sequence must fail as it did when it was drawn.\n"
+                f"    drawn: {drawn.code} {drawn.kind}, replayed: {again}\n{drawn.text}"
+            )
+            code = NONDETERMINISM if found else HARNESS
+            return replace(drawn, code=code, kind="REPLAY", text=text)
+        small = shrink(tape, found, play_one, WAYS, PLAYS).tape
+        path = self.path(replace(drawn, sequence=sequence.dumps(small)))
         with limit(self.operations, self.limit_s):
-            told = replay_told(tape, ops, name=path, whole=True).failure
-        if told is None or (told.code, told.kind) != (found.code, found.kind):
-            return found
-        return self.failure(told, tape)
-
-    def replayed(self, tape: Tape, path: str) -> play.Failure | None:
-        with limit(self.operations, self.limit_s):
-            return play.replay(tape, OPERATIONS, name=path).failure
+            told = replay_told(small, OPERATIONS, name=path, whole=True).failure
+        return self.failure(told, small) if told else drawn
 
     def failure(self, found: play.Failure, tape: Tape) -> Failure:
         """The failure as a result. Its text ends with the command that repeats it."""
-        sequence = tapes.dumps(tape)
-        made = Failure(
-            found.code, found.kind, "", found.at, sequence, found.event, found.event_text
-        )
-        again = f"replay: {command_line(['hicache', 'fuzz', '--replay', self.path(made)])}"
-        lines = [line for line in found.text.rstrip("\n").splitlines() if line != again]
+        text = sequence.dumps(tape)
+        made = Failure(found.code, found.kind, "", found.at, text, found.event, found.event_text)
+        words = ["hicache", "fuzz", "--replay", self.path(made), *outside_options()]
+        lines = found.text.rstrip("\n").splitlines()
+        lines = [line for line in lines if not line.startswith("replay: ")]
         if seed := os.environ.get("PYTHONHASHSEED", ""):
             lines.append(f"hash seed: PYTHONHASHSEED={seed}")
-        if not lines or not lines[-1].startswith("replay: "):
-            lines.append(" ".join([again, *outside_options()]))
-        return replace(made, text="\n".join(lines))
+        return replace(made, text="\n".join([*lines, f"replay: {command_line(words)}"]))
 
     def path(self, failure: Failure) -> str:
         return str(Path(self.output) / f"{failure.name}.jsonl")
 
-    def drawn(self, seed: int) -> Tape:
-        """The sequence of a seed, drawn without checks."""
-        ops = OPERATIONS
-        return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
-
-    def command(self, seed: int, sequences: int = 1) -> str:
-        """The command that plays the sequence of this seed alone, or this many from it on."""
-        words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", str(sequences)]
+    def command(self, seed: int) -> str:
+        """The command that plays the sequence of this seed alone."""
+        words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", "1"]
         words += ["--operations", str(self.operations)]
         for key, value in self.config:
             text = entries.spelled(_POLICIES[key], value) if key in _POLICIES else value
@@ -208,21 +178,15 @@ def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
     )
 
 
-def replay(path: str) -> tuple[Failure | None, dict[str, Any]]:
+def replay(path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
     """Plays one sequence exactly. Returns its failure and what its document has besides."""
-    tape = tapes.read(Path(path))
+    tape = sequence.loads(text, path)
     with limit(len(tape.entries)):
         outcome = replay_told(tape, OPERATIONS, name=path)
     hand, found = outcome.hand, outcome.failure
-    about = {
-        "events": hand.events,
-        "counts": dict(sorted((hand.counts + hand.probes.seen).items())),
-    }
-    about["entries"] = len(outcome.tape.entries)
+    counts = dict(sorted((hand.counts + hand.probes.seen).items()))
+    about = {"events": hand.events, "counts": counts, "entries": len(tape.entries)}
     if found is None:
         return None, about
-    more = outside_options()
-    text = re.sub(
-        r"(?m)^(replay: .*)$", lambda line: " ".join([line[1], *more]), found.text.rstrip()
-    )
-    return Failure(found.code, found.kind, text, found.at, tapes.dumps(tape)), about
+    told = " ".join([found.text.rstrip(), *outside_options()])
+    return Failure(found.code, found.kind, told, found.at, text), about

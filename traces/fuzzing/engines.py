@@ -1,5 +1,14 @@
 """Engines, and caches of the user, as targets: their sequences are played in a process of their own
-(see session), and failures are shrunk, compared with those that are known, and told."""
+(see session), and failures are shrunk, compared with those that are known, and told.
+
+invariants/fuzz/known/ENGINE.json has a row for each failure that is known:
+
+    report        where it was reported, or what it is; text: one sentence
+    law, kind     the law, and what the failure's kind begins with behind it; empty and without
+                  functions it is the law alone
+    functions     that must run in the shrunk sequence, as file:function; a file may be its end
+    first, last   the releases that have it; last is null while it is not mended
+"""
 
 from __future__ import annotations
 
@@ -12,20 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError, unknown
-from invariants.fuzz.facts import known, match
 from invariants.fuzz.laws import LAWS
 from invariants.fuzz.sequence import loads
 
 from ..terminal.streams import command_line
 from .results import Failure, Result
-from .session import Answer, Ended, Session
+from .session import TARGETS, Answer, Ended, Engine, Session
 
 CODE = 11  # exit code of a failure
 BATCH = 8  # sequences for which the process is asked at a time
 HANG_S = 60.0  # without a sequence that ends
 SHRINK_S = 60.0
 PLAY_S = 120.0  # of one sequence, with all that is told of it
-APART_S = 3.0  # for a sequence that may not end
+APART_S = 3.0  # for an operation, or a sequence, that may not end
 MOST_ENDED = 20  # times that the process is started again
 MOST_ENTRIES = 20  # that are told
 ENDS = ("HANG", "DEATH")  # laws whose failure ends the process
@@ -33,7 +41,7 @@ ENDS = ("HANG", "DEATH")  # laws whose failure ends the process
 
 def configured(session: Session, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The settings that are not drawn. Raises CallerError for what the engine does not take."""
-    name, takes, found = session.engine.facts.name, session.opened["takes"], {}
+    name, takes, found = session.engine.name, session.opened["takes"], {}
     for key, text in given:
         try:
             value = json.loads(text)
@@ -49,13 +57,40 @@ def configured(session: Session, given: Sequence[tuple[str, str]]) -> dict[str, 
     return found
 
 
+def known(name: str) -> list[dict[str, Any]]:
+    """The known failures of an engine."""
+    path = TARGETS.parent / "known" / f"{name}.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    return rows
+
+
+def match(
+    rows: Sequence[dict[str, Any]], engine: Engine, failure: Answer, ran: Sequence[Sequence[str]]
+) -> dict[str, Any] | None:
+    """The row that a failure is, or None. ran: file and name of each function that did."""
+
+    def has_run(name: str) -> bool:
+        file, _, function = name.rpartition(":")
+        return any(path.endswith(file) and each == function for path, each in ran)
+
+    at = engine.releases.index
+    for row in rows:
+        kind = failure["kind"][len(row["law"]) :].strip()
+        fits = kind.startswith(row["kind"]) if row["kind"] or row["functions"] else not kind
+        has = at(row["first"]) <= at(engine.release) <= at(row["last"] or engine.releases[-1])
+        if row["law"] == failure["code"] and fits and has and all(map(has_run, row["functions"])):
+            return row
+    return None
+
+
 @dataclass
 class Process:
-    """An engine as a target. ended: how often its process was started again."""
+    """An engine as a target. name: as the user gave it. fixed: what is not drawn. ended: how often
+    its process was started again."""
 
     session: Session
     name: str
-    operations: int = 120
+    operations: int = 0
     fixed: Mapping[str, Any] | None = None
     output: str = ""
     ended: int = 0
@@ -85,10 +120,14 @@ class Process:
             self.ended += 1
             if self.ended > MOST_ENDED:
                 raise CallerError(f"{self.name}: ended too often; no more is played") from None
-            request |= {"do": "draw", "seed": seed + len(found), "seconds": APART_S}
-            said = self.session.ask(request, HANG_S)
-            failure = self._failure(said["tape"], ended.failure(said["entries"]))
-            found.append(Result(request["seed"], said["entries"], 0, 0, {}, failure))
+            request |= {"do": "draw", "seed": seed + len(found)}
+            tape = ""
+            with suppress(Ended):
+                for said in self.session.answers(request, APART_S):
+                    tape = said["tape"]
+            at = len(loads(tape).entries)
+            failure = self._failure(tape, ended.failure(at))
+            found.append(Result(request["seed"], at, 0, 0, {}, failure))
         return found
 
     def shrunk(self, failure: Failure) -> Failure:
@@ -105,21 +144,18 @@ class Process:
         """A failure with what led to it, the row that it is, and a script that repeats it. path: of
         the sequence, if it has a file already."""
         about: Answer = {"functions": [], "answers": [], "script": ""}
-        session, facts = self.session, self.session.engine.facts
+        engine = self.session.engine
         if failure["code"] not in ENDS:
-            head = f"{session.engine.name}: {failure['text']}\n\n{failure['kind']}."
+            head = f"{engine.title}: {failure['text']}\n\n{failure['kind']}."
             with suppress(Ended):
-                about = session.ask({"do": "explain", "tape": tape, "head": head}, PLAY_S)
-        where = [(line[0], line[2]) for line in failure["lines"]] + about["functions"]
-        row = match(known(facts.name), facts.releases, session.engine.release, failure, where)
-        script = "" if path else about["script"]
-        found = replace(self._failure(tape, failure), known=row, script=script)
-        path = path or self._path(found)
-        return replace(found, text=self._text(found, path, about["answers"]))
+                about = self.session.ask({"do": "explain", "tape": tape, "head": head}, PLAY_S)
+        ran = [(line[0], line[2]) for line in failure["lines"]] + about["functions"]
+        row, script = match(known(engine.name), engine, failure, ran), about["script"]
+        found = replace(self._failure(tape, failure), known=row, script="" if path else script)
+        return replace(found, text=self._text(found, path or self._path(found), about["answers"]))
 
-    def replay(self, path: str) -> tuple[Failure | None, dict[str, Any]]:
+    def replay(self, path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
         """Plays one sequence. Returns its failure and what its document has besides."""
-        text = Path(path).read_text("utf-8")
         entries = len(loads(text, path).entries)
         try:
             said = self.session.ask({"do": "play", "tape": text}, PLAY_S)
@@ -132,14 +168,15 @@ class Process:
 
     def command(self, seed: int) -> str:
         """The command that plays the sequence of this seed alone."""
-        words = ["hicache", "fuzz", self.name, *self._source(), "--seed", str(seed)]
-        words += ["--sequences", "1", "--operations", str(self.operations)]
-        words += [f"--config={key}={value}" for key, value in (self.fixed or {}).items()]
-        return command_line(words)
+        words = ["--seed", str(seed), "--sequences", "1", "--operations", str(self.operations)]
+        return self._command(
+            *words, *(f"--config={key}={it}" for key, it in (self.fixed or {}).items())
+        )
 
-    def _source(self) -> list[str]:
+    def _command(self, *words: str) -> str:
         source = self.session.engine.source
-        return ["--source", source] if source else []
+        more = ["--source", source] if source else []
+        return command_line(["hicache", "fuzz", self.name, *more, *words])
 
     def _failure(self, tape: str, failure: Answer) -> Failure:
         """One that is not worked up yet."""
@@ -156,22 +193,18 @@ class Process:
             lines.append(f"known: {found.known['report']}: {found.known['text']}")
         if found.raw["lines"]:
             lines.append("lines of the engine, the innermost first:")
-            lines += [
-                f"    {file}:{at} {where}: {text}" for file, at, where, text in found.raw["lines"]
-            ]
+            lines += ["    {}:{} {}: {}".format(*line) for line in found.raw["lines"]]
         if answers:
-            entries = map(str, loads(found.sequence).entries)
-            told = [
-                f"    {entry}{answer and f' -> {answer}'}"
-                for entry, answer in zip(entries, answers, strict=False)
+            told = zip(map(str, loads(found.sequence).entries), answers, strict=False)
+            rows = [
+                f"    {entry} -> {answer}" if answer else f"    {entry}" for entry, answer in told
             ]
-            lines += ["the last operations, and what was answered:", *told[-MOST_ENTRIES:]]
-        words = ["hicache", "fuzz", self.name, *self._source(), "--replay"]
+            lines += ["the last operations, and what was answered:", *rows[-MOST_ENTRIES:]]
         if found.script:
             script = str(Path(path).with_suffix(".py"))
             says = self.session.script_fails(found.script, PLAY_S).rpartition("\n")[2]
             lines += [
-                f"its own calls: {command_line([*words, script])}",
+                f"its own calls: {self._command('--replay', script)}",
                 f"    {says or 'no error'}",
             ]
-        return "\n".join([*lines, f"replay: {command_line([*words, path])}"])
+        return "\n".join([*lines, f"replay: {self._command('--replay', path)}"])

@@ -18,7 +18,7 @@ from hicache.core.errors import CallerError
 
 from ..executors import WorkerLost
 from ..terminal.output import unwritable, write_whole
-from ..terminal.streams import ignore_broken_pipe, one_line, print_error
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, table
 
@@ -32,9 +32,9 @@ class Failure:
     """A failure, and the sequence that repeats it.
 
     kind: equal for failures of the same sort. text: how it is told. at: entries that were played,
-    with the one that failed. event: number of the core's last event before it, from 1, and
-    event_text that event. raw: as the process of an engine gave it. known: the row of known
-    failures that it is. script: the engine's own calls.
+    with the one that failed. event, event_text: the core's last event before it. raw: as the
+    process of an engine gave it. known: the row of known failures that it is. script: the engine's
+    own calls.
     """
 
     code: int
@@ -86,17 +86,15 @@ class Target(Protocol):
 
 @dataclass
 class FailureGroup:
-    """All failures of one code and kind: their number, and the smallest of them. seconds: when the
-    first of them was found, since the start. shrunk: whether it is told with its operations."""
+    """All failures of one code and kind: their number, and the first of them, which is shrunk at
+    the end. seconds: when it was found, since the start. path: of its sequence, once written."""
 
-    count: int
     seed: int
-    smallest: Failure
-    seconds: float = 0.0
+    failure: Failure
+    seconds: float
+    count: int = 1
     shrunk: bool = False
-
-    def rank(self) -> tuple[int, int]:
-        return self.smallest.sequence.count("\n"), self.seed
+    path: str = ""
 
 
 @dataclass
@@ -109,7 +107,7 @@ class Tally:
     kinds: dict[tuple[int, str], FailureGroup] = field(default_factory=dict)
 
     def add(self, result: Result, seconds: float = 0.0) -> FailureGroup | None:
-        """Adds a result. Returns its group if its failure is the smallest of its kind so far."""
+        """Adds a result. Returns the group of its failure if it is the first of its kind."""
         self.sequences += 1
         for name in ("operations", "events", "busy_ns"):
             setattr(self, name, getattr(self, name) + getattr(result, name))
@@ -117,15 +115,11 @@ class Tally:
         if result.failure is None:
             return None
         key = (result.failure.code, result.failure.kind)
-        new = FailureGroup(1, result.seed, result.failure, seconds)
-        old = self.kinds.get(key)
-        if old is not None:
-            old.count += 1
-            if old.shrunk or old.rank() <= new.rank():
-                return None
-            new.count, new.seconds = old.count, old.seconds
-        self.kinds[key] = new
-        return new
+        if key in self.kinds:
+            self.kinds[key].count += 1
+            return None
+        self.kinds[key] = FailureGroup(result.seed, result.failure, seconds)
+        return self.kinds[key]
 
     def per_second(self, count: int) -> int:
         """Of one core."""
@@ -133,89 +127,63 @@ class Tally:
 
     def code(self) -> int:
         """The exit code of the worst failure that is not known; 0 if there is none."""
-        codes = [kind.smallest.code for kind in self.kinds.values() if not kind.smallest.known]
-        return min(codes, key=_badness, default=0)
+        codes = [group.failure.code for group in self.kinds.values() if not group.failure.known]
+        return min(codes, key=WORST.index, default=0)
 
-    def sorted_kinds(self) -> list[FailureGroup]:
-        keys = sorted(self.kinds, key=lambda key: (_badness(key[0]), key[1]))
+    def groups(self) -> list[FailureGroup]:
+        keys = sorted(self.kinds, key=lambda key: (WORST.index(key[0]), key[1]))
         return [self.kinds[key] for key in keys]
 
 
-def _badness(code: int) -> int:
-    return WORST.index(code) if code in WORST else len(WORST)
-
-
-@dataclass
-class Files:
-    """paths: the sequence of each failure, by the failure's name.
-
-    The run goes on if a file cannot be written; the seed in the summary draws the sequence again.
-    """
-
-    folder: Path
-    paths: dict[str, str] = field(default_factory=dict)
-
-    def keep(self, failure: Failure, tally: Tally) -> None:
-        """Writes the files of a failure, and removes those of a larger failure of its kind."""
-        current = {kind.smallest.name for kind in tally.kinds.values()}
-        larger = [name for name in self.paths if name not in current]
-        try:
-            self._write(failure)
-            for name in larger:
-                for suffix in (".jsonl", ".txt", ".py"):
-                    Path(self.paths[name]).with_suffix(suffix).unlink(missing_ok=True)
-                del self.paths[name]
-        except CallerError as error:
-            message = one_line(f"hicache: {error}; the run goes on")
-        except OSError as error:
-            message = one_line(f"hicache: {unwritable(str(self.folder), error.strerror)}")
-        else:
-            note = ", smaller than the previous one, which was removed" if larger else ""
-            message = f"{failure.code} {failure.kind}: {shown(self.paths[failure.name])}{note}"
-        with ignore_broken_pipe():
-            print(message, file=sys.stderr, flush=True)
-
-    def _write(self, failure: Failure) -> None:
-        path = self.folder / f"{failure.name}.jsonl"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(str(path), error.strerror) from None
+def keep(group: FailureGroup, folder: str) -> None:
+    """Writes the files of a failure, in place of those from before it was shrunk. The run goes on
+    if one cannot be written; the seed in the summary draws the sequence again."""
+    failure, old = group.failure, group.path
+    path = Path(folder) / f"{failure.name}.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(str(path), [failure.sequence])
-        self.paths[failure.name] = str(path)
+        group.path = str(path)
         write_whole(str(path.with_suffix(".txt")), [failure.text.rstrip("\n"), "\n"])
         if failure.script:
             write_whole(str(path.with_suffix(".py")), [failure.script])
+        for suffix in (".jsonl", ".txt") if old and old != group.path else ():
+            Path(old).with_suffix(suffix).unlink(missing_ok=True)
+    except (CallerError, OSError) as error:
+        wrong = error if isinstance(error, CallerError) else unwritable(folder, error.strerror)
+        print_error(f"{wrong}; the run goes on")
+        return
+    with ignore_broken_pipe():
+        print(f"{failure.code} {failure.kind}: {shown(group.path)}", file=sys.stderr, flush=True)
 
 
 def hunt(
-    target: Target, seeds: Iterator[int], tally: Tally, files: Files, first: bool
+    target: Target, seeds: Iterator[int], tally: Tally, folder: str, first: bool
 ) -> tuple[bool, int]:
-    """Plays the sequences, and shrinks the smallest failure of each kind; with `first`, only up to
-    the first failure that is not known.
+    """Plays the sequences, and shrinks the first failure of each kind; with `first`, only up to the
+    first failure that is not known.
 
     Returns whether it was not interrupted, and the exit code of what ended it, or 0.
     """
     begun = time.monotonic()
 
     def shrink(group: FailureGroup) -> None:
-        small, group.shrunk = target.shrunk(group.smallest), True
-        if small != group.smallest:
-            group.smallest = small
-            files.keep(small, tally)
+        small, group.shrunk = target.shrunk(group.failure), True
+        if small != group.failure:
+            group.failure = small
+            keep(group, folder)
 
     try:
         with closing(target.results(seeds)) as results:
             for result in results:
                 group = tally.add(result, time.monotonic() - begun)
-                if group is None:
-                    continue
-                files.keep(group.smallest, tally)
-                if first:
-                    shrink(group)
-                    if not group.smallest.known:
-                        break
-        for group in tally.sorted_kinds():
+                if group is not None:
+                    keep(group, folder)
+                    if first:
+                        shrink(group)
+                        if not group.failure.known:
+                            break
+        for group in tally.groups():
             if not group.shrunk:
                 shrink(group)
     except KeyboardInterrupt:
@@ -229,19 +197,13 @@ def hunt(
     return True, 0
 
 
-def show(
-    tally: Tally,
-    settings: Mapping[str, object],
-    target: Target,
-    files: Mapping[str, str],
-    stream: TextIO,
-) -> None:
-    """Prints the summary. files: the sequence of each failure, by the failure's name."""
+def show(tally: Tally, settings: Mapping[str, object], target: Target, stream: TextIO) -> None:
+    """Prints the summary."""
     out, reaches = console(stream), target.reaches
     missing = [name for name in reaches if not tally.counts[name]]
     left = f"; not {'; '.join(missing)}" if 0 < len(missing) <= SHOWN else ""
-    failed, kinds = sum(kind.count for kind in tally.kinds.values()), len(tally.kinds)
-    rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
+    failed, kinds = sum(group.count for group in tally.kinds.values()), len(tally.kinds)
+    rows = [(name, str(value)) for name, value in settings.items()]
     rows += [
         ("sequences", f"{tally.sequences:,}"),
         ("operations", f"{tally.operations:,}, {tally.per_second(tally.operations):,} per second"),
@@ -249,27 +211,25 @@ def show(
         ("states reached", f"{len(reaches) - len(missing)} of {len(reaches)}{left}"),
         ("failures", f"{failed:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
     ]
-    out.print(pairs("Fuzz", [row for row in rows if row[0] != "events" or tally.events]))
+    empty = {"events": not tally.events, "states reached": not reaches}
+    out.print(pairs("Fuzz", [row for row in rows if not empty.get(row[0])]))
     if not tally.kinds:
         return
     result = table("Failures", "code", "times", "entries", "known", "kind")
-    for kind in tally.sorted_kinds():
-        one = kind.smallest
-        known = str(one.known["report"]) if one.known else ""
-        result.add_row(str(one.code), f"{kind.count:,}", str(one.at), known, one.kind)
+    for group in tally.groups():
+        one, known = group.failure, "yes" if group.failure.known else ""
+        result.add_row(str(one.code), f"{group.count:,}", str(one.at), known, one.kind)
     out.print(result)
-    for kind in tally.sorted_kinds():
-        print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
-        lines = kind.smallest.text.splitlines()
-        if kind.smallest.name not in files:
-            lines.append(f"not written; to draw it again: {target.command(kind.seed)}")
+    for group in tally.groups():
+        lines = group.failure.text.splitlines()
+        lines += [] if group.path else [f"not written; again: {target.command(group.seed)}"]
+        print(f"\n{group.failure.code} {group.failure.kind}", file=stream)
         print("\n".join(f"    {line}" for line in lines), file=stream)
 
 
-def documented(
-    tally: Tally, settings: Mapping[str, object], target: Target, files: Mapping[str, str]
-) -> dict[str, object]:
+def documented(tally: Tally, settings: Mapping[str, object], target: Target) -> dict[str, object]:
     """The content of `--json`. Other programs read it: do not rename its keys."""
+    keys = ("code", "kind", "event", "event_text", "known", "text")
     return {
         "settings": dict(settings),
         "sequences": tally.sequences,
@@ -278,21 +238,11 @@ def documented(
         "events": tally.events,
         "events_per_second_and_core": tally.per_second(tally.events),
         "failures": [
-            {
-                "code": kind.smallest.code,
-                "kind": kind.smallest.kind,
-                "times": kind.count,
-                "seed": kind.seed,
-                "entries": kind.smallest.at,
-                "seconds": round(kind.seconds, 3),
-                "event": kind.smallest.event,
-                "event_text": kind.smallest.event_text,
-                "sequence": files.get(kind.smallest.name),
-                "script": bool(kind.smallest.script),
-                "known": kind.smallest.known,
-                "text": kind.smallest.text,
-            }
-            for kind in tally.sorted_kinds()
+            {key: getattr(group.failure, key) for key in keys}
+            | {"times": group.count, "seed": group.seed, "entries": group.failure.at}
+            | {"seconds": round(group.seconds, 3), "sequence": group.path or None}
+            | {"script": bool(group.failure.script)}
+            for group in tally.groups()
         ],
         "counts": dict(sorted(tally.counts.items())),
         "not_reached": [name for name in target.reaches if not tally.counts[name]],

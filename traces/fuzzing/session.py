@@ -9,10 +9,10 @@ and it can be started again.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
-import resource
 import select
 import signal
 import subprocess
@@ -27,33 +27,50 @@ from pathlib import Path
 from typing import Any, Self
 
 from hicache.core.errors import CallerError, unknown
-from invariants.fuzz import facts
-from invariants.fuzz.facts import Facts
 
-MOST_MEMORY = 12 << 30  # bytes of resident memory, above which a process is ended
 OPEN_S = 180.0  # to import an engine
 OURS = Path(__file__).resolve().parents[2]
+TARGETS = OURS / "invariants/fuzz/targets"
 _UNDER = ("", "python", "src")  # where the package of a checkout is
 _LOOK_S = 0.5
-_MOST_LINE = 256 << 20
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\w+)')  # of faulthandler
 Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """package: the folder of its package, or of the user's file. source: as the user named it.
-    loads: the user's file and class; empty for an engine that is known."""
+    """name: of its file in invariants/fuzz/targets, whose constants the next five are, or of the
+    user's class. package: the folder of its package, or of the user's file. source: as the user
+    named it. loads: the user's file and class."""
 
-    facts: Facts
-    release: str
+    name: str
     package: Path
+    release: str = ""
+    releases: tuple[str, ...] = ("",)
+    needs: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
     source: str | None = None
     loads: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        return f"{self.facts.name}=={self.release}" if self.release else self.facts.name
+    def title(self) -> str:
+        return f"{self.name}=={self.release}" if self.release else self.name
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in TARGETS.glob("*.py") if path.stem[0] != "_")
+
+
+def constants(name: str) -> dict[str, Any]:
+    """The literal constants at the head of an engine's file, which is not imported: that imports
+    the engine, which only its own process may do, after the stubs are in place."""
+    found: dict[str, Any] = {}
+    for node in ast.parse((TARGETS / f"{name}.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with suppress(ValueError):  # not a literal, so none of those that are read
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+    return found
 
 
 def engine_of(name: str, source: str | None = None) -> Engine:
@@ -62,46 +79,45 @@ def engine_of(name: str, source: str | None = None) -> Engine:
     CallerError."""
     path, colon, kind = name.rpartition(":")
     if colon and path.endswith(".py"):
+        file = Path(path).resolve()
         if source is not None:
             raise CallerError(f"--source: expected none for {name}, whose file names its code")
-        if not Path(path).is_file():
+        if not file.is_file():
             raise CallerError(f"TARGET: expected path.py:Class of a file, found no file {path}")
-        own = Facts(kind, "", "", ("",), (), (), ())
-        return Engine(own, "", Path(path).resolve().parent, None, (str(Path(path).resolve()), kind))
-    files = facts.engines()
-    if name not in files:
-        raise unknown("TARGET", name, ["hicache", *files, "path.py:Class"])
-    found = facts.read(files[name])
+        return Engine(kind, file.parent, loads=(str(file), kind))
+    if name not in names():
+        raise unknown("TARGET", name, ["hicache", *names(), "path.py:Class"])
+    said = constants(name)
+    distribution, releases, needs = said["DISTRIBUTION"], said["RELEASES"], said.get("NEEDS", ())
     if source is None:
-        pinned = " ".join((f"{found.distribution}=={found.releases[-1]}", *found.needs))
+        pinned = " ".join((f"{distribution}=={releases[-1]}", *needs))
         raise CallerError(
             f"--source: expected the folder of {name}, found none; make one with: "
             f"pip install --no-deps --target DIR {pinned}"
         )
-    listed = metadata.distributions(name=found.distribution, path=[source])
-    release = next((each.version for each in listed), found.releases[-1])
-    if release not in found.releases:
-        known = ", ".join(found.releases)
+    listed = metadata.distributions(name=distribution, path=[source])
+    release = next((each.version for each in listed), releases[-1])
+    if release not in releases:
+        known = ", ".join(releases)
         raise CallerError(f"--source: expected {name} {known}, or a checkout, found {release}")
     for under in _UNDER:
-        package = Path(source) / under / found.package
+        package = Path(source) / under / said.get("PACKAGE", name)
         if (package / "__init__.py").is_file():
-            return Engine(found, release, package.resolve(), source)
-    raise CallerError(f"--source: expected a folder with the package {found.package}: {source}")
+            replaced = said.get("STUBS", ()), said.get("BARE", ())
+            return Engine(name, package.resolve(), release, releases, needs, *replaced, source)
+    raise CallerError(f"--source: expected a folder with the package {package.name}: {source}")
 
 
 class Ended(Exception):
-    """The process ended before it answered, or was ended. law: HANG or DEATH. said: the last lines
-    of its error stream."""
+    """The process ended before it answered, or was ended. law: HANG or DEATH."""
 
-    def __init__(self, law: str, text: str, said: str) -> None:
+    def __init__(self, law: str, text: str) -> None:
         super().__init__(text)
-        self.law, self.text, self.said = law, text, said
+        self.law, self.text = law, text
 
     def failure(self, at: int) -> Answer:
         """The failure that this is, after `at` entries."""
-        text = f"{self.text}: {(self.said.splitlines() or [''])[-1]}".removesuffix(": ")
-        return {"code": self.law, "kind": self.law, "text": text, "at": at, "lines": []}
+        return {"code": self.law, "kind": self.law, "text": self.text, "at": at, "lines": []}
 
 
 class Session:
@@ -131,10 +147,9 @@ class Session:
         try:
             self._start()
         except Ended as ended:
-            last, known = (ended.said.splitlines() or [ended.text])[-1], self.engine.facts
-            needs = f"; it needs {', '.join(('torch', *known.needs))}" if known.distribution else ""
+            needs = f"; it needs torch, {', '.join(self.engine.needs)}" * bool(self.engine.release)
             raise CallerError(
-                f"{self.engine.name}: expected that it can be imported, found: {last}{needs}"
+                f"{self.engine.title}: expected that it can be imported, found: {ended}{needs}"
             ) from None
 
     def ask(self, request: Answer, seconds: float) -> Answer:
@@ -168,7 +183,7 @@ class Session:
         """Runs a script as the engine runs. Returns what it prints if it fails, else nothing."""
         script = Path(self._first.name) / "script.py"
         script.write_text(text, "utf-8")
-        stubs = f"{self.engine.facts.stubs}, {self.engine.facts.bare}, {self.engine.release!r}"
+        stubs = f"{self.engine.stubs}, {self.engine.bare}, {self.engine.release!r}"
         run = (
             "import runpy, sys\nfrom invariants.fuzz.stubs import Stubs\n"
             f"Stubs({stubs}).install()\nrunpy.run_path(sys.argv[1], run_name='__main__')\n"
@@ -201,37 +216,24 @@ class Session:
             env=self._variables(),
             start_new_session=True,
         )
-        engine = self.engine
-        request = {
-            "do": "open",
-            "name": engine.facts.name,
-            "release": engine.release,
-            "package": str(engine.package),
-            "stubs": engine.facts.stubs,
-            "bare": engine.facts.bare,
-            "loads": engine.loads,
-        }
+        keys = ("name", "release", "stubs", "bare", "loads")
+        request = {key: getattr(self.engine, key) for key in keys}
+        request |= {"do": "open", "package": str(self.engine.package)}
         self.opened = self.ask(request, OPEN_S)
 
     def _line(self, process: subprocess.Popen[bytes], due: float) -> bytes:
         """The next line of the answer. Raises Ended."""
         assert process.stdout is not None
         while b"\n" not in self._buffer:
-            if (size := _resident(process.pid)) > MOST_MEMORY:
-                text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
-                raise self._ended("DEATH", text)
             if time.monotonic() > due:
                 raise self._ended("HANG", "it does not answer in time" + self._where(process.pid))
-            if not select.select([process.stdout], [], [], _LOOK_S)[0]:
-                continue
-            read = os.read(process.stdout.fileno(), 1 << 20)
-            if not read:
-                code = process.wait()
-                how = f"the process ended with signal {-code}" if code < 0 else ""
-                raise self._ended("DEATH", how or f"it ended with code {code}")
-            self._buffer += read
-            if len(self._buffer) > _MOST_LINE:
-                raise self._ended("DEATH", "its answer is too long")
+            if select.select([process.stdout], [], [], _LOOK_S)[0]:
+                read = os.read(process.stdout.fileno(), 1 << 20)
+                if not read:
+                    code = process.wait()
+                    how = f"signal {-code}" if code < 0 else f"code {code}"
+                    raise self._ended("DEATH", f"the process ended with {how}: {self._said()[-1]}")
+                self._buffer += read
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
@@ -240,14 +242,15 @@ class Session:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGUSR1)  # see the child
         time.sleep(_LOOK_S)
-        for file, line, function in _FRAME.findall(self._said()):
+        for file, line, function in _FRAME.findall("\n".join(self._said())):
             if file.startswith(f"{self.engine.package}{os.sep}"):
                 return f", and is in {function} ({file.rpartition('/')[2]}:{line})"
         return ""
 
-    def _said(self) -> str:
+    def _said(self) -> list[str]:
+        """The last lines of the error stream."""
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4096))
-        return self._errors.read().decode(errors="replace").strip()
+        return self._errors.read().decode(errors="replace").strip().splitlines() or [""]
 
     def _end(self) -> None:
         process, self._process, self._buffer = self._process, None, b""
@@ -259,13 +262,4 @@ class Session:
 
     def _ended(self, law: str, text: str) -> Ended:
         self._end()
-        return Ended(law, text, "" if law == "HANG" else self._said())
-
-
-def _resident(process: int) -> int:
-    """Bytes of memory that a process has, with its children's left out."""
-    try:
-        text = Path(f"/proc/{process}/statm").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    return int(text.split()[1]) * resource.getpagesize()
+        return Ended(law, text)

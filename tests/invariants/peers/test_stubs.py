@@ -36,7 +36,7 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubs]:
     found = Stubs(["kernels", "engine.layers"], ["engine", "engine.configs"], "1.2.3")
     found.install()
     yield found
-    found.remove()
+    sys.meta_path.remove(found)
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
@@ -77,7 +77,6 @@ def test_a_stub_decorates_and_annotates(stubs: Stubs) -> None:
     assert copy(1) == 2
     assert kernels.Tensor | None
     assert "kernels.Tensor" | kernels.Tensor
-    assert {"kernels.autotune", "kernels.register"} == stubs.called
 
 
 def test_a_class_of_the_engine_has_what_it_defines_and_no_more(stubs: Stubs) -> None:

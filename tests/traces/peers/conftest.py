@@ -1,6 +1,6 @@
 """Opens the processes of engines for tests, and plays sequences on them.
 
-Engines are in .engines/PACKAGE-RELEASE (see docs/fuzzing.md), or what `make engines` installs.
+Engines are in .engines/PACKAGE-RELEASE, or what `make engines` installs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import facts
 from tests.patience import PATIENCE_S
-from traces.fuzzing.session import Session, engine_of
+from traces.fuzzing.session import Session, constants, engine_of
 
 ENGINES = Path(__file__).parents[3] / ".engines"
 
@@ -35,7 +34,7 @@ class Opened:
 
     def _session(self, name: str) -> Session:
         engine, _, release = name.partition("==")
-        package = facts.read(facts.engines()[engine]).package
+        package = constants(engine).get("PACKAGE", engine)
         folders = ENGINES / f"{package}-{release}", *ENGINES.glob(f"{package}/lib/*/site-packages")
         for folder in folders:
             if (folder / package).is_dir():

