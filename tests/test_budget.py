@@ -15,7 +15,7 @@ MOST = {
     "lines of tests": 41_742,
     "files of source": 473,
     "files of tests": 317,
-    "words of pages": 57_077,
+    "words of pages": 57_111,
 }
 
 
