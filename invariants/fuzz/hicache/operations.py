@@ -303,7 +303,10 @@ def hoard(hand: Hand, args: Arguments) -> None:
     pool, before = hand.core.view.pool(Tier.DEVICE), -1
     if "leave" not in args:
         take_pages(hand, max(1, pool.free + pool.evictable))
-    while args.get("leave", MOST) < (there := pool.free + pool.evictable) != before:
+    for _ in range(20 if "leave" in args else 0):
+        there = pool.free + pool.evictable
+        if not args["leave"] < there != before:
+            return
         before = there
         take_pages(hand, there - args["leave"])
 
