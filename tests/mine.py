@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from invariants.fuzz.child import loaded
-from invariants.fuzz.target import Peer
+from invariants.fuzz.target import Target
 
 PAGE = Path(__file__).parents[1] / "docs/fuzz_your_cache.md"
 FILES = re.compile(r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)```", re.DOTALL)
@@ -27,7 +27,7 @@ def write(folder: Path, right: str = "", wrong: str = "") -> str:
     return f"{folder}/adapter.py:Radix"
 
 
-def kind(folder: Path, right: str = "", wrong: str = "") -> type[Peer]:
+def kind(folder: Path, right: str = "", wrong: str = "") -> type[Target]:
     """The class itself, for tests that play it in their own process."""
     write(folder, right, wrong)
     sys.modules.pop("radix", None)

@@ -34,7 +34,7 @@ from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Entry, Tape, dumps, loads
 from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.stubs import Stubs
-from invariants.fuzz.target import Can, Peer
+from invariants.fuzz.target import Can, Target
 
 MEMORY = 12 << 30  # bytes of data that the process may have
 MOST_PLAYS = 3000
@@ -76,7 +76,7 @@ class Child:
             self.module, kind = loaded(*loads)
         else:
             self.module = import_module(f"invariants.fuzz.targets.{name}")
-            kind = self.module.PEER
+            kind = self.module.TARGET
         above = len(package if loads else os.path.dirname(package)) + 1
 
         def where(file: str) -> str:
@@ -195,7 +195,7 @@ class Child:
         return Failure(law, law, "", len(tape.entries)) if status else None
 
 
-def loaded(path: str, name: str) -> tuple[ModuleType, type[Peer]]:
+def loaded(path: str, name: str) -> tuple[ModuleType, type[Target]]:
     """The user's file and the class in it. Raises CallerError."""
     at = f"{path.rpartition('/')[2]}:{name}"
     spec: Any = importlib.util.spec_from_file_location(Path(path).stem, path)
@@ -206,10 +206,10 @@ def loaded(path: str, name: str) -> tuple[ModuleType, type[Peer]]:
         found = f"{type(error).__name__}: {error}"
         raise CallerError(f"{at}: expected a file that can be imported, found {found}") from None
     kind = getattr(module, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Peer)):
+    if not (isinstance(kind, type) and issubclass(kind, Target)):
         found = "no such class" if kind is None else f"another {type(kind).__name__}"
-        raise CallerError(f"{at}: expected a class derived from {Peer.__name__}, found {found}")
-    own = {key for base in kind.__mro__[: kind.__mro__.index(Peer)] for key in vars(base)}
+        raise CallerError(f"{at}: expected a class derived from {Target.__name__}, found {found}")
+    own = {key for base in kind.__mro__[: kind.__mro__.index(Target)] for key in vars(base)}
     if missing := sorted({*getattr(kind, "__abstractmethods__", ())} | (_calls(kind.can) - own)):
         calls = ", ".join(missing)
         raise CallerError(f"{at}: expected the calls that its `can` promises, missing: {calls}")
@@ -231,7 +231,7 @@ def _document(failure: Failure | None) -> dict[str, Any] | None:
 
 
 def _counts(outcome: Outcome) -> Counter[str]:
-    return outcome.hand.counts + outcome.hand.peer.counts if outcome.hand else Counter()
+    return outcome.hand.counts + outcome.hand.target.counts if outcome.hand else Counter()
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""The hand that plays a tape on a peer: the scheduler of a cache, the clients of a server, and the
-worker that ends transfers late, in any order or with failures.
+"""The hand that plays a sequence on a target: the scheduler of a cache, the clients of a server,
+and the worker that ends transfers late, in any order or with failures.
 
 Lives here: the requests, the transfers under way and virtual time. Does not define operations (see
 ops) or judge (see laws, play).
@@ -13,22 +13,21 @@ from typing import Any
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import Schedule, by_time, schedule_of
 from invariants.fuzz.sequence import Act
-from invariants.fuzz.target import Config, Peer, Transfer
+from invariants.fuzz.target import Config, Target, Transfer
 
 PLAIN = Act(1, 0)
 MOST_PAST = 40  # prompts that new ones may begin like
 
 
 class Hand:
-    """own_check: whether the engine's own check is asked after each operation. counts: operations
+    """counts: operations
     and states reached. judged: the mark of the state that was judged last. answers: for each entry
-    what the peer answered, by which two peers are compared."""
+    what the target answered, by which two targets are compared."""
 
-    def __init__(self, peer: Peer, order: str = "time", own_check: bool = True) -> None:
-        self.peer = peer
-        self.own_check = own_check
-        self.config: Config = peer.config
-        self.page: int = peer.config["page"]
+    def __init__(self, target: Target, order: str = "time") -> None:
+        self.target = target
+        self.config: Config = target.config
+        self.page: int = target.config["page"]
         self.schedule: Schedule = schedule_of(order)
         self.now = 0
         self.jobs: dict[int, Job] = {}
@@ -52,7 +51,7 @@ class Hand:
             self.take_due()
 
     def said(self, **answers: Any) -> None:
-        """Notes what the peer answered to the current operation."""
+        """Notes what the target answered to the current operation."""
         self.answers[-1].update(answers)
 
     def pick(self, *stages: str) -> list[Job]:
@@ -71,11 +70,11 @@ class Hand:
 
     def collect(self) -> None:
         """Gives each transfer that began its delay, tie and fault."""
-        for transfer in self.peer.transfers():
+        for transfer in self.target.transfers():
             act = self._acts[self._turn % len(self._acts)] if self._acts else PLAIN
             self._turn += 1
             self._number += 1
-            fault = act.fault if self.peer.can.fails and transfer.fails else ""
+            fault = act.fault if self.target.can.fails and transfer.fails else ""
             due = self.now + self.schedule.later(act.delay)
             self.pending.append(Pending(due, act.tie, self._number, transfer, fault))  # type: ignore[arg-type]
             self.counts[f"{type(transfer).__name__.lower()} began"] += 1
@@ -86,7 +85,7 @@ class Hand:
         """The worker ends this transfer. well: without its fault."""
         self.pending.remove(one)
         transfer: Transfer = one.action  # type: ignore[assignment]
-        self.peer.answer(transfer, "" if well else one.fault)
+        self.target.answer(transfer, "" if well else one.fault)
 
     def take_due(self) -> None:
         """Ends the transfers that are due, in the order of the schedule, then lets the engine take
@@ -97,14 +96,14 @@ class Hand:
             if one is None:
                 break
             self.take(one)
-        self.peer.poll()
+        self.target.poll()
         self.collect()
 
     def settle(self) -> None:
         """Ends every transfer, without faults, until none begins any more."""
         self._acts = ()
         for _ in range(1000):
-            self.peer.poll()
+            self.target.poll()
             self.collect()
             if not self.pending:
                 return

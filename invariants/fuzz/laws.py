@@ -1,8 +1,8 @@
-"""Laws of the state, for every peer: what must hold after each operation, whatever was decided.
+"""Laws of the state, for every target: what must hold after each operation, whatever was decided.
 
 Lives here: judging pools, a reference for look-ups, and the end of a sequence. The names are those
-of the project's own checks where they say the same (docs/invariants.md). A law reads what the peer
-says of its state and never a decision.
+of the project's own checks where they say the same (docs/invariants.md). A law reads what a
+target says of its state and never a decision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operations on a peer: what is drawn for each, and what it does.
+"""Operations on a target: what is drawn for each, and what it does.
 
 They have the names and arguments of those of a core (hicache/operations) where they do the same.
 Every entry can be played in every state: one that does not fit does nothing.
@@ -26,7 +26,7 @@ from invariants.fuzz.sequence import (
     word,
 )
 from invariants.fuzz.sequence import check as check_arguments
-from invariants.fuzz.target import Peer, need
+from invariants.fuzz.target import Target, need
 
 Arguments = dict[str, Any]
 MOST_JOBS = 6
@@ -63,7 +63,7 @@ def prompt(hand: Hand, draws: Draws) -> list[int]:
 
 
 def _space(hand: Hand, draws: Draws) -> str:
-    return draws.one(SPACES) if hand.peer.can.namespaces else ""
+    return draws.one(SPACES) if hand.target.can.namespaces else ""
 
 
 def _of_stage(*stages: str) -> Callable[[Hand, Draws], Arguments | None]:
@@ -85,7 +85,7 @@ def _draw_arrive(hand: Hand, draws: Draws) -> Arguments | None:
         "tokens": pack(prompt(hand, draws)),
         "space": _space(hand, draws),
     }
-    if hand.peer.can.serves:
+    if hand.target.can.serves:
         args["more"] = draws.between(1, 2 * hand.page + 1)
     return args
 
@@ -99,7 +99,7 @@ def _arrive(hand: Hand, args: Arguments) -> None:
     job.asked = int(args.get("more", 0))
     hand.remember(tokens, job.namespace)
     hand.jobs[request] = job
-    hand.peer.arrive(job)
+    hand.target.arrive(job)
 
 
 def _draw_probe(hand: Hand, draws: Draws) -> Arguments | None:
@@ -109,7 +109,7 @@ def _draw_probe(hand: Hand, draws: Draws) -> Arguments | None:
 def _probe(hand: Hand, args: Arguments) -> None:
     """Looks up a prompt that no request has."""
     tokens = unpack(args["tokens"])
-    hit = hand.peer.match(Job(-1, tokens, str(args["space"]), len(tokens)))
+    hit = hand.target.match(Job(-1, tokens, str(args["space"]), len(tokens)))
     hand.said(device=hit.device, host=hit.host)
 
 
@@ -117,7 +117,7 @@ def _match(hand: Hand, args: Arguments) -> None:
     """Looks up the prompt of a waiting request."""
     job = hand.job(args["request"], "waiting")
     if job is not None:
-        hit = hand.peer.match(job)
+        hit = hand.target.match(job)
         hand.said(device=hit.device, host=hit.host)
 
 
@@ -138,7 +138,7 @@ def _admit(hand: Hand, args: Arguments) -> None:
     job = hand.job(args["request"], "waiting")
     if job is None:
         return
-    hit = hand.peer.admit(job)
+    hit = hand.target.admit(job)
     if hit is None:
         hand.counts["refused"] += 1
         hand.said(refused=True)
@@ -153,10 +153,10 @@ def _admit(hand: Hand, args: Arguments) -> None:
 
 
 def compute(hand: Hand, job: Job, chunk: int) -> bool:
-    """Computes the next chunk of a prompt. Returns whether the peer had the slots."""
+    """Computes the next chunk of a prompt. Returns whether the target had the slots."""
     until = min(job.prompt, job.computed + max(1, chunk))
     if until > job.computed:
-        if not hand.peer.prefill(job, until):
+        if not hand.target.prefill(job, until):
             hand.counts["refused chunk"] += 1
             hand.said(refused=True)
             return False
@@ -192,7 +192,7 @@ def _grow(hand: Hand, args: Arguments) -> None:
     if job is None:
         return
     tokens = [int(args["word"])] * max(1, int(args["more"]))
-    if hand.peer.decode(job, tokens):
+    if hand.target.decode(job, tokens):
         job.tokens += tokens
         job.computed = len(job.tokens)
         hand.said(grown=True)
@@ -210,39 +210,39 @@ def _finish(hand: Hand, args: Arguments) -> None:
     """A request ends; what it computed stays in the cache, if `keep` says so."""
     job = hand.job(args["request"], "decoding")
     if job is not None:
-        hand.peer.finish(job, bool(args["keep"]))
+        hand.target.finish(job, bool(args["keep"]))
         hand.end(job)
 
 
 def _draw_retract(hand: Hand, draws: Draws) -> Arguments | None:
-    return _of_stage("idle", "decoding")(hand, draws) if hand.peer.can.retracts else None
+    return _of_stage("idle", "decoding")(hand, draws) if hand.target.can.retracts else None
 
 
 def _retract(hand: Hand, args: Arguments) -> None:
     """Preempts a running request: it waits again, with what it generated as part of its prompt."""
     job = hand.job(args["request"], "idle", "decoding")
-    if job is not None and hand.peer.can.retracts:
-        hand.peer.retract(job)
+    if job is not None and hand.target.can.retracts:
+        hand.target.retract(job)
         job.stage, job.computed, job.prompt = "waiting", 0, len(job.tokens)
 
 
 def _draw_abort(hand: Hand, draws: Draws) -> Arguments | None:
-    return _of_stage("waiting", "idle", "decoding")(hand, draws) if hand.peer.can.aborts else None
+    return _of_stage("waiting", "idle", "decoding")(hand, draws) if hand.target.can.aborts else None
 
 
 def _abort(hand: Hand, args: Arguments) -> None:
     """Ends a request at any stage."""
     job = hand.job(args["request"], "waiting", "idle", "decoding")
-    if job is not None and hand.peer.can.aborts:
-        if hand.peer.can.serves or job.stage != "waiting":
-            hand.peer.abort(job)
+    if job is not None and hand.target.can.aborts:
+        if hand.target.can.serves or job.stage != "waiting":
+            hand.target.abort(job)
         else:
-            hand.peer.leave(job)
+            hand.target.leave(job)
         hand.end(job)
 
 
 def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
-    if not hand.peer.can.host or not hand.past or len(hand.jobs) >= MOST_JOBS:
+    if not hand.target.can.host or not hand.past or len(hand.jobs) >= MOST_JOBS:
         return None
     tokens, space = draws.one(hand.past)
     more = [draws.between(1, WORDS)] * draws.between(1, hand.page + 1)
@@ -257,7 +257,7 @@ def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
 def _revisit(hand: Hand, args: Arguments) -> None:
     """A request for an earlier prompt, after the device was emptied as far as that goes: what is
     left is on host."""
-    hand.peer.cool()
+    hand.target.cool()
     hand.collect()
     hand.now += 20
     hand.take_due()
@@ -269,7 +269,7 @@ def _revisit(hand: Hand, args: Arguments) -> None:
 
 
 def _draw_evict(hand: Hand, draws: Draws) -> Arguments | None:
-    pools = hand.peer.can.evicts
+    pools = hand.target.can.evicts
     if not pools:
         return None
     slots = draws.between(1, 6) * hand.page
@@ -279,11 +279,11 @@ def _draw_evict(hand: Hand, draws: Draws) -> Arguments | None:
 def _evict(hand: Hand, args: Arguments) -> None:
     """Evicts from one pool, as for a request that needs as many slots."""
     pool, slots = str(args["pool"]), int(args["slots"])
-    if pool not in hand.peer.can.evicts:
+    if pool not in hand.target.can.evicts:
         return
-    before = hand.peer.free()
-    said = hand.peer.evict(pool, slots)
-    after = hand.peer.free()
+    before = hand.target.free()
+    said = hand.target.evict(pool, slots)
+    after = hand.target.free()
     hand.said(evicted=said)
     hand.counts["evicted slots"] += said
     if pool in before:
@@ -297,16 +297,16 @@ def _draw_nothing(hand: Hand, draws: Draws) -> Arguments | None:
 
 
 def _draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
-    return {} if hand.peer.can.resets and draws.chance(40) else None
+    return {} if hand.target.can.resets and draws.chance(40) else None
 
 
 def _flush(hand: Hand, args: Arguments) -> None:
     """Empties the cache, after every request was aborted."""
-    if hand.peer.can.resets and (hand.peer.can.aborts or not hand.jobs):
+    if hand.target.can.resets and (hand.target.can.aborts or not hand.jobs):
         for request in list(hand.jobs):
             _abort(hand, {"request": request})
         hand.settle()
-        done = hand.peer.reset()
+        done = hand.target.reset()
         hand.said(emptied=done)
         hand.counts["emptied"] += done
 
@@ -337,7 +337,7 @@ def _step(hand: Hand, args: Arguments) -> None:
 
 def step(hand: Hand) -> bool:
     """One step of the server. Returns whether a request ended."""
-    ended = hand.peer.step()
+    ended = hand.target.step()
     hand.collect()
     for request in ended:
         job = hand.jobs.get(request)
@@ -379,8 +379,8 @@ OF_A_SERVER = {
 }
 
 
-def operations(kind: type[Peer]) -> dict[str, Operation]:
-    """The operations of a peer, by name: those of its kind, and its own (`OPERATIONS`)."""
+def operations(kind: type[Target]) -> dict[str, Operation]:
+    """The operations of a target, by name: those of its kind, and its own (`OPERATIONS`)."""
     shared = OF_A_SERVER if kind.can.serves else OF_A_CACHE
     return dict(sorted({**shared, **kind.OPERATIONS}.items()))
 

@@ -1,5 +1,5 @@
 """A cache of one's own as a target: the rows of every slot, requests and copies are kept here, and
-judged. What an adapter has to say is in `Own`; a target with other needs derives from Peer itself.
+judged. What an adapter has to say is in `Own`; one with other needs derives from Target itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from invariants.fuzz.target import (
     Hit,
     Holding,
     Load,
-    Peer,
     PoolState,
     Slots,
+    Target,
     Transfer,
     chain,
     need,
@@ -48,7 +48,7 @@ class Copy(NamedTuple):
     write: Sequence[int]
 
 
-class Own(Peer, ABC):
+class Own(Target, ABC):
     """A cache of rows on the tier "device", and perhaps on others, with full attention.
 
     An adapter has `can` and `draw`, as every target, and these calls. A request is whatever `begin`

@@ -1,4 +1,4 @@
-"""Plays one sequence on a peer, from an open cache to an empty one, and reports a failure.
+"""Plays one sequence on a target, from an open cache to an empty one, and reports a failure.
 
 Phases: the entries, with every law after each; then, without faults, every request must end in a
 bounded number of rounds; then everything is let go, and every pool must be whole again.
@@ -22,7 +22,7 @@ from invariants.fuzz.operations import Operation, compute, operations, step
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Act, Entry, Tape
-from invariants.fuzz.target import Broken, Config, Peer, Unfit, need
+from invariants.fuzz.target import Broken, Config, Target, Unfit, need
 
 ACTS = 2
 GAPS = (0, 1, 1, 5, 40)
@@ -78,12 +78,11 @@ Where = Callable[[str], str]  # the path of a file of the engine, as a report na
 
 
 class Player:
-    """Plays sequences on one peer of one release."""
+    """Plays sequences on one target of one release."""
 
-    def __init__(self, kind: type[Peer], name: str, release: str, where: Where) -> None:
+    def __init__(self, kind: type[Target], name: str, release: str, where: Where) -> None:
         self.kind, self.name, self.release = kind, name, release
         self.where = where
-        self.own_check = True  # whether the engine's own check is asked, too
         self.ops = operations(kind)
         self.names = list(self.ops)
         self.limits = list(accumulate(op.weight for op in self.ops.values()))
@@ -127,7 +126,7 @@ class Player:
             args = self.ops[name].draw(hand, draws)
             if args is not None:
                 acts: tuple[Act, ...] = ()
-                if hand.peer.can.host:
+                if hand.target.can.host:
                     acts = tuple([_act(draws, faults) for _ in range(ACTS)])
                 return Entry(name, args, draws.one(GAPS), draws.chance(70), acts)
         return Entry("wait", {"polls": 1})
@@ -139,10 +138,10 @@ class Player:
         recorder: Recorder | None = None,
     ) -> Outcome:
         entries: list[Entry] = []
-        hand = peer = failure = None
+        hand = target = failure = None
         try:
-            peer = self.kind(tape.config, recorder or Recorder())
-            hand = Hand(peer, tape.order, self.own_check)
+            target = self.kind(tape.config, recorder or Recorder())
+            hand = Hand(target, tape.order)
             while (entry := next_entry(hand, len(entries))) is not None:
                 entries.append(entry)
                 play_entry(hand, self.ops, entry)
@@ -152,8 +151,8 @@ class Player:
             self.unfit += 1
         except Exception as error:
             failure = self._told(error, len(entries))
-        if peer is not None:
-            peer.close()
+        if target is not None:
+            target.close()
         return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
     def _told(self, error: Exception, at: int) -> Failure:
@@ -196,17 +195,15 @@ def play_entry(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
 def look(hand: Hand, whole: bool = False) -> None:
     """Judges the state, if it has changed since it was judged. whole: in any case, as every few
     looks do."""
-    peer, idle = hand.peer, not hand.jobs and not hand.pending
-    mark = peer.mark()
+    target, idle = hand.target, not hand.jobs and not hand.pending
+    mark = target.mark()
     hand.looks += 1
     if whole or mark is None or (mark, idle) != hand.judged or hand.looks % WHOLE == 0:
         hand.judged = mark, idle
-        peer.recorder.check(judge, peer.pools(), idle)
-        peer.laws()
-    if not hand.own_check:
-        return
+        target.recorder.check(judge, target.pools(), idle)
+        target.laws()
     try:
-        peer.self_check()
+        target.self_check()
     except Broken:
         raise
     except AssertionError as error:
@@ -218,7 +215,7 @@ def look(hand: Hand, whole: bool = False) -> None:
 def heal(hand: Hand) -> None:
     """Serves every request to its end, without faults. Raises Broken("PROGRESS")."""
     hand.settle()
-    if hand.peer.can.serves:
+    if hand.target.can.serves:
         _serve(hand)
     else:
         _schedule(hand)
@@ -233,7 +230,7 @@ def _serve(hand: Hand) -> None:
         hand.settle()
         look(hand)
     if hand.jobs:
-        hand.peer.judge_ends()
+        hand.target.judge_ends()
         said = ", ".join(f"request {job.id}" for job in hand.jobs.values())
         raise Broken("PROGRESS", f"with every transfer answered, {said} never ends")
 
@@ -243,7 +240,7 @@ def _schedule(hand: Hand) -> None:
     jobs = sorted(hand.jobs.values(), key=lambda job: (job.stage == "waiting", job.id))
     running = [job for job in jobs if job.stage != "waiting"]
     for job in running[1:]:
-        hand.peer.finish(job, False)
+        hand.target.finish(job, False)
         hand.end(job)
         look(hand)
     for job in [*running[:1], *(job for job in jobs if job.stage == "waiting")]:
@@ -254,20 +251,20 @@ def _schedule(hand: Hand) -> None:
 
 def _finish_alone(hand: Hand, job: Job) -> None:
     """The only request that runs: it must be admitted and computed, if it fits at all."""
-    if not hand.peer.fits(job):
+    if not hand.target.fits(job):
         if job.stage != "waiting":
-            hand.peer.finish(job, False)
+            hand.target.finish(job, False)
         else:
-            hand.peer.leave(job)
+            hand.target.leave(job)
         hand.end(job)
         return
     admitted = job.stage != "waiting"
     for _ in range(ROUNDS):
-        if not admitted and hand.peer.admit(job) is not None:
+        if not admitted and hand.target.admit(job) is not None:
             admitted, job.stage = True, "idle"
         hand.settle()
         if admitted and (job.stage == "decoding" or compute(hand, job, job.prompt)):
-            hand.peer.finish(job, True)
+            hand.target.finish(job, True)
             hand.end(job)
             return
     what = "computed" if admitted else "admitted"
@@ -279,10 +276,10 @@ def empty(hand: Hand) -> None:
     """Lets everything go: every pool must be whole again."""
     before, same = [-1], 0
     while any(before) and same < STALE:
-        hand.peer.let_go()
+        hand.target.let_go()
         hand.settle()
-        left = [pool.slots // pool.page - pool.free for pool in hand.peer.pools()]
+        left = [pool.slots // pool.page - pool.free for pool in hand.target.pools()]
         before, same = left, same + 1 if left == before else 0
     look(hand, True)
     need(not hand.pending, "QUIESCENCE", "transfers are under way after the end")
-    hand.peer.recorder.check(whole, hand.peer.pools())
+    hand.target.recorder.check(whole, hand.target.pools())

@@ -1,7 +1,7 @@
-"""What a peer is: somebody else's cache, behind the verbs that every sequence is played with.
+"""What a target is: somebody else's cache, behind the verbs that every sequence is played with.
 
-Lives here: the protocol, and the records that the laws read. A peer calls its engine's own code and
-follows the contents of every slot; it decides nothing and judges little: what must hold in every
+Lives here: the protocol, and the records that the laws read. A target calls its engine's own code
+and follows the contents of every slot; it decides nothing and judges little: what must hold in each
 state is in laws. Two kinds of engines are known. Of a *cache*, the hand is the scheduler: it admits
 requests, computes chunks and finishes them. A *server* has a scheduler of its own: the hand gives
 it requests and lets it take steps.
@@ -39,8 +39,8 @@ class Broken(AssertionError):
 
 
 class Unfit(Exception):
-    """The peer cannot be opened with this configuration, or the engine refuses it by its contract.
-    Not a failure."""
+    """It cannot be opened with this configuration, or the engine refuses that by its contract. Not
+    a failure."""
 
 
 def need(holds: Any, law: str, text: str = "", kind: str = "") -> None:
@@ -50,8 +50,8 @@ def need(holds: Any, law: str, text: str = "", kind: str = "") -> None:
 
 
 class Can(NamedTuple):
-    """What a peer can do. serves: it is a server, with a scheduler of its own. host: it has a host
-    tier or a store, so that there are transfers. fails: transfers may fail. namespaces: keys may
+    """What it can do. serves: it is a server, with a scheduler of its own. host: it has a host tier
+    or a store, so that there are transfers. fails: transfers may fail. namespaces: keys may
     be salted. evicts: names of the pools that it can be asked to shrink. retracts: running requests
     can be preempted. aborts: requests can be ended at any stage. resets: the cache can be emptied.
     """
@@ -76,8 +76,8 @@ class Hit(NamedTuple):
 
 class Transfer:
     """A copy that the engine began, and that its worker answers later. Subclasses name its kind, as
-    schedules know them. what: the peer's own record of it. fails: whether it may fail, where the
-    peer says that some may."""
+    schedules know them. what: the target's own record of it. fails: whether it may fail, where the
+    target says that some may."""
 
     __slots__ = ("fails", "what")
 
@@ -132,8 +132,8 @@ class PoolState(NamedTuple):
     protected: int = -1
 
 
-class Peer:
-    """One opened cache. A peer overrides what its `can` promises.
+class Target:
+    """One opened cache. A target overrides what its `can` promises.
 
     TAKES: the configuration keys that `--config KEY=VALUE` may fix, with the values that are known
     (an empty tuple: any number). REACHES: names of `counts` that a run should reach.

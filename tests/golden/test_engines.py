@@ -28,7 +28,7 @@ FOUND = {
     for path in CORPUS.glob(f"{one}/*.tape")
 }
 with TemporaryDirectory() as made:
-    PEER: Any = radix(Path(made))
+    TARGET: Any = radix(Path(made))
 SEQUENCES = (HERE / "engines.tapes").read_text().split("\n\n")
 
 
@@ -41,24 +41,24 @@ def played(kind: Any, text: str) -> Outcome:
 @pytest.mark.parametrize("number", range(len(SEQUENCES)))
 def test_a_sequence_on_a_cache_of_ones_own(number: int) -> None:
     """No law is broken, and every answer is the recorded one."""
-    outcome = played(PEER, SEQUENCES[number])
+    outcome = played(TARGET, SEQUENCES[number])
     assert outcome.failure is None
     assert outcome.hand is not None
     answers = sha256(repr(outcome.hand.answers).encode()).hexdigest()
     same("engines", f"sequence {number}", [answers, dict(sorted((+outcome.hand.counts).items()))])
 
 
-class Overstates(PEER):  # type: ignore[misc]
+class Overstates(TARGET):  # type: ignore[misc]
     def evict(self, pool: str, slots: int) -> int:
         return int(super().evict(pool, slots)) + 1
 
 
-class Loses(PEER):  # type: ignore[misc]
+class Loses(TARGET):  # type: ignore[misc]
     def pools(self) -> Any:
         return [one._replace(free=one.free - 1) for one in super().pools()]
 
 
-class Starves(PEER):  # type: ignore[misc]
+class Starves(TARGET):  # type: ignore[misc]
     def admit(self, job: Any) -> None:
         return None
 

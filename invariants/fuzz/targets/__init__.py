@@ -9,7 +9,7 @@ A file begins with literal constants, which are read without importing it (see `
     PACKAGE         the package that is imported, where it is not named as the distribution
     LIKE            another file of the same engine, whose constants it has
 
-Then follow the imports of the engine, and `PEER`, a class derived from `base.Peer`. Parts of a peer
-are in files that begin with `_`; `DOUBLES` names those that scripts copy definitions from. They
+Then follow the imports of the engine, and `TARGET`, a class derived from `target.Target`. Parts of
+it are in files that begin with `_`; `DOUBLES` names those that scripts copy definitions from. They
 import nothing of ours but `base` and `laws`, which scripts copy from, too.
 """

@@ -36,7 +36,7 @@ from invariants.fuzz.operations import OF_A_CACHE, Arguments, Operation
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.sequence import MOST_TOKENS, NEW_REQUEST, PROMPT, number, pack, unpack, word
-from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Peer, Transfer, Unfit, need
+from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _sglang_state as state
 from invariants.fuzz.targets import _sglang_storage as store
 from invariants.fuzz.targets._sglang_doubles import NAMES, World, new_request, token_list
@@ -128,15 +128,15 @@ def _draw_overtake(hand: Hand, draws: Draws) -> Arguments | None:
 def _overtake(hand: Hand, args: Arguments) -> None:
     """A request waits for an earlier prompt that the store alone has; meanwhile two requests for
     beginnings of it run to their end."""
-    peer: Any = hand.peer
-    if not peer.storing:
+    target: Any = hand.target
+    if not target.storing:
         return
-    peer.cool()
+    target.cool()
     hand.collect()
     hand.now += 20
     hand.take_due()
-    for pool in peer.can.evicts:
-        peer.evict(pool, EVERYTHING)
+    for pool in target.can.evicts:
+        target.evict(pool, EVERYTHING)
     OF_A_CACHE["arrive"].play(hand, args)
     hand.collect()
     hand.now += 4
@@ -155,7 +155,7 @@ _CUT = number(1, MOST_TOKENS)
 _OVERTAKE = {"request": NEW_REQUEST, "tokens": PROMPT, "space": word(), "first": _CUT}
 
 
-class SGLang(Peer):
+class SGLang(Target):
     """waiting, running: SGLang's requests by number. copied, begun: copies, and items of the
     store's threads, that the player knows. cooled: how often."""
 
@@ -544,4 +544,4 @@ class SGLang(Peer):
             self.plain.storage.close()
 
 
-PEER = SGLang
+TARGET = SGLang

@@ -42,7 +42,7 @@ from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments, Operation
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.sequence import pack
-from invariants.fuzz.target import Can, Config, Peer, PoolState, Transfer, Unfit, need
+from invariants.fuzz.target import Can, Config, PoolState, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _vllm_engine as engine
 from invariants.fuzz.targets import _vllm_memory as memory
 from invariants.fuzz.targets import _vllm_ours as ours
@@ -158,17 +158,17 @@ def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
 
 
 def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
-    peer: Any = hand.peer
+    target: Any = hand.target
     if hand.jobs or hand.pending or hand.config.get("store"):  # that is not used after it
         return None
-    return {} if peer.emptied < peer.steps else None
+    return {} if target.emptied < target.steps else None
 
 
 def _empty(hand: Hand, args: Arguments) -> None:
     """All caches are emptied, as after new weights: drawn once between two steps, while nothing
     runs."""
-    peer: Any = hand.peer
-    peer.empty()
+    target: Any = hand.target
+    target.empty()
 
 
 def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
@@ -182,13 +182,13 @@ def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
 
 def _revisit(hand: Hand, args: Arguments) -> None:
     """A request for an earlier prompt, of which the device has lost what it can lose."""
-    peer: Any = hand.peer
-    if peer.half is not None:
-        peer.press()
+    target: Any = hand.target
+    if target.half is not None:
+        target.press()
     OF_A_SERVER["arrive"].play(hand, args)
 
 
-class VllmPeer(Peer):
+class VllmPeer(Target):
     OPERATIONS: ClassVar[dict[str, Any]] = {
         "empty": Operation(9, {}, _draw_empty, _empty),
         "revisit": Operation(12, OF_A_SERVER["arrive"].args, _draw_revisit, _revisit),
@@ -545,4 +545,4 @@ class VllmPeer(Peer):
             check(worker.audit_host, manager, self.mover.host, blocks, int(self.config["factor"]))
 
 
-PEER = VllmPeer
+TARGET = VllmPeer

@@ -20,11 +20,11 @@ ARRIVAL = {"request": 0, "tokens": [[1, 3]], "space": ""}
 
 
 @pytest.fixture
-def radix(tmp_path: Path) -> type[base.Peer]:
+def radix(tmp_path: Path) -> type[base.Target]:
     return kind(tmp_path)
 
 
-def player(radix: type[base.Peer], folder: Path) -> Player:
+def player(radix: type[base.Target], folder: Path) -> Player:
     return Player(radix, "Radix", "", lambda file: file.partition(f"{folder}/")[2])
 
 
@@ -32,7 +32,7 @@ def tape(*entries: Entry) -> Tape:
     return Tape(CONFIG, entries, target="Radix")
 
 
-class Marked(base.Peer):
+class Marked(base.Target):
     """A peer that says whether its state changed. judged: how often its own laws were asked."""
 
     state = judged = 0
@@ -76,7 +76,7 @@ def test_a_failure_is_shrunk(tmp_path: Path) -> None:
 
 
 def test_an_error_is_named_by_the_lines_of_the_engine(
-    tmp_path: Path, radix: type[base.Peer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, radix: type[base.Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admits = Entry("admit", {"request": 0, "chunk": 9})
     played = tape(Entry("arrive", ARRIVAL), admits)
@@ -92,7 +92,7 @@ def test_an_error_is_named_by_the_lines_of_the_engine(
 
 
 def test_transfers_end_late_in_the_order_of_the_schedule(
-    tmp_path: Path, radix: type[base.Peer]
+    tmp_path: Path, radix: type[base.Target]
 ) -> None:
     entries = (
         Entry("arrive", ARRIVAL),

@@ -96,8 +96,8 @@ def test_a_failure_that_is_known_is_no_failure(
     [
         ("nonsense", "TARGET: expected one of hicache, sglang, vllm"),
         ("none.py:Radix", "expected path.py:Class of a file, found no file none.py"),
-        ("radix.py:Radix", "radix.py:Radix: expected a class derived from Peer, found no such"),
-        ("radix.py:RadixCache", "expected a class derived from Peer, found another type"),
+        ("radix.py:Radix", "radix.py:Radix: expected a class derived from Target, found no such"),
+        ("radix.py:RadixCache", "expected a class derived from Target, found another type"),
         ("broken.py:Radix", "broken.py:Radix: expected a file that can be imported, found Key"),
         ("lacks.py:Lacks", "calls that its `can` promises, missing: evict"),
         ("fewer.py:Fewer", "promises, missing: grow"),
@@ -118,8 +118,8 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     write(tmp_path)
     Path("broken.py").write_text("{}['lost']")
-    head = "from invariants.fuzz.target import Can, Peer\n"
-    lacks = "class Lacks(Peer):\n    can = Can(evicts=('device',), aborts=False, resets=False)\n"
+    head = "from invariants.fuzz.target import Can, Target\n"
+    lacks = "class Lacks(Target):\n    can = Can(evicts=('device',), aborts=False, resets=False)\n"
     calls = ("draw", "pools", "let_go", "match", "admit", "prefill", "decode", "finish", "retract")
     lacks += "".join(f"    def {call}(self): pass\n" for call in calls)
     Path("lacks.py").write_text(head + lacks)
