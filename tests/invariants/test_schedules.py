@@ -78,7 +78,7 @@ def test_an_unknown_schedule_is_refused_in_one_line(order: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
-    swarm = draw_swarm(11, {op: one.weight for op, one in OPS.items()})
+    swarm = draw_swarm(11)
     made = play.generate(swarm, OPS, 11, 40)
     assert made.failure is None, made.failure
     again = play.replay(Tape(made.tape.config, made.tape.entries, order=name), OPS)

@@ -145,13 +145,14 @@ def _draw_schedule(draws: Draws) -> str:
 def draw_config(
     draws: Draws, components: tuple[str, ...], policy: str, order: str, size: str = USUAL
 ) -> Config:
-    while True:
+    for _ in range(100):
         try:
             config = _draw_config(draws, components, policy, order, size)
             Core(config)
             return config
         except CallerError:
             continue  # an illegal combination: draw again
+    raise AssertionError("no legal configuration in a hundred draws")
 
 
 def _draw_config(
