@@ -42,6 +42,7 @@ STANDS_FOR = {
     "TAPE": "TAPE.jsonl",
     "TRACE": "TRACE.jsonl",
     "COMMAND": "replay",
+    "LIST": "full,swa",
 }
 LETTERS = {"--page-size": "512"}
 # Options that bound what would take minutes: the first row whose words are all in the command.
@@ -121,7 +122,8 @@ def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
     before it wrote."""
     found: list[tuple[set[str], list[int]]] = []
     for place, one in enumerate(shown):
-        files = {word for word in one.words if re.search(r"^file:|\w\.[a-z]+$", word)} - TRACES
+        words = {word.partition("?")[0] for word in one.words}
+        files = {word for word in words if re.search(r"^file:|\w\.[a-z]+$", word)} - TRACES
         before = {place - 1} if any("*" in word for word in one.words) else set()
         joined = [chain for chain in found if chain[0] & files or before & {*chain[1]}]
         found = [chain for chain in found if chain not in joined]

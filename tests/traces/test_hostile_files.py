@@ -80,7 +80,7 @@ def test_running_out_of_memory_is_one_line(monkeypatch: Patch, capsys: Capsys) -
         raise MemoryError
 
     monkeypatch.setattr("traces.replaying.options.open_trace", no_memory)
-    monkeypatch.setattr("invariants.fuzz.sequence.read", no_memory)
+    monkeypatch.setattr("traces.commands.fuzz.loads", no_memory)
     for words in ("inspect trace.jsonl", "replay trace.jsonl", "fuzz --replay tape.jsonl"):
         said = fails(capsys, *words.split())
         assert "to fit in RAM, found that no more is free; give" in said

@@ -7,7 +7,7 @@ says.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from tempfile import TemporaryDirectory
@@ -97,7 +97,7 @@ class RealShelf(Shelf):
         self._pools = stored_pools(self._arena)
         context = Context(model.name, "", config.page_size, "tokens", model.pools)
         self._stored = StoredPages(context, self._pools)
-        self._folder = TemporaryDirectory(prefix="hicache-fuzz-")
+        self._folder = TemporaryDirectory(prefix="hicache-fuzz-", ignore_cleanup_errors=True)
         address = parse(f"file:{self._folder.name}")
         self.files = Faulty(open_storage(address, StorageOptions()))
         options = WorkerOptions(
@@ -112,6 +112,7 @@ class RealShelf(Shelf):
             Verified(self.files), self._stored, time.monotonic, lambda notice: None, options
         )
         self.compared = 0
+        self._until(lambda: any(self.files.entries("")), "the description of its pages")
 
     def lose(self) -> None:
         super().lose()
@@ -175,12 +176,21 @@ class RealShelf(Shelf):
     def _done(self, action: StorageAction) -> StorageReply:
         """Has the threads carry out an action, and returns their answer."""
         self._workers.begin([action])
-        end = time.monotonic() + PATIENCE_S
-        while not (answers := self._workers.poll()):
-            if time.monotonic() > end:
-                raise StuckError(f"the threads of storage do not answer {action}")
-            time.sleep(0.0002)
+        answers: list[StorageReply] = []
+
+        def answered() -> bool:
+            answers.extend(self._workers.poll())
+            return bool(answers)
+
+        self._until(answered, str(action))
         return answers[0]
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not done():
+            if time.monotonic() > end:
+                raise StuckError(f"the threads of storage do not end {what}")
+            time.sleep(0.0002)
 
     def _look(self, action: Fetch, pages: Sequence[Any], arrived: int, content: Content) -> None:
         for index, _, page, depth in pages:
