@@ -319,3 +319,10 @@ def test_every_setting_that_differs_is_named_with_who_has_what() -> None:
     assert "pages 8 on ranks 0 and 2, 4 on rank 1; " in text
     assert "policy 'lru' on ranks 0 and 1, 'fifo' on rank 2; " in text
     assert text.count("on ranks 0 and 2") == 2  # two long values with one beginning are two
+
+
+@pytest.mark.parametrize("bits", range(1, 2 * WORD + 2))
+def test_no_bit_of_the_last_word_is_lost(bits: int) -> None:
+    sizes = [1] * bits
+    assert unpacked(packed([1] * bits, sizes), sizes) == [1] * bits
+    assert unpacked(packed([upto(bits)], [bits]), [bits]) == [upto(bits)]

@@ -301,3 +301,52 @@ def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
         (folder / name).rmdir()
     (folder / "index.sqlite").unlink()
     opened(folder).close()
+
+
+def test_what_is_written_once_more_is_sealed_under_its_own_number(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(folder, 4)
+    assert store._opened is not None
+    index, reserved = store._opened.index, threading.Semaphore(0)
+    reserve = index.reserve
+
+    def told(lengths: Sequence[int], keys: Sequence[str]) -> list[Slot | Status]:
+        found = reserve(lengths, keys)
+        reserved.release()
+        return found
+
+    monkeypatch.setattr(index, "reserve", told)
+    sealed: list[int] = []
+    second: list[Status] = []
+
+    def write() -> None:
+        keys = [f"c/kv/0of1/{name}" for name in "def"]
+        values = [(memoryview(page(name)),) for name in "def"]
+        second.extend(store.write_sealed(keys, values, sealed.append))
+
+    other = threading.Thread(target=write)
+
+    def until_the_second_has_asked(_: int) -> None:
+        if not other.ident:
+            other.start()
+            for _ in range(2):
+                assert reserved.acquire(timeout=PATIENCE_S)
+
+    keys = [f"c/kv/0of1/{name}" for name in "abc"]
+    values = [(memoryview(page(name)),) for name in "abc"]
+    store.write_sealed(keys, values, until_the_second_has_asked)
+    other.join(PATIENCE_S)
+    assert second == [Status.DONE] * 3
+    assert sealed == [0, 1, 2]
+
+
+def test_a_segment_in_which_a_slot_is_reserved_does_not_go_with_its_last_value(
+    folder: Path,
+) -> None:
+    store, other = opened(folder), opened(folder)
+    put(store, "a")
+    key, value = "c/kv/0of1/b", (memoryview(page("b")),)
+    found = store.write_sealed([key], [value], lambda _: other.delete(["c/kv/0of1/a"]))
+    assert found == [Status.DONE]
+    assert get(store, "b") == page("b")

@@ -145,8 +145,12 @@ class RealShelf(Shelf):
         elif isinstance(action, Fetch):
             end = action.first_page + wanted
             beyond = [one for one in pages if one[3] >= end]
-            store.refused = self._keys(beyond)
             end = min((one[3] for one in beyond), default=action.first_page + action.pages)
+            least = [one for one in beyond if one[3] == end]
+            sure = self._draws.one(least) if least else None
+            store.refused = self._keys(
+                one for one in beyond if one is sure or self._draws.chance(40)
+            )
             wanted = end - action.first_page
         elif isinstance(action, Store) and kind.kept(wanted) <= wanted:
             store.refused = self._keys(pages[wanted:])

@@ -314,3 +314,12 @@ def test_progress_of_a_fetch_stops_before_a_page_whose_window_is_still_to_come(
     action: Any = SimpleNamespace(pieces=[(0, 1, 2, 3), (2, 3)], first_page=0, pages=4)
     workers.fetch(task, action)
     assert seen == [1, 2, 2, 2, 3, 4, 4]
+
+
+def test_the_least_of_several_bad_pages_in_a_batch_limits_the_answer() -> None:
+    with bench(options=replace(SMALL, batch_bytes=10_000)) as one:
+        one.store_path(6)
+        for component, depth in (("full", 5), ("swa", 4)):
+            key = one.pages.keys(component, DIGESTS[depth : depth + 1])[0][0]
+            one.store.values.pop(key)
+        assert one.done(one.fetch_path(6)) == [FetchDone(2, 4)]
