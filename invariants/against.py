@@ -27,8 +27,6 @@ from .spec.kinds import Facts as Copy
 from .spec.lockstep import Differs, Lockstep
 
 KINDS = ("full", "swa", "mamba")
-SPEC = "spec"
-AGAINST = (SPEC, "none")
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
 

@@ -28,10 +28,9 @@ from typing import Any, TextIO
 from hicache.core.errors import CallerError
 from invariants.fuzz import laws, target
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.operations import check
 from invariants.fuzz.play import Failure, Outcome, Player
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Entry, Tape, dumps, loads
+from invariants.fuzz.sequence import Entry, Tape, check, dumps, loads
 from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.stubs import Stubs
 from invariants.fuzz.target import Can, Target

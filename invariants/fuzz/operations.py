@@ -7,7 +7,7 @@ Every entry can be played in every state: one that does not fit does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from hicache.files import FLAG, Spare
 from invariants.fuzz.draws import Draws
@@ -18,14 +18,13 @@ from invariants.fuzz.sequence import (
     NEW_REQUEST,
     PROMPT,
     REQUEST,
+    Operation,
     Schema,
-    Tape,
     number,
     pack,
     unpack,
     word,
 )
-from invariants.fuzz.sequence import check as check_arguments
 from invariants.fuzz.target import Target, need
 
 Arguments = dict[str, Any]
@@ -34,16 +33,6 @@ WORDS = 9  # different tokens
 SPACES = ("", "", "", "a")
 LONGEST = 12  # pages of a prompt
 _OF_REQUEST: Schema = {"request": REQUEST}
-
-
-class Operation(NamedTuple):
-    """weight: how often it is drawn. draw: arguments for this state, or None if it is not possible.
-    play: performs it."""
-
-    weight: int
-    args: Schema
-    draw: Callable[[Hand, Draws], Arguments | None]
-    play: Callable[[Hand, Arguments], None]
 
 
 def prompt(hand: Hand, draws: Draws) -> list[int]:
@@ -292,10 +281,6 @@ def _evict(hand: Hand, args: Arguments) -> None:
         need(freed == said, "EVICT", text, pool)
 
 
-def _draw_nothing(hand: Hand, draws: Draws) -> Arguments | None:
-    return {}
-
-
 def _draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
     return {} if hand.target.can.resets and draws.chance(40) else None
 
@@ -383,8 +368,3 @@ def operations(kind: type[Target]) -> dict[str, Operation]:
     """The operations of a target, by name: those of its kind, and its own (`OPERATIONS`)."""
     shared = OF_A_SERVER if kind.can.serves else OF_A_CACHE
     return dict(sorted({**shared, **kind.OPERATIONS}.items()))
-
-
-def check(tape: Tape, ops: dict[str, Operation], name: str = "tape") -> None:
-    """Raises CallerError with one line if an entry is invalid."""
-    check_arguments(tape, {op: ops[op].args for op in ops}, None, name)

@@ -18,10 +18,10 @@ from hicache.core.errors import About
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.laws import judge, whole
-from invariants.fuzz.operations import Operation, compute, operations, step
+from invariants.fuzz.operations import compute, operations, step
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, Operation, Tape
 from invariants.fuzz.target import Broken, Config, Target, Unfit, need
 
 ACTS = 2

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import sha256
@@ -32,6 +32,7 @@ from hicache.core.errors import CallerError
 from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, parsed, show, whole
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
+from .draws import Draws
 from .hicache.executors import FILES, REPLIES, settings_of
 from .records import LEAST_MADE_UP
 from .schedules import schedule_of
@@ -196,14 +197,9 @@ def dumps(tape: Tape) -> str:
 
 def write(path: Path, tape: Tape) -> None:
     """Writes a sequence atomically. Raises CallerError."""
-    write_text(path, dumps(tape))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file atomically. Raises CallerError."""
     draft = path.with_name(path.name + ".part")
     try:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_text(dumps(tape), encoding="utf-8")
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
@@ -366,8 +362,23 @@ def _config(values: dict[str, Any], name: str) -> Config:
 # -- entries
 
 
+class Operation(NamedTuple):
+    """weight: how often it is drawn; 0: only where something else asks for it. args: the shapes of
+    its arguments. draw: from a hand and draws, literal arguments for this state, or None if it is
+    not possible. play: performs it, from a hand and its arguments.
+    """
+
+    weight: int
+    args: Schema
+    draw: Callable[[Any, Draws], dict[str, Any] | None]
+    play: Callable[[Any, dict[str, Any]], object]
+
+
 def check(
-    tape: Tape, schemas: Mapping[str, Schema], faults: Iterable[str] | None, name: str = "tape"
+    tape: Tape,
+    ops: Mapping[str, Operation],
+    name: str = "tape",
+    faults: Iterable[str] | None = None,
 ) -> None:
     """Raises CallerError with one line if an operation, a fault (None: any) or a setting of our
     core is unknown or invalid."""
@@ -377,12 +388,12 @@ def check(
     known = None if faults is None else ("", *faults)
     for line, entry in enumerate(tape.entries, 2):
         where = f"{name}, line {line}"
-        if entry.op not in schemas:
+        if entry.op not in ops:
             raise CallerError(
-                f"{where}: expected an operation of this version ({', '.join(schemas)}), "
+                f"{where}: expected an operation of this version ({', '.join(ops)}), "
                 f"found {show(entry.op)}; {_AGAIN}"
             )
-        fit(entry.args, Only(schemas[entry.op]), f"{where}: {entry.op}", _MEND)
+        fit(entry.args, Only(ops[entry.op].args), f"{where}: {entry.op}", _MEND)
         strange = [act.fault for act in entry.acts if known and act.fault not in known]
         if strange:
             close = get_close_matches(strange[0][:100], known or (), n=1)

@@ -19,7 +19,8 @@ from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.executors import PLAIN, REPLIES, settings_of, spelled
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.play import Failure, Outcome, failure_of, generate, replay
+from invariants.fuzz.hicache.play import failure_of, generate, replay
+from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.fuzz.shrink import shrink
 from sim.errors import WrongBytesError

@@ -14,7 +14,7 @@ from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.difference import Comparison, replay_told
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.play import Failure
+from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Entry, Tape
 
 OPS = OPERATIONS

@@ -12,10 +12,10 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.files import show
-from invariants.fuzz import sequence as corpus
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.operations import OPERATIONS, check
+from invariants.fuzz.hicache.hand import FAULTS
+from invariants.fuzz.hicache.operations import OPERATIONS
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 ODD: list[Any] = [
@@ -55,12 +55,12 @@ def damaged(text: str, draws: random.Random) -> str:
 
 def test_a_damaged_tape_is_played_or_refused_in_one_line() -> None:
     draws, ops = random.Random(7), OPERATIONS
-    texts = [path.read_text() for path in corpus.paths(CORPUS)[:9]]
+    texts = [path.read_text() for path in tapes.paths(CORPUS)[:9]]
     played = refused = 0
     for _ in range(400):
         try:
             tape = tapes.loads(damaged(draws.choice(texts), draws), "some.jsonl")
-            check(tape, ops, "some.jsonl")
+            tapes.check(tape, ops, "some.jsonl", FAULTS)
         except CallerError as error:
             said = str(error)
             assert said.isprintable()

@@ -21,8 +21,8 @@ from invariants.fuzz.hicache.device import hand_of
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.play import Failure
 from invariants.fuzz.hicache.ranks import RankedHand, compare_states
+from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, read
 from tests.planted import planted
 

@@ -18,8 +18,9 @@ from hicache.files import Spare
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import draw_swarm
-from invariants.fuzz.hicache.operations import OPERATIONS, check
-from invariants.fuzz.sequence import Entry, Tape
+from invariants.fuzz.hicache.hand import FAULTS
+from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.sequence import Entry, Tape, check
 from traces.cli import main
 
 OPS = OPERATIONS
@@ -60,7 +61,7 @@ def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_operation_was_drawn_and_its_arguments_are_well_made() -> None:
     assert drawn().keys() == OPS.keys()
     for name, args in drawn().items():
-        check(Tape(CONFIG, (Entry(name, args),)), OPS)
+        check(Tape(CONFIG, (Entry(name, args),)), OPS, "tape", FAULTS)
 
 
 @pytest.mark.parametrize("name", sorted(OPS))

@@ -11,8 +11,9 @@ import pytest
 from hicache.core.config import Config
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.play import Failure, Outcome, replay
+from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.simpler import WAYS
+from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.fuzz.shrink import Shrunk, names, plain, prompts, shrink, weight
 from tests.configs import configured, said

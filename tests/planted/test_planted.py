@@ -20,7 +20,8 @@ from invariants.base import check_names
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache.hand import KINDS as FAULTS
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
-from invariants.fuzz.hicache.play import Failure, replay
+from invariants.fuzz.hicache.play import replay
+from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Act, Entry, Tape
 from invariants.spec.specification import RULES
 from tests.planted import BUGS, planted

@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import _file_room
 from hicache.storage.backends._file_index import Slot
 from hicache.storage.backends.file import FileStore
-from hicache.storage.base import Status, StorageOptions
+from hicache.storage.base import Status, StorageOptions, Value
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,12 +67,11 @@ def there(store: FileStore, names: str) -> str:
     return "".join(name for name, one in zip(names, found, strict=True) if one)
 
 
-def test_writes_at_the_same_time_make_room_for_each_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of two batches would fill the store. The second one waits for the slots of the first."""
-    store = opened(folder, 3)
-    put(store, "old")
+def written_in_the_middle(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, second: Callable[[], object]
+) -> list[Status]:
+    """Writes a, b and c. Before the first of them is sealed, `second` begins on another thread, and
+    has reserved slots as often as it can."""
     assert store._opened is not None
     index, reserved = store._opened.index, threading.Semaphore(0)
     reserve = index.reserve
@@ -83,8 +82,7 @@ def test_writes_at_the_same_time_make_room_for_each_other(
         return found
 
     monkeypatch.setattr(index, "reserve", told)
-    second: list[Status] = []
-    other = threading.Thread(target=lambda: second.extend(put(store, "d", "e", "f")))
+    other = threading.Thread(target=second)
 
     def until_the_second_has_asked(_: int) -> None:
         if not other.ident:
@@ -92,10 +90,26 @@ def test_writes_at_the_same_time_make_room_for_each_other(
             for _ in range(2):
                 assert reserved.acquire(timeout=PATIENCE_S)
 
-    keys = [f"c/kv/0of1/{name}" for name in "abc"]
-    values = [(memoryview(page(name)),) for name in "abc"]
-    first = store.write_sealed(keys, values, until_the_second_has_asked)
+    first = store.write_sealed(*batch("abc"), until_the_second_has_asked)
     other.join(PATIENCE_S)
+    return first
+
+
+def batch(names: str) -> tuple[list[str], list[Value]]:
+    """The keys and values of these pages."""
+    return [f"c/kv/0of1/{name}" for name in names], [(memoryview(page(name)),) for name in names]
+
+
+def test_writes_at_the_same_time_make_room_for_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two batches would fill the store. The second one waits for the slots of the first."""
+    store = opened(folder, 3)
+    put(store, "old")
+    second: list[Status] = []
+    first = written_in_the_middle(
+        store, monkeypatch, lambda: second.extend(put(store, "d", "e", "f"))
+    )
     assert (first, second) == ([Status.DONE] * 3, [Status.DONE] * 3)
     assert there(store, "abcdef") == "def"
 
@@ -307,36 +321,13 @@ def test_what_is_written_once_more_is_sealed_under_its_own_number(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(folder, 4)
-    assert store._opened is not None
-    index, reserved = store._opened.index, threading.Semaphore(0)
-    reserve = index.reserve
-
-    def told(lengths: Sequence[int], keys: Sequence[str]) -> list[Slot | Status]:
-        found = reserve(lengths, keys)
-        reserved.release()
-        return found
-
-    monkeypatch.setattr(index, "reserve", told)
     sealed: list[int] = []
     second: list[Status] = []
-
-    def write() -> None:
-        keys = [f"c/kv/0of1/{name}" for name in "def"]
-        values = [(memoryview(page(name)),) for name in "def"]
-        second.extend(store.write_sealed(keys, values, sealed.append))
-
-    other = threading.Thread(target=write)
-
-    def until_the_second_has_asked(_: int) -> None:
-        if not other.ident:
-            other.start()
-            for _ in range(2):
-                assert reserved.acquire(timeout=PATIENCE_S)
-
-    keys = [f"c/kv/0of1/{name}" for name in "abc"]
-    values = [(memoryview(page(name)),) for name in "abc"]
-    store.write_sealed(keys, values, until_the_second_has_asked)
-    other.join(PATIENCE_S)
+    written_in_the_middle(
+        store,
+        monkeypatch,
+        lambda: second.extend(store.write_sealed(*batch("def"), sealed.append)),
+    )
     assert second == [Status.DONE] * 3
     assert sealed == [0, 1, 2]
 
@@ -346,7 +337,6 @@ def test_a_segment_in_which_a_slot_is_reserved_does_not_go_with_its_last_value(
 ) -> None:
     store, other = opened(folder), opened(folder)
     put(store, "a")
-    key, value = "c/kv/0of1/b", (memoryview(page("b")),)
-    found = store.write_sealed([key], [value], lambda _: other.delete(["c/kv/0of1/a"]))
+    found = store.write_sealed(*batch("b"), lambda _: other.delete(["c/kv/0of1/a"]))
     assert found == [Status.DONE]
     assert get(store, "b") == page("b")

@@ -13,6 +13,7 @@ from typing import Any
 from hicache import registry
 from hicache.core.errors import CallerError, unknown
 from invariants.base import HARNESS, NONDETERMINISM
+from invariants.fuzz import play as playing
 from invariants.fuzz import sequence
 from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.difference import replay_told
@@ -100,7 +101,7 @@ class Work:
         """The same failure of a smaller sequence, told with its operations. One whose sequence
         fails in another way, or not at all, is a failure of its own."""
 
-        def play_one(tape: Tape) -> play.Outcome:
+        def play_one(tape: Tape) -> playing.Outcome:
             with limit(self.operations, self.limit_s):
                 return play.replay(tape, OPERATIONS)
 
@@ -120,7 +121,7 @@ class Work:
             told = replay_told(small, OPERATIONS, name=path, whole=True).failure
         return self.failure(told, small) if told else drawn
 
-    def failure(self, found: play.Failure, tape: Tape) -> Failure:
+    def failure(self, found: playing.Failure, tape: Tape) -> Failure:
         """The failure as a result. Its text ends with the command that repeats it."""
         text = sequence.dumps(tape)
         made = Failure(found.code, found.kind, "", found.at, text, found.event, found.event_text)

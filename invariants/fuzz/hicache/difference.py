@@ -17,10 +17,9 @@ from hicache.core.view import CoreView
 from invariants.against import lockstep_of
 from invariants.books.story import brief
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.operations import Operation
-from invariants.fuzz.hicache.play import Outcome as Played
 from invariants.fuzz.hicache.play import replay
-from invariants.fuzz.sequence import Tape
+from invariants.fuzz.play import Outcome as Played
+from invariants.fuzz.sequence import Operation, Tape
 from invariants.spec.cache import Cache
 from invariants.spec.lockstep import Differs
 from invariants.watch import Level

@@ -21,8 +21,8 @@ from invariants.books.kinds import KNOWN
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.executors import FILES, REPLIES, draw_device
 from invariants.fuzz.hicache.hand import KINDS, Hand
-from invariants.fuzz.hicache.operations import OPERATIONS, PLANS, Operation
-from invariants.fuzz.sequence import Act, Entry
+from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
+from invariants.fuzz.sequence import Act, Entry, Operation
 
 COMPONENTS = tuple(
     (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)

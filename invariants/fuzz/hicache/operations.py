@@ -7,7 +7,7 @@ An entry that does not fit the state, because an earlier one was deleted, does n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from hicache.core import actions, events
 from hicache.core.actions import Outcome, Refused
@@ -21,7 +21,7 @@ from invariants.books.kinds import interval_of
 from invariants.books.tickets import ACTION_OF
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.contents import prefixes, tokens_of
-from invariants.fuzz.hicache.hand import EVERY, FAULTS, Hand
+from invariants.fuzz.hicache.hand import EVERY, Hand
 from invariants.fuzz.records import LEAST_MADE_UP, Job, Pending
 from invariants.fuzz.sequence import (
     MOST,
@@ -29,32 +29,19 @@ from invariants.fuzz.sequence import (
     OPTIONAL_FLAG,
     PROMPT,
     REQUEST,
+    Operation,
     Schema,
-    Tape,
     number,
     pack,
     unpack,
     word,
 )
-from invariants.fuzz.sequence import check as check_shapes
 
 Arguments = dict[str, Any]
 MOST_JOBS, MOST_PINS = 6, 4
 LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages of a prompt
 RUNNING = ("decoding", "idle", "prefilling")
 NOBODY = 1 << 30  # no request and no flight has this number
-
-
-class Operation(NamedTuple):
-    """weight: how often it is drawn; 0: only where something else asks for it. args: the shapes of
-    its arguments. draw: literal arguments for this state, or None if the operation is not possible.
-    play: performs it.
-    """
-
-    weight: int
-    args: Schema
-    draw: Callable[[Hand, Draws], Arguments | None]
-    play: Callable[[Hand, Arguments], object]
 
 
 def of_request(
@@ -77,11 +64,6 @@ def of_request(
             play(hand, job, args)
 
     return Operation(weight, {"request": REQUEST, **args}, drawn, played)
-
-
-def check(tape: Tape, ops: dict[str, Operation], name: str = "") -> None:
-    """Raises CallerError with one line if an entry is invalid."""
-    check_shapes(tape, {one: op.args for one, op in ops.items()}, FAULTS, name or "tape")
 
 
 # -- prompts

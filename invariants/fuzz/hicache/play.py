@@ -35,12 +35,10 @@ from invariants.fuzz.hicache.contents import WrongContent
 from invariants.fuzz.hicache.device import hand_of
 from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.draw import Swarm, next_entry
-from invariants.fuzz.hicache.hand import Hand, Misuse
-from invariants.fuzz.hicache.operations import Operation, check
-from invariants.fuzz.play import Failure as Failure
-from invariants.fuzz.play import Outcome as Outcome
+from invariants.fuzz.hicache.hand import FAULTS, Hand, Misuse
+from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.records import Job
-from invariants.fuzz.sequence import Entry, Tape
+from invariants.fuzz.sequence import Entry, Operation, Tape, check
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
@@ -127,7 +125,7 @@ def replay(
 
     Raises CallerError for an invalid entry, before anything is played.
     """
-    check(tape, ops, name)
+    check(tape, ops, name or "tape", FAULTS)
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
     asked = None if checks is None else [load_check(one) for one in checks]

@@ -7,7 +7,6 @@ A file begins with literal constants, which are read without importing it (see `
     NEEDS           what must be installed beside it, with exact versions
     STUBS, BARE     modules that are replaced, packages whose __init__ is not run; see `stubs`
     PACKAGE         the package that is imported, where it is not named as the distribution
-    LIKE            another file of the same engine, whose constants it has
 
 Then follow the imports of the engine, and `TARGET`, a class derived from `target.Target`. Parts of
 it are in files that begin with `_`; `DOUBLES` names those that scripts copy definitions from. They

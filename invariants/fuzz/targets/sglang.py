@@ -32,10 +32,19 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from invariants.fuzz import target
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.operations import OF_A_CACHE, Arguments, Operation
+from invariants.fuzz.operations import OF_A_CACHE, Arguments
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
-from invariants.fuzz.sequence import MOST_TOKENS, NEW_REQUEST, PROMPT, number, pack, unpack, word
+from invariants.fuzz.sequence import (
+    MOST_TOKENS,
+    NEW_REQUEST,
+    PROMPT,
+    Operation,
+    number,
+    pack,
+    unpack,
+    word,
+)
 from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _sglang_state as state
 from invariants.fuzz.targets import _sglang_storage as store

@@ -38,10 +38,10 @@ from vllm.v1.request import RequestStatus
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments, Operation
+from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
-from invariants.fuzz.sequence import pack
+from invariants.fuzz.sequence import Operation, pack
 from invariants.fuzz.target import Can, Config, PoolState, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _vllm_engine as engine
 from invariants.fuzz.targets import _vllm_memory as memory
