@@ -152,8 +152,7 @@ class Own(Target, ABC):
     def retract(self, job: Job) -> None:
         self.finish(job, False)
 
-    def abort(self, job: Job) -> None:
-        self.finish(job, False)
+    abort = retract
 
     def let_go(self) -> None:
         for tier, rows in self.rows.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import combinations
 
 from hicache import registry
@@ -27,9 +28,16 @@ from invariants.fuzz.sequence import Act, Entry, Operation
 COMPONENTS = tuple(
     (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)
 )
-POLICIES = tuple(registry.stems(registry.WRITE_POLICIES))
-ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
-PREFETCHES = tuple(registry.stems(registry.PREFETCH_POLICIES))
+
+
+def _shipped(package: str) -> tuple[str, ...]:
+    """Without what a user has added by now: a seed draws the same with it."""
+    return tuple(name for name in registry.stems(package) if find_spec(f"{package}.{name}"))
+
+
+POLICIES = _shipped(registry.WRITE_POLICIES)
+ORDERS = _shipped(registry.EVICTION_POLICIES)
+PREFETCHES = _shipped(registry.PREFETCH_POLICIES)
 MOST_PASSES = 64
 REAL_STORES = 25  # percent of the sequences with a storage, whose actions are carried out
 USUAL, LEAST, LARGE = "usual", "least", "large"
@@ -85,18 +93,17 @@ def draw_swarm(
     config = draw_config(draws, names, policy or draws.one(POLICIES), eviction or order, size)
     if not ranks:
         ranks = 1 if executor else draws.weighted(((1, 28), (2, 2), (3, 1), (4, 1), (8, 1)))
-    fixed = bool(executor)
     if ranks == 1 and executor != REPLIES and (executor or draws.below(6) == 0):
-        executor = draw_device(draws)
+        chosen = draw_device(draws)
     else:
-        executor = REPLIES
+        chosen = REPLIES
     weights = {
         name: weight * draws.one((1, 1, 2))
         for name, weight in WEIGHTS.items()
         if weight and (name in ("arrive", "admit", "wait") or draws.chance(80))
     }
     kinds, schedule = dict.fromkeys(KINDS[""], 10), _draw_schedule(draws)
-    if executor != REPLIES:  # copies must occur, and only they can fail in part
+    if chosen != REPLIES:  # copies must occur, and only they can fail in part
         config = replace(config, host_pages=tuple(max(8, pages) for pages in config.host_pages))
         weights["revisit"], kinds["torn"] = 4 * WEIGHTS["revisit"], 100
     elif config.has_host and draws.chance(20 if size == LEAST else 60):
@@ -111,8 +118,8 @@ def draw_swarm(
     }
     if config.storage and draws.chance(50):
         faults = {"fetched in part": draws.one((40, 80)), **faults}
-    if config.storage and ranks == 1 and not fixed and draws.chance(REAL_STORES):
-        executor = FILES
+    if config.storage and ranks == 1 and not executor and draws.chance(REAL_STORES):
+        chosen = FILES
     if draws.chance(45):
         config = _with_wants(draws, config)
         weights |= dict(OF_WANTS)
@@ -127,8 +134,8 @@ def draw_swarm(
         draws.one(tuple(DELAYS)),
         draws.one((100, 80, 40)),
         ranks,
-        executor,
-        pairs=draws.chance(15) and executor == REPLIES,  # contents on devices come from tokens
+        chosen,
+        pairs=draws.chance(15) and chosen == REPLIES,  # contents on devices come from tokens
         longer=LONGER if size == LARGE else 1,
     )
 

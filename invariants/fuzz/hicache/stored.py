@@ -88,8 +88,7 @@ class RealShelf(Shelf):
 
     def __init__(self, config: Config, seed: int) -> None:
         super().__init__(config)
-        draws = Draws(seed, "store")
-        self._draws = draws
+        self._draws = draws = Draws(seed, "store")
         model = _model(config)
         sizes = dict(zip(config.components, config.host_pages, strict=True))
         layout = draws.one(tuple(LAYOUTS))
@@ -129,7 +128,7 @@ class RealShelf(Shelf):
         pages = list(self._pages(action)) if isinstance(action, Fetch | Store) else []
         before = self._reading.get(action.flight, ())
         for (index, _, page, _), held in zip(pages, before, strict=False):
-            for pool in self._of(index):
+            for pool in self._pools[self.names[index]]:
                 pool.load(page, memoryview(_pattern(pool, held)))
         store = self.files
         store.dead = not kind.fine
@@ -145,13 +144,10 @@ class RealShelf(Shelf):
         elif isinstance(action, Fetch):
             end = action.first_page + wanted
             beyond = [one for one in pages if one[3] >= end]
-            end = min((one[3] for one in beyond), default=action.first_page + action.pages)
-            least = [one for one in beyond if one[3] == end]
-            sure = self._draws.one(least) if least else None
-            store.refused = self._keys(
-                one for one in beyond if one is sure or self._draws.chance(40)
-            )
-            wanted = end - action.first_page
+            sure = min(beyond, key=lambda one: one[3], default=None)
+            refused = [one for one in beyond if one is sure or self._draws.chance(40)]
+            store.refused = self._keys(refused)
+            wanted = sure[3] - action.first_page if sure else action.pages
         elif isinstance(action, Store) and kind.kept(wanted) <= wanted:
             store.refused = self._keys(pages[wanted:])
         answer = self._done(action)[1]
@@ -161,13 +157,11 @@ class RealShelf(Shelf):
                 About("flight", action.flight),
             )
         if isinstance(action, Fetch) and content is not None:
-            self._look(action, pages, wanted, content)
+            end = action.first_page + wanted
+            self._look(action.flight, [one for one in pages if one[3] < end], content)
         store.dead, store.refused, store.damaged = False, set(), set()
         store.delete(sorted(self._keys(one for one in pages if one[:2] not in self.values)))
         return model
-
-    def _of(self, index: int) -> tuple[StoredPool, ...]:
-        return self._pools[self.names[index]]
 
     def _keys(self, pages: Iterable[tuple[int, bytes, int, int]]) -> set[str]:
         """Those of these pages, in every pool."""
@@ -196,19 +190,19 @@ class RealShelf(Shelf):
                 raise StuckError(f"the threads of storage do not end {what}")
             time.sleep(0.0002)
 
-    def _look(self, action: Fetch, pages: Sequence[Any], arrived: int, content: Content) -> None:
-        for index, _, page, depth in pages:
+    def _look(self, flight: int, pages: Sequence[Any], content: Content) -> None:
+        for index, _, page, _ in pages:
             held = content.pages[Tier.HOST][index][page]
-            for pool in self._of(index) if depth < action.first_page + arrived else ():
+            for pool in self._pools[self.names[index]]:
                 found = bytearray(pool.page_bytes)
                 pool.save(page, memoryview(found))
                 self.compared += 1
                 if found != _pattern(pool, held):
                     raise WrongContent(
-                        f"flight {action.flight}: host page {page} of {pool.name} has other bytes "
+                        f"flight {flight}: host page {page} of {pool.name} has other bytes "
                         "than were stored",
                         About("page", page, int(Tier.HOST), self.names[index]),
-                        About("flight", action.flight),
+                        About("flight", flight),
                     )
 
 
