@@ -7,6 +7,7 @@ declare. Does not decide anything itself; see `invariants/spec`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from hicache.core import entries
 from hicache.core.actions import Outcome
@@ -27,6 +28,7 @@ from .spec.kinds import Facts as Copy
 from .spec.lockstep import Differs, Lockstep
 
 KINDS = ("full", "swa", "mamba")
+TIERS = (Tier.DEVICE, Tier.HOST)
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
 
@@ -67,16 +69,18 @@ def _facts(copy: Copy) -> Facts:
 class Against:
     """Observes one core. Raises SpecMismatch at the first difference. After each event it also
     compares what no outcome tells: the pages that storage did not deliver, and the free and the
-    available pages, the small queue and the ghost of one pool, of each in turn.
+    available pages, the small queue and the ghost of one pool, of each in turn, or of every pool.
 
     most_pages: the comparison ends for good when the pools of full attention have more pages in
     use. The specification is written for reading, so an event takes it as long as the tree is
     large. compared: the number of events that were compared. unspecified: in words, why none are.
     """
 
-    def __init__(self, config: Config, most_pages: int | None = None) -> None:
+    def __init__(
+        self, config: Config, most_pages: int | None = None, every_pool: bool = False
+    ) -> None:
         self.lockstep = lockstep_of(config)
-        self.most_pages = most_pages
+        self.most_pages, self.every_pool = most_pages, every_pool
         self.compared = 0
         self.unspecified = "" if self.lockstep is not None else unspecified(config)
 
@@ -91,8 +95,7 @@ class Against:
         except Differs as difference:
             raise _told(event, difference, self.lockstep) from None
         self.compared += 1
-        turn, tiers = self.lockstep.events, (Tier.DEVICE, Tier.HOST)
-        tier, kind = tiers[turn % 2], turn // 2 % len(view.components)
+        turn, pools = self.lockstep.events, list(product(range(len(view.components)), TIERS))
         cache = self.lockstep.specification.cache
         known, others = sorted(cache.distrusted), sorted(view.distrusted)
         if known != others:
@@ -102,21 +105,22 @@ class Against:
                 f"found {len(others)}",
                 named_by(event),
             )
-        for name, expected, found in _counts(cache, view, tier, kind):
-            if found not in expected:
-                pool = view.pool(tier, kind)
-                where = f"{name} {tier.name.lower()} pages of {pool.component}"
-                raise SpecMismatch(
-                    f"{SPEC_KIND}{name} pages",
-                    f"{brief(event)}\n    {where}: expected {expected[0]}, found {found}",
-                    [*named_by(event), About("pool", -1, int(tier), pool.component)],
-                )
+        for kind, tier in pools if self.every_pool else [pools[turn % len(pools)]]:
+            for name, expected, found in _counts(cache, view, tier, kind):
+                if found not in expected:
+                    pool = view.pool(tier, kind)
+                    where = f"{name} {tier.name.lower()} pages of {pool.component}"
+                    raise SpecMismatch(
+                        f"{SPEC_KIND}{name} pages",
+                        f"{brief(event)}\n    {where}: expected {expected[0]}, found {found}",
+                        [*named_by(event), About("pool", -1, int(tier), pool.component)],
+                    )
         if self.most_pages is not None and _used(view) > self.most_pages:
             self.lockstep = None
 
 
 def _used(view: CoreView) -> int:
-    pools = [view.pool(tier, 0) for tier in (Tier.DEVICE, Tier.HOST)]
+    pools = [view.pool(tier, 0) for tier in TIERS]
     return sum(pool.capacity - pool.free for pool in pools)
 
 

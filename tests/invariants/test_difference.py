@@ -11,9 +11,9 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.ledger import Pool
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.difference import Comparison, replay_told
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.play import Comparison, replay_told
 from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Entry, Tape
 
@@ -48,7 +48,7 @@ def test_what_both_remember_differs_at_the_wrong_decision(monkeypatch: pytest.Mo
     assert failure.kind == "OWN-D"
     *_, first, title, operation, replay = failure.text.splitlines()
     assert first.startswith("first difference from the specification: event ")
-    assert "device: free pages: expected [4], found [3]" in first
+    assert "free device pages of full: expected 4, found 3" in first
     assert title == "operations:"
     assert operation.startswith("    arrive request=4 ")
     assert replay == "replay: hicache fuzz --replay one.jsonl"

@@ -11,9 +11,9 @@ from hicache.core import core as cores
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.state import State
 from invariants.against import Against
-from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.play import drain
 from invariants.fuzz.sequence import pack
 from sim.errors import StuckError
 from tests.configs import configured

@@ -10,10 +10,10 @@ from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.play import drain
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
 from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, pack

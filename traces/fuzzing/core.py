@@ -16,9 +16,9 @@ from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play as playing
 from invariants.fuzz import sequence
 from invariants.fuzz.hicache import play, probes
-from invariants.fuzz.hicache.difference import replay_told
 from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.play import replay_told
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import MOST_RANKS, Tape
 from invariants.fuzz.shrink import shrink

@@ -1,22 +1,27 @@
 """Plays one sequence from its first entry to an empty core, and reports a failure.
 
 Phases: play the entries; heal (without faults, every accepted request must end in a bounded number
-of rounds); drain (nothing may be left, see drain).
+of rounds); drain (unpin all, let every period pass, evict everything, detach the storage), after
+which the core must be as a new one: a reservation, a lock or a place in a queue that outlives what
+it was for may stay unseen as long as requests run.
 """
 
 from __future__ import annotations
 
 import shlex
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 
 from hicache import registry
-from hicache.core.actions import Refused
+from hicache.core import actions, events
+from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
-from hicache.core.events import AdmitWanted, ContinueWanted, Finished
+from hicache.core.events import Event
 from hicache.core.radix import lru
+from hicache.core.state import State
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
 from hicache.runtime.group import RankError
 from invariants.against import Against
 from invariants.base import (
@@ -33,9 +38,9 @@ from invariants.base import (
 from invariants.books.story import brief
 from invariants.fuzz.hicache.contents import WrongContent
 from invariants.fuzz.hicache.device import hand_of
-from invariants.fuzz.hicache.drain import drain
 from invariants.fuzz.hicache.draw import Swarm, next_entry
 from invariants.fuzz.hicache.hand import FAULTS, Hand, Misuse
+from invariants.fuzz.hicache.operations import is_too_large
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.records import Job
 from invariants.fuzz.sequence import Entry, Operation, Tape, check
@@ -43,25 +48,24 @@ from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 ROUNDS = 60
-SWEPT = 2  # entries
+TIERS = (Tier.DEVICE, Tier.HOST)
+IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
+SWEPT = 2  # stale entries of an eviction queue, so that short sequences sweep them out, too
 MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
-HARNESS = 17
+# What a core keeps for good or drops later: counters, what its policies remember of the past, what
+# storage did not deliver, stale entries of heaps, and the records of the last event.
+OF_THE_PAST = frozenset(
+    (
+        *("tick", "next_node", "next_flight", "next_receipt", "next_place", "arrivals", "turn"),
+        *("stride", "attached", "beliefs_since", "distrusted", "unused", "queues", "period_ticks"),
+        *("chances", "newest", "newest_before", "age", "next_age"),
+        *("touched", "touched_requests", "out", "pools", "root"),
+    )
+)
+Follow = Callable[[Hand], object]
 
 
-@contextmanager
-def often_swept() -> Iterator[None]:
-    """Sweeps stale entries out of eviction queues at sizes that a short sequence reaches. This may
-    change when work is done, but never a decision."""
-    before = lru.LEAST_SWEPT
-    lru.LEAST_SWEPT = SWEPT
-    try:
-        yield
-    finally:
-        lru.LEAST_SWEPT = before
-
-
-@often_swept()
 def generate(
     swarm: Swarm,
     ops: dict[str, Operation],
@@ -71,15 +75,11 @@ def generate(
     checks: Sequence[str] | None = None,
     command: str = "",
     against: bool | None = None,
-    follow: Callable[[Hand], None] | None = None,
+    follow: Follow | None = None,
 ) -> Outcome:
     """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
-    checks: names of the checks to run; default all. command: the command that plays it again, for
-    reports. against: whether to compare with the specification; default if all checks run after
-    every event. follow: called with the hand before it plays.
+    command: the command that plays it again, for reports. The rest is as for `replay`.
     """
-    asked = None if checks is None else [load_check(name) for name in checks]
-    command = command or f"hicache fuzz --seed {seed} --sequences 1"
     tape = Tape(
         swarm.config,
         (),
@@ -89,73 +89,119 @@ def generate(
         executor=swarm.executor,
         pairs=swarm.pairs,
     )
-    hand = hand_of(tape, Watch(level, command, asked))
-    _compare(hand, level, checks, against)
-    if follow is not None:
-        follow(hand)
-    entries: list[Entry] = []
-    failure = None
-    try:
-        length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
-        for index in range(length):
-            entry = next_entry(hand, swarm, ops, seed, index)
-            if entry is not None:
-                entries.append(entry)
-                step(hand, ops, entry)
-        end(hand)
-    except Exception as error:
-        failure = _told(error, len(entries), command, hand)
-    _close(hand, failure)
-    tape = replace(tape, entries=tuple(entries))
-    return Outcome(tape, failure, hand)
+    length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
+
+    def entries(hand: Hand) -> Iterator[Entry]:
+        drawn = (next_entry(hand, swarm, ops, seed, index) for index in range(length))
+        return (entry for entry in drawn if entry is not None)
+
+    command = command or f"hicache fuzz --seed {seed} --sequences 1"
+    return _run(tape, entries, ops, command, level, checks, against, follow)
 
 
-@often_swept()
 def replay(
     tape: Tape,
     ops: dict[str, Operation],
     level: Level = "every",
     name: str = "",
     checks: Sequence[str] | None = None,
-    follow: Callable[[Hand], None] | None = None,
+    follow: Follow | None = None,
     against: bool | None = None,
 ) -> Outcome:
     """Plays a tape. checks: names of the checks to run; default all. follow: called with the hand
-    before it plays. against: as for `generate`.
+    before it plays. against: whether to compare with the specification; default if all checks run
+    after every event.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
     check(tape, ops, name or "tape", FAULTS)
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    asked = None if checks is None else [load_check(one) for one in checks]
-    hand = hand_of(tape, Watch(level, command, asked))
-    _compare(hand, level, checks, against)
-    if follow is not None:
-        follow(hand)
+    return _run(tape, lambda hand: tape.entries, ops, command, level, checks, against, follow)
+
+
+def replay_told(
+    tape: Tape,
+    ops: dict[str, Operation],
+    level: Level = "every",
+    name: str = "",
+    against: bool | None = None,
+    whole: bool = False,
+) -> Outcome:
+    """Plays a tape as `replay` does. The text of a failure also has the first difference from the
+    specification and, with `whole`, the operations of the tape."""
+    comparisons: list[Comparison] = []
+    outcome = replay(
+        *(tape, ops, level, name),
+        follow=lambda hand: comparisons.append(Comparison(hand)),
+        against=against,
+    )
+    if outcome.failure is None:
+        return outcome
+    text, _, command = outcome.failure.text.rstrip("\n").partition("\nreplay: ")
+    lines = [text]
+    if first := comparisons[0].first:
+        lines.append(f"first difference from the specification: {first}")
+    if whole:
+        lines += ["operations:", *(f"    {entry}" for entry in tape.entries)]
+    lines += [f"replay: {command}"] if command else []
+    return replace(outcome, failure=replace(outcome.failure, text="\n".join(lines)))
+
+
+class Comparison:
+    """Notes the first event after which the core of a hand differs from the specification, in its
+    outcomes or in its pools, before the checks see it. first: in words; empty if there is none."""
+
+    def __init__(self, hand: Hand) -> None:
+        self.first = ""
+        self._hand, self._against = hand, Against(hand.config, every_pool=True)
+        hand.observe(self)
+
+    def on_event(self, event: Event, view: CoreView) -> None: ...
+
+    def on_outcomes(
+        self, event: Event, outcomes: Sequence[actions.Outcome], view: CoreView
+    ) -> None:
+        if not self.first:
+            try:
+                self._against.on_outcomes(event, outcomes, view)
+            except SpecMismatch as error:
+                lines = map(str.strip, error.text.splitlines())
+                self.first = f"event {self._hand.events}: {'; '.join(lines)}"
+
+
+def _run(
+    tape: Tape,
+    entries: Callable[[Hand], Iterable[Entry]],
+    ops: dict[str, Operation],
+    command: str,
+    level: Level,
+    checks: Sequence[str] | None,
+    against: bool | None,
+    follow: Follow | None,
+) -> Outcome:
+    watch = Watch(level, command, None if checks is None else [*map(load_check, checks)])
+    played: list[Entry] = []
     failure = None
-    done = 0
+    swept, lru.LEAST_SWEPT = lru.LEAST_SWEPT, SWEPT
     try:
-        for entry in tape.entries:
-            done += 1
-            step(hand, ops, entry)
-        end(hand)
-    except Exception as error:
-        failure = _told(error, done, command, hand)
-    _close(hand, failure)
-    return Outcome(tape, failure, hand)
-
-
-def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
-    """Compares the core of the hand with the specification, after the checks, if that is wanted."""
-    if against or (against is None and level == "every" and checks is None):
-        hand.observe_last(Against(hand.config))
-
-
-def _close(hand: Hand, failure: Failure | None) -> None:
-    """Ends the hand. A device that does not get on is left alone, since its end waits for it."""
-    if failure is None or failure.code != LIVENESS:
-        hand.close()
+        hand = hand_of(tape, watch)
+        if against or (against is None and level == "every" and checks is None):
+            hand.observe_last(Against(hand.config))
+        if follow is not None:
+            follow(hand)
+        try:
+            for entry in entries(hand):
+                played.append(entry)
+                step(hand, ops, entry)
+            end(hand)
+        except Exception as error:
+            failure = _told(error, len(played), command, hand)
+        if failure is None or failure.code != LIVENESS:  # the end of a stuck device never comes
+            hand.close()
+    finally:
+        lru.LEAST_SWEPT = swept
+    return Outcome(replace(tape, entries=tuple(played)), failure, hand)
 
 
 def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
@@ -194,21 +240,62 @@ def heal(hand: Hand) -> None:
 
 def _help(hand: Hand) -> None:
     """Advances one request: decoding requests first, then idle, then waiting ones."""
-    job = next(iter(hand.pick("decoding") or hand.pick("idle") or hand.pick("waiting")))
+    job: Job = (hand.pick("decoding") or hand.pick("idle") or hand.pick("waiting"))[0]
     most = len(job.tokens) + 1
     if job.stage == "decoding":
-        hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
+        hand.feed(events.Finished(job.id, hand.key(job, job.committed), job.committed))
         del hand.jobs[job.id]
     elif job.stage == "idle":
-        hand.give_way(hand.feed(ContinueWanted(job.id, most)))
-    else:
-        _admit(hand, job, most)
-
-
-def _admit(hand: Hand, job: Job, most: int) -> None:
-    outcomes = hand.feed(AdmitWanted(job.id, most))
-    if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
+        hand.give_way(hand.feed(events.ContinueWanted(job.id, most)))
+    elif is_too_large(hand.feed(events.AdmitWanted(job.id, most))):
         hand.abort(job)
+
+
+def drain(hand: Hand) -> None:
+    """Lets everything go. Raises StuckError if anything is left."""
+    view = hand.core.view
+    for pin in tuple(view.pins):
+        hand.feed(events.UnpinWanted(pin))
+    periods = hand.config.ttl_periods
+    for _ in range(periods + 1 if periods else 0):
+        hand.feed(events.TimePassed())
+        hand.settle()
+    kept = [About("node", node.id) for node in view.nodes()] if periods else []
+    if kept:
+        text = f"{periods + 1} periods passed without a use, and nodes did not expire"
+        raise StuckError(text, "", *kept)
+    for tier in TIERS:
+        _evict(hand, tier)
+    if left := [*_left(hand.core)]:
+        raise StuckError(f"everything was let go, and there is still: {'; '.join(left)}")
+    if view.attached:
+        hand.feed(events.DetachWanted())
+    if view.attached or view.flights:
+        raise StuckError("the storage was detached, and is still attached or has actions in flight")
+
+
+def _evict(hand: Hand, tier: Tier) -> None:
+    pools, idle = hand.core.view.pools(tier), 0
+    while idle < IDLE_ROUNDS and any(pool.evictable for pool in pools):
+        free = [pool.free for pool in pools]
+        for pool in pools:
+            hand.feed(events.EvictWanted(tier, pool.component, pool.capacity))
+            hand.settle()
+        # a long path that is written back goes node by node, from its end
+        idle = 0 if [pool.free for pool in pools] != free else idle + 1
+
+
+def _left(core: Core) -> Iterator[str]:
+    """What a core has that a new one of its configuration has not."""
+    new = Core(core.view.config).view
+    for field in fields(State):
+        found, expected = (getattr(view._state, field.name) for view in (core.view, new))
+        plain = type(expected) in (int, bool, list, dict) and field.name not in OF_THE_PAST
+        if plain and found != expected:
+            yield f"{field.name} {found!r}, expected {expected!r}"
+    for pool in (pool for tier in TIERS for pool in core.view.pools(tier)):
+        if pool.protected or pool.loans.any() or pool.free != pool.capacity:
+            yield f"{pool}, {pool.protected} protected, {int(pool.loans.sum())} loans"
 
 
 def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
@@ -231,29 +318,29 @@ def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
 
 def failure_of(error: Exception, at: int) -> Failure:
     """Converts an exception to a failure."""
-    about, text = getattr(error, "about", ()), str(error)
-    if isinstance(error, Violation):
-        return Failure(error.exit_code, error.check, text, at, about)
-    if isinstance(error, SpecMismatch):
-        return Failure(INVARIANT, error.kind, text, at, about)
-    if isinstance(error, WrongContent):
-        return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
-    if isinstance(error, RankError | Deviation):
-        return Failure(error.exit_code, error.kind, text, at, about)
-    if isinstance(error, WrongBytesError):
-        return Failure(WRONG_BYTES, error.rule or "BYTES on device", text, at, about)
-    if isinstance(error, HazardError):
-        return Failure(HAZARD, f"HAZARD {error.rule}", text, at, about)
-    if isinstance(error, StuckError):
-        return Failure(LIVENESS, "LIVENESS", text, at, about)
-    if isinstance(error, Misuse):
-        return Failure(INVARIANT, "MISUSE", text, at, about)
-    text = "".join(traceback.format_exception(error))
-    return Failure(CRASH, f"{type(error).__name__} in {_inner(error)}", text, at, about)
-
-
-def _inner(error: Exception) -> str:
-    """Returns the innermost function of the core in the traceback, or the innermost of all."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [one for one in frames if str(one.f_globals.get("__name__")).startswith("hicache.")]
-    return (own or frames)[-1].f_code.co_name
+    about, text, code = getattr(error, "about", ()), str(error), INVARIANT
+    match error:
+        case Violation() | RankError() | Deviation():
+            code = error.exit_code
+            kind = error.check if isinstance(error, Violation) else error.kind
+        case SpecMismatch():
+            kind = error.kind
+        case Misuse():
+            kind = "MISUSE"
+        case WrongContent():
+            code, kind = WRONG_BYTES, "BYTES by content"
+        case WrongBytesError():
+            code, kind = WRONG_BYTES, error.rule or "BYTES on device"
+        case HazardError():
+            code, kind = HAZARD, f"HAZARD {error.rule}"
+        case StuckError():
+            code, kind = LIVENESS, "LIVENESS"
+        case _:
+            frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+            own = [
+                one for one in frames if one.f_globals.get("__name__", "").startswith("hicache.")
+            ]
+            site = (own or frames)[-1].f_code.co_name  # the innermost function of the core
+            code, kind = CRASH, f"{type(error).__name__} in {site}"
+            text = "".join(traceback.format_exception(error))
+    return Failure(code, kind, text, at, about)
