@@ -36,7 +36,7 @@ from invariants.fuzz.stubs import Stubs
 from invariants.fuzz.target import Can, Target
 
 MEMORY = 12 << 30  # bytes of data that the process may have
-MOST_PLAYS = 3000
+MOST_PLAYS, SHRINK_S = 3000, 45.0  # of one failure, to shrink it
 
 
 class Child:
@@ -136,16 +136,15 @@ class Child:
             nonlocal best
             if search.tape is not best:
                 best = search.tape
-                self.say(tape=dumps(best), failure=_document(search.shrunk().failure))
+                self.say(tape=dumps(best), failure=_document(search.failure))
             if seconds:
                 return Outcome(each, self._apart(each, seconds), None)
             return self.known.replay(each)
 
         ways = ways_of_values(self.known.kind.simpler)
-        search = Search(first, Failure(**failure), alike, ways, MOST_PLAYS)
+        search = Search(first, Failure(**failure), alike, ways, MOST_PLAYS, SHRINK_S)
         search.run()
-        small = search.shrunk()
-        self.say(done=True, tape=dumps(small.tape), failure=_document(small.failure))
+        self.say(done=True, tape=dumps(search.tape), failure=_document(search.failure))
 
     def do_explain(self, tape: str, head: str) -> None:
         """The functions of the engine that run in a tape, what was answered to each entry, and the

@@ -1,20 +1,20 @@
 """Shrinks a failing sequence: passes in a fixed order that each try simpler ones.
 
     everything at once; delete requests, kinds of operations, runs of entries; only let time pass;
-    remove faults; simplify the configuration, the order and the times of replies, prompts,
-    arguments, names; delete pairs of entries; repeat while the sequence gets smaller
+    simplify replies, the configuration, prompts, arguments, names; delete pairs of entries; repeat
+    while the sequence gets smaller
 
 A simpler sequence is kept only if it fails with the same code and kind, so that one bug does not
 turn into another, and only if its `weight` is less, so that the search ends. There are no random
-draws: the same sequence and cache give the same result.
+draws: without a limit of time, the same sequence and cache give the same result.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError
@@ -25,8 +25,8 @@ MOST_PLAYS = 4000
 FEW = 10  # up to this many entries, every pair is tried
 LONG = 2000  # longer than any drawn delay
 QUIET = ("wait", "quiesce")  # operations that only let time pass
-FAULTS = ("fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
-_LAST = {"end": "none", "empty": "nothing"}  # arguments that are words: that of least effect
+FAULTS = ("", "fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
+_LAST = {"end": "none", "empty": "nothing", "space": ""}  # words: that of least effect
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1, "slots": 1, "steps": 1}  # else 0
 _NAMES = ("request", "again", "others")  # arguments that are numbers of requests
 
@@ -68,87 +68,58 @@ def ways_of_values(simpler: Callable[[Any], Iterable[Any]]) -> Ways:
     return Ways(weight, configs, instead)
 
 
-@dataclass(frozen=True)
-class Shrunk:
-    """The result. tape: fails with `failure`. others: kinds of other failures that were rejected.
-    whole: False if the search was ended before it had tried everything.
-    """
-
-    tape: Tape
-    failure: Failure
-    plays: int
-    rounds: int
-    others: dict[tuple[int, str], int]
-    whole: bool
-
-
 class _Enough(Exception):
-    """The limit of plays is reached."""
-
-
-class _Best(NamedTuple):
-    """The smallest so far. One record, so that an interrupted search has no half of it."""
-
-    tape: Tape
-    failure: Failure
-    weight: tuple[int, ...]
+    """The limit of plays, or of time, is reached."""
 
 
 class Search:
-    """The smallest sequence so far, and those that were tried. An exception of `play` ends `run`,
-    and `shrunk` is valid at any time."""
+    """The smallest sequence so far, which fails with `failure`, at any time. most: plays. seconds:
+    after which no further play begins. whole: everything was tried."""
 
     def __init__(
-        self, tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS
+        self,
+        tape: Tape,
+        failure: Failure,
+        play: Play,
+        ways: Ways,
+        most: int = MOST_PLAYS,
+        seconds: float = float("inf"),
     ) -> None:
         self.play, self.ways, self.most = play, ways, most
-        self.plays = self.rounds = 0
-        self.whole = False
-        self.others: Counter[tuple[int, str]] = Counter()
+        self.due = time.monotonic() + seconds
+        self.plays, self.whole = 0, False
         self.tried: set[str] = set()
         self._keep(tape, failure)
 
-    @property
-    def tape(self) -> Tape:
-        return self._best.tape
-
     def run(self) -> None:
-        """Searches until nothing smaller is found, with at most `most` plays."""
+        """Searches until nothing smaller is found."""
         try:
             while not self.whole:
-                self.rounds += 1
-                before = self._best.weight
+                before = self.weight
                 self._round()
-                self.whole = self._best.weight == before
+                self.whole = self.weight == before
         except _Enough:
             pass
 
-    def shrunk(self) -> Shrunk:
-        tape, failure, _ = self._best
-        return Shrunk(tape, failure, self.plays, self.rounds, dict(self.others), self.whole)
-
     def _keep(self, tape: Tape, failure: Failure) -> None:
         small = replace(tape, entries=tape.entries[: failure.at])  # the others were not played
-        self._best = _Best(small, failure, weight(small, self.ways))
+        self.tape, self.failure, self.weight = small, failure, weight(small, self.ways)
 
     def take(self, tape: Tape) -> bool:
         """Plays a sequence, and keeps it if it is smaller and fails alike. Returns whether it was
         kept."""
-        if weight(tape, self.ways) >= self._best.weight or (text := dumps(tape)) in self.tried:
+        if weight(tape, self.ways) >= self.weight or (text := dumps(tape)) in self.tried:
             return False
         self.tried.add(text)
-        if self.plays >= self.most:
+        if self.plays >= self.most or time.monotonic() > self.due:
             raise _Enough
         self.plays += 1
         try:
             failure = self.play(tape).failure
         except CallerError:
             return False  # the target refuses these settings or arguments
-        if failure is None:
-            return False
-        wanted = self._best.failure
-        if (failure.code, failure.kind) != (wanted.code, wanted.kind):
-            self.others[failure.code, failure.kind] += 1
+        wanted = self.failure.code, self.failure.kind
+        if failure is None or (failure.code, failure.kind) != wanted:
             return False
         self._keep(tape, failure)
         return True
@@ -159,11 +130,14 @@ class Search:
             pass
 
     def take_each(self, proposals: Callable[[Entry], Iterable[Entry]]) -> None:
-        """For each entry from the last, takes the first simpler one that is kept."""
+        """For each entry from the last, takes simpler ones until none is kept."""
         for at in reversed(range(len(self.tape.entries))):
+
+            def changed(tape: Tape, at: int = at) -> Iterator[Tape]:
+                return (_changed(tape, at, entry) for entry in proposals(tape.entries[at]))
+
             if at < len(self.tape.entries):
-                tape = self.tape
-                any(self.take(_changed(tape, at, entry)) for entry in proposals(tape.entries[at]))
+                self.take_any(changed)
 
     def _round(self) -> None:
         for tape in plain(self.tape):  # try everything at once first
@@ -171,30 +145,25 @@ class Search:
         self.take_any(_without_a_group)
         self._delete()
         self.take_each(lambda entry: [entry._replace(op="wait", args={"polls": 1})])
-        self.take_each(_faults)
+        self.take_each(_replies)
         self.take_any(self.ways.simpler)
-        self.take(replace(self.tape, order="time"))
-        self.take_each(_times)
         self.take_any(prompts)
         self.take_each(self.ways.parts)
         self.take_each(_arguments)
-        self.take_any(names)
+        self.take(names(self.tape))
         if len(self.tape.entries) <= FEW:
             self.take_any(self._without_pairs)
 
     def _delete(self) -> None:
-        """Deletes runs of entries: halves, quarters, single ones; of these also with a long gap and
-        a poll in their place."""
+        """Deletes runs of entries: halves, quarters, single ones."""
         size = max(1, len(self.tape.entries) // 2)
         while True:
             end = len(self.tape.entries)
             while end > 0:
                 end = min(end, len(self.tape.entries))
                 start = max(0, end - size)
-                head, rest = self.tape.entries[:start], self.tape.entries[end:]
-                if not self.take(replace(self.tape, entries=head + rest)) and rest and size == 1:
-                    waiting = rest[0]._replace(gap=LONG, poll=True)
-                    self.take(replace(self.tape, entries=(*head, waiting, *rest[1:])))
+                rest = self.tape.entries[:start] + self.tape.entries[end:]
+                self.take(replace(self.tape, entries=rest))
                 end = start
             if size == 1:
                 return
@@ -211,11 +180,11 @@ class Search:
                     yield replace(tape, entries=(*head, other, *last))
 
 
-def shrink(tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS) -> Shrunk:
-    """The smallest sequence found that fails like `failure`, with at most `most` plays."""
+def shrink(tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS) -> Search:
+    """The search for the smallest sequence that fails like `failure`, with at most `most` plays."""
     search = Search(tape, failure, play, ways, most)
     search.run()
-    return search.shrunk()
+    return search
 
 
 def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
@@ -224,27 +193,22 @@ def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
     entries = tape.entries
     acts = [act for entry in entries for act in entry.acts]
     words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
-    args = [pair for entry in entries for pair in entry.args.items() if pair[0] != "tokens"]
-    numbers = [value for name, value in args if type(value) is int and name not in _NAMES]
+    args = [pair for entry in entries for pair in entry.args.items() if pair[0] not in _NAMES]
     return (
         len(entries),
         sum(entry.op not in QUIET for entry in entries),
         sum(1 + ways.plans.index(entry.op) for entry in entries if entry.op in ways.plans),
         sum(bool(act.fault) for act in acts),
-        sum(("", *FAULTS, act.fault).index(act.fault) for act in acts),
+        sum((*FAULTS, act.fault).index(act.fault) for act in acts),
         *ways.weight(tape),
-        int(tape.order != "time"),
-        sum(not entry.poll for entry in entries),
-        len(acts),
+        int(tape.order != "time") + len(acts) + sum(not entry.poll for entry in entries),
         sum(map(len, words)),
-        sum(len(value) for _, value in args if isinstance(value, list)),
-        sum(value != _LAST[name] for name, value in args if name in _LAST),
-        sum(value is True or (name == "space" and bool(value)) for name, value in args),
-        sum(1 + value for value in numbers),
+        sum(len(value) for name, value in args if isinstance(value, list) and name != "tokens"),
+        sum(value is True or value != _LAST.get(name, value) for name, value in args),
+        sum(1 + value for _, value in args if type(value) is int),
         sum(act.delay + act.tie for act in acts) + sum(entry.gap != 1 for entry in entries),
         sum(entry.gap for entry in entries),
-        sum(map(sum, words)),
-        sum(int(entry.args.get("request", 0)) for entry in entries),
+        sum(map(sum, words)) + sum(int(entry.args.get("request", 0)) for entry in entries),
     )
 
 
@@ -253,10 +217,11 @@ def _changed(tape: Tape, at: int, entry: Entry) -> Tape:
 
 
 def plain(tape: Tape) -> Iterator[Tape]:
-    """Everything at once: plain times and no acts; no acts; no faults."""
+    """Everything at once: plain times and no acts; the plain order; no acts; no faults."""
     entries = tape.entries
     usual = tuple(entry._replace(acts=(), gap=1, poll=True) for entry in entries)
     yield replace(tape, entries=usual, order="time")
+    yield replace(tape, order="time")
     yield replace(tape, entries=tuple(entry._replace(acts=()) for entry in entries))
     yield replace(tape, entries=tuple(_without_faults(entry) for entry in entries))
 
@@ -275,37 +240,23 @@ def _without_faults(entry: Entry) -> Entry:
     return entry._replace(acts=tuple(act._replace(fault="") for act in entry.acts))
 
 
-def _with_act(entry: Entry, turn: int, act: Act) -> Entry:
-    return entry._replace(acts=(*entry.acts[:turn], act, *entry.acts[turn + 1 :]))
-
-
-def _faults(entry: Entry) -> Iterator[Entry]:
-    """Without faults: all, then one by one, then with simpler ones."""
-    if any(act.fault for act in entry.acts):
-        yield entry._replace(acts=())
-        yield _without_faults(entry)
-        for turn, act in enumerate(entry.acts):
-            for fault in ("", *FAULTS) if act.fault else ():
-                yield _with_act(entry, turn, act._replace(fault=fault))
-
-
-def _times(entry: Entry) -> Iterator[Entry]:
-    """Simpler gaps, polls, delays and ties."""
+def _replies(entry: Entry) -> Iterator[Entry]:
+    """Without faults, or with simpler ones; simpler gaps, polls, delays and ties."""
     yield entry._replace(gap=1, poll=True, acts=())
-    for act in dict.fromkeys(entry.acts):
-        yield entry._replace(gap=1, poll=True, acts=(act._replace(tie=0),))
+    yield entry._replace(acts=())
+    yield _without_faults(entry)
+    for act in entry.acts:
         yield entry._replace(acts=(act,))
     for size in range(2, len(entry.acts)):  # different ranks need as many acts
         yield entry._replace(acts=entry.acts[:size])
     for turn, act in enumerate(entry.acts):
-        for delay in (0, 1):
-            yield _with_act(entry, turn, Act(delay, 0, act.fault))
-    yield entry._replace(acts=())
+        simpler = [act._replace(fault=fault) for fault in FAULTS if act.fault]
+        simpler += [Act(delay, 0, act.fault) for delay in (0, 1, 10, LONG)]
+        for each in simpler:
+            yield entry._replace(acts=(*entry.acts[:turn], each, *entry.acts[turn + 1 :]))
     yield entry._replace(poll=True)
     for gap in (1, 0, 5, entry.gap // 2):
         yield entry._replace(gap=gap)
-    for delay in (1, 0, 10, LONG):
-        yield entry._replace(acts=tuple(act._replace(delay=delay, tie=0) for act in entry.acts))
 
 
 def prompts(tape: Tape) -> Iterator[Tape]:
@@ -320,8 +271,7 @@ def prompts(tape: Tape) -> Iterator[Tape]:
                 shorter = tape
                 for at, row in tokens.items():
                     left = row[:start] + row[start + stretch :]
-                    if left:
-                        shorter = _with_tokens(shorter, at, left)
+                    shorter = _with_tokens(shorter, at, left or row)
                 yield shorter
             stretch //= 2
 
@@ -338,8 +288,8 @@ def _arguments(entry: Entry) -> Iterator[Entry]:
         if isinstance(value, list) and name != "tokens":
             cuts = range(len(value))
             values = [part for at in cuts for part in (value[:at], value[:at] + value[at + 1 :])]
-        elif name in _LAST or name == "space":
-            values = [_LAST.get(name, "")]
+        elif name in _LAST:
+            values = [_LAST[name]]
         elif value is True:
             values = [False]
         elif type(value) is int and name not in _NAMES:
@@ -349,27 +299,20 @@ def _arguments(entry: Entry) -> Iterator[Entry]:
             yield entry._replace(args=entry.args | {name: one})
 
 
-def names(tape: Tape) -> Iterator[Tape]:
+def names(tape: Tape) -> Tape:
     """Renumbers requests in order of arrival, and tokens in order of use, from 0."""
+    numbers: dict[Any, int] = {}
+    words: dict[Any, int] = {}
 
-    def listed(entry: Entry, name: str) -> list[int]:
-        value = entry.args.get(name, [])
-        return value if isinstance(value, list) else [value]
+    def new(value: Any) -> Any:
+        many = isinstance(value, list)
+        return [*map(new, value)] if many else numbers.setdefault(value, len(numbers))
 
-    every = [one for entry in tape.entries for name in _NAMES for one in listed(entry, name)]
-    numbers = {old: new for new, old in enumerate(dict.fromkeys(every))}
     entries = []
     for entry in tape.entries:
-        args = dict(entry.args)
-        for name in (name for name in _NAMES if name in args):
-            new = [numbers[one] for one in listed(entry, name)]
-            args[name] = new if isinstance(args[name], list) else new[0]
+        args = {name: new(value) if name in _NAMES else value for name, value in entry.args.items()}
+        if "tokens" in args:
+            row = [words.setdefault(token, len(words)) for token in unpack(args["tokens"])]
+            args["tokens"] = pack(row)
         entries.append(entry._replace(args=args))
-    yield replace(tape, entries=tuple(entries))
-    which = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
-    rows = {at: unpack(tape.entries[at].args["tokens"]) for at in which}
-    used = dict.fromkeys(token for row in rows.values() for token in row)
-    words = {old: new for new, old in enumerate(used)}
-    for at, row in rows.items():
-        tape = _with_tokens(tape, at, [words[token] for token in row])
-    yield tape
+    return replace(tape, entries=tuple(entries))
