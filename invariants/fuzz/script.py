@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
-_PLAIN = (int, float, str, bytes, bool, type(None), complex)
+_PLAIN = (int, float, str, bytes, bool, type(None), type(...))
 _RAW = (*_PLAIN, np.ndarray, np.generic, array, enum.Enum, range)
-_OURS = "invariants."
 
 
 class Recorder:
@@ -32,30 +31,25 @@ class Recorder:
     def __init__(self, on: bool = False) -> None:
         self.on = on
         self.lines: list[str] = []
-        self.imports: dict[str, str] = {}  # by name, the module that has it
+        self.imports: dict[str, str] = {}  # by name, the statement that brings it
         self.used: set[str] = set()  # names of definitions to copy
         self._judged = -1  # index of the last line that judges
         self._names: dict[int, tuple[str, Any]] = {}
         self._taken: Counter[str] = Counter()
-
-    def wrap(self, name: str, value: Any) -> Any:
-        """Returns `value`, or its stand-in under this name, which `note` has defined."""
-        return self._stand_in(name, value) if self.on else value
 
     def make(self, name: str, kind: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Calls a class or function of the engine or of the doubles, and keeps the result under
         this name."""
         if not self.on:
             return kind(*args, **named)
-        expression = f"{self.reference(kind)}({self._arguments(args, named)})"
-        return self._run(lambda: kind(*raw(args), **raw(named)), expression, name)
+        return self.run(f"{self.reference(kind)}", kind, args, named, name)
 
     def pure(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls a function of the doubles that changes nothing. Its call is part of the line that
         uses the result."""
         if not self.on:
             return function(*args)
-        said = f"{self.reference(function)}({self._arguments(args, {})})"
+        said = f"{self.reference(function)}({self._arguments(args)})"
         return StandIn(self, said, function(*raw(args)))
 
     def check(self, function: Callable[..., None], *args: Any) -> None:
@@ -65,13 +59,8 @@ class Recorder:
             if self._judged >= 0:
                 del self.lines[self._judged]
             self._judged = len(self.lines)
-            self.lines.append(f"{self.reference(function)}({self._arguments(args, {})})")
+            self.lines.append(f"{self.reference(function)}({self._arguments(args)})")
         function(*raw(args))
-
-    def note(self, text: str) -> None:
-        """Writes a line as it is."""
-        if self.on:
-            self.lines.append(text)
 
     # -- writing
 
@@ -79,75 +68,68 @@ class Recorder:
         """The name of a class or function, which the script imports or copies."""
         name: str = kind.__qualname__
         top = name.partition(".")[0]
-        if kind.__module__.startswith(_OURS):
+        if kind.__module__.startswith("invariants."):
             self.used.add(top)
         elif kind.__module__ != "builtins":
-            self.imports[top] = kind.__module__
+            self.imports[top] = f"from {kind.__module__} import {top}"
         return name
 
-    def _run(self, call: Callable[[], Any], expression: str, name: str = "") -> Any:
-        at = len(self.lines)
+    def run(self, called: str, call: Any, args: Any, named: dict[str, Any], name: str = "") -> Any:
+        """Makes a call, and writes it. name: of the result, if it has one already."""
+        at, expression = len(self.lines), f"{called}({self._arguments(args, named)})"
         self.lines.append(expression)
-        value = call()
+        value = call(*raw(args), **raw(named))
         if _is_raw(value):
-            if name:
-                self.lines[at] = f"{name} = {expression}"
-                self._names[id(value)] = name, value
-            elif value is not None and len(repr(value)) < 60:
+            if value is not None and len(repr(value)) < 60:
                 self.lines[at] = f"{expression}  # {value!r}".replace("\n", " ")
             return value
         name = name or _name_for(value)
         self._taken[name] += 1
         name += str(self._taken[name]) if self._taken[name] > 1 else ""
         self.lines[at] = f"{name} = {expression}"
-        return self._stand_in(name, value)
+        return self.stand_in(name, value)
 
-    def _stand_in(self, expression: str, value: Any) -> Any:
+    def stand_in(self, said: str, value: Any) -> Any:
         if _is_raw(value):
             return value
-        known, _ = self._names.setdefault(id(value), (expression, value))
-        return StandIn(self, known, value)
+        return StandIn(self, self._names.setdefault(id(value), (said, value))[0], value)
 
-    def _arguments(self, args: Iterable[Any], named: dict[str, Any]) -> str:
-        said = [*map(self.spell, args), *(f"{key}={self.spell(named[key])}" for key in named)]
-        return ", ".join(said)
+    def _arguments(self, args: Iterable[Any], named: dict[str, Any] | None = None) -> str:
+        said = [f"{key}={self.spell(value)}" for key, value in (named or {}).items()]
+        return ", ".join([*map(self.spell, args), *said])
 
     def spell(self, value: Any) -> str:
         """How a value is written."""
         kind = type(value)
         if kind is StandIn:
-            return str(object.__getattribute__(value, "_expression"))
+            return str(value._said_)
         if isinstance(value, enum.Enum):
             return f"{self.reference(kind)}.{value.name}"
         if isinstance(value, np.generic):
             return repr(value.item())
-        if isinstance(value, _PLAIN) or value is ...:
+        if isinstance(value, _PLAIN):
             return repr(value)
         if id(value) in self._names:
             return self._names[id(value)][0]
         if _is_tensor(value):
-            self.imports["torch"] = ""
+            self.imports["torch"] = "import torch"
             return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
-        if isinstance(value, np.ndarray):
-            self.imports["np"] = "numpy"
-            return f"np.array({value.tolist()}, np.{value.dtype})"
         if isinstance(value, array):
-            self.imports["array"] = "array"
+            self.imports["array"] = "from array import array"
             return f"array({value.typecode!r}, {value.tolist()})"
         if isinstance(value, dict):
-            pairs = (f"{self.spell(key)}: {self.spell(each)}" for key, each in value.items())
-            return f"{{{', '.join(pairs)}}}"
+            return f"{{{', '.join(f'{self.spell(x)}: {self.spell(y)}' for x, y in value.items())}}}"
         fields: Any = getattr(value, "_fields", None)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [each.name for each in dataclasses.fields(value) if each.init]
         if fields is not None:
             named = {name: getattr(value, name) for name in fields}
             return f"{self.reference(kind)}({self._arguments((), named)})"
-        if isinstance(value, list):
-            return f"[{self._arguments(value, {})}]"
-        if isinstance(value, (tuple, set, frozenset)):
-            inner = f"({self._arguments(value, {})}{',' * (len(value) == 1)})"
-            return inner if isinstance(value, tuple) else f"{kind.__name__}({inner})"
+        if isinstance(value, (list, tuple, set, frozenset)):
+            inner = self._arguments(value)
+            if kind is list:
+                return f"[{inner}]"
+            return f"({inner},)" if kind is tuple and inner else f"{kind.__name__}([{inner}])"
         return self.reference(value) if hasattr(value, "__qualname__") else f"<{kind.__name__}>"
 
     def script(self, head: str, sources: Iterable[Path]) -> str:
@@ -156,10 +138,10 @@ class Recorder:
         body = "\n".join(self.lines) or "pass"
         copied, needed = _copied(self.used, sources)
         names = {each.id for each in ast.walk(ast.parse(body)) if isinstance(each, ast.Name)}
-        own = {_import(name, of) for name, of in self.imports.items() if name in names}
+        needed |= {self.imports[name] for name in names & self.imports.keys()}
         parts = [
             '"""' + head.replace('"""', "'''").replace("\\", "/") + '\n"""',
-            "\n".join(["from __future__ import annotations", "", *sorted(own | needed)]),
+            "\n".join(["from __future__ import annotations", "", *sorted(needed)]),
             *copied,
             "def test() -> None:\n" + textwrap.indent(body, "    "),
             'if __name__ == "__main__":\n    test()',
@@ -170,66 +152,55 @@ class Recorder:
 class StandIn:
     """Stands in for an object of the engine: does everything on the real one, and writes it."""
 
-    __slots__ = ("_expression", "_recorder", "_value")
+    __slots__ = ("_real_", "_recorder_", "_said_")
 
-    def __init__(self, recorder: Recorder, expression: str, value: Any) -> None:
-        object.__setattr__(self, "_recorder", recorder)
-        object.__setattr__(self, "_expression", expression)
-        object.__setattr__(self, "_value", value)
+    def __init__(self, recorder: Recorder, said: str, real: Any) -> None:
+        for name, value in (("_recorder_", recorder), ("_said_", said), ("_real_", real)):
+            object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        recorder, expression, value = _parts(self)
-        return recorder._stand_in(f"{expression}.{name}", getattr(value, name))
+        return self._recorder_.stand_in(f"{self._said_}.{name}", getattr(self._real_, name))
 
     def __setattr__(self, name: str, new: Any) -> None:
-        recorder, expression, value = _parts(self)
-        recorder.note(f"{expression}.{name} = {recorder.spell(new)}")
-        setattr(value, name, raw(new))
+        self._recorder_.lines.append(f"{self._said_}.{name} = {self._recorder_.spell(new)}")
+        setattr(self._real_, name, raw(new))
 
     def __getitem__(self, key: Any) -> Any:
-        recorder, expression, value = _parts(self)
-        return recorder._stand_in(f"{expression}[{recorder.spell(key)}]", value[raw(key)])
+        said = f"{self._said_}[{self._recorder_.spell(key)}]"
+        return self._recorder_.stand_in(said, self._real_[raw(key)])
 
     def __setitem__(self, key: Any, new: Any) -> None:
-        recorder, expression, value = _parts(self)
-        recorder.note(f"{expression}[{recorder.spell(key)}] = {recorder.spell(new)}")
-        value[raw(key)] = raw(new)
+        spell = self._recorder_.spell
+        self._recorder_.lines.append(f"{self._said_}[{spell(key)}] = {spell(new)}")
+        self._real_[raw(key)] = raw(new)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        recorder, expression, value = _parts(self)
-        said = f"{expression}({recorder._arguments(args, named)})"
-        return recorder._run(lambda: value(*raw(args), **raw(named)), said)
+        return self._recorder_.run(self._said_, self._real_, args, named)
 
     def __iter__(self) -> Iterator[Any]:
-        recorder, expression, value = _parts(self)
-        for at, each in enumerate(value):
-            yield recorder._stand_in(f"{expression}[{at}]", each)
+        for at, each in enumerate(self._real_):
+            yield self._recorder_.stand_in(f"{self._said_}[{at}]", each)
 
     def __len__(self) -> int:
-        return len(raw(self))
+        return len(self._real_)
 
     def __bool__(self) -> bool:
-        return bool(raw(self))
+        return bool(self._real_)
 
     def __eq__(self, other: object) -> bool:
-        return bool(raw(self) == raw(other))
+        return bool(self._real_ == raw(other))
 
     def __hash__(self) -> int:
-        return hash(raw(self))
+        return hash(self._real_)
 
     def __contains__(self, each: Any) -> bool:
-        return raw(each) in raw(self)
-
-
-def _parts(stand_in: StandIn) -> tuple[Recorder, str, Any]:
-    get = object.__getattribute__
-    return get(stand_in, "_recorder"), get(stand_in, "_expression"), get(stand_in, "_value")
+        return raw(each) in self._real_
 
 
 def raw(value: Any) -> Any:
     """The real object behind a stand-in, or the value itself; of a collection, those within."""
     if type(value) is StandIn:
-        return _parts(value)[2]
+        return value._real_
     if type(value) in (list, tuple):
         return type(value)(map(raw, value))
     if type(value) is dict:
@@ -250,37 +221,32 @@ def _name_for(value: Any) -> str:
     return name if name.isidentifier() and name not in ("list", "tuple", "dict") else "got"
 
 
-def _import(name: str, module: str) -> str:
-    if module:
-        return "import numpy as np" if name == "np" else f"from {module} import {name}"
-    return f"import {name}"
-
-
 # -- copying definitions
 
 
 def _copied(names: Iterable[str], sources: Iterable[Path]) -> tuple[list[str], set[str]]:
     """The definitions of these names and of all that they use, in the order of the files; and the
-    imports that they need."""
+    imports that they need, of which none is ours."""
     known: dict[str, ast.stmt] = {}
     imports: dict[str, str] = {}
     for source in sources:
         for node in ast.parse(source.read_text(encoding="utf-8")).body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                imports = _imported(node) | imports
+                where = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+                if not where.startswith(("from invariants.", "from __future__ ")):
+                    for each in node.names:
+                        name = each.asname or each.name.partition(".")[0]
+                        imports.setdefault(name, f"{where}import {ast.unparse(each)}")
             else:
                 known |= {name: node for name in _defined(node) if name not in known}
-    wanted, needed, left = set[str](), set[str](), [*names]
+    wanted, left = set[str](), [*names]
     while left:
         name = left.pop()
         if name not in wanted and name in known:
-            known[name] = _Bare().visit(known[name])
-            left += {each.id for each in ast.walk(known[name]) if isinstance(each, ast.Name)}
-        elif name in imports:
-            needed.add(imports[name])
+            left += [each.id for each in _used(known[name]) if isinstance(each, ast.Name)]
         wanted.add(name)
     nodes = {id(node): node for name, node in known.items() if name in wanted}
-    return [ast.unparse(node) for node in nodes.values()], needed
+    return [*map(ast.unparse, nodes.values())], {imports[x] for x in wanted & imports.keys()}
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -291,31 +257,10 @@ def _defined(node: ast.stmt) -> list[str]:
     return [each.id for each in flat if isinstance(each, ast.Name)]
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
-    """Statements by the names that they bring; of what is ours, none."""
-    module = f"{node.module}" if isinstance(node, ast.ImportFrom) else ""
-    if (
-        module.startswith(_OURS.rstrip("."))
-        or getattr(node, "level", None)
-        or module == "__future__"
-    ):
-        return {}
-    head = f"from {module} import" if module else "import"
-    names = {each.asname or each.name.partition(".")[0]: ast.unparse(each) for each in node.names}
-    return {name: f"{head} {said}" for name, said in names.items()}
-
-
-class _Bare(ast.NodeTransformer):
-    """Removes annotations, so that what only they name is not copied."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> Any:
-        node.annotation = None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        node.annotation = ast.Name("object", ast.Load())
-        return self.generic_visit(node)
+def _used(node: ast.AST) -> Iterator[ast.AST]:
+    """What a definition has within, but for annotations, which are not evaluated."""
+    yield node
+    for field, value in ast.iter_fields(node):
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.AST) and field not in ("annotation", "returns"):
+                yield from _used(each)

@@ -70,8 +70,8 @@ def test_a_script_has_the_calls_and_the_used_doubles_alone(tmp_path: Path) -> No
     text = recorder.script("A title.", [tmp_path / "doubles.py"])
     (tmp_path / "script.py").write_text(text)
     assert "not_used" not in text
-    assert "Nothing" not in text
-    assert text.count("few(box)") == 2  # its definition, and the last of its calls
+    assert "import Nothing" not in text
+    assert text.count("few(box") == 2  # its definition, and the last of its calls
     assert run(tmp_path / "script.py") == "AssertionError: 3 things"
 
 
@@ -103,8 +103,7 @@ class Pair(NamedTuple):
         ("a'b", '"a\'b"'),
         ((1,), "(1,)"),
         ([1, (2, None)], "[1, (2, None)]"),
-        ({"a": {1}}, "{'a': set((1,))}"),
-        (np.array([1, 2]), "np.array([1, 2], np.int64)"),
+        ({"a": {1}}, "{'a': set([1])}"),
         (np.int64(4), "4"),
         (array("q", [7]), "array('q', [7])"),
         (Pair(1, [2]), "Pair(one=1, other=[2])"),
