@@ -27,8 +27,6 @@ class Job:
     told: int = 0  # computed tokens reported to the core
     flights: list[int] = field(default_factory=list)
     begun: int = 0
-    loads: tuple[int, ...] = ()
-    ids: list[int] = field(default_factory=list)
     asked: int = 0
 
     def may_go_on(self, passes: int) -> bool:

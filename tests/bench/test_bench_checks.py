@@ -11,7 +11,6 @@ import pytest
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
 from invariants.against import Against
-from invariants.fuzz.hicache.contents import Content
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.play import step
 from invariants.fuzz.sequence import Entry
@@ -41,23 +40,11 @@ def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     return life.entries
 
 
-class Nothing(Content):
-    """Remembers nothing."""
-
-    def extend(self, *args: Any) -> None: ...
-    def see(self, item: Any) -> None: ...
-    def end_copy(self, *args: Any) -> None: ...
-    def end_pass(self, *args: Any) -> None: ...
-    def decode(self, *args: Any) -> None: ...
-    def audit(self, view: Any) -> None: ...
-
-
 def rate(
     entries: list[Entry], watch: Observer, config: Config = CONFIG, warm: int = WARM
 ) -> tuple[float, float]:
     """Operations per second of one core that plays, decides and checks, and mean live nodes."""
     hand = Hand(config, "time", Watch("off"))
-    hand.content = Nothing(config)
     hand._driver.observers = (watch,)  # the probes count for the fuzzer
     for entry in entries[:warm]:
         step(hand, OPS, entry)
@@ -133,7 +120,7 @@ def test_cost_of_the_specification(config: Config, benchmark: Any, record: Recor
     cost, bare, nodes = (statistics.median(one) for one in zip(*found, strict=True))
     names = ",".join(config.components)
     record(f"the specification, {names}, {nodes:.0f} live nodes", f"{cost:.2f} x", "<= 4 x")
-    record("the same, against a core alone, without contents", f"{bare:.2f} x", "-")
+    record("the same, against a core alone", f"{bare:.2f} x", "-")
 
 
 HYBRID = configured(

@@ -37,7 +37,6 @@ from hicache.core.radix.tree import attach, label_of, new_child
 from hicache.core.types import Key, Tier
 from hicache.runtime.config_document import config_of, document
 from invariants.books.kinds import kinds_of
-from invariants.fuzz.hicache.contents import Content
 from invariants.watch import Level, Watch
 from tests.patience import PATIENCE_S
 
@@ -208,8 +207,6 @@ def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level)
     with pytest.raises(CallerError, match=r"components that the checks know.*found ring") as found:
         Watch(level).on_event(Flushed(), core.view)
     assert "\n" not in str(found.value)
-    with pytest.raises(CallerError, match="found ring"):
-        Content(core.view.config)
 
 
 def test_a_broken_file_is_named_in_one_line(tmp_path: Path) -> None:

@@ -182,24 +182,23 @@ class DeviceHand(Hand):
             running = self._running.get(event.request)
             if running is not None and self.job(event.request, "decoding"):
                 self.forward.report_decoded(running, leaving=True)
-        return super().feed(event)
+        outcomes = super().feed(event)
+        for item in outcomes:
+            if isinstance(item, Prefill | Granted | Cached) and item.request in self._running:
+                self._running[item.request].set_tables(item)
+            elif isinstance(item, Released):
+                self._running.pop(item.request, None)
+        return outcomes
 
-    def see(self, item: Outcome) -> None:
-        super().see(item)
-        if isinstance(item, Prefill | Granted | Cached) and item.request in self._running:
-            self._running[item.request].set_tables(item)
-        elif isinstance(item, Released):
-            self._running.pop(item.request, None)
-
-    def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
-        super().decode(job, ids, tokens, span)
+    def decode(self, job: Job, start: int) -> None:
         self._run()
-        running = self._of(job, tokens)
-        running.reported, running.held = span
+        running = self._of(job)
+        running.reported, running.held = start, job.committed
         self.forward.report_decoded(running)
 
-    def _of(self, job: Job, tokens: list[int]) -> Running:
-        """The engine's record of a request, with the content of these tokens."""
+    def _of(self, job: Job) -> Running:
+        """The engine's record of a request, with the content of its tokens."""
+        tokens = job.tokens
         if job.id not in self._running:
             request = Request(job.id, 0, len(tokens), 0)
             self._running[job.id] = Running(request, 1, len(tokens), 0)
@@ -217,7 +216,7 @@ class DeviceHand(Hand):
         plan = Plan(*((0, late) if tie % 2 else (late, 0)), 1 + tie, failing)
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
-            self._launches.append((action, plan, self._of(job, job.tokens)))
+            self._launches.append((action, plan, self._of(job)))
         elif isinstance(action, Load | Backup):
             self.controller.submit(action)
             self._queued[_LANES[type(action)]].append((action, plan))
@@ -349,7 +348,6 @@ class DeviceHand(Hand):
 
     def at_rest(self) -> None:
         """Checks all cached pages, and that free pages were not written, when nothing runs."""
-        super().at_rest()
         self._run(dry=True)
         audit(self.core.view, self.memory)
         self.shadow.sweep()

@@ -3,14 +3,14 @@ a reply goes wrong.
 
 Replies become due at a time, and the host sees them when it polls, so other events may come between
 a completion and its reply. All events are legal by the contract, except those of the operation
-"misuse": the core must refuse these and stay unchanged. Judges nothing: checks, contents and the
-core raise errors.
+"misuse": the core must refuse these and stay unchanged. Judges nothing: checks and the core
+raise errors.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from hicache.core import events
@@ -23,14 +23,13 @@ from hicache.core.types import Key, Tier
 from hicache.files import show
 from hicache.runtime.driver import Driver, Observer
 from invariants.books.story import named_by
-from invariants.fuzz.hicache.contents import Content, Shelf
 from invariants.fuzz.hicache.probes import Probes
+from invariants.fuzz.hicache.shelf import Shelf
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time, schedule_of
 from invariants.fuzz.sequence import Act
 from invariants.watch import Watch
 
-AUDIT_EVERY = 16
 PLAIN = Act(1, 0)
 BEGIN = 1 << 41  # token before every prompt
 LOST = 1 << 60  # when a lost reply is due
@@ -62,7 +61,6 @@ class Hand:
         self.config, self.pairs = config, pairs
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
-        self.content = Content(config, pairs)
         self.shelf, self.probes = shelf or Shelf(config), Probes(config)
         self.schedule = schedule_of(order)
         self.now = self.events = 0
@@ -76,7 +74,7 @@ class Hand:
         self.last: Event | None = None
         self.acts: tuple[Act, ...] = ()
         self.plan: Iterator[tuple[str, dict[str, Any]]] = iter(())
-        self._turn, self._audit_at = 0, AUDIT_EVERY
+        self._turn = 0
         self._silent = Driver(self.core, self)
         self._driver = Driver(self.core, self, (self.watch, self.probes))
 
@@ -89,10 +87,6 @@ class Hand:
     def observe_last(self, observer: Observer) -> None:
         """Adds an observer behind all others."""
         self._driver.observers = (*self._driver.observers, observer)
-
-    @property
-    def observers(self) -> Sequence[Observer]:
-        return self._driver.observers
 
     def feed(self, event: Event) -> list[Outcome]:
         """Feeds one event to the core under the checks; its actions get the acts of the current
@@ -107,10 +101,6 @@ class Hand:
             elif isinstance(item, Restarted):
                 job = self.jobs[item.request]
                 job.stage, job.computed, job.told, job.flights = "waiting", 0, 0, []
-            self.see(item)
-        if self.events >= self._audit_at:
-            self.content.audit(self.core.view)
-            self._audit_at = self.events + max(AUDIT_EVERY, self.content.audited // 4)
         return outcomes
 
     def refused(self, event: Event) -> None:
@@ -127,12 +117,6 @@ class Hand:
             return
         flights = len(self.core.view.flights)
         raise Misuse(f"{event} was taken with {flights} flights open", *named_by(event))
-
-    def see(self, item: Outcome) -> None:
-        """Handles an outcome of the core, after its action was submitted."""
-        self.content.see(item)
-        if isinstance(item, StorageAction):
-            self.shelf.begin(item, self.content)
 
     # -- the executor of the driver
 
@@ -220,15 +204,13 @@ class Hand:
         elif isinstance(action, StorageAction):
             reply = self.answer(action, kind)
         else:
-            load = isinstance(action, Load)
-            tier = Tier.DEVICE if load else Tier.HOST
-            self.content.end_copy(action.flight, tier, fine, kind.arrives)
-            reply = (events.LoadDone if load else events.BackupDone)(action.flight, fine)
+            done = events.LoadDone if isinstance(action, Load) else events.BackupDone
+            reply = done(action.flight, fine)
         self.feed(reply)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
         """The reply of the simulated storage."""
-        return self.shelf.reply(action, kind, self.content)
+        return self.shelf.reply(action, kind)
 
     def went_well(self, one: Pending, fine: bool) -> bool:
         """Whether the reply reports success. fine: whether the fault allows it."""
@@ -237,21 +219,16 @@ class Hand:
 
     def _end_pass(self, action: Prefill, fine: bool) -> bool:
         job = self.jobs.get(action.request)
-        mine = job if job is not None and action.flight in job.flights else None
-        ids = mine.ids if mine is not None and fine else None
-        for load in action.after if ids is not None else ():
-            self.content.end_copy(load, Tier.DEVICE, True)
-        self.content.end_pass(action, ids)
-        if mine is None:
+        if job is None or action.flight not in job.flights:
             return fine
-        mine.flights.remove(action.flight)
+        job.flights.remove(action.flight)
         if fine:
             self.landed.update(action.after)
-            mine.computed = action.end_token
-            if not mine.flights:
-                mine.stage = "decoding" if action.completes_prompt else "idle"
+            job.computed = action.end_token
+            if not job.flights:
+                job.stage = "decoding" if action.completes_prompt else "idle"
             if action.completes_prompt:
-                mine.committed = mine.prompt
+                job.committed = job.prompt
         return fine
 
     def settle(self) -> None:
@@ -271,8 +248,7 @@ class Hand:
         return bool(due)
 
     def at_rest(self) -> None:
-        """Checks the content of all cached pages, when nothing is in flight."""
-        self.content.audit(self.core.view)
+        """Checks what was carried out, when nothing is in flight. Does nothing here."""
 
     def close(self) -> None:
         """Ends what the hand started."""
@@ -284,14 +260,11 @@ class Hand:
         """A request arrives. reusable: how many tokens of its prompt need not be computed."""
         self.used.add(job.id)
         self.jobs[job.id] = job
-        self.content.extend(job.ids, job.namespace, job.tokens)
         size, pages = len(job.tokens), reusable // self.config.page_size
         self.feed(events.Arrived(job.id, self.key(job, size), size, pages, priority))
 
-    def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
-        """Generates the tokens of the span; `tokens` and `ids` include them."""
-        self.content.extend(ids, job.namespace, tokens)
-        self.content.decode(job.id, ids, *span)
+    def decode(self, job: Job, start: int) -> None:
+        """The tokens from here to the last but one were computed. Does nothing here."""
 
     def remember(self, tokens: list[int], namespace: str) -> None:
         """Keeps a prompt from which later prompts may start."""
@@ -361,17 +334,15 @@ class Fault(NamedTuple):
 
     sites: the actions that it applies to. fine: whether the reply reports success. due: from now
     and the time of the reply, its time with the fault. turned: of the replies due at once, that to
-    the latest action is the first. arrives: whether page `at` of `count` of a failed copy arrives.
-    says: what the reply of a storage says, in which so many pages of so many were found, have
-    arrived or are stored. kept: of so many pages that a storage says to have stored, how many it
-    has stored.
+    the latest action is the first. says: what the reply of a storage says, in which so many pages
+    of so many were found, have arrived or are stored. kept: of so many pages that a storage says to
+    have stored, how many it has stored.
     """
 
     sites: tuple[str, ...] = EVERY
     fine: bool = True
     due: Due = lambda now, due: due
     turned: bool = False
-    arrives: Callable[[int, int], bool] = lambda at, count: False
     says: Callable[[int, int], int] = lambda pages, most: pages
     kept: Callable[[int], int] = lambda pages: pages
 
@@ -393,7 +364,7 @@ def _half(pages: int, most: int) -> int:
 
 
 NONE = Fault()
-_COPIES = ("Load", "Backup")
+TORN = Fault(("Load", "Backup"), fine=False)
 # By what they need beside a core.
 KINDS: dict[str, dict[str, Fault]] = {
     "": {
@@ -409,13 +380,8 @@ KINDS: dict[str, dict[str, Fault]] = {
         "reordered": Fault(due=_together, turned=True),
         "engine stall": Fault(("Prefill",), due=_later(3000)),
         "overtaken load": Fault(("Load",), due=_later(400)),
-        "torn": Fault(_COPIES, False, arrives=lambda at, count: at < count // 2),
-        "torn suffix": Fault(_COPIES, False, arrives=lambda at, count: at >= count // 2),
-        "torn half": Fault(
-            _COPIES, False, arrives=lambda at, count: bool((at * 2654435761 >> 7) & 1)
-        ),
-        "torn last page": Fault(_COPIES, False, arrives=lambda at, count: at < count - 1),
-        "torn whole": Fault(_COPIES, False, arrives=lambda at, count: True),
+        # stored sequences have all of these names
+        **{f"torn{what}": TORN for what in ("", " suffix", " half", " last page", " whole")},
     },
     "storage": {
         "half of it": Fault(("Lookup", "Fetch", "Store"), says=_half),

@@ -20,7 +20,6 @@ from hicache.files import FLAG, Only, Value, fit
 from invariants.books.kinds import interval_of
 from invariants.books.tickets import ACTION_OF
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.contents import prefixes, tokens_of
 from invariants.fuzz.hicache.hand import EVERY, Hand
 from invariants.fuzz.records import LEAST_MADE_UP, Job, Pending
 from invariants.fuzz.sequence import (
@@ -41,6 +40,7 @@ Arguments = dict[str, Any]
 MOST_JOBS, MOST_PINS = 6, 4
 LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages of a prompt
 RUNNING = ("decoding", "idle", "prefilling")
+TOKEN = 8  # bytes of a token in a key
 NOBODY = 1 << 30  # no request and no flight has this number
 
 
@@ -99,9 +99,24 @@ def draw_prefix(
     hand: Hand, draws: Draws, wanted: Callable[[Node], bool]
 ) -> tuple[list[int], str] | None:
     """The tokens and the namespace of a prefix in the tree whose last node is wanted."""
-    known = prefixes(hand.core.view, hand.key_of([]).stride, wanted)
-    rows, space = draws.one(known) if known else (b"", "")
-    return (tokens_of(rows, hand.pairs), space) if known else None
+    stride, row = hand.key_of([]).stride, TOKEN * (1 + hand.pairs)
+    paths: dict[int, tuple[bytes, str]] = {}
+    known = []
+    for node in hand.core.view.nodes():
+        above = node.parent
+        assert above is not None
+        if above.parent is None:
+            rows, space = b"", node.label[:-stride].rstrip(b"\0").decode()
+        else:
+            rows, space = paths[above.id]
+        paths[node.id] = rows + node.key, space
+        if wanted(node):
+            known.append(paths[node.id])
+    if not known:
+        return None
+    rows, space = draws.one(known)  # of a pair of tokens, the second one
+    ends = range(row, len(rows) + 1, row)
+    return [int.from_bytes(rows[end - TOKEN : end], "little") for end in ends], space
 
 
 def draw_beginning(hand: Hand, draws: Draws) -> tuple[list[int], str]:
@@ -193,7 +208,7 @@ def grow(hand: Hand, job: Job, args: Arguments) -> None:
     if any(isinstance(item, actions.Granted) for item in outcomes):
         job.tokens += [args["word"]] * more
         before, job.committed = job.committed, len(job.tokens) - 1
-        hand.decode(job, job.ids, job.tokens, (before, job.committed))
+        hand.decode(job, before)
     elif not is_too_large(outcomes):
         hand.give_way(outcomes)
 

@@ -36,11 +36,11 @@ from invariants.base import (
     load_check,
 )
 from invariants.books.story import brief
-from invariants.fuzz.hicache.contents import WrongContent
 from invariants.fuzz.hicache.device import hand_of
 from invariants.fuzz.hicache.draw import Swarm, next_entry
 from invariants.fuzz.hicache.hand import FAULTS, Hand, Misuse
 from invariants.fuzz.hicache.operations import is_too_large
+from invariants.fuzz.hicache.shelf import WrongContent
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.records import Job
 from invariants.fuzz.sequence import Entry, Operation, Tape, check
@@ -212,7 +212,7 @@ def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
 
 
 def end(hand: Hand) -> None:
-    """Heals, checks the cached pages, lets everything go, and checks what is left."""
+    """Heals, checks what was carried out, lets everything go, and checks what is left."""
     hand.acts = ()
     heal(hand)
     hand.watch.finish(hand.core.view)

@@ -4,7 +4,7 @@ less than it seems."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hicache.core import actions
 from hicache.core.actions import NO_REQUEST, Outcome
@@ -34,10 +34,6 @@ NAMES = (
 )
 _NAMES = frozenset(NAMES)
 Reached = Iterator[tuple[str, bool]]
-
-
-def unreached(seen: Mapping[str, int]) -> list[str]:
-    return [name for name in NAMES if not seen.get(name)]
 
 
 class Probes:

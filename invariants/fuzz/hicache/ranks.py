@@ -7,7 +7,7 @@ is good on all, and a lookup finds the longest prefix that all offer.
 
 For the n-th action of an entry, rank r uses the delay, the tie and the fault of act n + r, so an
 entry with one act has equal ranks. Hooks of a fault other than time and success run only for rank
-0's act. Every rank has a storage of its own; contents of pages are those of rank 0.
+0's act. Every rank has a storage of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from hicache.runtime.encoding import outcome_bytes
 from hicache.runtime.group import Diverged, local_groups, lockstep
 from hicache.runtime.restorable import LookedUp
 from invariants.books.story import named_by
-from invariants.fuzz.hicache.contents import Shelf
 from invariants.fuzz.hicache.hand import LOST, PLAIN, Fault, Hand, kind_of
+from invariants.fuzz.hicache.shelf import Shelf
 from invariants.fuzz.records import Pending
 from invariants.fuzz.sequence import Tape
 from invariants.watch import Watch
@@ -52,7 +52,6 @@ class Local:
     def __init__(self, rank: int, hand: RankedHand) -> None:
         self.rank, self._hand = rank, hand
         self.shelf = Shelf(hand.config) if rank else hand.shelf
-        self.content = None if rank else hand.content
         self.offers: dict[FlightId, set[int]] = {}  # by lookup, which replies are right here
         self._open: dict[FlightId, Action] = {}
 
@@ -87,7 +86,7 @@ class Local:
         if not isinstance(action, StorageAction):
             return REPLIES[type(action)](action.flight, self.fine(action))
         kind = self._hand.fates[action.flight][self.rank].kind
-        reply = self.shelf.reply(action, kind, self.content)
+        reply = self.shelf.reply(action, kind)
         if not isinstance(action, Lookup):
             return reply
         ends = {end for end in self.shelf.boundaries(action) if end < reply[1]} | {reply[1]} - {0}

@@ -30,7 +30,7 @@ from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
 from hicache.storage.keys import Context
 from hicache.storage.verified import Verified
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.contents import Content, Held, Shelf, WrongContent
+from invariants.fuzz.hicache.shelf import Shelf, WrongContent
 from sim.errors import StuckError
 
 PATIENCE_S = 300.0  # for a thread, which takes milliseconds
@@ -123,20 +123,19 @@ class RealShelf(Shelf):
         self._arena.close()
         self._folder.cleanup()
 
-    def reply(self, action: StorageAction, kind: Any, content: Content | None) -> StorageReply:
+    def reply(self, action: StorageAction, kind: Any) -> StorageReply:
         """The reply of the model. Raises WrongContent if the threads answer or fetch otherwise."""
         pages = list(self._pages(action)) if isinstance(action, Fetch | Store) else []
-        before = self._reading.get(action.flight, ())
-        for (index, _, page, _), held in zip(pages, before, strict=False):
+        for index, digest, page, _ in pages if isinstance(action, Store) else ():
             for pool in self._pools[self.names[index]]:
-                pool.load(page, memoryview(_pattern(pool, held)))
+                pool.load(page, memoryview(_pattern(pool, digest)))
         store = self.files
         store.dead = not kind.fine
         if isinstance(action, Fetch) and self._draws.chance(DAMAGED):
             spoilt = self._draws.one(pages)
-            self.values.pop(spoilt[:2], None)
+            self.values.discard(spoilt[:2])
             store.damaged = {min(self._keys([spoilt]))}
-        model = super().reply(action, kind, content)
+        model = super().reply(action, kind)
         wanted: int = model[1]
         if isinstance(action, Lookup):
             found = self.found(action.digests, action.trailing_pages, action.known_pages)
@@ -156,9 +155,9 @@ class RealShelf(Shelf):
                 f"the threads of storage answer {answer} to {action}, expected {wanted}",
                 About("flight", action.flight),
             )
-        if isinstance(action, Fetch) and content is not None:
+        if isinstance(action, Fetch):
             end = action.first_page + wanted
-            self._look(action.flight, [one for one in pages if one[3] < end], content)
+            self._look(action.flight, [one for one in pages if one[3] < end])
         store.dead, store.refused, store.damaged = False, set(), set()
         store.delete(sorted(self._keys(one for one in pages if one[:2] not in self.values)))
         return model
@@ -190,14 +189,13 @@ class RealShelf(Shelf):
                 raise StuckError(f"the threads of storage do not end {what}")
             time.sleep(0.0002)
 
-    def _look(self, flight: int, pages: Sequence[Any], content: Content) -> None:
-        for index, _, page, _ in pages:
-            held = content.pages[Tier.HOST][index][page]
+    def _look(self, flight: int, pages: Sequence[Any]) -> None:
+        for index, digest, page, _ in pages:
             for pool in self._pools[self.names[index]]:
                 found = bytearray(pool.page_bytes)
                 pool.save(page, memoryview(found))
                 self.compared += 1
-                if found != _pattern(pool, held):
+                if found != _pattern(pool, digest):
                     raise WrongContent(
                         f"flight {flight}: host page {page} of {pool.name} has other bytes "
                         "than were stored",
@@ -206,10 +204,9 @@ class RealShelf(Shelf):
                     )
 
 
-def _pattern(pool: StoredPool, held: Held | None) -> bytearray:
-    """The bytes of a page of this content in a pool."""
-    prefix = -1 if held is None else held.ids[held.length]
-    block = blake2b(f"{pool.name} {prefix}".encode()).digest()
+def _pattern(pool: StoredPool, digest: bytes) -> bytearray:
+    """The bytes of the page of a prefix in a pool."""
+    block = blake2b(pool.name.encode() + digest).digest()
     return bytearray((block * (pool.page_bytes // len(block) + 1))[: pool.page_bytes])
 
 
