@@ -13,7 +13,6 @@ from hicache.core.types import Tier
 from invariants.against import Against
 from invariants.fuzz.hicache.draw import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.watch import AUDIT_EVERY, Level, Watch
-from tests.configs import said
 
 from .life import Life
 
@@ -43,15 +42,6 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
         assert watch.violations == 0
         compared += against.compared
     assert compared > 20 * len(SEEDS)
-
-
-def test_the_seeds_cover_page_and_window_sizes() -> None:
-    found = [swarm_of(seed, ("full", "swa")).config for seed in range(48)]
-    assert {1, 4, 64} <= {one.page_size for one in found}
-    pages = {said(one, "swa_window") / one.page_size for one in found}
-    assert {1.0, 8.0} <= pages
-    assert any(window % 1 for window in pages), "no multiple of a page"
-    assert any(window < 1 for window in pages), "a page larger than the window"
 
 
 @pytest.mark.parametrize("level", ["sampled", "off"])

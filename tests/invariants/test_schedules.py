@@ -1,4 +1,4 @@
-"""Schedules decide the order of replies and nothing else; small scopes are tried completely."""
+"""Schedules decide the order of replies and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import drain
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, pack
+from invariants.fuzz.sequence import Tape, dumps, loads, pack
 from tests.configs import configured
 
 OPS = OPERATIONS
@@ -26,24 +26,6 @@ READY = [
     Pending(2, 0, 2, Backup(2, ()), ""),
     Pending(3, 1, 3, PASS, ""),
 ]
-
-
-def _arrive(number: int, words: list[int]) -> Entry:
-    tokens = [[word, 1] for word in words]
-    args = {"request": number, "tokens": tokens, "space": "", "whole": False}
-    return Entry("arrive", args, 0, True, (Act(5, 0),))
-
-
-def _small() -> Tape:
-    """Two prompts that share their first page, in a pool of three."""
-    admits = [Entry("admit", {"request": at, "chunk": 9}, 0, True, (Act(5, 0),)) for at in (0, 1)]
-    entries = (
-        _arrive(0, [1, 2]),
-        _arrive(1, [1]),
-        *admits,
-        Entry("finish", {"request": 0, "ahead": 0}),
-    )
-    return Tape(Config(1, (3,), (2,)), entries)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
 from hicache.core.types import Key, Tier
 from hicache.devices.base import CopyJob, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
-from invariants.fuzz.hicache.executors import FILES, PLAIN, settings_of
+from invariants.fuzz.hicache.executors import FILES, DeviceSettings, settings_of
 from invariants.fuzz.hicache.hand import Hand, kind_of
 from invariants.fuzz.hicache.ranks import RankedHand
 from invariants.fuzz.hicache.stored import RealShelf
@@ -51,8 +51,8 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
     """The hand that plays a sequence."""
     if tape.ranks > 1:
         return RankedHand(tape, watch)
-    if settings_of(tape.executor) is not None:
-        return DeviceHand(tape, watch)
+    if settings := settings_of(tape.executor):
+        return DeviceHand(tape, settings, watch)
     shelf = RealShelf(tape.config, tape.seed) if tape.executor == FILES else None
     return Hand(tape.config, tape.order, watch, tape.pairs, shelf)
 
@@ -148,10 +148,9 @@ class DeviceHand(Hand):
 
     can_store = False
 
-    def __init__(self, tape: Tape, watch: Watch | None = None) -> None:
+    def __init__(self, tape: Tape, settings: DeviceSettings, watch: Watch | None = None) -> None:
         super().__init__(tape.config, tape.order, watch)
-        settings, config = settings_of(tape.executor) or PLAIN, tape.config
-        layers = settings.layers
+        config, layers = tape.config, settings.layers
         places = {
             (tier, component): count
             for tier, counts in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))

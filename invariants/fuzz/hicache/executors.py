@@ -22,15 +22,12 @@ _FORM = re.compile(r"device(?::([1-8]):([1-9]\d{0,8}):(\d{1,9}):([1-9]\d{0,8}))?
 
 
 class DeviceSettings(NamedTuple):
-    """Settings of a device; see the module."""
+    """Settings of a device; see the module. `device` alone has these."""
 
     layers: int = 1
     page_ns: int = 1
     latency_ns: int = 0
     depth: int = 8
-
-
-PLAIN = DeviceSettings()
 
 
 def settings_of(executor: str) -> DeviceSettings | None:
@@ -44,12 +41,7 @@ def settings_of(executor: str) -> DeviceSettings | None:
     return DeviceSettings(*map(int, filter(None, form.groups()))) if form else None
 
 
-def spelled(settings: DeviceSettings) -> str:
-    """The executor with these settings, the inverse of `settings_of`."""
-    return ":".join((DEVICE, *map(str, settings)))
-
-
 def draw_device(draws: Draws) -> str:
     """Draws a device: slow or fast, with a deep or a shallow queue."""
     layers, depth = draws.one((1, 2, 2, 3)), draws.one((1, 2, 8))
-    return spelled(DeviceSettings(layers, draws.one((1, 1, 4, 20)), draws.one((0, 2, 20)), depth))
+    return f"{DEVICE}:{layers}:{draws.one((1, 1, 4, 20))}:{draws.one((0, 2, 20))}:{depth}"

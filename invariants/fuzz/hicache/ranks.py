@@ -1,7 +1,7 @@
 """Several ranks: one core per rank with the same events, and delays and failures of its own.
 
-Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks: their outcomes,
-the nodes that it changed and the pools must be the same. Replies go through
+Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks: their outcomes
+and the pools must be the same. Replies go through
 `hicache.runtime.agreement` in lockstep: one is delivered when all ranks have it, it is good if it
 is good on all, and a lookup finds the longest prefix that all offer.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hicache.core.actions import Action, Evicted, Lookup, Outcome, Prefill, StorageAction
 from hicache.core.core import Core
@@ -122,7 +122,7 @@ class RankedHand(Hand):
             for item in theirs:
                 if isinstance(item, Prefill):
                     self._begin(rank, item)
-            compare_states(rank, event, self.core.view, driver.core.view)
+            compare_pools(rank, event, self.core.view, driver.core.view)
         return outcomes
 
     def submit(self, action: Action) -> None:
@@ -226,27 +226,12 @@ def compare_outcomes(
     raise Diverged("victims" if isinstance(first, Evicted) else "outcomes", text, *named_by(first))
 
 
-def compare_states(rank: int, event: Event, mine: CoreView, theirs: CoreView) -> None:
-    """Compares the nodes that the event changed, and the pools. Raises Diverged for the first fact
-    that differs."""
-    facts, others = _facts(mine), _facts(theirs)
-    if facts != others:
-        key = next(key for key in facts | others if facts.get(key) != others.get(key))
-        pair = facts.get(key), others.get(key)
-        text = f"after {event}, {key}: rank 0 has {pair[0]}, rank {rank} has {pair[1]}"
-        raise Diverged("tree" if key[0] == "node" else "pools", text, About(*key))
-
-
-def _facts(view: CoreView) -> dict[tuple[Any, ...], Any]:
-    """By About: of a node its place, its key, its pages and the number of its locks."""
-    facts: dict[tuple[Any, ...], Any] = {}
-    for number, node in view.touched.items():
-        above = -1 if node.parent is None else node.parent.id
-        pages = [[None if each is None else each.tolist() for each in side] for side in node.pages]
-        locks = [[*map(len, side)] for side in node.locks]
-        facts["node", number] = above, node.end_page, node.key, pages, locks
+def compare_pools(rank: int, event: Event, mine: CoreView, theirs: CoreView) -> None:
+    """Raises Diverged for the first pool that differs."""
     for tier in (Tier.DEVICE, Tier.HOST):
-        for pool in view.pools(tier):
-            counts = (pool.capacity, pool.protected, *pool.counts)
-            facts["pool", -1, int(tier), pool.component] = counts
-    return facts
+        for pool, other in zip(mine.pools(tier), theirs.pools(tier), strict=True):
+            pair = [(one.capacity, one.protected, *one.counts) for one in (pool, other)]
+            if pair[0] != pair[1]:
+                about = About("pool", -1, int(tier), pool.component)
+                text = f"after {event}, {about}: rank 0 has {pair[0]}, rank {rank} has {pair[1]}"
+                raise Diverged("pools", text, about)

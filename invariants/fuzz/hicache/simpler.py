@@ -3,7 +3,7 @@ operations of many events, and what may take the place of two entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from hicache.runtime.config_document import document, replaced, settings_names, 
 from invariants.fuzz.sequence import Entry, Tape, pack, unpack
 from invariants.fuzz.shrink import Ways
 
-from .executors import PLAIN, REPLIES, settings_of, spelled
+from .executors import DEVICE, FILES, REPLIES
 
+_EXECUTORS = (REPLIES, DEVICE, FILES)  # from simple to complex; other devices rank last
 _SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
 _USUAL = {one.name: one.default for one in fields(Config) if one.name not in _SHAPE}
@@ -35,17 +36,9 @@ def _weight(tape: Tape) -> tuple[int, ...]:
         len(_unusual(values)),
         sum(config.host_pages) + sum(config.device_pages),
         sum(values[name] for name in token_settings(config)),
-        _devices(tape.executor),
+        _EXECUTORS.index(tape.executor) if tape.executor in _EXECUTORS else len(_EXECUTORS),
         tape.pairs,
     )
-
-
-def _devices(executor: str) -> int:
-    """0 for plain replies, 1 for files, else 1 plus the distance of the device from a plain one."""
-    settings = settings_of(executor)
-    if settings is None:
-        return int(executor != REPLIES)
-    return 1 + sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
 
 
 def _parts(entry: Entry) -> Iterator[Entry]:
@@ -99,21 +92,8 @@ def _simpler(tape: Tape) -> Iterator[Tape]:
         for less in dict.fromkeys((1, config.page_size, value // 2, value - 1)):
             if 0 < less < value:
                 yield from _with(tape, {name: less})
-    yield from _executors(tape)
-
-
-def _executors(tape: Tape) -> Iterator[Tape]:
-    """Replies, a plain device or a plainer one."""
-    settings = settings_of(tape.executor)
-    if tape.executor != REPLIES:
-        yield replace(tape, executor=REPLIES)
-    if settings is None:
-        return
-    yield replace(tape, executor=spelled(PLAIN))
-    for field, plain in PLAIN._asdict().items():
-        for value in (plain, (plain + getattr(settings, field)) // 2):
-            made = settings._replace(**{field: value})
-            yield replace(tape, executor=spelled(made))
+    for executor in (REPLIES, *((DEVICE,) if tape.executor != FILES else ())):
+        yield replace(tape, executor=executor)
 
 
 def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
@@ -137,34 +117,24 @@ def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
     """With smaller pages. All numbers of tokens are scaled, so that the number of full pages stays
     the same."""
     config: Config = tape.config
-    old = config.page_size
+    old, values = config.page_size, document(config)
 
-    def up(tokens: int) -> int:
+    def scaled(tokens: int) -> int:
         return -(-tokens * page // old)
 
-    values = {name: up(document(config)[name]) for name in token_settings(config)}
-    for settings in _with(tape, {"page_size": page, **values}):
-        for rounded in (
-            up,
-            lambda tokens: max(1, tokens * page // old),
-            lambda tokens: tokens // old * page + min(page - 1, tokens % old) or 1,
-        ):
-            entries = tuple(_rescaled_entry(entry, old, page, rounded) for entry in tape.entries)
-            yield replace(settings, entries=entries)
+    def entry_of(entry: Entry) -> Entry:
+        args = dict(entry.args)
+        for name in _SIZES:
+            if int(args.get(name, 0)) > 0:
+                args[name] = scaled(int(args[name]))
+        if "tokens" in args:
+            tokens = unpack(args["tokens"])
+            args["tokens"] = pack([tokens[at * old // page] for at in range(scaled(len(tokens)))])
+        return entry._replace(args=args)
 
-
-def _rescaled_entry(entry: Entry, old: int, page: int, rounded: Callable[[int], int]) -> Entry:
-    args = dict(entry.args)
-    if "tokens" in args:
-        tokens = unpack(args["tokens"])
-        size = rounded(len(tokens))
-        args["tokens"] = pack(
-            [tokens[min(at * old // page, len(tokens) - 1)] for at in range(size)]
-        )
-    for name in _SIZES:
-        if int(args.get(name, 0)) > 0:
-            args[name] = rounded(int(args[name]))
-    return entry._replace(args=args)
+    sizes = {name: scaled(values[name]) for name in token_settings(config)}
+    for settings in _with(tape, {"page_size": page, **sizes}):
+        yield replace(settings, entries=tuple(map(entry_of, tape.entries)))
 
 
 WAYS = Ways(_weight, _simpler, _instead, _parts, ("several",))

@@ -1,0 +1,128 @@
+"""What a player tells of a failure, and what it finds left when everything was let go."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hicache.core import core as cores
+from hicache.core.actions import Evicted
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import AdmitWanted, Finished
+from hicache.core.ledger import Pool
+from hicache.core.state import State
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
+from invariants.fuzz.hicache.play import Comparison, drain, replay_told
+from invariants.fuzz.play import Failure
+from invariants.fuzz.sequence import Entry, Tape, pack
+from sim.errors import StuckError
+from tests.configs import configured
+
+ONE = Tape(
+    Config(1, (4,), (0,)),
+    (Entry("arrive", {"request": 4, "tokens": [[2, 1]], "space": "", "whole": False}),),
+)
+
+
+def told(**more: Any) -> Failure:
+    failure = replay_told(ONE, OPS, **more).failure
+    assert failure is not None
+    return failure
+
+
+def test_the_sound_core_does_not_differ() -> None:
+    for seed in (0, 1, 16):  # the last has a storage
+        swarm = draw_swarm(seed)
+        made: list[Comparison] = []
+        play.generate(
+            *(swarm, OPS, seed, 40, "off"),
+            follow=lambda hand, to=made: to.append(Comparison(hand)),
+        )
+        assert made[0].first == ""
+
+
+def test_a_pool_differs_at_the_wrong_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_back = Pool.give_back
+    monkeypatch.setattr(Pool, "give_back", lambda pool, pages: give_back(pool, pages[:-1]))
+    failure = told(name="one.jsonl", whole=True)
+    assert failure.kind == "OWN-D"
+    *_, first, title, operation, replay = failure.text.splitlines()
+    assert first.startswith("first difference from the specification: event ")
+    assert "free device pages of full: expected 4, found 3" in first
+    assert title == "operations:"
+    assert operation.startswith("    arrive request=4 ")
+    assert replay == "replay: hicache fuzz --replay one.jsonl"
+
+
+def test_an_outcome_that_is_missing_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Core.handle
+
+    def silent(core: Core, event: Any) -> list[Any]:
+        return [one for one in handle(core, event) if not isinstance(one, Evicted)]
+
+    monkeypatch.setattr(Core, "handle", silent)
+    assert "expected Evicted(tier=0, component=full, pages=[0]" in told().text
+
+
+def test_a_clean_tape_has_nothing_to_tell() -> None:
+    assert replay_told(ONE, OPS).failure is None
+
+
+# -- the drain
+
+
+def used(**settings: object) -> Hand:
+    """A hand whose only request has ended."""
+    hand = Hand(configured(1, (8,), (8,), **settings))
+    args = {"request": 0, "tokens": pack([0, 1, 2]), "space": "", "whole": False}
+    OPS["arrive"].play(hand, args)
+    hand.settle()
+    hand.feed(AdmitWanted(0, 3))
+    hand.settle()
+    hand.feed(Finished(0, hand.key(hand.jobs.pop(0), 3), 3))
+    hand.settle()
+    return hand
+
+
+@pytest.mark.parametrize("settings", [{}, {"ttl_periods": 2}, {"storage": True}])
+def test_a_clean_core_leaves_nothing(settings: dict[str, object]) -> None:
+    hand = used(**settings)
+    assert any(hand.core.view.nodes())
+    drain(hand)
+    assert not any(hand.core.view.nodes())
+    assert not hand.core.view.attached
+
+
+# what a core could keep: where it is, and what is there then
+KEPT: dict[str, Callable[[State], object]] = {
+    "a count": lambda state: setattr(state, "backups", state.backups + 1),
+    "a reservation": lambda state: operator.setitem(state.giving_up, 0, state.giving_up[0] + 1),
+    "a place in a queue": lambda state: state.store_queue.update({9: [state.root]}),
+    "a lock": lambda state: setattr(state.pools[1][0], "protected", 1),
+    "a loan": lambda state: operator.setitem(state.pools[0][0].loans, 3, 1),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_a_core_keeps_is_found(kept: str) -> None:
+    hand = used()
+    hand._driver.observers = ()  # the checks of each event would see some of it before
+    KEPT[kept](hand.core._state)
+    with pytest.raises(StuckError, match=r"is still|missing"):
+        drain(hand)
+
+
+def test_a_copy_that_never_expires_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = used(ttl_periods=1)
+    hand._driver.observers = ()
+    handlers = cores._HANDLERS | {cores.TimePassed: lambda state, event: None}
+    monkeypatch.setattr(cores, "_HANDLERS", handlers)
+    with pytest.raises(StuckError, match="did not expire"):
+        drain(hand)
