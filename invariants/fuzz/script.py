@@ -129,7 +129,9 @@ class Recorder:
             inner = self._arguments(value)
             if kind is list:
                 return f"[{inner}]"
-            return f"({inner},)" if kind is tuple and inner else f"{kind.__name__}([{inner}])"
+            if kind is tuple:
+                return f"({inner}{',' * (len(value) == 1)})"
+            return f"{kind.__name__}([{inner}])"
         return self.reference(value) if hasattr(value, "__qualname__") else f"<{kind.__name__}>"
 
     def script(self, head: str, sources: Iterable[Path]) -> str:
