@@ -25,14 +25,14 @@ from invariants.fuzz.sequence import (
     unpack,
     word,
 )
-from invariants.fuzz.target import Target, need
+from invariants.fuzz.target import Can, Target, need
 
 Arguments = dict[str, Any]
 MOST_JOBS = 6
 WORDS = 9  # different tokens
 SPACES = ("", "", "", "a")
 LONGEST = 12  # pages of a prompt
-_OF_REQUEST: Schema = {"request": REQUEST}
+RUNNING = ("idle", "decoding")
 
 
 def prompt(hand: Hand, draws: Draws) -> list[int]:
@@ -55,12 +55,27 @@ def _space(hand: Hand, draws: Draws) -> str:
     return draws.one(SPACES) if hand.target.can.namespaces else ""
 
 
-def _of_stage(*stages: str) -> Callable[[Hand, Draws], Arguments | None]:
-    def draw(hand: Hand, draws: Draws) -> Arguments | None:
-        jobs = hand.pick(*stages)
-        return {"request": draws.one(jobs).id} if jobs else None
+def of_request(
+    weight: int,
+    stages: tuple[str, ...],
+    play: Callable[[Hand, Job, Arguments], object],
+    draw: Callable[[Hand, Draws], Arguments] = lambda hand, draws: {},
+    able: Callable[[Can], bool] = lambda can: True,
+    **args: Any,
+) -> Operation:
+    """The operation of a request in one of these stages, of a target that is able to do it. draw:
+    its further arguments."""
 
-    return draw
+    def drawn(hand: Hand, draws: Draws) -> Arguments | None:
+        jobs = hand.pick(*stages) if able(hand.target.can) else []
+        return {"request": draws.one(jobs).id, **draw(hand, draws)} if jobs else None
+
+    def played(hand: Hand, args: Arguments) -> None:
+        job = hand.job(args["request"], *stages)
+        if job is not None and able(hand.target.can):
+            play(hand, job, args)
+
+    return Operation(weight, {"request": REQUEST, **args}, drawn, played)
 
 
 # -- requests
@@ -102,31 +117,19 @@ def _probe(hand: Hand, args: Arguments) -> None:
     hand.said(device=hit.device, host=hit.host)
 
 
-def _match(hand: Hand, args: Arguments) -> None:
+def _match(hand: Hand, job: Job, args: Arguments) -> None:
     """Looks up the prompt of a waiting request."""
-    job = hand.job(args["request"], "waiting")
-    if job is not None:
-        hit = hand.target.match(job)
-        hand.said(device=hit.device, host=hit.host)
+    hit = hand.target.match(job)
+    hand.said(device=hit.device, host=hit.host)
 
 
-def _draw_admit(hand: Hand, draws: Draws) -> Arguments | None:
-    jobs = hand.pick("waiting")
-    if not jobs:
-        return None
-    return {"request": draws.one(jobs).id, "chunk": _chunk(hand, draws)}
-
-
-def _chunk(hand: Hand, draws: Draws) -> int:
+def _chunk(hand: Hand, draws: Draws) -> Arguments:
     whole = LONGEST * hand.page
-    return draws.one((whole, whole, draws.between(1, 3 * hand.page), hand.page))
+    return {"chunk": draws.one((whole, whole, draws.between(1, 3 * hand.page), hand.page))}
 
 
-def _admit(hand: Hand, args: Arguments) -> None:
+def _admit(hand: Hand, job: Job, args: Arguments) -> None:
     """Admits a waiting request, and computes the first chunk of its prompt, if it has tokens."""
-    job = hand.job(args["request"], "waiting")
-    if job is None:
-        return
     hit = hand.target.admit(job)
     if hit is None:
         hand.counts["refused"] += 1
@@ -155,16 +158,9 @@ def compute(hand: Hand, job: Job, chunk: int) -> bool:
     return True
 
 
-def _draw_prefill(hand: Hand, draws: Draws) -> Arguments | None:
-    jobs = hand.pick("idle")
-    return {"request": draws.one(jobs).id, "chunk": _chunk(hand, draws)} if jobs else None
-
-
-def _prefill(hand: Hand, args: Arguments) -> None:
+def _prefill(hand: Hand, job: Job, args: Arguments) -> None:
     """Computes the next chunk of a prompt."""
-    job = hand.job(args["request"], "idle")
-    if job is not None:
-        compute(hand, job, int(args["chunk"]))
+    compute(hand, job, int(args["chunk"]))
 
 
 def _draw_grow(hand: Hand, draws: Draws) -> Arguments | None:
@@ -175,11 +171,8 @@ def _draw_grow(hand: Hand, draws: Draws) -> Arguments | None:
     return {"request": draws.one(jobs).id, "more": more, "word": draws.between(1, 4)}
 
 
-def _grow(hand: Hand, args: Arguments) -> None:
+def _grow(hand: Hand, job: Job, args: Arguments) -> None:
     """Generates tokens, one word over and over."""
-    job = hand.job(args["request"], "decoding")
-    if job is None:
-        return
     tokens = [int(args["word"])] * max(1, int(args["more"]))
     if hand.target.decode(job, tokens):
         job.tokens += tokens
@@ -190,44 +183,29 @@ def _grow(hand: Hand, args: Arguments) -> None:
         hand.said(refused=True)
 
 
-def _draw_finish(hand: Hand, draws: Draws) -> Arguments | None:
-    jobs = hand.pick("decoding")
-    return {"request": draws.one(jobs).id, "keep": draws.chance(88)} if jobs else None
+def _keep(hand: Hand, draws: Draws) -> Arguments:
+    return {"keep": draws.chance(88)}
 
 
-def _finish(hand: Hand, args: Arguments) -> None:
+def _finish(hand: Hand, job: Job, args: Arguments) -> None:
     """A request ends; what it computed stays in the cache, if `keep` says so."""
-    job = hand.job(args["request"], "decoding")
-    if job is not None:
-        hand.target.finish(job, bool(args["keep"]))
-        hand.end(job)
+    hand.target.finish(job, bool(args["keep"]))
+    hand.end(job)
 
 
-def _draw_retract(hand: Hand, draws: Draws) -> Arguments | None:
-    return _of_stage("idle", "decoding")(hand, draws) if hand.target.can.retracts else None
-
-
-def _retract(hand: Hand, args: Arguments) -> None:
+def _retract(hand: Hand, job: Job, args: Arguments) -> None:
     """Preempts a running request: it waits again, with what it generated as part of its prompt."""
-    job = hand.job(args["request"], "idle", "decoding")
-    if job is not None and hand.target.can.retracts:
-        hand.target.retract(job)
-        job.stage, job.computed, job.prompt = "waiting", 0, len(job.tokens)
+    hand.target.retract(job)
+    job.stage, job.computed, job.prompt = "waiting", 0, len(job.tokens)
 
 
-def _draw_abort(hand: Hand, draws: Draws) -> Arguments | None:
-    return _of_stage("waiting", "idle", "decoding")(hand, draws) if hand.target.can.aborts else None
-
-
-def _abort(hand: Hand, args: Arguments) -> None:
+def _abort(hand: Hand, job: Job, args: Arguments) -> None:
     """Ends a request at any stage."""
-    job = hand.job(args["request"], "waiting", "idle", "decoding")
-    if job is not None and hand.target.can.aborts:
-        if hand.target.can.serves or job.stage != "waiting":
-            hand.target.abort(job)
-        else:
-            hand.target.leave(job)
-        hand.end(job)
+    if hand.target.can.serves or job.stage != "waiting":
+        hand.target.abort(job)
+    else:
+        hand.target.leave(job)
+    hand.end(job)
 
 
 def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
@@ -239,7 +217,7 @@ def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
         "request": 1 + max(hand.used, default=-1),
         "tokens": pack([*tokens, *more]),
         "space": space,
-        "chunk": _chunk(hand, draws),
+        **_chunk(hand, draws),
     }
 
 
@@ -251,7 +229,7 @@ def _revisit(hand: Hand, args: Arguments) -> None:
     hand.now += 20
     hand.take_due()
     _arrive(hand, args)
-    _admit(hand, args)
+    _ADMIT.play(hand, args)
 
 
 # -- the cache
@@ -288,8 +266,8 @@ def _draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
 def _flush(hand: Hand, args: Arguments) -> None:
     """Empties the cache, after every request was aborted."""
     if hand.target.can.resets and (hand.target.can.aborts or not hand.jobs):
-        for request in list(hand.jobs):
-            _abort(hand, {"request": request})
+        for job in list(hand.jobs.values()):
+            _abort(hand, job, args)
         hand.settle()
         done = hand.target.reset()
         hand.said(emptied=done)
@@ -333,29 +311,28 @@ def step(hand: Hand) -> bool:
     return bool(ended)
 
 
-_CHUNKED: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}
-_ADMIT: Schema = {"request": REQUEST, "chunk": number(0, MOST_TOKENS)}
+_CHUNK = number(1, MOST_TOKENS)
 _PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
 _ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": number(1, MOST_TOKENS, True)}
+_GROWN: Schema = {"more": _CHUNK, "word": number()}
+_ADMIT = of_request(24, ("waiting",), _admit, _chunk, chunk=number(0, MOST_TOKENS))
 _BOTH = {
-    "abort": Operation(3, _OF_REQUEST, _draw_abort, _abort),
+    "abort": of_request(3, ("waiting", *RUNNING), _abort, able=lambda can: can.aborts),
     "evict": Operation(8, {"pool": word(), "slots": number(1)}, _draw_evict, _evict),
     "flush": Operation(1, {}, _draw_flush, _flush),
     "wait": Operation(12, {"polls": number(0, 64)}, _draw_wait, _wait),
 }
 OF_A_CACHE = {
     **_BOTH,
-    "admit": Operation(24, _ADMIT, _draw_admit, _admit),
+    "admit": _ADMIT,
     "arrive": Operation(16, _ARRIVE, _draw_arrive, _arrive),
-    "finish": Operation(18, {"request": REQUEST, "keep": Spare(FLAG)}, _draw_finish, _finish),
-    "grow": Operation(
-        14, {**_OF_REQUEST, "more": number(1, MOST_TOKENS), "word": number()}, _draw_grow, _grow
-    ),
-    "match": Operation(3, _OF_REQUEST, _of_stage("waiting"), _match),
-    "prefill": Operation(12, _CHUNKED, _draw_prefill, _prefill),
+    "finish": of_request(18, ("decoding",), _finish, _keep, keep=Spare(FLAG)),
+    "grow": of_request(14, ("decoding",), _grow, **_GROWN)._replace(draw=_draw_grow),
+    "match": of_request(3, ("waiting",), _match),
+    "prefill": of_request(12, ("idle",), _prefill, _chunk, chunk=_CHUNK),
     "probe": Operation(6, _PROMPTED, _draw_probe, _probe),
-    "retract": Operation(3, _OF_REQUEST, _draw_retract, _retract),
-    "revisit": Operation(9, {**_ARRIVE, "chunk": number(1, MOST_TOKENS)}, _draw_revisit, _revisit),
+    "retract": of_request(3, RUNNING, _retract, able=lambda can: can.retracts),
+    "revisit": Operation(9, {**_ARRIVE, "chunk": _CHUNK}, _draw_revisit, _revisit),
 }
 OF_A_SERVER = {
     **_BOTH,

@@ -19,8 +19,6 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +27,7 @@ from hicache.core import entries as entry_points
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, parsed, show, whole
+from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, parsed, show, unlike, whole
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from .draws import Draws
@@ -65,37 +63,23 @@ def word(*options: str, optional: bool = False) -> Any:
     return Spare(shape) if optional else shape
 
 
-def listed(one: Value, most: int) -> Spare:
-    """A list of at most `most` values; may be missing."""
-    return Spare(
-        Value(
-            f"a list of at most {most}, each of them {one.says}",
-            lambda value: (
-                isinstance(value, list) and len(value) <= most and all(map(one.fits, value))
-            ),
-        )
-    )
-
-
 def _is_word(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
 
 
 def _is_prompt(value: Any) -> bool:
     def is_run(run: Any) -> bool:
-        pair = isinstance(run, list) and len(run) == 2 and all(type(one) is int for one in run)
-        return pair and 0 <= run[0] < 1 << 62 and 0 < run[1] <= MOST_TOKENS
+        return (
+            isinstance(run, list) and len(run) == 2 and _TOKEN.fits(run[0]) and COUNT.fits(run[1])
+        )
 
-    if not isinstance(value, list) or not value or not all(map(is_run, value)):
-        return False
-    return bool(sum(run[1] for run in value) <= MOST_TOKENS)
+    runs = value if isinstance(value, list) and all(map(is_run, value)) else ()
+    return 0 < sum(count for _, count in runs) <= MOST_TOKENS
 
 
+_TOKEN, COUNT = whole(0, (1 << 62) - 1), whole(1, MOST_TOKENS)
 FLAG = files.FLAG
 OPTIONAL_FLAG = Spare(FLAG)
-WORDS = Value(
-    "a list of words", lambda value: isinstance(value, list) and all(map(_is_word, value))
-)
 PROMPT = Value(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", _is_prompt)
 REQUEST = number()
 NEW_REQUEST = number(most=LEAST_MADE_UP - 1)
@@ -164,17 +148,6 @@ class Tape:
     release: str = ""
 
 
-def has_storage(tape: Tape) -> bool:
-    """Whether a storage is attached at any time."""
-    attaches = (entry.op == ATTACH or entry.args.get(ATTACH) for entry in tape.entries)
-    return tape.config.storage or any(attaches)
-
-
-def digest(tape: Tape) -> str:
-    """SHA-256 of the canonical text, so a sequence has the same name everywhere."""
-    return sha256(dumps(tape).encode()).hexdigest()
-
-
 # -- files
 
 
@@ -195,19 +168,6 @@ def dumps(tape: Tape) -> str:
     return "".join(json.dumps(row, separators=(",", ":"), sort_keys=True) + "\n" for row in rows)
 
 
-def write(path: Path, tape: Tape) -> None:
-    """Writes a sequence atomically. Raises CallerError."""
-    draft = path.with_name(path.name + ".part")
-    try:
-        draft.write_text(dumps(tape), encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise CallerError(
-            f"{path}: expected to write a tape there, found: {error.strerror}; name another file"
-        ) from error
-
-
 def read(path: Path) -> Tape:
     """Reads a sequence. Raises CallerError with one line if the file holds no complete one."""
     text = files.text_of(str(path), "tape of hicache fuzz", MOST_BYTES, "copy it anew")
@@ -221,36 +181,24 @@ def loads(text: str, name: str = "tape") -> Tape:
     head = next(rows, {})
     if head.get("tape") != FORMAT:
         keys = f"the fields {', '.join(list(head)[:4])}" if head else "an empty file"
-        raise CallerError(f"{name}: expected a tape of hicache fuzz, found {keys[:80]}; name one")
-    if type(head.get("version")) is not int or head["version"] != VERSION:
-        raise CallerError(
-            f"{name}: expected version {VERSION}, found {show(head.get('version'))}; record it "
-            "again with this version's `hicache fuzz`"
-        )
+        raise unlike(name, "a tape of hicache fuzz", keys[:80], "name one")
+    fit(head.get("version"), whole(VERSION, VERSION), name, _AGAIN, "version")
     entries: list[Entry] = []
-    end: dict[str, Any] = {}
+    end: Any = None
     for line, row in enumerate(rows, 2):
-        if end:
-            raise CallerError(
-                f"{name}, line {line}: expected nothing behind the last line; the file was edited"
-            )
+        where = f"{name}, line {line}"
+        if end is not None:
+            raise unlike(where, "nothing behind the last line", "another", "the file was edited")
         if row.keys() == {"end"}:
-            end = row
+            end = row["end"]
         else:
-            shape = fit(row, _ENTRY, f"{name}, line {line}", _MEND)
+            shape = fit(row, _ENTRY, where, _MEND)
             acts = tuple(Act(*act) for act in shape.get("acts", ()))
             entries.append(Entry(**shape | {"acts": acts}))
-    if type(end.get("end")) is not int or end["end"] != len(entries):
-        raise CallerError(
-            f"{name}: expected the number of its entries, {len(entries)}, in the last line, found "
-            f"{show(end.get('end'))}; it was cut off, copy it again"
-        )
+    if type(end) is not int or end != len(entries):
+        expected = f"the number of its entries, {len(entries)}, in the last line"
+        raise unlike(name, expected, show(end), "it was cut off, copy it again")
     return _tape(fit(head, _HEAD, name, _AGAIN), tuple(entries), name)
-
-
-def paths(folder: Path) -> list[Path]:
-    """The files of all sequences of a folder, sorted."""
-    return sorted(folder.glob("*.jsonl"))
 
 
 _COUNT = whole(0, MOST)
@@ -292,18 +240,12 @@ def _rows(text: str, name: str) -> Iterator[dict[str, Any]]:
     for number_of_line, line in enumerate(io.StringIO(text), 1):
         where = f"{name}, line {number_of_line}"
         if len(line) > MOST_LINE:
-            raise CallerError(
-                f"{where}: expected at most {MOST_LINE} characters, found {len(line)}; the file "
-                "was edited, or is something else"
-            )
+            raise unlike(where, f"at most {MOST_LINE} characters", f"{len(line)}", "name a tape")
         try:
             row = parsed(line)
         except ValueError as error:
-            reason = str(error).partition(": line ")[0]
-            raise CallerError(
-                f"{where}: expected JSON, found {show(line.strip())} ({reason}); the file was cut "
-                "off or edited"
-            ) from None
+            found = f"{show(line.strip())} ({str(error).partition(': line ')[0]})"
+            raise unlike(where, "JSON", found, "the file was cut off or edited") from None
         yield fit(row, Named(ANY), where, _MEND)
 
 
@@ -317,14 +259,13 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
     if "target" in head:
         return Tape(entries=entries, **head)
     tape = Tape(**head | {"entries": entries, "config": _config(head["config"], name)})
+    attaches = (entry.op == ATTACH or entry.args.get(ATTACH) for entry in entries)
     device = tape.executor not in (REPLIES, FILES)
-    if (device and (tape.pairs or has_storage(tape))) or (
+    if (device and (tape.pairs or tape.config.storage or any(attaches))) or (
         tape.ranks > 1 and tape.executor != REPLIES
     ):
-        raise CallerError(
-            f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
-            f"storage, found {tape.executor!r}; {_AGAIN}"
-        )
+        expected = f"{REPLIES} on several ranks, with token pairs and with a storage"
+        raise unlike(f"{name}: executor", expected, repr(tape.executor), _AGAIN)
     return tape
 
 
@@ -341,22 +282,15 @@ _SETTINGS: dict[str, Any] = {
 
 def _config(values: dict[str, Any], name: str) -> Config:
     kinds = types(values.get("components"))
-    if {*values, *MAY_LACK} != kinds.keys():
-        strange = sorted(values.keys() ^ kinds.keys())
-        raise CallerError(
-            f"{name}: config: expected the settings of this version, found a difference in "
-            f"{show(', '.join(strange[:4]))}; {_AGAIN}"
-        )
+    if strange := sorted({*values, *MAY_LACK} ^ kinds.keys()):
+        found = f"a difference in {show(', '.join(strange[:4]))}"
+        raise unlike(f"{name}: config", "the settings of this version", found, _AGAIN)
     shapes = {key: Spare(_SETTINGS[kind]) for key, kind in kinds.items()}
-    values = fit(values, shapes, name, _AGAIN, "config")
+    fitted = fit(values, shapes, name, _AGAIN, "config").items()
     try:
-        return config_of(
-            {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
-        )
+        return config_of({key: tuple(x) if isinstance(x, list) else x for key, x in fitted})
     except CallerError as error:
-        raise CallerError(
-            f"{name}: config: expected legal settings, found: {error}; {_AGAIN}"
-        ) from error
+        raise unlike(f"{name}: config", "legal settings", str(error), _AGAIN) from error
 
 
 # -- entries
@@ -389,29 +323,21 @@ def check(
     for line, entry in enumerate(tape.entries, 2):
         where = f"{name}, line {line}"
         if entry.op not in ops:
-            raise CallerError(
-                f"{where}: expected an operation of this version ({', '.join(ops)}), "
-                f"found {show(entry.op)}; {_AGAIN}"
-            )
+            expected = f"an operation of this version ({', '.join(ops)})"
+            raise unlike(where, expected, show(entry.op), _AGAIN)
         fit(entry.args, Only(ops[entry.op].args), f"{where}: {entry.op}", _MEND)
-        strange = [act.fault for act in entry.acts if known and act.fault not in known]
-        if strange:
-            close = get_close_matches(strange[0][:100], known or (), n=1)
-            mend = f"; did you mean {close[0]!r}?" if close else ""
-            raise CallerError(
-                f"{where}: expected a fault of this version, found {show(strange[0])}{mend}; "
-                f"{_MEND}"
-            )
+        for act in entry.acts:
+            if known and act.fault not in known:
+                raise unlike(where, "a fault of this version", show(act.fault), _MEND)
 
 
 def _illegal(config: Config) -> str:
     """The core's error for this configuration, or ""; of a policy that is not known, how to add
     one's own."""
-    policies = (
+    for package, policy in (
         (registry.EVICTION_POLICIES, config.eviction_policy),
         (registry.WRITE_POLICIES, config.write_policy),
-    )
-    for package, policy in policies:
+    ):
         if not entry_points.has(package, policy):
             return str(registry.missing(package, policy))
     try:

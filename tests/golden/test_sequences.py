@@ -120,7 +120,7 @@ def decided(path: Path) -> str:
     return record.digest()
 
 
-RECORDED = corpus.paths(CORPUS / "decisions")
+RECORDED = sorted((CORPUS / "decisions").glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

@@ -44,7 +44,9 @@ from invariants.spec.specification import RULES, Specification
 OPS = OPERATIONS
 PAGES = Path(spec.__file__).parent
 CORPUS = Path(__file__).parents[1] / "corpus"
-TAPES = [path for folder in (CORPUS, CORPUS / "decisions") for path in corpus.paths(folder)]
+TAPES = [
+    path for folder in (CORPUS, CORPUS / "decisions") for path in sorted(folder.glob("*.jsonl"))
+]
 VOCABULARY = {"types", "events", "actions", "config"}
 
 

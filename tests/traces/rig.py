@@ -128,7 +128,7 @@ def failing_tape() -> Tape:
 def input_files() -> dict[str, str]:
     """A file of each kind that a command reads, with a hard and a soft link to each."""
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
-    tapes.write(Path("tape.jsonl"), failing_tape())
+    Path("tape.jsonl").write_text(tapes.dumps(failing_tape()))
     Path("model.json").write_text(json.dumps(as_document(get("llama-3.1-8b"))))
     Path("profile.json").write_text("{}")
     names = ("trace.jsonl", "tape.jsonl", "model.json", "profile.json")

@@ -23,7 +23,7 @@ CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 # -- the corpus
 
 
-@pytest.mark.parametrize("path", corpus.paths(CORPUS), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     tape = corpus.read(path)
     assert 0 < len(tape.entries) <= 30
@@ -57,8 +57,8 @@ TAPES = {
     "another object": ('{"a":1,"b":2}\n', "found the fields a, b; name"),
     "5 MB": ('{"a":"' + "x" * (5 << 20) + '"}\n', "line 1: expected at most 4194304 char"),
     "NaN": (tape_with({"seed": float("nan")}), "(the number NaN)"),
-    "another version": (tape_with({"version": 2}), "expected version 1, found 2; record"),
-    "a version that is true": (tape_with({"version": True}), "expected version 1, found true"),
+    "another version": (tape_with({"version": 2}), "version: expected 1, found 2; record"),
+    "a version that is true": (tape_with({"version": True}), "version: expected 1, found true"),
     "a field of the head": (tape_with({"executer": "replies"}), 'found "executer"'),
     "a field of an entry": (tape_with(entry={"polls": True}), 'found "polls"; mend the line'),
     "a long seed": (tape_with({"seed": 10**4000}), "seed: expected an integer from 0 to"),

@@ -101,7 +101,7 @@ def test_names_of_files(capsys: Capsys) -> None:
     for command in (["inspect", FILE], ["replay", FILE]):
         assert ran(capsys, *command, "--json", f"{FILE}.out") == 0
         assert FILE in Path(f"{FILE}.out").read_text().encode().decode("unicode_escape")
-    tapes.write(Path(FILE), failing_tape())
+    Path(FILE).write_text(tapes.dumps(failing_tape()))
     assert ran(capsys, "fuzz", "--replay", FILE, "--json", f"{FILE}.out") in (0, 11)
     hunt = ("--seed", "16", "--sequences", "1", "--operations", "25", "--jobs", "1")
     with planted(BUG):

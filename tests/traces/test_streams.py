@@ -24,7 +24,7 @@ HUNT = ("fuzz", "--seed", "16", "--sequences", "3", "--operations", "25", "--job
 
 @pytest.fixture
 def failing() -> str:
-    tapes.write(Path("failing.jsonl"), failing_tape())
+    Path("failing.jsonl").write_text(tapes.dumps(failing_tape()))
     return "failing.jsonl"
 
 
