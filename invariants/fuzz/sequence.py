@@ -74,7 +74,7 @@ def _is_prompt(value: Any) -> bool:
         )
 
     runs = value if isinstance(value, list) and all(map(is_run, value)) else ()
-    return 0 < sum(count for _, count in runs) <= MOST_TOKENS
+    return bool(0 < sum(count for _, count in runs) <= MOST_TOKENS)
 
 
 _TOKEN, COUNT = whole(0, (1 << 62) - 1), whole(1, MOST_TOKENS)

@@ -26,12 +26,10 @@ from typing import Any
 
 
 class Stubs(MetaPathFinder, Loader):
-    """The import hook. version: what a bare package says is its version. replaced: the modules
-    that were imported and are stubs, or bare."""
+    """The import hook. version: what a bare package says is its version."""
 
     def __init__(self, stubs: Sequence[str], bare: Sequence[str] = (), version: str = "") -> None:
         self._stubs, self._bare, self._version = tuple(stubs), frozenset(bare), version
-        self.replaced: set[str] = set()
 
     def install(self) -> None:
         """From now on, imports in this process go through the stubs first."""
@@ -50,26 +48,20 @@ class Stubs(MetaPathFinder, Loader):
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        self.replaced.add(spec.name)
-        return (_BareModule if spec.name in self._bare else _StubModule)(spec.name)
+        return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         bare = self._version and module.__name__ in self._bare
         module.__version__ = self._version if bare else "0.0.0"  # type: ignore[attr-defined]
 
 
-class _StubModule(ModuleType):
+class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        found = _stub(f"{self.__name__}.{name}")
-        setattr(self, name, found)
+        full = f"{self.__name__}.{name}"
+        if not _is_special(name) and self.__path__ and find_spec(full) is not None:  # it is bare
+            return import_module(full)
+        setattr(self, name, found := _stub(full))
         return found
-
-
-class _BareModule(_StubModule):
-    def __getattr__(self, name: str) -> Any:
-        if not _is_special(name) and find_spec(f"{self.__name__}.{name}") is not None:
-            return import_module(f"{self.__name__}.{name}")
-        return super().__getattr__(name)
 
 
 def _stub(name: str) -> type:
@@ -80,11 +72,12 @@ def _stub(name: str) -> type:
     return _StubClass(last, (_Stub,), {"_name": name, "__module__": module})
 
 
+def _no(self: Any, other: Any) -> bool:
+    return False
+
+
 class _Empty:
     """Neither more nor less than anything."""
-
-    def _no(self, other: Any) -> bool:
-        return False
 
     __lt__ = __le__ = __gt__ = __ge__ = _no
 
@@ -99,8 +92,7 @@ class _StubClass(_Empty, ABCMeta):
     def __getattr__(cls, name: str) -> Any:
         if "_name" not in vars(cls):
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-        found = _stub(f"{cls._name}.{name}")
-        setattr(cls, name, found)
+        setattr(cls, name, found := _stub(f"{cls._name}.{name}"))
         return found
 
     def __call__(cls, *given: Any, **named: Any) -> Any:
@@ -140,16 +132,6 @@ class _Stub(_Empty, metaclass=_StubClass):
 
     def __len__(self) -> int:
         return 0
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, *given: Any) -> Any:
-        return import_module("pydantic_core.core_schema").any_schema()
 
 
 def _decorates(given: Sequence[Any], named: Any) -> bool:

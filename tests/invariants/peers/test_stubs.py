@@ -47,7 +47,6 @@ def test_a_bare_package_has_its_real_modules_and_does_not_run(stubs: Stubs) -> N
     assert tree.Tree.__module__ == "engine.cache.tree"
     assert engine.__version__ == "1.2.3"
     assert engine.cache is sys.modules["engine.cache"]  # type: ignore[attr-defined]
-    assert stubs.replaced == {"engine", "kernels", "kernels.fast"}
 
 
 def test_a_name_of_a_bare_package_is_its_module_where_there_is_one(stubs: Stubs) -> None:
@@ -61,7 +60,6 @@ def test_a_name_of_a_bare_package_is_its_module_where_there_is_one(stubs: Stubs)
 def test_everything_below_a_stub_is_a_stub(stubs: Stubs) -> None:
     deep: Any = import_module("engine.layers.attention.flash")
     assert deep.Backend.forward.__name__ == "forward"
-    assert "engine.layers.attention.flash" in stubs.replaced
     assert not hasattr(deep, "__wrapped__")
 
 
