@@ -10,12 +10,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_346,
     "lines of sim": 12_488,
-    "lines of invariants": 18_707,
+    "lines of invariants": 19_052,
     "lines of traces": 16_683,
-    "lines of tests": 41_584,
+    "lines of tests": 41_602,
     "files of source": 471,
     "files of tests": 316,
-    "words of pages": 57_096,
+    "words of pages": 57_089,
 }
 
 

@@ -1,4 +1,4 @@
-"""Sequences whose storage is real: threads, host pools and files, held against the simulated shelf.
+"""Sequences whose storage is real: threads, host pools and a small store under strain.
 
 Mistakes in what carries out the actions are found within a few sequences."""
 
@@ -12,6 +12,8 @@ import pytest
 
 from hicache.memory.stored import StoredPool
 from hicache.runtime.storage import pages, workers
+from hicache.storage.backends import _file_room
+from hicache.storage.slots import Slots
 from invariants.fuzz.hicache.draw import Swarm, draw_swarm
 from invariants.fuzz.hicache.executors import FILES
 from invariants.fuzz.hicache.operations import OPERATIONS
@@ -56,12 +58,28 @@ def always(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda batch, statuses: [True] * len(batch)
 
 
+def reserved_or_not(real: Callable[..., Any]) -> Callable[..., Any]:
+    query = "SELECT 1 FROM slots WHERE segment = ? AND key IS NOT NULL LIMIT 1"
+    return lambda base, segment: base.execute(query, (segment,)).fetchone() is None
+
+
+def while_they_are_read(real: Callable[..., Any]) -> Callable[..., Any]:
+    def reserve(slots: Slots, size: int, spare: list[int]) -> Any:
+        for value in slots._values.values():
+            value.readers = 0
+        return real(slots, size, spare)
+
+    return reserve
+
+
 BUGS = (
     (workers, "fetch", one_page_too_many),
     (workers, "_batches", the_last_is_left_out),
     (workers, "_fine", always),
     (pages, "page_keys", of_one_pool),
     (StoredPool, "load", into_the_first_page),
+    (_file_room, "is_empty", reserved_or_not),
+    (Slots, "reserve", while_they_are_read),
 )
 
 

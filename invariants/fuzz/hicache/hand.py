@@ -245,7 +245,8 @@ class Hand:
         return bool(due)
 
     def at_rest(self) -> None:
-        """Checks what was carried out, when nothing is in flight. Does nothing here."""
+        """Checks what was carried out, when nothing is in flight."""
+        self.shelf.at_rest()
 
     def close(self) -> None:
         """Ends what the hand started."""

@@ -31,6 +31,9 @@ class Shelf:
         """Everything that is stored is lost, and nobody is told."""
         self.values.clear()
 
+    def at_rest(self) -> None:
+        """Nothing is in flight. Does nothing here."""
+
     def close(self) -> None:
         """Ends what it started. Does nothing here."""
 

@@ -1,19 +1,36 @@
-"""A storage with real bytes: the threads of the runtime carry out every action, on host pools in
-memory and a store of files in a folder of its own, whose calls fail, end short or bring damaged
-values. The simulated shelf is the model: replies and the bytes of every fetched page must be as it
-says.
+"""A storage with real bytes: the threads of the runtime carry out every action on host pools in
+memory and a small store in a folder of its own, which ranks and stages of a pipeline share. The
+core is answered by the simulated shelf. At the end come further actions, several at once, while
+others write, read and delete beside each read and write of the medium, which moves a part of what
+it is to move, and may be full. The store is away, its probes hang, an action is given up, and the
+store is opened again with the end of its journal cut.
+
+What a page holds follows from its pool, its place and its digest. So whatever is evicted: a page
+that was fetched has its bytes; what was stored is there, or is counted as evicted; nothing fails,
+and nothing is damaged, while nothing is wrong; what only reads finds all that is there; after a
+delete there is what was stored after it; what is answered is let alone; and what was away is asked
+again.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
+from itertools import product
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from hicache.core.actions import Fetch, Lookup, StorageAction, Store
+import numpy as np
+
+from hicache.core.actions import Delete, Fetch, Lookup, Piece, StorageAction, Store
 from hicache.core.components.base import residency
 from hicache.core.config import Config
 from hicache.core.errors import About
@@ -23,52 +40,76 @@ from hicache.memory.arena import Arena
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool, stored_pools
 from hicache.models import ModelDescription, mha
-from hicache.runtime.storage.pages import StoredPages
+from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
+from hicache.storage import journal
 from hicache.storage.address import open_storage, parse
+from hicache.storage.backends import _file_data
 from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
-from hicache.storage.keys import Context
+from hicache.storage.breaker import Breaker
+from hicache.storage.engines import pread
+from hicache.storage.keys import Context, context_key
 from hicache.storage.verified import Verified
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.shelf import Shelf, WrongContent
 from sim.errors import StuckError
 
 PATIENCE_S = 300.0  # for a thread, which takes milliseconds
-DAMAGED = 12  # percent of the fetches that meet a damaged value
+STEPS = 24  # after the last action of the core
+DIGESTS = [bytes([number]) * 32 for number in range(16)]  # of the pages of these
+MOST = 5  # pages of one of these
+SIZES = {"file": (0, 3, 6, 16, 40), "hf3fs": (3, 6, 16, 40)}  # by store: units of 4096 bytes
+WELL = SimpleNamespace(fine=True, says=lambda pages, most: pages)  # see hand.Fault
+HUNG_S = 100.0  # of a call that hangs: more than the breaker waits
+_MODULES: tuple[Any, ...] = (journal, pread, _file_data)  # whose `os` is the medium
+
+
+def until(done: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > end:
+            raise StuckError(f"the threads of storage do not end {what}")
+        time.sleep(0.0002)
 
 
 class Faulty(Storage):
-    """A store that does nothing while it is `dead`. refused: reads and writes of these keys fail.
-    damaged: what is read of these keys has a wrong bit."""
+    """A store that does nothing while it is `dead`. before: what happens before each call, on its
+    thread. failed: the values that the store did not do while it was not."""
 
     def __init__(self, store: Storage) -> None:
         self.store = store
         self.dead = False
-        self.refused: set[str] = set()
-        self.damaged: set[str] = set()
+        self.before: Callable[[], None] = lambda: None
+        self.failed = 0
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        self.before()
         return [None] * len(keys) if self.dead else self.store.lookup(keys)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        statuses = self.store.read(keys, values)
-        for at, key in enumerate(keys):
-            if self.dead or key in self.refused:
-                statuses[at] = Status.FAILED
-            elif key in self.damaged and statuses[at] is Status.DONE:
-                values[at][-1][-1] ^= 1
-        return statuses
+        return self._ask(keys, partial(self.store.read, keys, values))
+
+    def read_checked(
+        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
+    ) -> list[Status]:
+        return self._ask(keys, partial(self.store.read_checked, keys, values, check))
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return [
-            Status.FAILED
-            if self.dead or key in self.refused
-            else self.store.write([key], [value])[0]
-            for key, value in zip(keys, values, strict=True)
-        ]
+        return self._ask(keys, partial(self.store.write, keys, values))
+
+    def write_sealed(
+        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
+    ) -> list[Status]:
+        return self._ask(keys, partial(self.store.write_sealed, keys, values, seal))
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        return [Status.FAILED] * len(keys) if self.dead else self.store.delete(keys)
+        return self._ask(keys, partial(self.store.delete, keys))
+
+    def _ask(self, keys: Sequence[str], ask: Callable[[], list[Status]]) -> list[Status]:
+        self.before()
+        statuses = [Status.FAILED] * len(keys) if self.dead else ask()
+        self.failed += 0 if self.dead else statuses.count(Status.FAILED)
+        return statuses
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         if self.dead:
@@ -82,132 +123,432 @@ class Faulty(Storage):
         self.store.close()
 
 
+class Medium:
+    """`os` for a store. full: percent of the writes that find no room. flips: of the reads that
+    bring a wrong bit. beside: what others do
+    before and after each read, and before each write of a value."""
+
+    def __init__(self, draws: Draws) -> None:
+        self.full = self.flips = 0
+        self.beside: Callable[[], None] | None = None
+        self._draws, self._busy = draws, threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, file: int, text: bytes) -> int:
+        return os.write(file, text[: len(text) // 2] if self._draws.chance(self.full) else text)
+
+    def pwrite(self, file: int, part: memoryview, at: int) -> int:
+        return self.pwritev(file, [part], at)
+
+    def pwritev(self, file: int, parts: Sequence[memoryview], at: int) -> int:
+        self._others()
+        if self._draws.chance(self.full):
+            raise OSError(errno.ENOSPC, "no room")
+        return os.pwritev(file, self._part(parts), at)
+
+    def preadv(self, file: int, parts: Sequence[memoryview], at: int) -> int:
+        self._others()
+        moved = os.preadv(file, self._part(parts), at)
+        if self._draws.chance(self.flips):
+            memoryview(parts[0]).cast("B")[0] ^= 1
+        self._others()
+        return moved
+
+    def _part(self, parts: Sequence[memoryview]) -> Sequence[memoryview]:
+        first = memoryview(parts[0]).cast("B")
+        return [first[: -(-first.nbytes // 2)]] if self._draws.chance(20) else parts
+
+    def _others(self) -> None:
+        if self.beside is not None and self._busy.acquire(blocking=False):
+            try:
+                self.beside()
+            finally:
+                self._busy.release()
+
+
+class Place(NamedTuple):
+    """One rank of one stage."""
+
+    rank: Rank
+    pools: dict[str, tuple[StoredPool, ...]]
+    stored: StoredPages
+    workers: Any = None
+
+    def pattern(self, pool: StoredPool, digest: bytes) -> bytes:
+        own = -1 if pool.shared else self.rank.rank
+        block = blake2b(f"{pool.name} {own} {self.rank.stage}".encode() + digest).digest()
+        return (block * (pool.page_bytes // len(block) + 1))[: pool.page_bytes]
+
+
 class RealShelf(Shelf):
-    """A shelf whose actions are carried out for real, too. seed: chooses the layout of host memory
-    and the sizes of batches."""
+    """A shelf whose actions are carried out for real, too. seed: chooses the store, the places and
+    what is done in the end. promised: the keys that are there, or are counted as evicted. unsure:
+    those that others changed in this round. wrong: something is wrong with the medium or the store.
+    """
 
     def __init__(self, config: Config, seed: int) -> None:
         super().__init__(config)
+        self._config, self._model = config, _model(config)
         self._draws = draws = Draws(seed, "store")
-        model = _model(config)
-        sizes = dict(zip(config.components, config.host_pages, strict=True))
-        layout = draws.one(tuple(LAYOUTS))
-        self._arena = Arena(model, config.page_size, {Tier.HOST: sizes}, layout=layout)
-        self._pools = stored_pools(self._arena)
-        context = Context(model.name, "", config.page_size, "tokens", model.pools)
-        self._stored = StoredPages(context, self._pools)
-        self._folder = TemporaryDirectory(prefix="hicache-fuzz-", ignore_cleanup_errors=True)
-        address = parse(f"file:{self._folder.name}")
-        self.files = Faulty(open_storage(address, StorageOptions()))
-        options = WorkerOptions(
-            readers=draws.between(1, 2),
-            writers=1,
-            batch_bytes=draws.one((1, 600, 1 << 20)),
-            batch_keys=draws.one((1, 3, 256)),
-            call_s=PATIENCE_S,
-            zero_copy=draws.chance(50) and self._stored.in_place,
-        )
-        self._workers = Workers(
-            Verified(self.files), self._stored, time.monotonic, lambda notice: None, options
-        )
+        self._medium, self._beside = Medium(Draws(seed, "medium")), Draws(seed, "beside")
+        ranks, stages = draws.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2)))
+        self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, 0
+        self._options = StorageOptions(draws.one(SIZES[self._kind]) * 4096, PATIENCE_S)
+        most_bytes, most_keys = draws.one(((1, 1), (20_000, 3), (1 << 20, 256)))
+        threads = WorkerOptions(2, 2, most_bytes, most_keys, zero_copy=draws.chance(50))
+        self._threads, self._steps = threads, STEPS
+        self.promised: set[str] = set()
+        self.unsure: set[str] = set()
+        self.wrong = False
         self.compared = 0
-        self._until(lambda: any(self.files.entries("")), "the description of its pages")
+        self._temporary = TemporaryDirectory(prefix="hicache-fuzz-", ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name, "store")
+        self._places = list(self._new_places(ranks, stages, draws.one(tuple(LAYOUTS))))
+        self._texts = {  # of the keys of further actions
+            key: place.pattern(pool, digest)
+            for place, name, digest in product(self._places, self.names, DIGESTS)
+            for pool, key in zip(place.pools[name], self._keys([place], name, digest), strict=True)
+        }
+        for module in _MODULES:
+            module.os = self._medium
+        self._open()
+        self._begin()
+
+    def _new_places(self, ranks: int, stages: int, layout: str) -> Iterator[Place]:
+        page, model = self._config.page_size, self._model
+        sizes = zip(self.names, self._config.host_pages, strict=True)
+        pages = {Tier.HOST: {name: count + 3 * MOST for name, count in sizes}}
+        context = Context(model.name, "", page, "tokens", model.pools)
+        self._document = context_key(context.digest)
+        for rank, stage in product(range(ranks), range(stages)):
+            arena = Arena(model.stages(stages)[stage], page, pages, layout=layout, tp=ranks)
+            pools, own = stored_pools(arena), Rank(rank, ranks, stage, stages)
+            yield Place(own, pools, StoredPages(context, pools, own))
+
+    def _open(self) -> None:
+        address = parse(f"{self._kind}:{self._folder}" + "?slot=512" * (self._kind == "hf3fs"))
+        own = open_storage(address, self._options)
+        other = open_storage(address, self._options) if self._kind == "file" else own
+        self.files, self._others = Faulty(own), Verified(other)
+        self._probes: list[Callable[[], None]] = []
+        self._breaker = Breaker(
+            self.files, "store", lambda: self._now, lambda notice: None, start=self._probes.append
+        )
+        self._verified = Verified(self._breaker)
+
+    def _begin(self) -> None:
+        """The threads of all places."""
+        for at, place in enumerate(self._places):
+            workers = Workers(
+                self._verified, place.stored, lambda: self._now, lambda notice: None, self._threads
+            )
+            self._places[at] = place._replace(workers=workers)
+        self._rest()
+
+    def _end(self) -> None:
+        for place in self._places:
+            place.workers.close()
+        self._rest()
+        self._others.close()
+        self._verified.close()
+
+    def _rest(self) -> None:
+        """Until no thread is at work."""
+        lanes = [lane for place in self._places for lane in place.workers._lanes]
+        until(lambda: not any(lane.queue or lane.running for lane in lanes), "their actions")
+
+    def reply(self, action: StorageAction, kind: Any) -> StorageReply:
+        self.files.dead = self.wrong = not kind.fine
+        self._round([action])
+        if not kind.fine:
+            self._heal()
+        return super().reply(action, kind)
 
     def lose(self) -> None:
         super().lose()
-        self.files.delete([entry.key for entry in self.files.entries("")])
+        self._others.delete(sorted(self._there()))
+        self.promised.clear()
+
+    def at_rest(self) -> None:
+        steps = (
+            *((self._act, 8), (self._crowd, 8), (self._fill, 2), (self._delete, 1)),
+            *((self._outage, 2), (self._again, 2), (self._abandon, 2)),
+        )
+        while self._steps:
+            self._steps -= 1
+            self._draws.weighted(steps)()
 
     def close(self) -> None:
-        self._workers.close()
-        self.files.close()
-        self._arena.close()
-        self._folder.cleanup()
+        self._end()
+        for module in _MODULES:
+            module.os = os
+        self._temporary.cleanup()
 
-    def reply(self, action: StorageAction, kind: Any) -> StorageReply:
-        """The reply of the model. Raises WrongContent if the threads answer or fetch otherwise."""
-        pages = list(self._pages(action)) if isinstance(action, Fetch | Store) else []
-        for index, digest, page, _ in pages if isinstance(action, Store) else ():
-            for pool in self._pools[self.names[index]]:
-                pool.load(page, memoryview(_pattern(pool, digest)))
-        store = self.files
-        store.dead = not kind.fine
-        if isinstance(action, Fetch) and self._draws.chance(DAMAGED):
-            spoilt = self._draws.one(pages)
-            self.values.discard(spoilt[:2])
-            store.damaged = {min(self._keys([spoilt]))}
-        model = super().reply(action, kind)
-        wanted: int = model[1]
-        if isinstance(action, Lookup):
-            found = self.found(action.digests, action.trailing_pages, action.known_pages)
-            wanted = found if kind.fine else 0
-        elif isinstance(action, Fetch):
-            end = action.first_page + wanted
-            beyond = [one for one in pages if one[3] >= end]
-            sure = min(beyond, key=lambda one: one[3], default=None)
-            refused = [one for one in beyond if one is sure or self._draws.chance(40)]
-            store.refused = self._keys(refused)
-            wanted = sure[3] - action.first_page if sure else action.pages
-        elif isinstance(action, Store) and kind.kept(wanted) <= wanted:
-            store.refused = self._keys(pages[wanted:])
-        answer = self._done(action)[1]
-        if answer != wanted and not (isinstance(action, Store) and kind.kept(wanted) > wanted):
-            raise WrongContent(
-                f"the threads of storage answer {answer} to {action}, expected {wanted}",
-                About("flight", action.flight),
-            )
-        if isinstance(action, Fetch):
-            end = action.first_page + wanted
-            self._look(action.flight, [one for one in pages if one[3] < end])
-        store.dead, store.refused, store.damaged = False, set(), set()
-        store.delete(sorted(self._keys(one for one in pages if one[:2] not in self.values)))
-        return model
+    # -- rounds
 
-    def _keys(self, pages: Iterable[tuple[int, bytes, int, int]]) -> set[str]:
-        """Those of these pages, in every pool."""
-        return {
-            key
-            for index, digest, *_ in pages
-            for [key] in self._stored.keys(self.names[index], [digest])
-        }
+    def _act(self) -> None:
+        self._round(self._actions())
 
-    def _done(self, action: StorageAction) -> StorageReply:
-        """Has the threads carry out an action, and returns their answer."""
-        self._workers.begin([action])
-        answers: list[StorageReply] = []
+    def _crowd(self) -> None:
+        """Others change the store meanwhile."""
+        self._medium.beside = self._interfere
+        self._round(self._actions())
+
+    def _fill(self) -> None:
+        """The medium finds no room, or reads a wrong bit, now and then."""
+        full = self._draws.one((0, 20, 60))
+        self._medium.full, self._medium.flips, self.wrong = full, 0 if full else 40, True
+        self._round(self._actions())
+        self._heal()
+
+    def _delete(self) -> None:
+        """Only one place, since each deletes what all have stored."""
+        self.files.before = lambda: time.sleep(0.001)  # so that others could begin beside it
+        delete = Delete(self._flight())
+        self._round((self._draw_store(0), delete, self._draw_store(1)), self._places[:1])
+        self.files.before = lambda: None
+
+    def _outage(self) -> None:
+        self.files.dead = self.wrong = True
+        self._round(self._actions())
+        key, text = self._draws.one(list(self._texts.items()))
+        for _ in range(6):
+            self._breaker.lookup([key])
+            self._breaker.read([key], [(memoryview(bytearray(text)),)])
+        self._heal(hung=self._draws.below(8))
+
+    def _heal(self, hung: int = 0) -> None:
+        """Nothing is wrong from now on, but so many probes that hang until they were given up."""
+        self.files.dead, self._medium.full, self._medium.flips = False, 0, 0
+        self._verified.corrupt = 0
+
+        def hang() -> None:
+            nonlocal hung
+            if hung > 0:
+                hung -= 1
+                self._now += HUNG_S
+                self._breaker.poll()
+
+        self.files.before = hang
+        for _ in range(12):
+            self._now += HUNG_S
+            self._breaker.poll()
+            while self._probes:
+                self._probes.pop()()
+        self.files.before = lambda: None
+        key, text = self._draws.one(list(self._texts.items()))
+        if self._verified.write([key], [(memoryview(text),)]) != [Status.DONE] or self._breaker.out:
+            raise WrongContent("a store that answers again is not asked, or takes no writes")
+        self.wrong = False
+        self.promised &= self._there()
+
+    def _again(self) -> None:
+        """It is opened again. A journal whose end was cut costs one value."""
+        self._end()
+        path, cut = self._folder / "journal", self._kind == "hf3fs" and self._draws.chance(50)
+        if cut:
+            last = path.read_bytes().splitlines(keepends=True)[-1]
+            os.truncate(path, path.stat().st_size - self._draws.between(1, len(last)))
+        self._open()
+        if not cut and (why := self.files.store.troubles()):
+            raise WrongContent(f"a store that was closed has troubles: {why}")
+        lost = self.promised - self._there()
+        if len(lost) > cut:
+            raise WrongContent(f"opened again, the store has lost {sorted(lost)}")
+        self._begin()
+        self.promised &= self._there()
+
+    def _abandon(self) -> None:
+        """An action is given up while the store is at it. Once answered, its pages are others'."""
+        place, action = self._draws.one(self._places), self._actions()[0]
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            go_on.wait(PATIENCE_S)
+
+        self._write_pages(place, action)
+        self.files.before = wait
+        place.workers.begin([action])
+        until(lambda: begun.is_set() or not place.workers._open, "a call")
+        place.workers.abandon(action.flight)
+        answers = place.workers.poll()
+        theirs = Fetch(0, 0, 0, (), 0)
+        if answers and isinstance(action, Fetch | Store):
+            pieces = [one._replace(digests=(bytes(32),) * len(one.pages)) for one in action.pieces]
+            theirs = theirs._replace(pieces=tuple(pieces))
+            self._write_pages(place, Store(0, theirs.pieces))
+        self.files.before = lambda: None
+        go_on.set()
+        self._rest()
+        self._compare(place, theirs, MOST)
+        answers += place.workers.poll()
+        if len(answers) != 1:
+            raise WrongContent(f"{action} has the answers {answers}")
+        self.promised &= self._there()
+
+    def _round(self, actions: Sequence[StorageAction], places: Sequence[Place] = ()) -> None:
+        """Every place carries out these actions at once."""
+        places = places or self._places
+        there, gone = self._there(), self._gone()
+        sure = not self.wrong and self._medium.beside is None
+        self.unsure, self.files.failed = set(), 0
+        for place in places:
+            for action in actions:
+                self._write_pages(place, action)
+            place.workers.begin(actions)
+        answers: list[dict[int, int]] = [{} for _ in places]
 
         def answered() -> bool:
-            answers.extend(self._workers.poll())
-            return bool(answers)
+            for mine, place in zip(answers, places, strict=True):
+                mine.update({reply.flight: int(reply[1]) for reply in place.workers.poll()})
+            return all(len(mine) == len(actions) for mine in answers)
 
-        self._until(answered, str(action))
-        return answers[0]
+        until(answered, str(actions))
+        self._rest()
+        self._medium.beside = None
+        only_reads = sure and all(isinstance(action, Fetch | Lookup) for action in actions)
+        left: set[str] | None = None  # what may be there after a delete
+        for action in actions:
+            found = [mine[action.flight] for mine in answers]
+            if isinstance(action, Store):
+                pages = list(self._pages(action))
+                keys = [self._keys(places, self.names[one[0]], one[1]) for one in pages]
+                self.promised.update(*keys[: min(found)])
+                if left is not None:
+                    left.update(*keys)
+                wanted = (
+                    [len(pages)] * len(places) if sure and not self._options.size_bytes else found
+                )
+            elif isinstance(action, Delete):
+                if not self.wrong:
+                    self.promised, left = set(), set()
+                wanted = [int(not self.wrong)] * len(places)
+            else:
+                wanted = [self._wanted(action, place, there) for place in places]
+                wanted = wanted if only_reads else found
+            if found != wanted:
+                raise WrongContent(f"the threads answer {found} to {action}, expected {wanted}")
+            if isinstance(action, Fetch):
+                for place, arrived in zip(places, found, strict=True):
+                    self._compare(place, action, arrived)
+        if self.files.failed and not self.wrong:
+            raise WrongContent(f"{self.files.failed} values failed, and nothing was wrong")
+        if (self._verified.corrupt or self._others.corrupt) and not self.wrong:
+            raise WrongContent(f"values were damaged beside {actions}")
+        now = self._there()
+        if left is not None and not now <= left:
+            raise WrongContent(f"after a delete there is {sorted(now - left)}")
+        lost = self.promised - self.unsure - now
+        if len(lost) > self._gone() - gone and not self.wrong:
+            raise WrongContent(f"neither there nor evicted after {actions}: {sorted(lost)}")
+        self.promised &= now
 
-    def _until(self, done: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not done():
-            if time.monotonic() > end:
-                raise StuckError(f"the threads of storage do not end {what}")
-            time.sleep(0.0002)
+    def _wanted(self, action: Fetch | Lookup, place: Place, there: set[str]) -> int:
+        """What the simulated storage would answer if it had what is there."""
+        shelf, pieces = Shelf(self._config), getattr(action, "pieces", ())
+        digests = {
+            *getattr(action, "digests", ()),
+            *(one for piece in pieces for one in piece.digests),
+        }
+        shelf.values = {
+            (index, digest)
+            for (index, name), digest in product(enumerate(self.names), digests)
+            if there.issuperset(self._keys([place], name, digest))
+        }
+        return int(shelf.reply(action, WELL)[1])
 
-    def _look(self, flight: int, pages: Sequence[Any]) -> None:
-        for index, digest, page, _ in pages:
-            for pool in self._pools[self.names[index]]:
-                found = bytearray(pool.page_bytes)
-                pool.save(page, memoryview(found))
+    def _compare(self, place: Place, action: Fetch, arrived: int) -> None:
+        for index, digest, page, depth in self._pages(action):
+            if depth >= action.first_page + arrived:
+                continue
+            for pool in place.pools[self.names[index]]:
+                text = bytearray(pool.page_bytes)
+                pool.save(page, memoryview(text))
                 self.compared += 1
-                if found != _pattern(pool, digest):
+                if text != place.pattern(pool, digest):
                     raise WrongContent(
-                        f"flight {flight}: host page {page} of {pool.name} has other bytes "
-                        "than were stored",
+                        f"{place.rank}: host page {page} of {pool.name} has other bytes than were "
+                        f"stored, after {action}",
                         About("page", page, int(Tier.HOST), self.names[index]),
-                        About("flight", flight),
                     )
 
+    def _interfere(self) -> None:
+        """Some other process does something."""
+        draws = self._beside
+        if not draws.chance(40):
+            return
+        some = [draws.one(list(self._texts)) for _ in range(draws.between(1, 3))]
+        texts = [self._texts[key] for key in some]
+        if draws.chance(40):
+            buffers = [memoryview(bytearray(text)) for text in texts]
+            found = self._others.read(some, [(buffer,) for buffer in buffers])
+            for status, buffer, text in zip(found, buffers, texts, strict=True):
+                if status is Status.FAILED or (status is Status.DONE and buffer != text):
+                    raise WrongContent(f"another reads {some}: {found}")
+            return
+        self.unsure.update(some)
+        if draws.chance(30):
+            some = some if draws.chance(70) else sorted(self._there())
+            self.unsure.update(some)
+            self._others.delete(some)
+        else:
+            self._others.write(some, [(memoryview(text),) for text in texts])
 
-def _pattern(pool: StoredPool, digest: bytes) -> bytearray:
-    """The bytes of the page of a prefix in a pool."""
-    block = blake2b(pool.name.encode() + digest).digest()
-    return bytearray((block * (pool.page_bytes // len(block) + 1))[: pool.page_bytes])
+    # -- actions
+
+    def _flight(self) -> Any:
+        self._flights -= 1
+        return self._flights
+
+    def _actions(self) -> list[Any]:
+        store, fetch = self._draw_store, self._draw_fetch
+        kinds = (store, store, fetch, fetch, self._draw_lookup)
+        return [self._draws.one(kinds)(turn) for turn in range(self._draws.between(1, 3))]
+
+    def _run(self) -> list[bytes]:
+        first = self._draws.below(len(DIGESTS))
+        return DIGESTS[first : first + self._draws.between(1, MOST)]
+
+    def _pieces(self, turn: int, first: int, digests: list[bytes]) -> tuple[Piece, ...]:
+        """In pages that the core does not have."""
+        pages = np.arange(turn * MOST, turn * MOST + len(digests))
+        sizes = zip(self.names, self._config.host_pages, strict=True)
+        return tuple(Piece(name, first, tuple(digests), size + pages) for name, size in sizes)
+
+    def _draw_store(self, turn: int) -> Store:
+        return Store(self._flight(), self._pieces(turn, 0, self._run()))
+
+    def _draw_fetch(self, turn: int) -> Fetch:
+        digests, first = self._run(), self._draws.below(4)
+        return Fetch(self._flight(), 0, first, self._pieces(turn, first, digests), len(digests))
+
+    def _draw_lookup(self, turn: int) -> Lookup:
+        digests = tuple(self._run())
+        trailing = tuple(self._draws.below(3) * (at > 0) for at in range(len(self.names)))
+        known = self._draws.below(2)
+        return Lookup(self._flight(), 0, 0, digests, known, trailing)
+
+    def _write_pages(self, place: Place, action: StorageAction) -> None:
+        """The host pages have what is to be stored; those that are to be filled have nothing."""
+        filled = isinstance(action, Store)
+        pages = self._pages(action) if isinstance(action, Fetch | Store) else ()
+        for index, digest, page, _ in pages:
+            for pool in place.pools[self.names[index]]:
+                text = place.pattern(pool, digest) if filled else bytes(pool.page_bytes)
+                pool.load(page, memoryview(text))
+
+    def _keys(self, places: Sequence[Place], component: str, digest: bytes) -> list[str]:
+        return [key for place in places for [key] in place.stored.keys(component, [digest])]
+
+    def _there(self) -> set[str]:
+        return {entry.key for entry in self._others.entries("")} - {self._document}
+
+    def _gone(self) -> int:
+        stats = self._others.stats()
+        return int(stats["evicted"]) + int(stats.get("lost", 0))
 
 
 def _model(config: Config) -> ModelDescription:
@@ -219,8 +560,8 @@ def _model(config: Config) -> ModelDescription:
         layers=2,
         hidden_size=8,
         vocabulary=8,
-        attention_heads=1,
-        kv_heads=1,
+        attention_heads=2,
+        kv_heads=2,
         head_elements=8,
         parameters=10_000,
     )
@@ -230,6 +571,6 @@ def _model(config: Config) -> ModelDescription:
         if residency(name) == "state":
             own = replace(own, kind="state", parts=("state",), page_rows=1)
         key = replace(own, name=f"{name}-key", kind="indexer", parts=("key",), anchor=name)
-        key = replace(key, dtype="fp8", scale_group=8, scale_bytes=4)
+        key = replace(key, heads=1, dtype="fp8", scale_group=8, scale_bytes=4)
         pools += [own, key, replace(own, name=f"{name}-draft", layers=own.layers[-1:], anchor=name)]
     return replace(plain, pools=tuple(pools))
