@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_346,
-    "lines of sim": 12_488,
+    "lines of sim": 12_512,
     "lines of invariants": 19_052,
-    "lines of traces": 16_683,
-    "lines of tests": 41_602,
+    "lines of traces": 16_688,
+    "lines of tests": 41_611,
     "files of source": 471,
     "files of tests": 316,
-    "words of pages": 57_089,
+    "words of pages": 57_067,
 }
 
 

@@ -84,9 +84,7 @@ def replayed(build: str, *options: str) -> tuple[str, str]:
 
 
 @pytest.mark.skipif(not finder.usable(), reason="no compiled build of this source: make compiled")
-@pytest.mark.parametrize(
-    "options", [(), ("--components", "full,mamba", "--mamba-states", "50"), ("--check", "every")]
-)
+@pytest.mark.parametrize("options", [(), ("--components", "full,mamba=50"), ("--check", "every")])
 def test_both_builds_decide_the_same(options: tuple[str, ...]) -> None:
     pure, compiled = (replayed(build, *options) for build in ("pure", "compiled"))
     assert pure[0] == compiled[0]

@@ -5,12 +5,15 @@ versions has one profile whose version is empty. Without a version, the lookup r
 for one that is not in the table, the nearest, and the profile says so (`note`).
 
 A user's own engine is a JSON file with the fields of an `EngineProfile`. Every field is checked by
-name and type. What is left out has the value of the record.
+name and type. What is left out has the value of the record. After a `?` come limits that are other
+than the engine's own: `vllm?max_running=64&token_budget=4096`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
 from hicache import registry
 from hicache.core.errors import CallerError
@@ -18,9 +21,10 @@ from hicache.files import FLAG, INTEGER, TEXT, Record, Value, fit, parsed, text_
 
 from .base import EngineProfile, nearest
 
-__all__ = ["DEFAULT", "SHAPE", "EngineProfile", "get", "is_path", "names", "versions"]
+__all__ = ["DEFAULT", "SHAPE", "EngineProfile", "get", "is_path", "names", "path_of", "versions"]
 _ENGINES = "sim.engine_profiles"
 DEFAULT = "vllm"
+_LIMITS = ("token_budget", "max_running")
 
 
 def names() -> list[str]:
@@ -34,8 +38,11 @@ def versions(name: str) -> list[str]:
 
 
 def get(text: str) -> EngineProfile:
-    """The profile of NAME, NAME@VERSION or a JSON file. Raises CallerError, which lists the known
-    names."""
+    """The profile of NAME, NAME@VERSION or a JSON file, with the limits after a `?`. Raises
+    CallerError, which lists the known names."""
+    named, asks, query = text.partition("?")
+    if asks:
+        return replace(get(named), **_limits(query))
     if is_path(text):
         return _read(text)
     name, at, version = text.partition("@")
@@ -48,6 +55,18 @@ def get(text: str) -> EngineProfile:
         raise CallerError(f"engine: expected {name} without a version, found {version!r}")
     profile = nearest(version, found)
     return profile if profile.version == version else replace(profile, asked=version)
+
+
+def _limits(query: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if name not in _LIMITS or name in found or not re.fullmatch(r"[0-9]{1,12}", value):
+            raise CallerError(
+                f"engine: expected ?{'=N&'.join(_LIMITS)}=N or one of them, found {query!a}"
+            )
+        found[name] = int(value)
+    return found
 
 
 def _of(name: str) -> tuple[EngineProfile, ...]:
@@ -70,7 +89,12 @@ SHAPE = Record(EngineProfile, _SHAPES)
 
 def is_path(text: str) -> bool:
     """Whether an engine is named by the path of a file."""
-    return "/" in text or text.endswith(".json")
+    return "/" in path_of(text) or path_of(text).endswith(".json")
+
+
+def path_of(text: str) -> str:
+    """What names the engine, without limits."""
+    return text.partition("?")[0]
 
 
 def _read(path: str) -> EngineProfile:

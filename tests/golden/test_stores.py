@@ -28,7 +28,7 @@ SCHEMES = ("file", "hf3fs", "redis", "s3", "mooncake")
 CONTEXT = "c" * 64
 PROMISED, SIZE, BOUND = 12, 3000, 64 << 20
 REPLAY = (
-    *("--mode", "hits", "--check", "off", "--prefetch-threshold", "0"),
+    *("--mode", "hits", "--check", "off", "--prefetch", "wait_complete:0"),
     *("--device-pages", "999", "--host-pages", "999"),
 )
 _WRITER = """

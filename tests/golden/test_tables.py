@@ -18,7 +18,7 @@ TURNS = (
     "--output-tokens 256 --enable-round-barrier"
 )
 PREFIXES = "generate shared-prefix --groups 12 --prompts 6 --rounds 2"
-STATES = "--components full,mamba --mamba-states 50 --device-tokens 1M --check off"
+STATES = "--components full,mamba=50 --device-tokens 1M --check off"
 OLD_TIMES = "--times pure-roofline --engine plain"  # nothing fitted moves them
 
 

@@ -218,11 +218,10 @@ TRIED = {
     "device_tokens": "64K",
     "pin": "0:512",
     "components": "full,swa",
-    "swa_tokens": "8K",
     "slo": "ttft=2s",
     "arrivals": "poisson",
     "storage": "sim:read=1GB/s",
-    "prefetch": "timeout",
+    "prefetch": "timeout:128",
     "flush_every_round": "device",
 }
 

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("b", host),
         ("c", [*host, "--write-policy", "write_back"]),
         ("d", [*host, "--tp", "2", "--eviction", "lru", "--page-size", "64"]),
-        ("stored", [*host, "--storage", "sim:", "--prefetch-threshold", "0"]),
+        ("stored", [*host, "--storage", "sim:", "--prefetch", "wait_complete:0"]),
     ):
         files = ["--json", str(path / f"{name}.json"), "--html", str(path / f"{name}.html")]
         assert main(["replay", *small, *options, *files]) == 0

@@ -17,7 +17,7 @@ def test_limits_are_the_engines_unless_they_are_given(tmp_path: Path) -> None:
     config = found["config"]
     assert (config["engine"], config["max_running"]) == ("vllm@0.7.3", 256)
     assert (config["ep"], config["attention_dp"]) == (1, 1)
-    given = ("--token-budget", "4096", "--max-running", "7")
+    given = ("--engine", "vllm?token_budget=4096&max_running=7")
     config = replayed(tmp_path, "--limit", "5", *given)["config"]
     assert config["engine"] == engine_profiles.get(engine_profiles.DEFAULT).label
     assert (config["token_budget"], config["max_running"]) == (4096, 7)

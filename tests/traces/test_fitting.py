@@ -17,7 +17,7 @@ NO_HOST = "--host-ratio 0"
 SMALL = {
     "timed": (
         "--device-tokens 256 --host-ratio 0.5 --write-policy write_back",
-        f"--device-pages 8 --token-budget 256 {NO_HOST}",
+        f"--device-pages 8 --engine vllm?token_budget=256 {NO_HOST}",
     ),
     "hits": ("--device-tokens 256 --host-ratio 0.5", f"--device-pages 4 {NO_HOST}"),
 }
@@ -47,7 +47,7 @@ def hint_of(message: str, given: list[str]) -> list[str]:
     """The options with those that the message says to give."""
     said = message.partition("; give ")[2].partition(", or ")[0]
     result = list(given)
-    for option, value in re.findall(r"(--[a-z-]+) ([\w.-]+)", said):
+    for option, value in re.findall(r"(--[a-z-]+) ([\w.,=-]+)", said):
         if option in result:
             result[result.index(option) + 1] = value
         else:
@@ -64,12 +64,14 @@ def test_following_the_hints_ends_in_a_replay(
 ) -> None:
     path = trace(tmp_path / "trace.jsonl")
     base = ["replay", path, "--mode", mode, "--page-size", "64", "--check", "off"]
-    base += ["--components", *components.split()]
-    tight = ["", "--swa-tokens 64"] if "swa" in components else [""]
-    tight += ["--mamba-states 1"] if "mamba" in components else []
+    tight = {
+        components,
+        components.replace("swa", "swa=64"),
+        components.replace("mamba", "mamba=1"),
+    }
     for size in SMALL[mode]:
-        for more in tight:
-            given = [*base, *size.split(), *more.split()]
+        for pools in tight:
+            given = [*base, *size.split(), "--components", pools]
             capsys.readouterr()
             assert (code := main(given)) == 2, given
             for _ in range(4):  # at most one for each pool, and one for the window

@@ -64,7 +64,9 @@ def test_one_replica_behind_a_router_is_the_plain_replay(
 def test_the_parts_are_the_whole(
     turns: str, tmp_path: Path, mode: str, components: str, router: str
 ) -> None:
-    pools = [] if components == "full" else ["--components", components, "--mamba-states", "60"]
+    pools = (
+        [] if components == "full" else ["--components", components.replace("mamba", "mamba=60")]
+    )
     fleet = ["--replicas", "3", "--router", router, "--check", "every"]
     found, rows = records(tmp_path, turns, *SMALL, *pools, *fleet, "--mode", mode)
     replicas, whole = found["fleet"]["replicas"], found["whole"]
@@ -117,7 +119,16 @@ def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> Non
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) -> None:
     """What one replica stored, another one fetches."""
-    store = ["--storage", "sim:", "--prefetch-threshold", "0", "--check", "every", "--mode", mode]
+    store = [
+        "--storage",
+        "sim:",
+        "--prefetch",
+        "wait_complete:0",
+        "--check",
+        "every",
+        "--mode",
+        mode,
+    ]
     found, rows = records(tmp_path, turns, *SMALL, "--replicas", "4", *store)
     assert found["whole"]["hit_tokens"]["storage"] > 0
     ended = found["storage"]["prefetches"]["ended"].values()

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report")
     random_tree(path / "tree.jsonl", 80)
     small = ["replay", str(path / "tree.jsonl"), "--device-pages", "60", "--check", "off"]
-    stored = ["--storage", "sim:", "--prefetch-threshold", "0"]
+    stored = ["--storage", "sim:", "--prefetch", "wait_complete:0"]
     for name, options in (
         ("one", ["--host-pages", "70"]),
         ("two", ["--host-pages", "40", *stored]),

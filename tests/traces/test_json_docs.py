@@ -49,8 +49,8 @@ def test_the_page_has_what_the_types_say() -> None:
 
 def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
     turns, rows = (str(folder / "turns.jsonl"), folder / "rows.jsonl")
-    small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
-    hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
+    small = ["--device-pages", "34", "--host-pages", "40", "--prefetch", "wait_complete:0"]
+    hybrid = ["--components", "full,swa,mamba=40", "--device-pages", "60"]
     limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
     moved = ["--replicas", "1:1"]
     found: dict[str, set[str]] = {"documents": set(), "rows": set()}

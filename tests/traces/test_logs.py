@@ -21,7 +21,6 @@ from traces.cli import main
 from traces.formats import open_trace
 from traces.formats.base import LogOptions, Trace
 from traces.formats.reading import MAX_LINE_BYTES
-from traces.replaying.account import ceiling_of
 
 from .formats_drawn import SAMPLES
 from .test_bad_input import fails
@@ -82,14 +81,13 @@ def logs(draw: st.DrawFn) -> list[Asked]:
     return found
 
 
-def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any], list[Any]]]:
+def tokens_of(rows: Sequence[Asked]) -> list[tuple[list[Any], list[Any]]]:
     """The tokens of each prompt and answer, in the order of the rows, which is that of time."""
-    prefix = [("prefix", at) for at in range(options.shared_prefix or 0)]
     chats: dict[object, tuple[list[Any], list[Any]]] = {}
     found = []
     for place, row in enumerate(rows):
         chat = place if row.chat is None else row.chat
-        start = prefix[: row.prompt]
+        start: list[Any] = []
         prompt, answer = chats.get(chat, ([], []))
         if prompt and row.prompt >= len(prompt):
             start = prompt + answer if row.prompt >= len(prompt) + len(answer) else prompt
@@ -147,20 +145,14 @@ def write_log(kind: str, records: Sequence[Sequence[Any]]) -> None:
             csv.writer(file, delimiter=kind, lineterminator="\n").writerows([NAMES, *records])
 
 
-PREFIXES = st.sampled_from([None, 0, 3, 9])
-
-
 @pytest.mark.parametrize("kind", [",", ";", "jsonl", "json", "parquet"])
 @DRAWN
-@given(rows=logs(), prefix=PREFIXES, unit=st.sampled_from([*UNITS]))
-def test_a_log_is_read_as_a_second_reading_has_it(
-    kind: str, rows: list[Asked], prefix: int | None, unit: str
-) -> None:
+@given(rows=logs(), unit=st.sampled_from([*UNITS]))
+def test_a_log_is_read_as_a_second_reading_has_it(kind: str, rows: list[Asked], unit: str) -> None:
     write, given_unit = UNITS[unit]
     write_log(kind, [[write(r.ms), r.prompt, r.answer, r.chat, MORE] for r in rows])
     columns = COLUMNS.replace("at,", f"at{given_unit},", 1)
-    options = LogOptions(columns, prefix)
-    trace = open_trace("log", log=options)
+    trace = open_trace("log", log=LogOptions(columns))
     order = sorted(range(len(rows)), key=lambda place: rows[place].ms)
     ordered = [rows[place] for place in order]
     assert [job.arrival_ns for job in trace.jobs] == [
@@ -170,20 +162,20 @@ def test_a_log_is_read_as_a_second_reading_has_it(
         (row.prompt, row.answer) for row in ordered
     ]
     assert list(trace.line_numbers) == [place + 1 for place in order]
-    alike(trace, ordered, options)
-    words = ["--columns", columns] + ["--shared-prefix", str(prefix)] * (prefix is not None)
+    alike(trace, ordered)
+    words = ["--columns", columns]
     assert main(["convert", "log", *words, "-o", "made.jsonl"]) == 0
     made = open_trace("made.jsonl")
     assert list(made.jobs) == list(trace.jobs)
-    alike(made, ordered, options)
+    alike(made, ordered)
 
 
-def alike(trace: Trace, rows: Sequence[Asked], options: LogOptions) -> None:
+def alike(trace: Trace, rows: Sequence[Asked]) -> None:
     """Asserts that the trace has the tokens of the second reading."""
     seen: dict[int, int] = {}
     chains = [trace.paged(1).chain(job).tolist() for job in trace.jobs]
     found = [[seen.setdefault(one, len(seen)) for one in chain] for chain in chains]
-    cached = [(prompt + answer)[:-1] for prompt, answer in tokens_of(rows, options)]
+    cached = [(prompt + answer)[:-1] for prompt, answer in tokens_of(rows)]
     assert found == numbered(cached)
 
 
@@ -196,15 +188,13 @@ def test_without_sessions_and_words_there_are_lengths_only(
     assert "found lengths only (log)" in fails(capsys, "curve", "log", *given)
     assert main(["convert", "log", *given, "-o", "made.jsonl"]) == 0
     assert not open_trace("made.jsonl").identity
-    said = LogOptions(given[1], 4)
-    assert ceiling_of(open_trace("log", log=said).paged(1), True).tolist() == [0, 4]
 
 
 def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
     rows = [
         {"time": iso(1000 * second), "usage": {"in": 9, "deep": {"out": 3}}} for second in (1, 0)
     ]
-    said = LogOptions("time=time,input=usage.in,output=usage.deep.out", 4)
+    said = LogOptions("time=time,input=usage.in,output=usage.deep.out")
     found = []
     for kind in ("TIMESTAMPTZ", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
         write_parquet(rows, f"time::{kind} AS time, usage")

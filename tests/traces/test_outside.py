@@ -87,7 +87,7 @@ def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     assert source is not None
     assert Path(source).samefile("mine.py")
     assert outside.source_of(registry.EVICTION_POLICIES, "lru") is None
-    found = results("--scheduler", f"{mine}:Shortest", "--max-running", "1")
+    found = results("--scheduler", f"{mine}:Shortest", "--engine", "vllm?max_running=1")
     assert found["config"]["scheduler"] == "shortest"
 
 

@@ -46,7 +46,9 @@ def test_a_model_implies_components_window_and_interval(
 
 
 @pytest.mark.parametrize("components", ["full", "full,swa", "full,mamba", "full,swa,mamba"])
-@pytest.mark.parametrize("more", ["", "--hardware h200 --page-size 16", "--tp 2 --max-running 8"])
+@pytest.mark.parametrize(
+    "more", ["", "--hardware h200 --page-size 16", "--tp 2 --engine vllm?max_running=8"]
+)
 def test_device_memory_is_divided_among_pools_and_filled(
     trace: str, components: str, more: str
 ) -> None:
@@ -91,7 +93,7 @@ def test_the_fullest_stage_limits_all(trace: str, name: str, pp: int) -> None:
 def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
     trace: str, components: str
 ) -> None:
-    given = f"--components {components} --device-tokens 64K --max-running 900"
+    given = f"--components {components} --device-tokens 64K --engine vllm?max_running=900"
     sizes = [
         settled(trace, f"{given} --hardware {name}").core.device_pages
         for name in ("h100", "h200", "b200")
@@ -100,11 +102,11 @@ def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
 
 
 def test_states_on_host_are_as_many_as_were_asked_for(trace: str) -> None:
-    given = "--components full,mamba --device-tokens 64K --mamba-states 30 --host-ratio 2"
+    given = "--components full,mamba=30 --device-tokens 64K --host-ratio 2"
     assert settled(trace, given).core.host_pages == (2000, 60)
-    assert settled(trace, f"{given} --mamba-host-states 7").core.host_pages == (2000, 7)
+    assert settled(trace, given.replace("30", "30:7")).core.host_pages == (2000, 7)
     with pytest.raises(CallerError, match="found --host-bytes, which all pools share"):
-        settled(trace, "--components full,mamba --host-bytes 100GB --mamba-host-states 7")
+        settled(trace, "--components full,mamba=30:7 --host-bytes 100GB")
 
 
 def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:

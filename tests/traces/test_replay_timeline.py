@@ -12,7 +12,7 @@ from traces.cli import main
 
 Events = list[dict[str, Any]]
 EMPTIED = ["--flush-every-round", "host,device"]
-STORED = ["--storage", "sim:", "--prefetch-threshold", "0", "--device-pages", "400", *EMPTIED]
+STORED = ["--storage", "sim:", "--prefetch", "wait_complete:0", "--device-pages", "400", *EMPTIED]
 SMALL = ["--device-pages", "60", "--host-pages", "200"]
 DIVIDED = ["--replicas", "2:2"]
 

@@ -38,7 +38,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
         ["--device-pages", "90", "--host-pages", "60"],
         ["--device-pages", "90", "--host-pages", "60", "--write-policy", "write_back"],
         ["--device-pages", "90", "--host-ratio", "0", "--scheduler", "longest-prefix"],
-        ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "90"],
+        ["--components", "full,swa,mamba=40", "--device-pages", "90"],
         ["--mode", "hits", "--device-pages", "90", "--host-pages", "60"],
         ["--mode", "hits", "--components", "full,mamba", "--device-pages", "90"],
     ],

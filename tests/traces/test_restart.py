@@ -23,8 +23,8 @@ RATES = [
     0.0, 0.583333, 0.75, 0.821429, 0.861111, 0.886364,
     0.903846, 0.916667, 0.926471, 0.934211, 0.940476, 0.945652,
 ]  # fmt: skip
-STATES = ["--components", "full,mamba", "--mamba-states", "50", "--host-ratio", "2"]
-PLAIN = ["--check", "off", "--prefetch-threshold", "0"]
+STATES = ["--components", "full,mamba=50", "--host-ratio", "2"]
+PLAIN = ["--check", "off", "--prefetch", "wait_complete:0"]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     ("arguments", "said"),
     [
         ("--model deepseek-v4-flash --tp 4 --page-size 64", "found 64; give 256"),
-        ("--token-budget 3", "--token-budget: expected at least one page"),
+        ("--engine vllm?token_budget=3", "token_budget: expected at least one page"),
         (
             "--device-pages 20 --host-ratio 0.01",
             "--host-ratio: expected at least a page of host for the 20 pages on device",
@@ -107,7 +107,10 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
             "--model qwen3.5-397b-a17b --tp 8 --device-tokens 30K",
             "of which each of 8 holds 99.1 GB, found 80.0 GB on each; raise tp",
         ),
-        ("--model gemma-3-27b --swa-tokens 64K", "found 54.0 GB of weights and 27.3 GB of swa"),
+        (
+            "--model gemma-3-27b --components full,swa=64K",
+            "found 54.0 GB of weights and 27.3 GB of swa",
+        ),
         ("--device-pages 1G", "pools: expected at most 67108864 pages each, found 2000000000"),
         ("--model lama-3.1-8b", "did you mean llama-3.1-8b?"),
         ("--hardware h900", "found 'h900'; did you mean h800?; or give"),

@@ -19,7 +19,7 @@ from .rig import Capsys, Patch, document
 
 Replayed = Callable[[], tuple[dict[str, Any], str, str]]
 OPTIONS = ["--mode", "hits", "--device-pages", "60", "--host-pages", "60"]
-OPTIONS += ["--prefetch-threshold", "0", "--storage", "file:pages"]
+OPTIONS += ["--prefetch", "wait_complete:0", "--storage", "file:pages"]
 
 
 class Dying(MemoryStore):

@@ -10,7 +10,7 @@ from traces.cli import main
 
 from .rig import Capsys, fails, mooncake, records, write
 
-SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
+SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch", "wait_complete:0"]
 EMPTIED = ["--flush-every-round", "host,device"]
 
 
@@ -70,7 +70,9 @@ def test_a_store_with_pages_under_another_key_names_the_fields(
 def test_hits_of_the_tiers_are_disjoint_and_the_accounts_agree(
     turns: str, tmp_path: Path, mode: str, components: str, emptied: list[str]
 ) -> None:
-    pools = [] if components == "full" else ["--components", components, "--mamba-states", "60"]
+    pools = (
+        [] if components == "full" else ["--components", components.replace("mamba", "mamba=60")]
+    )
     options = ["--storage", "sim:loss=0.05,corrupt=0.05", *SMALL, *pools, *emptied]
     found, rows = records(tmp_path, turns, *options, "--mode", mode, "--check", "every")
     for tier, tokens in found["whole"]["hit_tokens"].items():
@@ -87,7 +89,7 @@ def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed
     turns: str, tmp_path: Path
 ) -> None:
     """A fetch needs the host copies above it, whose backup may end during the same pass."""
-    options = ["--storage", f"file:{tmp_path / 'kv'}", "--prefetch-threshold", "0"]
+    options = ["--storage", f"file:{tmp_path / 'kv'}", "--prefetch", "wait_complete:0"]
     records(tmp_path, turns, *options)
     warm, _ = records(tmp_path, turns, *options)
     complete = warm["storage"]["prefetches"]["ended"]["complete"]

@@ -154,7 +154,7 @@ def test_another_trace_another_version_and_another_file_are_refused(
         (["--mode", "hits", "--scheduler", "fcfs,priority"], "--scheduler: expected --mode timed"),
         (["--executor", "rey"], "--executor: expected one of local, ray, found 'rey'"),
         (["--host-ratio", "1", "--storage", "file:there"], "--storage: expected sim:"),
-        (["--seed", MANY, "--max-running", MANY], "expected at most 10,000 points, found 10,201"),
+        (["--seed", MANY, "--concurrency", MANY], "expected at most 10,000 points, found 10,201"),
     ],
     ids=lambda value: str(value)[:30],
 )

@@ -22,7 +22,7 @@ from .rig import mooncake, tried, write
 APART = {
     *("mode", "exclusive", "ep", "attention_dp", "dcp"),
     *("format", "block_size", "tokenizer", "sample"),
-    *("columns", "rows", "shared_prefix"),
+    *("columns", "rows"),
 }
 TRIED = {
     one: tried(one)
@@ -37,7 +37,7 @@ RUNS = {
     "hits, no host": "--mode hits",
     "timed, all components": "--components full,swa,mamba",
     "hits, all components": "--mode hits --components full,swa,mamba",
-    "hits, window of a given size": "--mode hits --components full,swa --swa-tokens 4K",
+    "hits, window of a given size": "--mode hits --components full,swa=4K",
     "timed, simulated store": "--storage sim:",
     "timed, real store": "--storage file:nowhere",
     "hits, real store": "--mode hits --storage file:nowhere",
@@ -50,30 +50,28 @@ NO_STORE = {Need.STORE}
 LACKING = {
     "timed, host": NO_STORE | ONE,
     "timed, no host": NO_STORE | ONE | {Need.HOST},
-    "hits, host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES},
-    "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
+    "hits, host": NO_STORE | ONE | NO_CLOCK,
+    "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
     "timed, all components": NO_STORE | ONE,
     "hits, all components": NO_STORE | ONE | NO_CLOCK - {Need.ENGINE} | {Need.HOST},
-    "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
+    "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
     "timed, simulated store": ONE,
     "timed, real store": ONE,
-    "hits, real store": {Need.PASSES} | ONE | NO_CLOCK,
+    "hits, real store": ONE | NO_CLOCK,
     "timed, replicas": NO_STORE | {Need.ALONE},
-    "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE},
+    "hits, replicas": NO_STORE | NO_CLOCK | {Need.ALONE},
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
 # What the options need, apart from their rows. A new one need not be here: its row then tells.
 NEEDED: dict[Need | None, str] = {
-    None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
-    "eviction host_ratio host_pages host_bytes components swa_tokens mamba_states "
+    None: "limit check model kv_dtype tp page_size device_tokens device_pages "
+    "eviction host_ratio host_pages host_bytes components "
     "scale_sessions replicas hardware",
     Need.ENGINE: "engine",
-    Need.TIMED: "max_running concurrency speed scheduler times slo "
-    "arrivals request_rate closed_loop",
+    Need.TIMED: "concurrency speed scheduler times slo arrivals request_rate closed_loop",
     Need.CHANCE: "seed",
-    Need.PASSES: "token_budget",
     Need.HOST: "write_policy storage",
-    Need.STORE: "prefetch prefetch_threshold",
+    Need.STORE: "prefetch",
     Need.ALONE: "flush_every_round ttl pin",
     Need.REPLICAS: "router",
 }
@@ -117,12 +115,8 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
         if {flag, *given} >= ALONE or " ".join(words) in RUNS[run]:
             continue
         asked = [*without_its_rivals(given, option), *words]
-        own = option.name.split("_")[0]
         lacking = LACKING[run] - BRINGS.get((usual.mode, option.name), set())
-        if own in ("swa", "mamba") and own not in usual.core.components:
-            with pytest.raises(CallerError, match=f"{flag}: expected {own} among"):
-                settled(trace, asked)
-        elif lacking & needs_of(option):
+        if lacking & needs_of(option):
             with pytest.raises(CallerError, match=f"^{flag}: expected "):
                 settled(trace, asked)
         else:

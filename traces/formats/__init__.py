@@ -88,8 +88,7 @@ def _format(lines: Lines, name: str, about: About) -> tuple[str, Format]:
     elif not FORMATS[name].recognises(head):
         _wrong(lines, f"a {name} trace")
     if about.log != NO_LOG and not FORMATS[name].is_log:
-        flag = "--shared-prefix" if about.log.shared_prefix is not None else "--rows"
-        raise CallerError(f"{flag}: expected a log, found a {name} trace; leave it out")
+        raise CallerError(f"--rows: expected a log, found a {name} trace; leave it out")
     return name, FORMATS[name]
 
 

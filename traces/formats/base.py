@@ -166,7 +166,6 @@ class LogOptions:
     """What a user says of a log, see `tables`."""
 
     columns: str | None = None
-    shared_prefix: int | None = None
     rows: str | None = None
 
 

@@ -35,7 +35,7 @@ OPTIONAL = ("session", "cached", "ttft", "id")
 ROLES = (*NEEDED, *OPTIONAL, "input_ids", "output_ids")
 _BLOCKS = ("blocks", "block_size")  # of known logs only
 _DATA = tomllib.loads(Path(__file__).with_name("logs.toml").read_text())
-_PREFIX = 0  # the stream that all prompts begin with
+_NOTHING: tuple[list[Segment], int, int] = [], 0, 0  # known of a session
 _MOST_SEGMENTS = 4096  # of a prompt
 _BLOCK_SIZE = 16
 _EMPTY = "requests without a prompt or an answer were left out; they failed."
@@ -308,7 +308,7 @@ def _rows(
         about.block_size = about.wanted_block_size or _BLOCK_SIZE
         about.partial, about.knows_output = False, "output_ids" in columns
     elif "blocks" not in columns:
-        about.segments = said.shared_prefix is not None or "session" in columns
+        about.segments = "session" in columns
         about.without_blocks(lines, identity=about.segments)
     # of each request: its time, tokens of prompt and answer, session and row
     found = times, prompts, outputs, sessions, numbers = [array("q") for _ in range(5)]
@@ -385,7 +385,7 @@ def _rows(
     median_ns = sorted(firsts_ns)[(len(firsts_ns) - 1) // 2] if firsts_ns else None
     about.measured = Measured(cached if "cached" in columns else None, median_ns)
     # sessions are known in the order of time alone; other rows of all files are sorted together
-    sharing, about.sorts = _Sharing(said.shared_prefix or 0), not about.segments
+    sharing, about.sorts = _Sharing(), not about.segments
     order = np.argsort(np.asarray(times), kind="stable").tolist()
     for place in order if about.segments else range(len(times)):
         lines.number, lines.element = numbers[place], f"row {numbers[place]}"
@@ -404,25 +404,23 @@ def _rows(
 
 class _Sharing:
     """What each prompt begins with: the prompt and the answer before it in its session, or that
-    prompt alone, as far as its length allows; else the tokens that all prompts begin with. It goes
-    on with a stream of its own, numbered by its row, so the same row has the same tokens however
-    much of the file is read."""
+    prompt alone, as far as its length allows. It goes on with a stream of its own, numbered by its
+    row, so the same row has the same tokens however much of the file is read."""
 
     SENTENCE = (
         "Assumed, since a log does not say it: a prompt begins with the prompt and the answer "
-        "before it in its session, as far as its length allows, else with --shared-prefix."
+        "before it in its session, as far as its length allows."
     )
 
-    def __init__(self, prefix: int) -> None:
+    def __init__(self) -> None:
         # by session: segments, and tokens without and with the answer
         self._held: dict[int, tuple[list[Segment], int, int]] = {}
-        self._first = [(_PREFIX, prefix)] if prefix else [], 0, prefix
 
     def segments(self, session: int, row: int, length: int, output: int) -> list[Segment]:
         """Of a prompt, and then of its answer."""
-        before, prompt, whole = self._held.get(session, self._first)
+        before, prompt, whole = self._held.get(session, _NOTHING)
         if length < prompt:
-            before, prompt, whole = self._first
+            before, prompt, whole = _NOTHING
         left = whole if length >= whole else prompt or min(length, whole)
         own = length - left
         found = []

@@ -48,10 +48,9 @@ from .load import LoadSettings, Slo, loaded
 from .options import (
     HARDWARE,
     LIMITS_NS,
-    PREFETCH,
-    PREFETCH_THRESHOLD_TOKENS,
     WRITE_POLICY,
     Mode,
+    Prefetch,
     ReplayOptions,
     check_read,
     plain,
@@ -177,7 +176,7 @@ def storage_of(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
         address, size = without_size(address)
         store = replace(store, size_bytes=size)
         place, workload = address.text, _workload(options, trace)
-    policy = (options.prefetch or PREFETCH).replace("-", "_")
+    policy = (options.prefetch or Prefetch()).policy
     limit = PrefetchLimit(*LIMITS_NS[policy]) if policy in LIMITS_NS else None
     return StorageSettings(place, store, policy, limit, workload)
 
@@ -450,9 +449,8 @@ def _core(
 ) -> Config:
     more: dict[str, Any] = {"ttl_periods": PERIODS} if wants.ttl_ns else {}
     if storage is not None:
-        least = options.prefetch_threshold
         more["storage"], more["prefetch_policy"] = True, storage.policy
-        more["prefetch_threshold_tokens"] = PREFETCH_THRESHOLD_TOKENS if least is None else least
+        more["prefetch_threshold_tokens"] = (options.prefetch or Prefetch()).tokens
     core = Config(
         page_size=page_size,
         device_pages=pools.device,
@@ -491,7 +489,7 @@ def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     if not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE, model.name)
     groups = options.parallelism.attention_dp
-    engine = engine_options(profile, groups, options.token_budget, options.max_running)
+    engine = engine_options(profile, groups)
     return replace(engine, order=options.scheduler or engine.order)
 
 

@@ -45,6 +45,7 @@ HARDWARE = "h100"
 WRITE_POLICY = "write_through"
 OWN_STATES = 3  # of a running request
 PREFIX_TOKENS = 4096  # of a cached prefix: one window or state for each
+_PREFETCHING = registry.names(registry.PREFETCH_POLICIES)
 PREFETCH = "wait_complete"
 PREFETCH_THRESHOLD_TOKENS = 256
 # SGLang's for its policy `timeout`: 1 s, and 0.25 s for 1,024 tokens. `wait_complete` has no limit
@@ -64,10 +65,9 @@ class Need(Enum):
 
     TRACE = "a TRACE to read", "none", "name one"
     TIMED = "--mode timed", *_NO_CLOCK
-    # or states, which an engine keeps; sessions that are drawn; a window pool as large as a pass
+    # or states, which an engine keeps; or a window pool, as large as a pass; or drawn sessions
     ENGINE = "--mode timed", *_NO_CLOCK, "states"
     CHANCE = "--mode timed", *_NO_CLOCK, "sessions"
-    PASSES = "--mode timed", *_NO_CLOCK, "windows"
     HOST = "a host pool", "none", "give --host-ratio, --host-pages or --host-bytes"
     ARRIVALS = "arrivals at their times", "--concurrency", "leave that out"
     ROUNDS = "rounds that nothing else delays", "--concurrency", "leave that out"
@@ -103,6 +103,22 @@ def _pins(text: str) -> tuple[Pin, ...]:
         where = Tier.HOST if tier == "host" else Tier.DEVICE
         found.append(Pin(read.size(request), read.at_least(1)(tokens), where))
     return tuple(found)
+
+
+class Prefetch(NamedTuple):
+    """policy: when to wait. tokens: the fewest to fetch."""
+
+    policy: str = PREFETCH
+    tokens: int = PREFETCH_THRESHOLD_TOKENS
+
+    def __str__(self) -> str:
+        return f"{self.policy}:{self.tokens}"
+
+
+def _prefetch(text: str) -> Prefetch:
+    policy, colon, tokens = text.partition(":")
+    least = read.size(tokens) if colon else PREFETCH_THRESHOLD_TOKENS
+    return Prefetch(read.choice(_PREFETCHING)(policy), least)
 
 
 class Divided(NamedTuple):
@@ -164,15 +180,36 @@ _HARDWARE = _named(
 _ENGINES = _named("engine", engine_profiles.is_path, _engine, engine_profiles.names)
 
 
-def _components(text: str) -> tuple[str, ...]:
-    """Parses a list such as full,mamba; returns it in the project's order."""
-    names = [name.strip() for name in text.split(",")]
+class Pool(NamedTuple):
+    """A component, and the tokens or states of its pools, None where they are not given."""
+
+    name: str
+    device: int | None = None
+    host: int | None = None
+
+    def __str__(self) -> str:
+        sizes = [str(size) for size in self[1:] if size is not None]
+        return "=".join([self.name, *[":".join(sizes)] * bool(sizes)])
+
+
+def _components(text: str) -> tuple[Pool, ...]:
+    """Parses a list such as full,mamba=50:7; returns it in the project's order."""
+    found = {}
+    names = []
+    for part in text.split(","):
+        name, equals, sizes = part.strip().partition("=")
+        names.append(name)
+        given = [*map(read.at_least(1), sizes.split(":"))] if equals else []
+        most = {"path": 0, "window": 1, "state": 2}
+        if name in COMPONENTS and len(given) > most[residency(name)]:
+            raise ValueError(f"expected swa=TOKENS or mamba=STATES[:ON_HOST], found {part!r}")
+        found[name] = Pool(name, *given[:2])
     if not {BACKBONE} <= {*names} <= {*COMPONENTS} or len(set(names)) < len(names):
         raise ValueError(
             f"expected {BACKBONE}, and each of {', '.join(COMPONENTS[1:])} at most once, "
             f"separated by commas, found {text!r}"
         )
-    return tuple(name for name in COMPONENTS if name in names)
+    return tuple(found[name] for name in COMPONENTS if name in names)
 
 
 def _slo(text: str) -> Slo:
@@ -213,7 +250,6 @@ of_file = partial(option, one_value=True, needs=(Need.TRACE,))
 written = partial(option, output=True)
 timed = partial(option, needs=(Need.TIMED,))
 stored = partial(option, needs=(Need.STORE,))
-_PREFETCHING = registry.names(registry.PREFETCH_POLICIES)
 _ROUTING = registry.names(registry.ROUTERS)
 _ARRIVING = (Need.TIMED, Need.ARRIVALS)
 
@@ -238,14 +274,11 @@ class FormatOptions(OptionRecord):
         commas=True,
     )
     rows: str | None = of_file("of one JSON document: where its rows are", read.name, "PATH")
-    shared_prefix: int | None = of_file(
-        "of a log: tokens with which all prompts begin", read.at_least(0), "TOKENS"
-    )
 
     @property
     def log(self) -> LogOptions:
         """What is said of a log."""
-        return LogOptions(self.columns, self.shared_prefix, self.rows)
+        return LogOptions(self.columns, self.rows)
 
     def read_from(self, path: str, limit: int) -> Trace:
         """The trace there, read as these options say."""
@@ -330,9 +363,6 @@ class EngineOptions(OptionRecord):
         _MODELS,
         file=lambda text: text if models.is_path(text) else None,
     )
-    weight_dtype: str | None = option(
-        ", ".join(models.WEIGHT_BITS), read.choice([*models.WEIGHT_BITS])
-    )
     kv_dtype: str | None = option(", ".join(models.KV_DTYPES), read.choice(models.KV_DTYPES))
     hardware: str | None = usual(
         lambda: f"{', '.join(hardware.names())}, or a file of calibrate (default: {HARDWARE})",
@@ -345,11 +375,12 @@ class EngineOptions(OptionRecord):
     attention_dp: int | None = option("groups that attend to requests of their own", *read.COUNT)
     dcp: int | None = option("ranks that divide the tokens of a request", *read.COUNT)
     engine: str | None = usual(
-        f"{', '.join(engine_profiles.names())}, or a JSON file",
+        f"{', '.join(engine_profiles.names())}, or a JSON file; with limits of your own: "
+        "'vllm?max_running=64&token_budget=4096'",
         _ENGINES,
         "NAME[@VERSION]",
         needs=(Need.ENGINE,),
-        file=lambda text: text if engine_profiles.is_path(text) else None,
+        file=lambda text: engine_profiles.path_of(text) if engine_profiles.is_path(text) else None,
     )
     times: str | None = timed(
         lambda: f"time model: {spelled_out(registry.TIMES)} (default: {DEFAULT_TIMES})",
@@ -359,8 +390,6 @@ class EngineOptions(OptionRecord):
         lambda: f"who is admitted next: {spelled_out(registry.SCHEDULERS)}",
         entry(registry.SCHEDULERS),
     )
-    token_budget: int | None = option("tokens in a pass", *read.COUNT, needs=(Need.PASSES,))
-    max_running: int | None = timed("requests running at once", *read.COUNT)
 
     @property
     def parallelism(self) -> Parallelism:
@@ -418,20 +447,19 @@ class CacheOptions(OptionRecord):
 
 @dataclass(frozen=True)
 class ComponentOptions(OptionRecord):
-    """An option whose name begins with that of a component needs that component."""
+    HEADING = "components"
 
-    HEADING = "components (pools besides full attention's; --model sets all of these)"
+    components: tuple[Pool, ...] | None = option(
+        f"{', '.join(COMPONENTS)} (default: the model's), with pools of tokens or states on "
+        "device, and states on host: full,swa=64K,mamba=50:100",
+        _components,
+        "LIST",
+        commas=True,
+    )
 
-    components: tuple[str, ...] | None = option(
-        f"some of {', '.join(COMPONENTS)} (default: the model's)", _components, "LIST", commas=True
-    )
-    swa_tokens: int | None = option("device pool of swa in tokens", *read.COUNT)
-    mamba_states: int | None = option("device pool of mamba in states", *read.COUNT)
-    mamba_host_states: int | None = option(
-        "host pool of mamba in states (default: as many for each device state as host pages)",
-        *read.COUNT,
-        needs=(Need.HOST,),
-    )
+    def pool_of(self, name: str) -> Pool:
+        """What was said of a component."""
+        return next((one for one in self.components or () if one.name == name), Pool(name))
 
 
 @dataclass(frozen=True)
@@ -477,11 +505,11 @@ class StorageOptions(OptionRecord):
         commas=True,
         needs=(Need.HOST,),
     )
-    prefetch: str | None = stored(
-        f"when to wait: {', '.join(_PREFETCHING)}", read.choice(_PREFETCHING)
-    )
-    prefetch_threshold: int | None = stored(
-        f"fewest tokens to fetch (default: {PREFETCH_THRESHOLD_TOKENS})", read.at_least(0), "TOKENS"
+    prefetch: Prefetch | None = stored(
+        f"when to wait: {', '.join(_PREFETCHING)}; and the fewest tokens to fetch (default: "
+        f"{PREFETCH}:{PREFETCH_THRESHOLD_TOKENS})",
+        Names(_prefetch, lambda: _PREFETCHING),
+        "POLICY[:TOKENS]",
     )
     flush_every_round: tuple[Tier, ...] | None = option(
         "empty these tiers between rounds: host, device",
@@ -614,20 +642,6 @@ class Unread(CallerError):
         self.field = field
 
 
-def check_components(options: ReplayOptions, components: Sequence[str]) -> None:
-    """Raises CallerError for an option of a component that the run does not have."""
-    for one in OPTIONS:
-        component = one.name.split("_")[0]
-        if component not in COMPONENTS or component in components:
-            continue
-        if getattr(options, one.name) is not None:
-            raise Unread(
-                f"{one.flag}: expected {component} among the components, found "
-                f"{','.join(components)}; add it to --components or name a --model that has it",
-                one.name,
-            )
-
-
 def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool) -> None:
     """Raises CallerError for an option that was given and that no part of the run reads."""
     hits = options.mode == "hits"
@@ -635,13 +649,12 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
     kinds = {name: residency(name) for name in components}
     # in hits mode, too, a window pool may follow from the tokens of a pass
     windows = [name for name, kind in kinds.items() if kind == "window"]
-    sized = all(getattr(options, f"{name}_tokens", None) is not None for name in windows)
+    sized = all(options.pool_of(name).device is not None for name in windows)
     lacking = {
         Need.TRACE: options.trace is None,
         Need.TIMED: hits,
-        Need.ENGINE: hits and "state" not in kinds.values(),
+        Need.ENGINE: hits and sized and "state" not in kinds.values(),
         Need.CHANCE: hits and options.scale_sessions in (None, 1),
-        Need.PASSES: hits and sized,
         Need.HOST: not has_host,
         Need.ARRIVALS: options.concurrency is not None,
         Need.ROUNDS: options.concurrency is not None,

@@ -36,7 +36,6 @@ from .options import (
     WRITE_POLICY,
     ReplayOptions,
     Unread,
-    check_components,
 )
 
 # the share of memory that engines give to weights and cache; activations and graphs take the rest
@@ -81,11 +80,12 @@ def memory_of(profile: HardwareProfile) -> int:
 
 def model_of(options: ReplayOptions) -> ModelDescription:
     """The model that was named, or the default one with pools for the components asked for; with
-    the types of weights and rows that were named.
+    the type of rows that was named.
 
     Raises CallerError if the model lacks a pool for a component, or has one that was not asked for.
     """
-    wanted = options.components
+    given = options.components
+    wanted = None if given is None else tuple(one.name for one in given)
     model = models.get(options.model or MODEL)
     components = tuple(name for name in COMPONENTS if name in model.components)
     if options.model is None and wanted is not None and len(wanted) > 1:
@@ -100,9 +100,6 @@ def model_of(options: ReplayOptions) -> ModelDescription:
             f"--components: expected {','.join(components)}, for which {model.name} has pools, "
             f"found {','.join(wanted or ())}; name another --model or none"
         )
-    check_components(options, components)
-    if options.weight_dtype is not None:
-        model = models.stored(model, options.weight_dtype)
     return model if options.kv_dtype is None else models.cached_as(model, options.kv_dtype)
 
 
@@ -234,10 +231,12 @@ class _Device:
         least = self._least_window * self._page
         if given is not None:
             if not is_state and given < self._least_window:
+                pools = [self._options.pool_of(one) for one in self._bytes]
+                pools = [one._replace(device=least) if one.name == name else one for one in pools]
                 raise CallerError(
-                    f"--{name}-tokens: expected at least {least}, a window in whole pages and what "
-                    f"is computed between two boundaries, found {given * self._page}; give "
-                    f"--{name}-tokens {least}"
+                    f"--components {name}: expected at least {least}, a window in whole pages and "
+                    f"what is computed between two boundaries, found {given * self._page}; give "
+                    f"--components {','.join(map(str, pools))}"
                 )
             few = f"; fewer than the {OWN_STATES} of a request: hardly any is left behind"
             return given, "as given" + few * (is_state and given < OWN_STATES)
@@ -252,10 +251,8 @@ class _Device:
         return self._wanted(name, full), rule
 
     def _given(self, name: str) -> int | None:
-        is_state = residency(name) == "state"
-        setting = f"{name}_{'states' if is_state else 'tokens'}"
-        given: int | None = getattr(self._options, setting, None)
-        return given if is_state or given is None else given // self._page
+        given = self._options.pool_of(name).device
+        return given if residency(name) == "state" or given is None else given // self._page
 
     def _wanted(self, name: str, full: int) -> int:
         """Pages or states of a component whose size was not given, beside `full` pages of full."""
@@ -307,7 +304,7 @@ class _Device:
             f"--model {self._model.name}: expected weights and a page of each pool within "
             f"{self._memory / 1e9:.0f} GB (90% of one {named}), found {self._weights / 1e9:.1f} GB "
             f"of weights{pools} on each rank; use a larger --tp or --pp, other --hardware or "
-            f"{'smaller pools' if given else 'a smaller --weight-dtype'}"
+            f"{'smaller pools' if given else 'a --model with smaller weights'}"
             f"{', or give --device-tokens' * runs}"
         )
 
@@ -348,13 +345,14 @@ def _host(
             pages = [*by_ratio(device, ratio).values()]
             rules = [f"{float(ratio):g} x device"] * len(device)
     for place, name in enumerate(device):
-        states = getattr(options, f"{name}_host_states", None)
-        if states is not None and options.host_bytes is not None:
+        states = options.pool_of(name).host
+        if states is not None and (options.host_bytes is not None or not pages[0]):
+            found = "--host-bytes, which all pools share" if options.host_bytes else "none"
             raise CallerError(
-                f"--{name}-host-states: expected a host pool by --host-ratio or --host-pages, "
-                "found --host-bytes, which all pools share; give another, or leave one out"
+                f"--components {options.pool_of(name)}: expected a host pool by --host-ratio or "
+                f"--host-pages, found {found}; give another, or leave out :{states}"
             )
-        if states is not None and pages[0]:
+        if states is not None:
             pages[place], rules[place] = states, "as given"
     return pages, rules
 

@@ -427,11 +427,11 @@ class Names:
     """A parser of names that can list them. known: the names. package: of entries to which users
     may add their own."""
 
-    parse: Callable[[str], str]
+    parse: Callable[[str], Any]
     known: Callable[[], Sequence[str]]
     package: str = ""
 
-    def __call__(self, text: str) -> str:
+    def __call__(self, text: str) -> Any:
         return self.parse(text)
 
 
