@@ -11,11 +11,11 @@ MOST = {
     "lines of hicache": 30_346,
     "lines of sim": 12_512,
     "lines of invariants": 19_052,
-    "lines of traces": 16_688,
-    "lines of tests": 41_611,
+    "lines of traces": 16_710,
+    "lines of tests": 41_618,
     "files of source": 471,
     "files of tests": 316,
-    "words of pages": 57_067,
+    "words of pages": 57_114,
 }
 
 

@@ -313,7 +313,11 @@ def test_enough_host_memory_is_exact_to_a_page(rounds: str, capsys: Capsys) -> N
     assert "not known: the curve counts the pool of full alone" in capsys.readouterr().out
 
 
-def test_a_load_that_varies_shows_what_runs_at_once(rounds: str, capsys: Capsys) -> None:
+def test_a_load_or_host_memory_that_varies_shows_what_runs_at_once(
+    rounds: str, capsys: Capsys
+) -> None:
+    sweep(rounds, "--host-pages", "0,9", "--limit", "9")
+    assert "running" in capsys.readouterr().out
     points = sweep(rounds, "--concurrency", "1,3")["points"]
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] in "13"]
     assert [row[-1] for row in rows if len(row) > 5] == ["1", "3"]

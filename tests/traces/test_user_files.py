@@ -221,6 +221,9 @@ def test_rows_with_ids_of_tokens_say_what_prompts_share(size: int, hit: int) -> 
     said = LogOptions("time=at_ns:ns,input_ids=in,output_ids=out")
     trace = open_trace(lines(rows), log=said, block_size=size)
     assert ceiling_of(trace.paged(size), True).tolist() == [0, hit]
+    words = ["--columns", str(said.columns), "--page-size", str(size), "--json", "found"]
+    assert main(["inspect", "file", *words]) == 0
+    assert json.loads(Path("found").read_text())["ceiling_hit_tokens"] == hit
 
 
 @pytest.mark.parametrize(

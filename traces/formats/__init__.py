@@ -21,7 +21,7 @@ from hicache.files import packed_as
 from . import native
 from .base import LogOptions, Trace
 from .lines import CHAT, LINES
-from .reading import MAX_LINE_BYTES, NO_TRACE, About, Format, Head, Lines, read, shorten
+from .reading import MAX_LINE_BYTES, NO_TRACE, TEXT_BLOCK, About, Format, Head, Lines, read, shorten
 from .tables import LOGS, guess, no_column
 
 # The first one that recognises a file reads it.
@@ -49,11 +49,12 @@ def open_trace(
     block_size: int | None = None,
     tokenizer: str | None = None,
     log: LogOptions = NO_LOG,
+    text_block: int = TEXT_BLOCK,
 ) -> Trace:
     """Reads and checks a trace. `-` is standard input. limit: most requests to read, 0 for all.
-    block_size: tokens of a block; None if the file or its format says it. Raises CallerError with
-    the file and line of the first error."""
-    about = About(block_size or 0, tokenizer, log, limit)
+    block_size: tokens of a block; None if the file or its format says it, and text_block for a file
+    of text or tokens. Raises CallerError with the file and line of the first error."""
+    about = About(block_size or 0, tokenizer, log, limit, text_block)
     if path == "-" or not os.path.isdir(path):
         files = _files([path])  # the file is open while they are held
         return parse(next(files), format_name, about)

@@ -27,7 +27,6 @@ from .base import MAX_REQUEST_TOKENS, MAX_TIME_MS, NS_PER_MS, NS_PER_S
 from .reading import NO_TRACE, About, Format, Head, Lines, Name, Row, Time, Tokens
 from .tables import documents
 
-_BLOCK_SIZE = 16  # of tokens that stand in a file themselves
 _Length = Annotated[int, Meta(ge=0, le=MAX_REQUEST_TOKENS)]
 
 
@@ -185,8 +184,8 @@ def _vllm(lines: Lines, about: About) -> Iterator[Row]:
     """Token ids of prompts ("Received request ID: prompt: .." up to 0.11.0, "Request ID details:
     .." after it) and of answers ("Generated response ID", which may come in pieces). Times have no
     year and no part of a second; after a new year they are in the next one."""
-    about.partial, about.sorts = False, True
-    about.block_size = about.wanted_block_size or _BLOCK_SIZE
+    about.of_tokens()
+    about.sorts = True
     asked: dict[str, tuple[int, Row]] = {}  # its line, and the request
     answered: Counter[str] = Counter()
     last_ns = 0
@@ -281,8 +280,8 @@ def _chat(lines: Lines, about: About) -> Iterator[Row]:
     follows the one before it in its conversation. What an object with a time repeats of one before
     it is no request again."""
     encode = _tokenizer(about.tokenizer)
-    about.knows_output, about.partial, about.sorts = True, False, True
-    about.block_size = about.wanted_block_size or _BLOCK_SIZE
+    about.of_tokens()
+    about.knows_output = about.sorts = True
     known: set[bytes] = set()  # digests of conversations up to an answer
     decoder = Decoder(_Object)
     for raw in documents(lines):

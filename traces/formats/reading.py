@@ -73,11 +73,15 @@ class Row(NamedTuple):
     start_ns: int | None = None
 
 
+TEXT_BLOCK = 16
+
+
 @dataclass
 class About:
     """The options of the reader (0 and None if not given), and what a format says of its file.
 
-    count: rows that were read. segments: whether rows are segments of streams. partial: whether a
+    text_block: tokens of a block that the reader makes, where none is wanted. count: rows that were
+    read. segments: whether rows are segments of streams. partial: whether a
     row may end with the id of a block that is not full. sorts: whether rows have to be put in the
     order of their starts. notes: how often something was left out, by its sentence. assumed: of a
     log, what had to be. seen: names, for the format. The rest is as of the trace.
@@ -87,6 +91,7 @@ class About:
     tokenizer: str | None = None
     log: LogOptions = field(default_factory=LogOptions)
     limit: int = 0
+    text_block: int = TEXT_BLOCK
     count: int = 0
     block_size: int = 0
     identity: bool = True
@@ -100,6 +105,10 @@ class About:
     notes: Counter[str] = field(default_factory=Counter)
     assumed: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
+
+    def of_tokens(self) -> None:
+        """The file has tokens, of which the reader makes the blocks."""
+        self.block_size, self.partial = self.wanted_block_size or self.text_block, False
 
     def fixed(self, lines: Lines, size: int) -> None:
         """The file says its block size. Raises CallerError if something else was said before."""

@@ -37,7 +37,6 @@ _BLOCKS = ("blocks", "block_size")  # of known logs only
 _DATA = tomllib.loads(Path(__file__).with_name("logs.toml").read_text())
 _NOTHING: tuple[list[Segment], int, int] = [], 0, 0  # known of a session
 _MOST_SEGMENTS = 4096  # of a prompt
-_BLOCK_SIZE = 16
 _EMPTY = "requests without a prompt or an answer were left out; they failed."
 _OTHERS = "rows {}without these columns were passed over."
 _MOST_TYPES = 9  # that are counted apart
@@ -305,8 +304,8 @@ def _rows(
     sides = ("input", "output")
     tokens = [f"{side}_ids" if f"{side}_ids" in columns else side for side in sides]
     if "input_ids" in columns:
-        about.block_size = about.wanted_block_size or _BLOCK_SIZE
-        about.partial, about.knows_output = False, "output_ids" in columns
+        about.of_tokens()
+        about.knows_output = "output_ids" in columns
     elif "blocks" not in columns:
         about.segments = "session" in columns
         about.without_blocks(lines, identity=about.segments)

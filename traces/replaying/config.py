@@ -39,7 +39,7 @@ from sim.times.base import Parallelism, TimeModel
 from sim.wants import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
 
 from .. import formats
-from ..formats.base import Paged, Trace, need_identity, sampled
+from ..formats.base import Paged, Trace, need_identity
 from ..formats.reading import About, Lines
 from ..generators import Multiturn, text
 from ..terminal import options as read
@@ -48,7 +48,6 @@ from .load import LoadSettings, Slo, loaded
 from .options import (
     HARDWARE,
     LIMITS_NS,
-    WRITE_POLICY,
     Mode,
     Prefetch,
     ReplayOptions,
@@ -88,8 +87,7 @@ def as_recorded(options: ReplayOptions) -> Trace:
     """The trace before the options of load change when its requests arrive."""
     if options.trace is None:
         return formats.parse(Lines(BUILTIN, _lines()), about=About(limit=options.limit))
-    trace = options.read_from(options.trace, options.limit)
-    return trace if options.sample is None else sampled(trace, options.sample)
+    return options.recorded(options.trace)
 
 
 def with_defaults(options: ReplayOptions) -> ReplayOptions:
@@ -456,12 +454,11 @@ def _core(
         device_pages=pools.device,
         host_pages=pools.host,
         components=pools.components,
-        write_policy=options.write_policy or WRITE_POLICY,
-        eviction_policy=options.eviction,
         exchange_pages=pools.exchange,
         passes=options.pp if options.mode == "timed" else 1,
         settings=settings_for(pools.components, Shape(pools.window, pools.interval)),
         branch_states=pools.branch_states,
+        **options.of_core,
         **more,
     )
     components = components_of(core)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import partial
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from hicache import models, registry
 from hicache.core.components.base import known, residency
@@ -28,7 +28,8 @@ from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.times.base import Parallelism
 
 from ..formats import FORMATS, open_trace
-from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace
+from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace, sampled
+from ..formats.reading import TEXT_BLOCK
 from ..formats.tables import parse_columns
 from ..outside import entry, spelled_out
 from ..terminal import options as read
@@ -280,10 +281,15 @@ class FormatOptions(OptionRecord):
         """What is said of a log."""
         return LogOptions(self.columns, self.rows)
 
+    @property
+    def text_block(self) -> int:
+        """Tokens of a block of text, where none are given: no more than a page has."""
+        return min(TEXT_BLOCK, getattr(self, "page_size", None) or TEXT_BLOCK)
+
     def read_from(self, path: str, limit: int) -> Trace:
         """The trace there, read as these options say."""
         how = self.format or "auto", limit, self.block_size, self.tokenizer, self.log
-        return open_trace(path, *how)
+        return open_trace(path, *how, self.text_block)
 
 
 @dataclass(frozen=True)
@@ -320,6 +326,11 @@ class ReplayedTrace(LimitOptions):
     sample: Fraction | None = usual(
         "only this part of it: whole sessions", read.part, "PART", needs=(Need.TRACE,)
     )
+
+    def recorded(self, path: str) -> Trace:
+        """The trace there, before a load changes when its requests arrive."""
+        trace = self.read_from(path, self.limit)
+        return trace if self.sample is None else sampled(trace, self.sample)
 
 
 @dataclass(frozen=True)
@@ -443,6 +454,12 @@ class CacheOptions(OptionRecord):
         commas=True,
         needs=(Need.ALONE,),
     )
+
+    @property
+    def of_core(self) -> dict[str, Any]:
+        """What the core's Config has of these, by its names."""
+        policy = self.write_policy or WRITE_POLICY
+        return {"write_policy": policy, "eviction_policy": self.eviction}
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ _DECIDING = (
     *("traces.replaying", "traces.reporting", "traces.results"),
 )
 # the options that decide which requests there are, and when they arrive
-_READ = attrgetter(*(one.name for one in rows(ReplayedTrace)))
+_READ = attrgetter(*(one.name for one in rows(ReplayedTrace)), "text_block")
 _RARE = (100_000, 50, 100)  # allocations, and collections of younger objects, before a collection
 
 

@@ -21,7 +21,7 @@ from hicache.core.errors import CallerError
 from ..curves import Curve
 from ..expected import together
 from ..replaying.config import ReplayConfig
-from ..replaying.options import FleetOptions, StorageOptions, plain
+from ..replaying.options import HOST_SIZES, FleetOptions, StorageOptions, plain
 from ..reporting import digits, gigabytes, pools_note
 from ..results.record import Result, record_of
 from ..terminal.options import rows as options_of
@@ -155,7 +155,7 @@ def _table(title: str, rows: Sequence[Outcome], axes: Mapping[str, Sequence[Valu
         any(one[name] is not None for one in rows)
         for name in ("hit_rate", "ttft_p90_s", "goodput_requests_per_s")
     )
-    loaded = timed and not axes.keys().isdisjoint(_LOADS)
+    loaded = timed and not axes.keys().isdisjoint((*_LOADS, *HOST_SIZES))
     tiers = 2 if hits and len(axes) == 1 else 0
     tiers += any(one["tier_rates"][2:] > [0] for one in rows) if tiers else 0
     named = [name.replace("_", "-") for name in axes] or ["point"]
