@@ -112,24 +112,11 @@ def test_a_malformed_entry_of_a_file_is_bad_input(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def crash(*steps: tuple[str, str]) -> str:
-    """The kind of a crash at the end of calls through these (module, file)."""
-    spaces: list[dict[str, Any]] = []
-    for at, (module, file) in enumerate(steps):
-        body = f"step{at + 1}()" if at + 1 < len(steps) else "raise ValueError"
-        space: dict[str, Any] = {"__name__": module}
-        exec(compile(f"def step{at}():\n    {body}\n", file, "exec"), space)
-        if spaces:
-            spaces[-1][f"step{at}"] = space[f"step{at}"]
-        spaces.append(space)
-    with pytest.raises(ValueError, match=r"^$") as caught:
-        spaces[0]["step0"]()
-    return play.failure_of(caught.value, 0).kind
-
-
-def test_a_crash_is_named_by_the_innermost_core_function() -> None:
-    """The kind is that of the innermost function of the package, not of a folder of that name."""
-    core, other = ("hicache.core.x", "/anywhere/x.py"), ("elsewhere", "/hicache/y.py")
-    assert crash(other, core, other) == "ValueError in step1"
-    assert crash(core, core, other) == "ValueError in step1"
-    assert crash(other, other) == "ValueError in step1"
+def test_a_crash_is_named_by_the_innermost_function_of_the_core() -> None:
+    core, other = ({"__name__": name} for name in ("hicache.core.x", "elsewhere"))
+    exec("def fails():\n    raise ValueError", other)
+    exec("def decides():\n    fails()", core | {"fails": other["fails"]}, core)
+    for name, kind in (("decides", "ValueError in decides"), ("fails", "ValueError in fails")):
+        with pytest.raises(ValueError, match=r"^$") as caught:
+            (core | other)[name]()
+        assert play.failure_of(caught.value, 0).kind == kind

@@ -295,17 +295,9 @@ class DeviceHand(Hand):
         first = [lane[0] for lane in self._ended.values() if lane]
         return [one for one in self.pending if one.number in first]
 
-    def take_due(self) -> int:
-        taken = 0
-        while True:
-            self._poll()
-            heads = self._heads()
-            one = self.schedule.choose(heads, self.pending) if heads else None
-            if one is None:
-                return taken
-            self.take(one)
-            self.finish()
-            taken += 1
+    def ready(self) -> list[Pending]:
+        self._poll()
+        return self._heads()
 
     def take(self, one: Pending) -> None:
         """Delivers a reply to the core, when the host has seen the end."""

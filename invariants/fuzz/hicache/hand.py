@@ -17,11 +17,12 @@ from hicache.core import events
 from hicache.core.actions import Action, Load, Outcome, Prefill, Refused, Restarted, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import About, CallerError
+from hicache.core.errors import CallerError
 from hicache.core.events import Event, Reply, StorageReply
 from hicache.core.types import Key, Tier
 from hicache.files import show
 from hicache.runtime.driver import Driver, Observer
+from invariants.base import INVARIANT, Deviation
 from invariants.books.story import named_by
 from invariants.fuzz.hicache.probes import Probes
 from invariants.fuzz.hicache.shelf import Shelf
@@ -35,12 +36,10 @@ BEGIN = 1 << 41  # token before every prompt
 LOST = 1 << 60  # when a lost reply is due
 
 
-class Misuse(AssertionError):
+class Misuse(Deviation):
     """The core accepted a forbidden event, or changed its state when it refused one."""
 
-    def __init__(self, text: str, *about: About) -> None:
-        super().__init__(text)
-        self.about = about
+    exit_code = INVARIANT
 
 
 class Hand:
@@ -113,9 +112,10 @@ class Hand:
         except CallerError:
             self.counts["misuse refused"] += 1
             if _outline(self.core) != before:
-                raise Misuse(f"{event} was refused, and left a trace", *named_by(event)) from None
+                text = f"{event} was refused, and left a trace"
+                raise Misuse("MISUSE", text, *named_by(event)) from None
             return
-        raise Misuse(f"{event} was taken", *named_by(event))
+        raise Misuse("MISUSE", f"{event} was taken", *named_by(event))
 
     # -- the executor of the driver
 
@@ -172,14 +172,15 @@ class Hand:
     def take_due(self) -> int:
         """Takes every reply that is due, and those that become due by it. Returns their number."""
         taken = 0
-        while True:
-            ready = self.schedule.offers(self.now, self.answerable())
-            one = self.schedule.choose(ready, self.pending) if ready else None
-            if one is None:
-                return taken
+        while (ready := self.ready()) and (one := self.schedule.choose(ready, self.pending)):
             self.take(one)
             self.finish()
             taken += 1
+        return taken
+
+    def ready(self) -> list[Pending]:
+        """The pending replies that may be taken now."""
+        return self.schedule.offers(self.now, self.answerable())
 
     def answerable(self) -> list[Pending]:
         """The pending replies, without those of passes that end after one of these."""

@@ -297,15 +297,13 @@ def hoard(hand: Hand, args: Arguments) -> None:
         for request in hoarding(hand):
             hand.abort(hand.jobs[request])
         return
-    pool, before = hand.core.view.pool(Tier.DEVICE), -1
-    if "leave" not in args:
-        take_pages(hand, max(1, pool.free + pool.evictable))
-    for _ in range(20 if "leave" in args else 0):
+    pool, before, leave = hand.core.view.pool(Tier.DEVICE), -1, args.get("leave", -1)
+    for _ in range(20 if leave >= 0 else 1):
         there = pool.free + pool.evictable
-        if not args["leave"] < there != before:
+        if leave >= 0 and not leave < there != before:
             return
         before = there
-        take_pages(hand, there - args["leave"])
+        take_pages(hand, max(1, there - max(0, leave)))
 
 
 def take_pages(hand: Hand, pages: int) -> None:
@@ -341,10 +339,6 @@ def allow(hand: Hand, event: Event, legal: bool) -> None:
         hand.feed(event)
     else:
         hand.refused(event)
-
-
-def draw_age(hand: Hand, draws: Draws) -> Arguments | None:
-    return {} if hand.config.ttl_periods else None
 
 
 def age(hand: Hand, args: Arguments) -> None:
@@ -502,7 +496,7 @@ EVICT: Schema = {"tier": TIER, "component": word(), "pages": number()}
 OPERATIONS: dict[str, Operation] = {
     "abort": of_request(3, (*WAITING, *RUNNING), lambda hand, job, _: hand.abort(job)),
     "admit": of_request(22, WAITING, admit, draw_chunk, chunk=CHUNK),
-    "age": Operation(0, {}, draw_age, age),
+    "age": Operation(0, {}, lambda hand, draws: {} if hand.config.ttl_periods else None, age),
     "arrive": Operation(12, ARRIVE, draw_arrive, arrive),
     "attach": Operation(0, {"again": FLAG, "lost": OPTIONAL_FLAG}, draw_attach, attach),
     "evict": Operation(8, EVICT, draw_evict, evict),

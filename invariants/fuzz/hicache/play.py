@@ -38,9 +38,8 @@ from invariants.base import (
 from invariants.books.story import brief
 from invariants.fuzz.hicache.device import hand_of
 from invariants.fuzz.hicache.draw import Swarm, next_entry
-from invariants.fuzz.hicache.hand import FAULTS, Hand, Misuse
+from invariants.fuzz.hicache.hand import FAULTS, Hand
 from invariants.fuzz.hicache.operations import is_too_large
-from invariants.fuzz.hicache.shelf import WrongContent
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.records import Job
 from invariants.fuzz.sequence import Entry, Operation, Tape, check
@@ -121,21 +120,12 @@ def replay(
 
 
 def replay_told(
-    tape: Tape,
-    ops: dict[str, Operation],
-    level: Level = "every",
-    name: str = "",
-    against: bool | None = None,
-    whole: bool = False,
+    tape: Tape, ops: dict[str, Operation], name: str = "", whole: bool = False
 ) -> Outcome:
     """Plays a tape as `replay` does. The text of a failure also has the first difference from the
     specification and, with `whole`, the operations of the tape."""
     comparisons: list[Comparison] = []
-    outcome = replay(
-        *(tape, ops, level, name),
-        follow=lambda hand: comparisons.append(Comparison(hand)),
-        against=against,
-    )
+    outcome = replay(tape, ops, name=name, follow=lambda hand: comparisons.append(Comparison(hand)))
     if outcome.failure is None:
         return outcome
     text, _, command = outcome.failure.text.rstrip("\n").partition("\nreplay: ")
@@ -148,23 +138,21 @@ def replay_told(
     return replace(outcome, failure=replace(outcome.failure, text="\n".join(lines)))
 
 
-class Comparison:
+class Comparison(Against):
     """Notes the first event after which the core of a hand differs from the specification, in its
     outcomes or in its pools, before the checks see it. first: in words; empty if there is none."""
 
     def __init__(self, hand: Hand) -> None:
-        self.first = ""
-        self._hand, self._against = hand, Against(hand.config, every_pool=True)
+        super().__init__(hand.config, every_pool=True)
+        self.first, self._hand = "", hand
         hand.observe(self)
-
-    def on_event(self, event: Event, view: CoreView) -> None: ...
 
     def on_outcomes(
         self, event: Event, outcomes: Sequence[actions.Outcome], view: CoreView
     ) -> None:
         if not self.first:
             try:
-                self._against.on_outcomes(event, outcomes, view)
+                super().on_outcomes(event, outcomes, view)
             except SpecMismatch as error:
                 lines = map(str.strip, error.text.splitlines())
                 self.first = f"event {self._hand.events}: {'; '.join(lines)}"
@@ -325,10 +313,6 @@ def failure_of(error: Exception, at: int) -> Failure:
             kind = error.check if isinstance(error, Violation) else error.kind
         case SpecMismatch():
             kind = error.kind
-        case Misuse():
-            kind = "MISUSE"
-        case WrongContent():
-            code, kind = WRONG_BYTES, "BYTES by content"
         case WrongBytesError():
             code, kind = WRONG_BYTES, error.rule or "BYTES on device"
         case HazardError():

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hicache.core import actions
 from hicache.core.actions import NO_REQUEST, Outcome
 from hicache.core.config import Config
-from hicache.core.events import AdmitWanted, ContinueWanted, Event, FetchDone, Reply
+from hicache.core.events import AdmitWanted, ContinueWanted, Event, FetchDone
 from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -42,7 +42,7 @@ class Probes:
     def __init__(self, config: Config) -> None:
         self.page = config.page_size
         self.seen: Counter[str] = Counter()
-        self._before: set[str] = set()  # what is reached if the event is taken
+        self._before: list[tuple[str, bool]] = []  # what is reached if the event is taken
         self._legs: dict[int, int] = {}  # by flight, their number before the event
         self._newest = 0  # the greatest node id so far
         self._tombstones: set[tuple[int, int]] = set()
@@ -51,28 +51,29 @@ class Probes:
 
     def on_event(self, event: Event, view: CoreView) -> None:
         name, flights = type(event).__name__, view.flights
-        self._before = {f"{name} while a {one.kind} is under way" for one in flights.values()}
         self._legs = {number: len(one.legs) for number, one in flights.items()}
-        answered = flights.get(getattr(event, "flight", -1))
-        if isinstance(event, Reply) and answered is not None:
-            fetched = event.pages if isinstance(event, FetchDone) else -1
-            reached = {
-                f"failed {name}": getattr(event, "ok", True) is False,
-                "reply after a flush": any(leg.node is None for leg in answered.legs),
-                "fetch after a flush": fetched >= 0 and answered.receipt is None,
-                "FetchDone of part": 0 < fetched < len(answered.digests),
-            }
-            self._before |= {name for name, met in reached.items() if met}
+        self._before = [
+            (f"{name} while a {one.kind} is under way", True) for one in flights.values()
+        ]
+        flight = flights.get(getattr(event, "flight", -1))
+        if flight is not None:
+            pages = event.pages if isinstance(event, FetchDone) else -1
+            self._before += [
+                (f"failed {name}", getattr(event, "ok", True) is False),
+                ("reply after a flush", any(leg.node is None for leg in flight.legs)),
+                ("fetch after a flush", pages >= 0 and flight.receipt is None),
+                ("FetchDone of part", 0 < pages < len(flight.digests)),
+            ]
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        rules = [*self._of_flights(view)]
+        rules = [*self._before, *self._of_flights(view)]
         for item in outcomes:
             rules += self._of(item, event, view)
         for node in view.touched.values():
             if node.parent is not None:
                 rules += self._of_node(node, view)
         self._newest = max([self._newest, *view.touched])
-        self.seen.update((self._before | {name for name, met in rules if met}) & _NAMES)
+        self.seen.update({name for name, met in rules if met} & _NAMES)
 
     def _of(self, item: Outcome, event: Event, view: CoreView) -> Reached:
         name = type(event).__name__

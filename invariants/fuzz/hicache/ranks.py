@@ -135,8 +135,6 @@ class RankedHand(Hand):
             act = acts[(turn + rank) % len(acts)]
             kind = kind_of(act.fault, site)
             fates.append(Fate(kind.due(self.now, self.now + self.schedule.later(act.delay)), kind))
-            if act.fault and site in kind.sites:
-                self.counts[f"fault {act.fault} {site} on one rank"] += 1
         self.fates[action.flight] = fates
         self._begin(0, action)
         due = max(fate.due for fate in fates)

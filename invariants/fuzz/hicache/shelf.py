@@ -10,14 +10,14 @@ from hicache.core.actions import Fetch, Lookup, StorageAction, Store
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import StorageReply
+from invariants.base import Deviation
 
 
-class WrongContent(AssertionError):
+class WrongContent(Deviation):
     """What carries out the actions for a real storage answers or brings something else."""
 
     def __init__(self, text: str, *about: About) -> None:
-        super().__init__(text)
-        self.about = about
+        super().__init__("BYTES by content", text, *about)
 
 
 class Shelf:
