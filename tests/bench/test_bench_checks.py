@@ -95,7 +95,7 @@ def unchecked(config: Config, entries: list[Entry], *observers: Observer) -> tup
     """CPU time of a sequence as `hicache fuzz --check off` plays it; and the nodes at its end."""
     hand = Hand(config, "time", Watch("off"))
     for observer in observers:
-        hand.observe_last(observer)
+        hand.observe(observer)
     start = process_time()
     for entry in entries:
         step(hand, OPS, entry)

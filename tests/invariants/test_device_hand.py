@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from hicache.core.config import Config
-from hicache.core.errors import About, CallerError
+from hicache.core.errors import About
 from hicache.core.types import Tier
 from hicache.runtime.lanes import Lane
-from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import simpler
 from invariants.fuzz.hicache.device import DeviceHand, hand_of
 from invariants.fuzz.hicache.draw import draw_swarm
@@ -144,19 +143,6 @@ def test_a_controller_that_never_answers_is_a_failure_of_liveness(
 
 
 # -- tapes, shrinking, export
-
-
-OTHERS = "gpu device:1 device:9:1:1:1 device:1:0:1:1 device:1:1:-1:1 device:1:1:1:1:1 replies:1 7"
-
-
-@pytest.mark.parametrize("executor", OTHERS.split())
-def test_an_unknown_executor_is_refused_in_one_line(executor: str) -> None:
-    text = tapes.dumps(Tape(CONFIG, (), executor="device:1:2:3:4"))
-    other = executor if executor == "7" else f'"{executor}"'
-    with pytest.raises(CallerError, match="executor: expected") as found:
-        tapes.loads(text.replace('"device:1:2:3:4"', other), "t")
-    assert "\n" not in str(found.value)
-    assert settings_of("device") == settings_of("device:1:1:0:8")
 
 
 @pytest.mark.parametrize(("needs", "left"), [(False, REPLIES), (True, "device")])

@@ -33,7 +33,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
     for seed in SEEDS:
         life = Life(swarm_of(seed, names, policy), seed)
         against = Against(life.hand.config)
-        life.hand.observe_last(against)
+        life.hand.observe(against)
         life.run(ENTRIES)
         life.end()
         watch = life.watch

@@ -75,6 +75,13 @@ TAPES = {
     "a setting too few": (tape_with({"config": {"page_size": 1}}), "a difference in"),
     "an order": (tape_with({"order": "pct:" + "9" * 5000}), "order: expected one of"),
     "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, files"),
+    "a device of 9 layers": (
+        tape_with({"executor": "device:9:1:1:1"}),
+        "executor: expected replies",
+    ),
+    "half a device": (tape_with({"executor": "device:1"}), "executor: expected replies, files"),
+    "9 ranks": (tape_with({"ranks": 9}), "ranks: expected an integer from 1 to 8, found 9"),
+    "ranks that are true": (tape_with({"ranks": True}), "ranks: expected an integer from 1 to 8"),
     "an operation": (tape_with(entry={"op": "a" * 99999}), 'found "aaaaaaaaaa'),
     "a fault": (tape_with(entry={"acts": [[1, 0, "fire"]]}), "line 2: expected a fault of this"),
     "a delay": (tape_with(entry={"acts": [[10**30, 0, ""]]}), "line 2: acts[0]: expected [delay"),

@@ -164,7 +164,7 @@ class DeviceHand(Hand):
         self.controller = TransferController(self.shadow, options)
         accesses = Accesses(config, self.core.view.components)
         self.forward = Forward(device, self.shadow, self.controller, device, accesses, checked=True)  # type: ignore[arg-type]
-        self.observe_last(FreedPages(self.shadow))
+        self.observe(FreedPages(self.shadow))
         for (tier, component), count in places.items():
             self.shadow.freed(tier, component, np.arange(count, dtype=np.int64))
         self._running: dict[int, Running] = {}

@@ -79,13 +79,10 @@ class Hand:
 
     # -- the core
 
-    def observe(self, observer: Observer) -> None:
-        """Adds an observer of every event and outcome, in front of the checks."""
-        self._driver.observers = (observer, *self._driver.observers)
-
-    def observe_last(self, observer: Observer) -> None:
-        """Adds an observer behind all others."""
-        self._driver.observers = (*self._driver.observers, observer)
+    def observe(self, observer: Observer, first: bool = False) -> None:
+        """Adds an observer of every event and outcome, behind all others or in front."""
+        others = self._driver.observers
+        self._driver.observers = (observer, *others) if first else (*others, observer)
 
     def feed(self, event: Event) -> list[Outcome]:
         """Feeds one event to the core under the checks; its actions get the acts of the current

@@ -145,7 +145,7 @@ class Comparison(Against):
     def __init__(self, hand: Hand) -> None:
         super().__init__(hand.config, every_pool=True)
         self.first, self._hand = "", hand
-        hand.observe(self)
+        hand.observe(self, first=True)
 
     def on_outcomes(
         self, event: Event, outcomes: Sequence[actions.Outcome], view: CoreView
@@ -175,7 +175,7 @@ def _run(
     try:
         hand = hand_of(tape, watch)
         if against or (against is None and level == "every" and checks is None):
-            hand.observe_last(Against(hand.config))
+            hand.observe(Against(hand.config))
         if follow is not None:
             follow(hand)
         try:
