@@ -87,7 +87,7 @@ class Child:
         if most == resource.RLIM_INFINITY or most > MEMORY:
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
         takes = {key: list(values) for key, values in kind.TAKES.items()}
-        self.say(done=True, takes=takes, reaches=list(kind.REACHES))
+        self.say(done=True, takes=takes)
 
     def do_fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
         """Plays the sequences of `count` seeds, and answers with a line for each."""

@@ -1,6 +1,6 @@
 """Shrinks a failing sequence: passes in a fixed order that each try simpler ones.
 
-    everything at once; delete requests, kinds of operations, runs of entries; only let time pass;
+    everything at once; delete requests, runs of entries; only let time pass;
     simplify replies, the configuration, prompts, arguments, names; delete pairs of entries; repeat
     while the sequence gets smaller
 
@@ -42,7 +42,7 @@ class Ways(NamedTuple):
 
     weight: Callable[[Tape], tuple[int, ...]]
     simpler: Proposals
-    instead: Callable[[Tape, int], Iterable[Entry]]
+    instead: Callable[[Tape, int], Iterable[Entry]] = lambda tape, at: ()
     parts: Callable[[Entry], Iterable[Entry]] = lambda entry: ()
     plans: tuple[str, ...] = ()
 
@@ -57,15 +57,10 @@ def ways_of_values(simpler: Callable[[Any], Iterable[Any]]) -> Ways:
         others = [value for value in values if type(value) not in (int, float)]
         return sum(map(bool, values)), len(json.dumps(others)), round(sum(map(abs, numbers)))
 
-    def instead(tape: Tape, at: int) -> Iterator[Entry]:
-        for request in dict.fromkeys(entry.args.get("request") for entry in tape.entries):
-            if request is not None:
-                yield Entry("abort", {"request": request})
-
     def configs(tape: Tape) -> Iterator[Tape]:
         return (replace(tape, config=config) for config in simpler(tape.config))
 
-    return Ways(weight, configs, instead)
+    return Ways(weight, configs)
 
 
 class _Enough(Exception):
@@ -142,7 +137,7 @@ class Search:
     def _round(self) -> None:
         for tape in plain(self.tape):  # try everything at once first
             self.take(tape)
-        self.take_any(_without_a_group)
+        self.take_any(_without_a_request)
         self._delete()
         self.take_each(lambda entry: [entry._replace(op="wait", args={"polls": 1})])
         self.take_each(_replies)
@@ -226,14 +221,11 @@ def plain(tape: Tape) -> Iterator[Tape]:
     yield replace(tape, entries=tuple(_without_faults(entry) for entry in entries))
 
 
-def _without_a_group(tape: Tape) -> Iterator[Tape]:
-    """Without each request, and without each kind of operation."""
+def _without_a_request(tape: Tape) -> Iterator[Tape]:
     requests = dict.fromkeys(entry.args.get("request") for entry in tape.entries)
     for request in reversed([one for one in requests if one is not None]):
         kept = [entry for entry in tape.entries if entry.args.get("request") != request]
         yield replace(tape, entries=tuple(kept))
-    for op in dict.fromkeys(entry.op for entry in tape.entries):
-        yield replace(tape, entries=tuple(entry for entry in tape.entries if entry.op != op))
 
 
 def _without_faults(entry: Entry) -> Entry:

@@ -136,12 +136,11 @@ class Target:
     """One opened cache. A target overrides what its `can` promises.
 
     TAKES: the configuration keys that `--config KEY=VALUE` may fix, with the values that are known
-    (an empty tuple: any number). REACHES: names of `counts` that a run should reach.
+    (an empty tuple: any number).
     """
 
     can: ClassVar[Can] = Can()
     TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    REACHES: ClassVar[tuple[str, ...]] = ()
     OPERATIONS: ClassVar[dict[str, Any]] = {}  # its own, beside those of its kind: see ops
 
     def __init__(self, config: Config, recorder: Recorder) -> None:

@@ -115,7 +115,9 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> 
 
     waits = OPERATIONS["wait"]._replace(play=wait)
     monkeypatch.setitem(OPERATIONS, "wait", waits)
-    found = Work(60, limit_s=0.3)(7).failure
+    monkeypatch.setattr("traces.fuzzing.core.LEAST_S", 0.3)
+    monkeypatch.setattr("traces.fuzzing.core.PER_ENTRY_S", 0.0)
+    found = Work(60)(7).failure
     assert found is not None
     assert found.code == 14
     assert "still at work" in found.text

@@ -59,27 +59,26 @@ class Hangs(StuckError):
     """One sequence took longer than its limit."""
 
 
-def limit(entries: int, limit_s: float = 0.0) -> AbstractContextManager[None]:
+def limit(entries: int) -> AbstractContextManager[None]:
     """Raises Hangs in a block that computes for too long for a sequence of so many entries."""
-    seconds = limit_s or LEAST_S + PER_ENTRY_S * entries
+    seconds = LEAST_S + PER_ENTRY_S * entries
     return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s of computing"))
 
 
 @dataclass(frozen=True)
 class Work:
     """Everything that a worker needs except the seed. A call plays one sequence. config: what is
-    not drawn. outside: policies of the user. limit_s: of a sequence, 0 for the usual."""
+    not drawn. outside: policies of the user."""
 
     operations: int
     config: tuple[tuple[str, Any], ...] = ()
     output: str = ""
     outside: entries.Outside = ()
-    limit_s: float = 0.0
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         entries.load(self.outside)
-        with limit(self.operations, self.limit_s):
+        with limit(self.operations):
             ops, command = OPERATIONS, self.command(seed)
             outcome = play.generate(self.swarm(seed), ops, seed, self.operations, command=command)
         hand, tape = outcome.hand, outcome.tape
@@ -102,7 +101,7 @@ class Work:
         fails in another way, or not at all, is a failure of its own."""
 
         def play_one(tape: Tape) -> playing.Outcome:
-            with limit(self.operations, self.limit_s):
+            with limit(self.operations):
                 return play.replay(tape, OPERATIONS)
 
         tape = sequence.loads(drawn.sequence)
@@ -117,7 +116,7 @@ class Work:
             return replace(drawn, code=code, kind="REPLAY", text=text)
         small = shrink(tape, found, play_one, WAYS, PLAYS).tape
         path = self.path(replace(drawn, sequence=sequence.dumps(small)))
-        with limit(self.operations, self.limit_s):
+        with limit(self.operations):
             told = replay_told(small, OPERATIONS, name=path, whole=True).failure
         return self.failure(told, small) if told else drawn
 

@@ -94,11 +94,7 @@ class Process:
     fixed: Mapping[str, Any] | None = None
     output: str = ""
     ended: int = 0
-
-    @property
-    def reaches(self) -> Sequence[str]:
-        reaches: Sequence[str] = self.session.opened["reaches"]
-        return reaches
+    reaches: Sequence[str] = ()
 
     def results(self, seeds: Iterator[int]) -> Generator[Result]:
         while batch := [*islice(seeds, BATCH)]:
