@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -27,10 +27,9 @@ from typing import Any, TextIO
 
 from hicache.core.errors import CallerError
 from invariants.fuzz import laws, target
-from invariants.fuzz.draws import Draws
 from invariants.fuzz.play import Failure, Outcome, Player
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Entry, Tape, check, dumps, loads
+from invariants.fuzz.sequence import Tape, check, dumps, loads
 from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.stubs import Stubs
 from invariants.fuzz.target import Can, Target
@@ -110,16 +109,8 @@ class Child:
 
     def do_draw(self, seed: int, length: int, fixed: dict[str, Any]) -> None:
         """Draws a sequence that ends the process, and says it before each entry is played."""
-        config = self.known.kind.draw(Draws(seed, "config"), fixed)
-        head = Tape(config, (), target=self.known.name, release=self.known.release)
-        self.say(tape=dumps(head))
-        entries: list[Entry] = []
-
-        def note(tape: Tape, entry: Entry) -> None:
-            entries.append(entry)
-            self.say(tape=dumps(replace(tape, entries=tuple(entries))))
-
-        self.say(done=True, tape=dumps(self.known.generate(seed, length, fixed, note).tape))
+        outcome = self.known.generate(seed, length, fixed, lambda tape: self.say(tape=dumps(tape)))
+        self.say(done=True, tape=dumps(outcome.tape))
 
     def do_play(self, tape: str) -> None:
         unfit = self.known.unfit

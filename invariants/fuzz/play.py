@@ -73,7 +73,7 @@ class Outcome:
     hand: Any
 
 
-Note = Callable[[Tape, Entry], None]
+Note = Callable[[Tape], None]
 Where = Callable[[str], str]  # the path of a file of the engine, as a report names it, or ""
 
 
@@ -91,8 +91,8 @@ class Player:
     def generate(
         self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
     ) -> Outcome:
-        """Draws and plays a sequence. length: number of entries. note: gets the tape without its
-        entries, and each entry before it is played."""
+        """Draws and plays a sequence. length: number of entries. note: gets the tape up to each
+        entry before it is played."""
         draws = Draws(seed, "config")
         config = self.kind.draw(draws, fixed or {})
         order = draws.one(ORDERS)
@@ -100,15 +100,19 @@ class Player:
         order += f":{draws.below(5)}:4" if order == "starve" else ""
         faults = draws.one((8, 30)) if draws.chance(FAULTS) else 0
         tape = Tape(config, (), seed, order, target=self.name, release=self.release)
-
-        entries = Draws(seed, "entries")
+        drawing = Draws(seed, "entries")
+        entries: list[Entry] = []
 
         def next_entry(hand: Hand, at: int) -> Entry | None:
-            entry = self._next(hand, entries, faults) if at < length else None
-            if note is not None and entry is not None:
-                note(tape, entry)
-            return entry
+            if at == length:
+                return None
+            entries.append(self._next(hand, drawing, faults))
+            if note is not None:
+                note(replace(tape, entries=tuple(entries)))
+            return entries[-1]
 
+        if note is not None:
+            note(tape)
         return self._run(tape, next_entry)
 
     def replay(self, tape: Tape, recorder: Recorder | None = None) -> Outcome:

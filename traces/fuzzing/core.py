@@ -167,9 +167,6 @@ class Core:
     def shrunk(self, failure: Failure) -> Failure:
         return self.work.shrunk(failure)
 
-    def command(self, seed: int) -> str:
-        return self.work.command(seed)
-
 
 def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
     return (

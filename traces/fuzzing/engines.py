@@ -162,13 +162,6 @@ class Process:
         failure = self.told(text, said["failure"], path) if said["failure"] else None
         return failure, {"events": 0, "counts": said["counts"], "entries": entries}
 
-    def command(self, seed: int) -> str:
-        """The command that plays the sequence of this seed alone."""
-        words = ["--seed", str(seed), "--sequences", "1", "--operations", str(self.operations)]
-        return self._command(
-            *words, *(f"--config={key}={it}" for key, it in (self.fixed or {}).items())
-        )
-
     def _command(self, *words: str) -> str:
         source = self.session.engine.source
         more = ["--source", source] if source else []

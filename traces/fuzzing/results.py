@@ -80,9 +80,6 @@ class Target(Protocol):
     def shrunk(self, failure: Failure) -> Failure:
         """The same failure of a smaller sequence, told with all that is known of it."""
 
-    def command(self, seed: int) -> str:
-        """The command that plays the sequence of this seed alone."""
-
 
 @dataclass
 class FailureGroup:
@@ -222,7 +219,8 @@ def show(tally: Tally, settings: Mapping[str, object], target: Target, stream: T
     out.print(result)
     for group in tally.groups():
         lines = group.failure.text.splitlines()
-        lines += [] if group.path else [f"not written; again: {target.command(group.seed)}"]
+        if not group.path:
+            lines.append(f"not written; again: the same with --seed {group.seed} --sequences 1")
         print(f"\n{group.failure.code} {group.failure.kind}", file=stream)
         print("\n".join(f"    {line}" for line in lines), file=stream)
 
