@@ -198,8 +198,9 @@ def digest_of_files(
                 f"{what}: expected files of weights ({', '.join(_ENDINGS)}) in {place!a}, found "
                 f"none{mend}"
             )
+        indexes = sorted(Path(place).glob("*.index.json"))  # they say which files engines load
         digest = hashlib.sha256()
-        for file in (*files, *more):
+        for file in (*files, *indexes, *more):
             size = file.stat().st_size
             digest.update(f"{file.name}\0{size}\0".encode())
             with _Bounded(io.FileIO(file), _SPOT) as stream:

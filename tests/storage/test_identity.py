@@ -192,3 +192,12 @@ def test_every_byte_of_an_adapter_counts(tmp_path: Path, file: str, content: byt
     before = digest_of_adapter(place)
     (tmp_path / "a" / file).write_bytes(content)
     assert digest_of_adapter(place) != before
+
+
+def test_an_index_that_names_other_files_gives_another(tmp_path: Path) -> None:
+    place = folder(tmp_path / "a", one=b"1", two=b"2")
+    index = tmp_path / "a" / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "one.safetensors"}}')
+    before = digest_of_files(place, "weights")
+    index.write_text('{"weight_map": {"a": "two.safetensors"}}')
+    assert digest_of_files(place, "weights") != before
