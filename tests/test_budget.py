@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_346,
+    "lines of hicache": 30_363,
     "lines of sim": 12_512,
     "lines of invariants": 19_005,
     "lines of traces": 16_693,
-    "lines of tests": 41_578,
+    "lines of tests": 41_608,
     "files of source": 471,
     "files of tests": 316,
-    "words of pages": 57_114,
+    "words of pages": 57_141,
 }
 
 

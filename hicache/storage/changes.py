@@ -1,5 +1,5 @@
 """Notices that what an engine computes with has changed since it was started: calls that write
-weights, and samples of the parameters for those that nobody calls by a known name."""
+weights, and samples of the model for those that nobody calls by a known name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import wraps
+from operator import is_
 from types import FrameType
 from typing import Any
 
 import torch
 
-_SAMPLES = 16  # numbers of a parameter
+_SAMPLES = 16  # numbers of a tensor
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -46,7 +47,8 @@ def caller(fits: Callable[[Any], bool], method: str = "") -> Any:
 
 
 class Samples:
-    """Numbers out of every parameter of models, as they were when it was made."""
+    """The modules and hooks of models, and numbers out of all that is in their `state_dict`,
+    parameters and buffers, as they were when it was made."""
 
     def __init__(self, models: Iterable[Any]) -> None:
         self._models = list(models)
@@ -55,35 +57,49 @@ class Samples:
 
     def take(self) -> None:
         """Those that they have now are the right ones."""
+        self._parts = self._made_of()
         self._places = [
-            (module._parameters, name)
+            (held, name)
             for model in self._models
             for module in model.modules()
-            for name, one in module._parameters.items()
-            if one is not None
+            for held in (module._parameters, module._buffers)
+            for name, one in held.items()
+            if one is not None and name not in module._non_persistent_buffers_set
         ]
         self._views: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-        for parameters, name in self._places:
-            view = _spread(parameters[name])
+        for held, name in self._places:
+            view = _spread(held[name])
             if view is not None:
                 self._views.setdefault((view.device, view.dtype), []).append(view)
         self._found = self._now()
 
     def same(self) -> bool:
-        """Whether the parameters are what they were. Takes those that they are now."""
-        found = self._now()
-        alike = found[0] == self._found[0] and all(
-            torch.equal(*both) for both in zip(found[1], self._found[1], strict=True)
+        """Whether all of it is what it was. Takes what it is now."""
+        found, parts = self._now(), self._made_of()
+        alike = (
+            len(parts) == len(self._parts)
+            and all(map(is_, parts, self._parts))
+            and found[0] == self._found[0]
+            and all(torch.equal(*both) for both in zip(found[1], self._found[1], strict=True))
         )
         if not alike:
             self.take()
         return alike
 
+    def _made_of(self) -> list[Any]:
+        """Modules, each with its hooks."""
+        return [
+            part
+            for model in self._models
+            for module in model.modules()
+            for hooks in (module._forward_pre_hooks, module._forward_hooks)
+            for part in (module, *hooks.values())
+        ]
+
     def _now(self) -> tuple[list[int], list[torch.Tensor]]:
         """Where they are, and samples. Beside the passes of an accelerator, not behind them."""
         at = [
-            -1 if (one := parameters.get(name)) is None else one.data_ptr()
-            for parameters, name in self._places
+            -1 if (one := held.get(name)) is None else one.data_ptr() for held, name in self._places
         ]
         if self._stream is None and any(one.type == "cuda" for one, _ in self._views):
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

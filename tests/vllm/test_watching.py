@@ -34,12 +34,33 @@ def one_number(worker: Worker) -> None:
         worker.model.weight[2, 1] = 1e-30
 
 
+def another_module(worker: Worker) -> None:
+    worker.model.part = torch.nn.Linear(4, 4)
+
+
+def a_buffer(worker: Worker) -> None:
+    worker.model.get_buffer("scale").fill_(2.0)
+
+
+def a_hook(worker: Worker) -> None:
+    worker.model.register_forward_hook(lambda *_: None)
+
+
 @pytest.mark.parametrize(
-    "change", [Worker.reload_weights, Worker.write, replaced, pointed_elsewhere, one_number]
+    "change",
+    [
+        *(Worker.reload_weights, Worker.write, replaced, pointed_elsewhere, one_number),
+        *(another_module, a_buffer, a_hook),
+    ],
 )
 def test_an_update_is_noticed_once(change: Callable[[Worker], None]) -> None:
     worker = Worker()
+    worker.model.part = torch.nn.Identity()
+    worker.model.register_buffer("scale", torch.ones(4))
+    worker.model.register_buffer("scratch", torch.ones(4), persistent=False)
     watching = Watching(worker, 3)
+    worker.model.get_buffer("scratch").fill_(2.0)  # as a pass does
+    assert not watching.look()
     assert watching.agrees(Message())
     assert not watching.news(0)
     change(worker)
