@@ -89,7 +89,8 @@ def test_a_batch_of_several_calls_ends_at_the_first_that_fails(
     one.shelves.store.delete(one.shelves.place("kv").keys(KEYS[2:3]))
     assert one.batch_get_v1(KEYS[:5], slots(5, 6, 7, 1, 2)) == [True, True, False, True, False]
     before = MHATokenToKVPoolHost("page_first")
-    assert torch.equal(pool.get_data_page(24), before.get_data_page(4))
+    for slot, page in ((5, 0), (6, 1), (1, 3)):
+        assert torch.equal(pool.get_data_page(4 * slot), before.get_data_page(4 * page))
     flat = [pool.get_dummy_flat_data_page() for _ in range(5)]
     assert [page is not None for page in one.batch_get(KEYS[:5], flat)] == [
         *(True, True, False, True, False)

@@ -94,7 +94,10 @@ def test_an_instant_link_delays_a_lone_request_by_nothing() -> None:
 
 @pytest.mark.parametrize("members", [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_the_link_bounds_the_throughput(members: tuple[int, int]) -> None:
-    found = run(alone(range(0, 16_000, 1000), 22, 5), members, link=_SLOW, **_ROOM)
+    given: dict[str, Any] = {"link": _SLOW, **_ROOM}
+    workload, slow = alone(range(0, 16_000, 1000), 22, 5), EngineOptions(fast_forward=False)
+    found = run(workload, members, **given)
+    assert found.requests == run(workload, members, engine=slow, **given).requests
     pages = -(-22 // PAGE)
     assert found.link.bytes == 16 * pages * PAGE_BYTES
     each_ns = 1_000_000 + -(-pages * PAGE_BYTES * 10**9 // 200_000_000)

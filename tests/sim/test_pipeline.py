@@ -114,6 +114,7 @@ def test_stages_send_and_differ() -> None:
     times = _Even(30, first_ns, send_ns)
     model_ns = [7 * _LAYER_NS + first_ns, 8 * _LAYER_NS, 7 * _LAYER_NS, 8 * _LAYER_NS]
     found = _run(alone([0] * count, 4 * PAGE), 4, times)
+    assert not any(one.load_ns for one in found.requests)  # a send is no load
     assert found.requests[0].first_token_ns == sum(model_ns) + 3 * send_ns
     ends = [one.first_token_ns for one in found.requests]
     assert ends[1] - ends[0] == 8 * _LAYER_NS

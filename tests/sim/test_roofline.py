@@ -54,15 +54,17 @@ def setups() -> Iterator[Roofline]:
 
 
 def test_nothing_takes_no_time_and_a_step_is_its_layers() -> None:
-    """Nothing to compute takes no time, and a step is its layers and the rest."""
-    for found in setups():
+    """Whatever was asked before: also of as many tokens, which groups of ranks share otherwise."""
+    asked = [*batches(4), ([(0, 64)], 0, 0), ([(0, 32)] * 2, 0, 0)]
+    for found, other in zip(setups(), setups(), strict=True):
+        back = [other.step_ns(*batch) for batch in reversed(asked)][::-1]
         for empty in ((), ((7, 7),), ((3, 3), (9, 9))):
             assert found.step_ns(empty, 0, 0) == found.layer_ns(empty, 0, 0) == 0
             assert found.overhead_ns(empty, 0) == 0
             assert found.works(empty, 0, 0) == ([], [])
-        for batch in batches(4):
+        for batch, again in zip(asked, back, strict=True):
             step = found.layers * found.layer_ns(*batch) + found.overhead_ns(*batch[:2])
-            assert found.step_ns(*batch) == step
+            assert found.step_ns(*batch) == step == again
             assert all(type(value) is int for value in (step, found.layer_ns(*batch)))
 
 

@@ -103,17 +103,17 @@ def test_every_run_with_a_store_ends_checked_and_equal_to_stepping_one_token_at_
 
 
 def test_a_store_that_hangs_costs_a_request_its_limit_and_blocks_nobody() -> None:
-    prompt = list(range(10 * PAGE))
-    jobs = [Job(0, 0, 10 * PAGE, 1), Job(1, 10**9, 10 * PAGE, 1), Job(2, 10**9 + 1, PAGE, 1)]
-    workload = Prompts(jobs, [prompt, [-token for token in prompt], prompt[:PAGE]])
+    prompts = [[sign * token for token in range(10 * PAGE)] for sign in (1, -1, 1000)]
+    jobs = [Job(at, at and 10**9, 10 * PAGE, 1) for at in range(3)]
+    workload = Prompts([*jobs, Job(3, 10**9 + 1, PAGE, 1)], [*prompts, prompts[0][:PAGE]])
     dead = StoreOptions(hangs_at_ns=5 * 10**8)
     limit = PrefetchLimit(3 * 10**9, 10**6)
-    storage = stored(options=dead, limit=limit)
-    world = make(workload, 60, 60, storage=storage)
-    found = world.run().requests
+    storage, engine = stored(options=dead, limit=limit), EngineOptions(token_budget=10 * PAGE)
+    found = run(workload, 60, 60, storage=storage, engine=engine).requests
     waited_ns = limit.base_ns + limit.token_ns * 9 * PAGE
     assert found[1].admit_ns - found[1].arrival_ns == waited_ns
-    assert found[2].finish_ns < found[1].admit_ns, "those behind it go on"
+    assert found[2].admit_ns == found[1].finish_ns, "both have waited, and keep their order"
+    assert found[3].finish_ns < found[1].admit_ns, "those behind them go on"
 
 
 def test_a_fetched_page_counts_for_storage_for_the_request_that_fetched_it() -> None:

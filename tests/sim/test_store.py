@@ -61,16 +61,19 @@ def test_batches_of_a_direction_share_its_rate_and_wait_their_latency_at_once() 
     assert not store.unanswered
 
 
-def test_an_abandoned_fetch_ends_with_what_has_arrived() -> None:
-    clock, store, medium = timed()
+@pytest.mark.parametrize(("slow", "times"), [(0, 1), (MILLION, 10)])
+def test_an_abandoned_fetch_ends_with_what_has_arrived(slow: int, times: int) -> None:
+    """times: as many as a batch takes when the store is slow."""
+    clock, store, medium = timed(slow=slow)
     medium.write("full", D)
     store.submit(Fetch(1, 0, 0, (piece(0, 4),), 4))
     store.submit(Fetch(2, 0, 4, (piece(4, 5),), 1))
     store.submit(Fetch(3, 0, 5, (piece(5, 6),), 1))
-    clock.after(3 * MS, lambda: store.abandon(1))
-    clock.after(3 * MS, lambda: store.abandon(3))
-    assert ended(clock, store) == [(3, FetchDone(1, 2)), (3, FetchDone(3, 0)), (4, FetchDone(2, 1))]
-    assert store.reads.bytes == 3_000_000
+    for flight in (1, 3):
+        clock.after(3 * times * MS, partial(store.abandon, flight))
+    expected = [(3, FetchDone(1, 2)), (3, FetchDone(3, 0)), (4, FetchDone(2, 1))]
+    assert ended(clock, store) == [(times * at, reply) for at, reply in expected]
+    assert (store.reads.bytes, store.reads.busy_ns) == (3_000_000, 3 * times * MS)
 
 
 def test_an_answer_counts_pages_that_every_component_has() -> None:
@@ -170,35 +173,14 @@ def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> Non
     assert not store.is_unanswered(1)
 
 
-def whole(medium: Medium) -> set[bytes]:
-    """The digests whose values a read delivers."""
-    statuses = medium.read("full", D)
-    return {one for one, status in zip(D, statuses, strict=True) if status is Status.DONE}
-
-
-def test_after_every_crash_the_store_has_what_it_acknowledged_and_nothing_torn() -> None:
-    """Three stores, the last one over a value that is there already; a crash at every instant at
-    which something differs, and every state in which it can leave the medium."""
-    states = 0
-    for stop_ns in range(0, 17 * MS, MS // 2):
-        clock, store, medium = timed()
-        for flight, stored in enumerate((piece(0, 3), piece(3, 5), piece(1, 4))):
-            store.submit(Store(flight, (stored,)))
-        acknowledged: set[bytes] = set()
-        submitted = (D[0:3], D[3:5], D[1:4])
-        while 0 <= clock.next_ns() <= stop_ns:
-            clock.step()
-            for reply in store.poll():
-                assert isinstance(reply, StoreDone)
-                acknowledged.update(submitted[reply.flight][: reply.pages])
-        clock.after(max(0, stop_ns - clock.now_ns), lambda: None)
-        while clock.now_ns < stop_ns:
-            clock.step()
-        store.crash(medium)
-        for left in medium.crashes():
-            states += 1
-            served = whole(left)
-            assert acknowledged <= served <= {*D[:5]}
-            assert whole(left) == served, "what was torn is gone"
-            assert left.fate("full", D[9]) is Fate.NEVER
-    assert states > 100
+def test_what_a_crash_has_torn_is_corrupt_until_it_is_written_again() -> None:
+    clock, store, medium = timed()
+    medium.put(("full", D[4]), whole=False)
+    store.submit(Store(1, (piece(0, 3),)))
+    clock.after(4 * MS, lambda: store.crash(medium))
+    while clock.now_ns < 4 * MS:
+        clock.step()
+    assert medium.write("full", D[4:5]) == medium.read("full", D[4:5]) == [Status.DONE]
+    for torn in (Status.CORRUPT, Status.MISSING):
+        assert medium.read("full", D[:3]) == [Status.DONE, torn, Status.MISSING]
+    assert medium.bytes == 2_000_000
