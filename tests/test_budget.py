@@ -10,12 +10,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_363,
     "lines of sim": 12_512,
-    "lines of invariants": 19_005,
+    "lines of invariants": 18_866,
     "lines of traces": 16_693,
-    "lines of tests": 41_607,
+    "lines of tests": 41_608,
     "files of source": 471,
     "files of tests": 316,
-    "words of pages": 57_141,
+    "words of pages": 57_136,
 }
 
 

@@ -1,5 +1,5 @@
 """A worker of vLLM without a model: it follows what each step reads and writes, samples tokens that
-depend on the prompt alone, and moves contents between device, host and files when it is told to.
+depend on the prompt alone, and moves contents between device and host when it is told to.
 
 The worker half of a connector is the engine's own; beneath it, copies are done here, and end when
 `end` is called. Scripts copy definitions from here.
@@ -8,13 +8,9 @@ The worker half of a connector is the engine's own; beneath it, copies are done 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-from vllm.v1.kv_offload.tiering import async_lookup
-from vllm.v1.kv_offload.tiering.fs import manager as fs
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 from invariants.fuzz.target import need
@@ -212,23 +208,6 @@ class Host:
         self.chunks[chunk, place] = owner, rows
 
 
-class MappedHost(Host):
-    """The same in the memory that the engine shares with its tiers. view: of all chunks. places:
-    blocks of a chunk."""
-
-    def __init__(self, view: Any, places: int) -> None:
-        words = np.asarray(view).view(np.int64)
-        self.words = words.reshape(len(words), places, -1)
-
-    def get(self, chunk: int, place: int) -> Content:
-        words = self.words[chunk, place]
-        return int(words[0]) - 1, tuple(words[2 : 2 + words[1]].tolist())
-
-    def put(self, chunk: int, place: int, owner: int, rows: tuple[int, ...]) -> None:
-        words = self.words[chunk, place]
-        words[: 2 + len(rows)] = owner + 1, len(rows), *rows
-
-
 class Mover:
     """Copies blocks between device and host. It takes the place of vLLM's own handlers, which need
     a GPU (v1/kv_offload/cpu/gpu_worker.py). factor: device blocks of a host chunk. jobs: whether it
@@ -314,8 +293,7 @@ class Mover:
 
 def host_chunks(scheduler: Any) -> Any:
     """The manager of the host tier."""
-    manager = scheduler.connector.connector_scheduler.manager
-    return getattr(manager, "primary_tier", manager)
+    return scheduler.connector.connector_scheduler.manager
 
 
 def chunks_of(manager: Any) -> dict[bytes, Any]:
@@ -359,81 +337,3 @@ def audit_released(manager: Any) -> None:
             state = "pending" if chunk.ref_cnt < 0 else "held"
             text = f"chunk {chunk.chunk_id} of the host is {state}, and nothing is under way"
             need(False, "QUIESCENCE", text, f"host {state}")
-
-
-# -- between host and files
-
-
-class Files:
-    """The file tier of vLLM's host tier; files are real. It stands in for the threads that read,
-    write and look for files: a task runs when it is told to."""
-
-    tier: Any
-
-    def __init__(self, *sizes: int, thread_name_prefix: str) -> None:
-        self.jobs: dict[int, list[Any]] = {}
-        self.new: list[tuple[str, int]] = []
-        self.done: list[tuple[int, bool, float]] = []
-        self.asked = 0
-
-    # -- what vLLM calls
-
-    def enqueue_load(self, job: int, count: int, tasks: Any, kind: str = "Fetch") -> None:
-        self.jobs[job] = list(tasks)
-        self.new.append((kind, job))
-
-    def enqueue_store(self, job: int, count: int, tasks: Any) -> None:
-        self.enqueue_load(job, count, tasks, "Store")
-
-    def get_finished(self) -> list[tuple[int, bool, float]]:
-        done, self.done = self.done, []
-        return done
-
-    def wait_idle(self) -> None:
-        for job in list(self.jobs):
-            self.carry_out(job)
-
-    def shutdown(self, wait: bool = True) -> None:
-        self.jobs.clear()
-
-    # -- what the harness calls
-
-    def began(self) -> list[tuple[str, int]]:
-        """The jobs and look-ups that are new: what they do, and their number."""
-        new, self.new = self.new, []
-        more = self.tier._lookup_manager._lookup_queue.qsize() - self.asked
-        self.asked += more
-        return [*new, *[("Lookup", 0)] * more]
-
-    def busy(self) -> bool:
-        """Whether anything waits for its turn."""
-        return bool(self.asked or self.jobs)
-
-    def look_up(self) -> None:
-        """Everything that was asked is answered."""
-        if self.asked:
-            self.tier._lookup_manager._lookup_queue.put(None)
-            self.tier._lookup_manager._worker()
-            self.asked = 0
-
-    def carry_out(self, job: int, lose: bool = False) -> None:
-        """A job is done. lose: one of the files that it reads is gone."""
-        keys = self.tier._load_job_keys.get(job)
-        if lose and keys:
-            path = self.tier.file_mapper.get_file_name(keys[job % len(keys)])
-            Path(path).unlink(missing_ok=True)
-        for task in self.jobs.pop(job, ()):  # one, unless it was carried out
-            try:
-                task()
-                good = True
-            except OSError:
-                good = False
-            self.done.append((job, good, 0.0))
-
-
-def file_tier(folder: str) -> dict[str, Any]:
-    """The settings of the file tier, whose threads are replaced."""
-    idle = SimpleNamespace(start=lambda: None, join=lambda timeout=None: None)
-    async_lookup.threading = SimpleNamespace(Thread=lambda **named: idle)
-    fs.DualQueueThreadPool = Files
-    return {"type": "fs", "root_dir": folder, "n_read_threads": 1, "n_write_threads": 1}

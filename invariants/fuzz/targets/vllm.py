@@ -2,9 +2,9 @@
 request that arrives to the last token, and a worker that answers late and in any order.
 
 Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both halves of
-`OffloadingConnector`, `CPUOffloadingManager` and `TieringOffloadingManager` with its file tier; or
-both halves of this project's own connector (_vllm_ours.py). Stand-ins are the model, the copies
-between device and host, and the configuration (_vllm_worker.py, _vllm_engine.py).
+`OffloadingConnector` and `CPUOffloadingManager`; or both halves of this project's own connector
+(_vllm_ours.py). Stand-ins are the model, the copies between device and host, and the configuration
+(_vllm_worker.py, _vllm_engine.py).
 
 Contract notes, which are not bugs:
 
@@ -20,15 +20,10 @@ Contract notes, which are not bugs:
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
@@ -91,10 +86,10 @@ LONGEST = 400  # tokens of a sequence
 IDLE_STEPS = 30
 MOST_COPIES = 40  # one behind the other, from the device to the last tier
 CHUNK = 4096  # bytes that a chunk on host has a multiple of: a page of memory
-OFFLOADS, OURS = ("cpu", "files"), "hicache"  # vLLM's connector; this project's own
+OURS = "hicache"  # this project's connector
 CONNECTORS: dict[str, tuple[str, Any]] = {
     "": ("", None),
-    **dict.fromkeys(OFFLOADS, ("OffloadingConnector", OffloadingConnector)),
+    "cpu": ("OffloadingConnector", OffloadingConnector),
     "remote": ("Remote", RemoteConnector),
     OURS: ("HicacheConnector", ours.Ranks),
 }
@@ -196,7 +191,7 @@ class VllmPeer(Target):
     can = Can(serves=True, host=True, fails=True, namespaces=True)
     TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "model": MODELS,
-        "connector": ("", *OFFLOADS, "remote", OURS),
+        "connector": tuple(CONNECTORS),
         "policy": ("fcfs", "priority"),
         "order": ("lru", "arc"),
         **dict.fromkeys((*LEAST, "factor", "loses", "ranks"), ()),
@@ -206,7 +201,7 @@ class VllmPeer(Target):
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        connector = fixed.get("connector", draws.one(("", "cpu", "cpu", "cpu", "files", "remote")))
+        connector = fixed.get("connector", draws.one(("", "cpu", "cpu", "cpu", "remote")))
         models = list(MODELS)
         if connector == OURS:
             models = [one for one in MODELS if one.startswith("full") and "chunk" not in one]
@@ -243,7 +238,7 @@ class VllmPeer(Target):
 
     @classmethod
     def simpler(cls, config: Config) -> Sequence[Config]:
-        connector = {"cpu": "", "files": "cpu", "remote": "cpu"}.get(config["connector"])
+        connector = {"cpu": "", "remote": "cpu"}.get(config["connector"])
         less: list[Config] = [{"connector": connector}] if connector is not None else []
         less += [{key: value} for key, value in PLAIN.items() if config.get(key, value) != value]
         less += [{"model": model} for model in MODELS if len(model) < len(str(config["model"]))]
@@ -256,7 +251,6 @@ class VllmPeer(Target):
     def __init__(self, config: Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
         logging.disable(logging.CRITICAL)
-        self.folder = ""
         self.steps, self.emptied = 0, -1  # planned, also when the caches were emptied last
         self.groups, self.connector = groups_of(config), str(config["connector"])
         self.whole, self.page = sizes_of(self.groups)
@@ -265,12 +259,13 @@ class VllmPeer(Target):
         self.depth = 2 if config["ahead"] else 1
         self.length = longest(config, self.groups, self.depth * budget)
         modes = [group.kind for group in self.groups if group.kind in ("align", "all")]
+        if self.connector not in CONNECTORS:
+            raise Unfit(f"no connector {self.connector} is played")
         if self.length < 2 or (self.connector == "remote" and (modes or config["spec"])):
             raise Unfit("no sequence fits, or loads of another engine have states or drafts")
         mine, blocks = self.connector == OURS, int(config["pages"]) + 1
         cache = recorder.make("cache", engine.cache_config, blocks, self.groups, 2 if mine else 1)
         name, kind = CONNECTORS[self.connector]
-        self.files: Any = None
         self.half: Any = None
         self.mover: Any = None
         try:
@@ -315,10 +310,6 @@ class VllmPeer(Target):
             "eviction_policy": config["order"],
             "offload_prompt_only": bool(config["prompts"]),
         }
-        if self.connector == "files":
-            self.folder = tempfile.mkdtemp(prefix="hicache-fuzz-", dir="/dev/shm")
-            tier = make("tier", worker.file_tier, self.folder)
-            settings |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
         if factor > 1:
             settings["block_size"] = factor * self.groups[0].block
         return settings
@@ -332,14 +323,7 @@ class VllmPeer(Target):
         elif self.connector == OURS:
             self.mover = make("mover", ours.Moves, blocks, self.half)
         elif self.connector:
-            manager = self.scheduler.connector.connector_scheduler.manager
-            if self.connector == "files":
-                self.files = manager.secondary_tiers[0]._pool
-                self.files.tier = manager.secondary_tiers[0]
-                view = manager.primary_tier.get_kv_memoryview()
-                host = make("host", worker.MappedHost, view, factor)
-            else:
-                host = make("host", worker.Host)
+            host = make("host", worker.Host)
             self.mover = make("mover", worker.Mover, blocks, host, factor)
             self.half.connector_worker.worker = self.mover
 
@@ -406,8 +390,7 @@ class VllmPeer(Target):
 
     def _busy(self) -> bool:
         """Whether something is under way beside the steps."""
-        copies = self.mover is not None and raw(self.mover).jobs
-        return bool(copies or (self.files is not None and self.files.busy()))
+        return self.mover is not None and bool(raw(self.mover).jobs)
 
     def judge_ends(self) -> None:
         steps = raw(self.worker).steps
@@ -441,10 +424,9 @@ class VllmPeer(Target):
         return done
 
     def empty(self) -> None:
-        """Empties the device's cache, unless a request has blocks, and that of the host. Tiers
-        below keep what they have (tiering/manager.py, reset_cache)."""
+        """Empties the device's cache, unless a request has blocks, and that of the host."""
         self.emptied = self.steps
-        if self.connector in (*OFFLOADS, OURS):
+        if self.connector in ("cpu", OURS):
             done = self.scheduler.reset_prefix_cache(reset_connector=True)
             if done and self.connector == OURS:
                 self.recorder.check(ours.audit_emptied, self.scheduler)
@@ -468,7 +450,7 @@ class VllmPeer(Target):
 
     def let_go(self) -> None:
         self.reset()
-        if self.connector in OFFLOADS:
+        if self.connector == "cpu":
             self._end_copies()
             manager = self.recorder.pure(worker.host_chunks, self.scheduler)
             self.recorder.check(worker.audit_released, manager)
@@ -484,9 +466,6 @@ class VllmPeer(Target):
                 busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
             for number in sorted(raw(self.mover).jobs):
                 self.mover.end(number)
-            if self.files is not None:
-                self.files.look_up()
-                self.files.wait_idle()
             self._schedule()
             self._take()
             quiet = 0 if busy else quiet + 1
@@ -500,34 +479,16 @@ class VllmPeer(Target):
             return ()
         mover = raw(self.mover)
         began, mover.began = mover.began, []
-        if self.files is not None:
-            began = [*began, *raw(self.files).began()]
         return [KINDS.get(kind, KINDS["Store"])(number) for kind, number in began]
 
     def answer(self, transfer: Transfer, fault: str) -> None:
-        kind = type(transfer).__name__
-        if self.files is None or kind in ("Load", "Backup"):
-            self.mover.end(transfer.what, bool(fault))
-        elif kind == "Lookup":
-            self.files.look_up()
-        else:
-            self.files.carry_out(transfer.what, bool(fault))
+        self.mover.end(transfer.what, bool(fault))
 
     def close(self) -> None:
         if self.connector == "remote":
             self.counts["failed loads"] = len(raw(self.mover).failed)
         if self.connector == OURS:
             raw(self.half).shutdown()
-        self.mover = self.files = None
-        if self.connector == "files":
-            scheduler = raw(self.scheduler)
-            self.worker = self.half = None
-            gc.collect(0)
-            file = Path(worker.host_chunks(scheduler)._mmap_region.mmap_path)
-            with suppress(BufferError):
-                scheduler.shutdown()
-            file.unlink(missing_ok=True)  # also where the memory is still in use
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- the state
 
@@ -540,7 +501,7 @@ class VllmPeer(Target):
         check(memory.audit, scheduler, list(raw(scheduler).requests), kept)
         if not self.queue:
             check(memory.audit_index, scheduler.kv_cache_manager, blocks)
-        if self.connector in OFFLOADS:
+        if self.connector == "cpu":
             manager = self.recorder.pure(worker.host_chunks, scheduler)
             check(worker.audit_host, manager, self.mover.host, blocks, int(self.config["factor"]))
 

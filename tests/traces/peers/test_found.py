@@ -50,4 +50,6 @@ def test_what_was_found_in_older_releases_is_mended(opened: Opened, path: Path) 
     said = opened(f"{read(path).target}=={newest}").ask(
         {"do": "play", "tape": path.read_text()}, PATIENCE_S
     )
+    if said["unfit"]:
+        pytest.skip("it needs a connector that is not played")
     assert not said["failure"]

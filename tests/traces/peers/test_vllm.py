@@ -28,7 +28,6 @@ MOVED = "preempted, aborted, load began, backup fails, fetch began"
     [
         (12, CALM | {"connector": ""}, "ended, preempted"),
         (12, CALM | {"connector": "cpu"}, "load began"),
-        (12, CALM | {"connector": "files"}, "fetch began"),
         (16, REMOTE, "failed loads"),
         (16, REMOTE | {"model": "full+window"}, "failed loads"),
         *((30, OURS | {"model": one}, MOVED) for one in MODELS),
