@@ -37,14 +37,11 @@ Proposals = Callable[[Tape], Iterable[Tape]]
 
 class Ways(NamedTuple):
     """What a target knows of simpler sequences. weight: of all but the entries; simpler: with
-    another configuration; instead: entries that may take the place of two; parts: what an entry of
-    many events may be reduced to. plans: the operations of many events, from simple to complex."""
+    another configuration; parts: what an entry of many events may be reduced to."""
 
     weight: Callable[[Tape], tuple[int, ...]]
     simpler: Proposals
-    instead: Callable[[Tape, int], Iterable[Entry]] = lambda tape, at: ()
     parts: Callable[[Entry], Iterable[Entry]] = lambda entry: ()
-    plans: tuple[str, ...] = ()
 
 
 def ways_of_values(simpler: Callable[[Any], Iterable[Any]]) -> Ways:
@@ -165,14 +162,12 @@ class Search:
             size = max(1, min(size, len(self.tape.entries)) // 2)
 
     def _without_pairs(self, tape: Tape) -> Iterator[Tape]:
-        """The sequence without two entries, or with a direct operation instead of them."""
+        """The sequence without two entries."""
         entries = tape.entries
         for second in reversed(range(len(entries))):
             for first in reversed(range(second)):
                 head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
                 yield replace(tape, entries=head + last)
-                for other in self.ways.instead(tape, second):
-                    yield replace(tape, entries=(*head, other, *last))
 
 
 def shrink(tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS) -> Search:
@@ -183,7 +178,7 @@ def shrink(tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOS
 
 
 def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
-    """Compares the number of entries first, then plans, faults, the configuration, the schedule,
+    """Compares the number of entries first, then faults, the configuration, the schedule,
     and the arguments."""
     entries = tape.entries
     acts = [act for entry in entries for act in entry.acts]
@@ -192,7 +187,6 @@ def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
     return (
         len(entries),
         sum(entry.op not in QUIET for entry in entries),
-        sum(1 + ways.plans.index(entry.op) for entry in entries if entry.op in ways.plans),
         sum(bool(act.fault) for act in acts),
         sum((*FAULTS, act.fault).index(act.fault) for act in acts),
         *ways.weight(tape),

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-import pytest
-
 from hicache.core.config import Config
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
@@ -106,18 +104,6 @@ def test_entries_that_depend_on_each_other_are_removed_together() -> None:
     assert failure is not None
     small = shrink(tape, failure, verdict(wrong), WAYS)
     assert [entry.op for entry in small.tape.entries] == ["arrive"]
-
-
-@pytest.mark.parametrize("direct", ["evict", "abort"])
-def test_a_shortcut_replaces_two_entries(direct: str) -> None:
-    def wrong(tape: Tape) -> bool:
-        words = [entry.op for entry in tape.entries]
-        return "admit" in words and (direct in words or words.count("grow") == 2)
-
-    grow = Entry("grow", {"request": 3, "more": 1, "behind": 0, "word": 0})
-    tape = Tape(CONFIG, (Entry("admit", {"request": 3, "chunk": 9}), grow, grow))
-    small = shrink(tape, Failure(11, "A", "", 3), verdict(wrong), WAYS)
-    assert [entry.op for entry in small.tape.entries] == ["admit", direct]
 
 
 def test_another_failure_is_not_accepted() -> None:

@@ -1,5 +1,5 @@
 """What shrinking knows of sequences of our core: configurations and executors that are simpler,
-operations of many events, and what may take the place of two entries."""
+and operations of many events."""
 
 from __future__ import annotations
 
@@ -48,19 +48,6 @@ def _parts(entry: Entry) -> Iterator[Entry]:
         yield entry._replace(op="hoard", args={"take": True})
         for name, args in entry.args["steps"]:
             yield entry._replace(op=name, args=args)
-
-
-def _instead(tape: Tape, at: int) -> Iterator[Entry]:
-    """The eviction of one page of a component, or the abort of a request."""
-    entry, config = tape.entries[at], tape.config
-    for tier, sizes in enumerate((config.device_pages, config.host_pages)):
-        for name, size in zip(config.components, sizes, strict=True):
-            if size:
-                args = {"tier": tier, "component": name, "pages": 1}
-                yield entry._replace(op="evict", args=args)
-    for request in dict.fromkeys(one.args.get("request") for one in tape.entries[:at]):
-        if request is not None:
-            yield entry._replace(op="abort", args={"request": request})
 
 
 def _simpler(tape: Tape) -> Iterator[Tape]:
@@ -137,4 +124,4 @@ def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
         yield replace(settings, entries=tuple(map(entry_of, tape.entries)))
 
 
-WAYS = Ways(_weight, _simpler, _instead, _parts, ("several",))
+WAYS = Ways(_weight, _simpler, _parts)
