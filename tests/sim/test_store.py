@@ -176,6 +176,7 @@ def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> Non
 def test_what_a_crash_has_torn_is_corrupt_until_it_is_written_again() -> None:
     clock, store, medium = timed()
     medium.put(("full", D[4]), whole=False)
+    assert [len(left) for left in medium.crashes()] == [1, 0, 1]  # whole, gone and torn
     store.submit(Store(1, (piece(0, 3),)))
     clock.after(4 * MS, lambda: store.crash(medium))
     while clock.now_ns < 4 * MS:
