@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hicache import files, registry
-from hicache.core import entries as entry_points
+from hicache import files
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -316,9 +315,11 @@ def check(
 ) -> None:
     """Raises CallerError with one line if an operation, a fault (None: any) or a setting of our
     core is unknown or invalid."""
-    illegal = _illegal(tape.config) if isinstance(tape.config, Config) else ""
-    if illegal:
-        raise CallerError(f"{name}: config: {illegal}; {_AGAIN}")
+    if isinstance(tape.config, Config):
+        try:
+            Core(tape.config)
+        except CallerError as error:
+            raise CallerError(f"{name}: config: {error}; {_AGAIN}") from error
     known = None if faults is None else ("", *faults)
     for line, entry in enumerate(tape.entries, 2):
         where = f"{name}, line {line}"
@@ -329,19 +330,3 @@ def check(
         for act in entry.acts:
             if known and act.fault not in known:
                 raise unlike(where, "a fault of this version", show(act.fault), _MEND)
-
-
-def _illegal(config: Config) -> str:
-    """The core's error for this configuration, or ""; of a policy that is not known, how to add
-    one's own."""
-    for package, policy in (
-        (registry.EVICTION_POLICIES, config.eviction_policy),
-        (registry.WRITE_POLICIES, config.write_policy),
-    ):
-        if not entry_points.has(package, policy):
-            return str(registry.missing(package, policy))
-    try:
-        Core(config)
-    except CallerError as error:
-        return str(error)
-    return ""
