@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,6 +28,7 @@ from tests.tiny import pages
 
 LAYERS = 3
 SIZE = 64
+STREAMS = 6  # of two stages
 PLACES = {(tier, name): SIZE for tier in (Tier.DEVICE, Tier.HOST) for name in ("full", "swa")}
 
 
@@ -50,7 +53,10 @@ class Spy(HazardDevice):
 
 class Bench:
     def __init__(
-        self, failing: frozenset[int] = frozenset(), options: ControllerOptions | None = None
+        self,
+        failing: frozenset[int] = frozenset(),
+        options: ControllerOptions | None = None,
+        stages: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.clock = Clock()
         device_options = SimDeviceOptions(
@@ -59,8 +65,8 @@ class Bench:
         )
         link = Link(self.clock, 10**9, 10**9, 100)
         self.sim = SimDevice(self.clock, link, device_options, Memory(PLACES, LAYERS))
-        self.device = Spy(self.sim, Hazards(PLACES, LAYERS))
-        self.controller = TransferController(self.device, options)
+        self.device = Spy(self.sim, Hazards(PLACES, LAYERS, STREAMS))
+        self.controller = TransferController(self.device, options, stages)
         self.compute = self.device.stream("compute")
         for component in ("full", "swa"):
             every = np.arange(SIZE)
@@ -217,6 +223,23 @@ def test_both_lanes_wait_for_the_models_own_work(
             both()
     else:
         both()
+
+
+def test_each_stage_waits_for_its_own_passes_and_the_last_one_ends_a_transfer() -> None:
+    bench = Bench(stages=((0, 1), (1, LAYERS)))
+    passes, every = bench.device.stream("compute 1"), np.arange(SIZE)
+    bench.device.wait(passes, bench.device.record(bench.compute))
+    bench.device.touch(passes, Touch("full", every, "w", (1, LAYERS), "a pass"))
+    bench.controller.submit(backup(1, Copy("full", pages(1), pages(1))))
+    bench.controller.start()
+    assert bench.drain() == [BackupDone(1)]
+    bench.controller.submit(Load(2, 0, (Copy("full", pages(1), pages(3)),)))
+    bench.controller.start()
+    marks = bench.controller.load_marks(2)
+    while not (replies := bench.controller.poll()):
+        bench.clock.step()
+    assert replies == [LoadDone(2)]
+    assert all(bench.sim.query(mark) for mark in marks)
 
 
 def test_transfers_alone_cannot_serve_storage() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import pytest
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, open_store, parse
 from hicache.storage.base import Status, StorageOptions
+from hicache.storage.journal import Journal
 from hicache.storage.verified import Verified
 
 SLOT = 4096
@@ -177,3 +180,22 @@ def test_writing_the_journal_anew_loses_nothing(
             (copy / "data").write_bytes((tmp_path / "data").read_bytes())
             with closing(opened(copy)) as again:
                 assert served(again) == found
+
+
+def test_a_journal_that_was_cut_on_a_full_disk_goes_on_behind_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(journal: Journal) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    filled(tmp_path)
+    path = tmp_path / "journal"
+    os.truncate(path, path.stat().st_size - 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_write_anew", full)
+        with closing(opened(tmp_path)) as store:
+            text = memoryview(value(3, 7))
+            assert store.write([KEYS[3]], [(text,)]) == [Status.DONE]
+    with closing(opened(tmp_path)) as store:
+        assert store.store.troubles() == ""
+        assert served(store)[KEYS[3]] == text

@@ -136,6 +136,11 @@ class Medium:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
+    def fsync(self, file: int) -> None:
+        if self._draws.chance(self.full):
+            raise OSError(errno.ENOSPC, "no room")
+        os.fsync(file)
+
     def write(self, file: int, text: bytes) -> int:
         return os.write(file, text[: len(text) // 2] if self._draws.chance(self.full) else text)
 
@@ -298,14 +303,19 @@ class RealShelf(Shelf):
 
     def _fill(self) -> None:
         """The medium finds no room, or reads a wrong bit, now and then."""
-        full = self._draws.one((0, 20, 60))
+        full = self._draws.one((0, 20, 60, 100))
         self._medium.full, self._medium.flips, self.wrong = full, 0 if full else 40, True
         self._round(self._actions())
+        key, text = self._draws.one(list(self._texts.items()))
+        for _ in range(self._draws.below(9)):
+            self._verified.write([key], [(memoryview(text),)])
+            self._now += self._draws.below(2) * HUNG_S
         self._heal()
 
     def _delete(self) -> None:
         """Only one place, since each deletes what all have stored."""
         self.files.before = lambda: time.sleep(0.001)  # so that others could begin beside it
+        self._medium.beside = self._interfere if self._draws.chance(50) else None
         delete = Delete(self._flight())
         self._round((self._draw_store(0), delete, self._draw_store(1)), self._places[:1])
         self.files.before = lambda: None
@@ -345,13 +355,16 @@ class RealShelf(Shelf):
         self.promised &= self._there()
 
     def _again(self) -> None:
-        """It is opened again. A journal whose end was cut costs one value."""
+        """It is opened again. A journal whose end was cut costs one value, also if
+        there is no room for another one."""
         self._end()
         path, cut = self._folder / "journal", self._kind == "hf3fs" and self._draws.chance(50)
         if cut:
             last = path.read_bytes().splitlines(keepends=True)[-1]
             os.truncate(path, path.stat().st_size - self._draws.between(1, len(last)))
+        self._medium.full = self._draws.one((0, 100)) * cut
         self._open()
+        self._medium.full = 0
         if not cut and (why := self.files.store.troubles()):
             raise WrongContent(f"a store that was closed has troubles: {why}")
         lost = self.promised - self._there()
@@ -363,6 +376,8 @@ class RealShelf(Shelf):
     def _abandon(self) -> None:
         """An action is given up while the store is at it. Once answered, its pages are others'."""
         place, action = self._draws.one(self._places), self._actions()[0]
+        if isinstance(action, Fetch):
+            self._round([Store(self._flight(), action.pieces)])
         begun, go_on = threading.Event(), threading.Event()
 
         def wait() -> None:
@@ -383,7 +398,7 @@ class RealShelf(Shelf):
         self.files.before = lambda: None
         go_on.set()
         self._rest()
-        self._compare(place, theirs, MOST)
+        self._compare(place, theirs, 2 * MOST)
         answers += place.workers.poll()
         if len(answers) != 1:
             raise WrongContent(f"{action} has the answers {answers}")
@@ -439,12 +454,15 @@ class RealShelf(Shelf):
         if (self._verified.corrupt or self._others.corrupt) and not self.wrong:
             raise WrongContent(f"values were damaged beside {actions}")
         now = self._there()
-        if left is not None and not now <= left:
+        if left is not None and not now <= left | self.unsure:
             raise WrongContent(f"after a delete there is {sorted(now - left)}")
         lost = self.promised - self.unsure - now
         if len(lost) > self._gone() - gone and not self.wrong:
             raise WrongContent(f"neither there nor evicted after {actions}: {sorted(lost)}")
         self.promised &= now
+        used = sum(-(-entry.size_bytes // 512) * 512 for entry in self._others.entries(""))
+        if self._kind == "hf3fs" and self._others.stats()["used_bytes"] != used:
+            raise WrongContent(f"values have {used} bytes, and more are not free after {actions}")
 
     def _wanted(self, action: Fetch | Lookup, place: Place, there: set[str]) -> int:
         """What the simulated storage would answer if it had what is there."""

@@ -227,6 +227,18 @@ def test_a_delete_comes_behind_every_store_before_it_and_spares_other_caches() -
         assert left == {"00", "context", DIGESTS[7].hex()}
 
 
+def test_what_went_before_a_delete_came_to_it_is_deleted() -> None:
+    class Evicting(MemoryStore):
+        def delete(self, keys):  # type: ignore[no-untyped-def]
+            self.values.pop(keys[0], None)
+            return super().delete(keys)
+
+    with bench(Evicting()) as one:
+        one.store_path(6)
+        assert one.done(Delete(7)) == [DeleteDone(7, True)]
+        assert {key.rpartition("/")[2] for key in one.store.values} == {"context"}
+
+
 def test_a_store_waits_for_the_delete_before_it() -> None:
     with bench(Gated()) as one:
         one.store_path(6)
