@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_363,
+    "lines of hicache": 30_364,
     "lines of sim": 12_512,
-    "lines of invariants": 18_832,
+    "lines of invariants": 18_850,
     "lines of traces": 16_693,
-    "lines of tests": 41_595,
+    "lines of tests": 41_683,
     "files of source": 471,
     "files of tests": 316,
     "words of pages": 57_136,

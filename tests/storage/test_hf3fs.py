@@ -212,3 +212,34 @@ def test_values_whose_slots_come_back_are_as_cold_as_before() -> None:
     assert large is not None
     slots.undo([large], spare)
     assert [key for key, _ in slots.records()] == ["a", "b"]
+
+
+def test_a_key_that_goes_and_comes_again_at_once_is_there_when_it_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread writes it when its slots were chosen for a value."""
+    real, begun, went_on = Slots.reserve, threading.Event(), threading.Event()
+
+    def reserve(slots: Slots, size: int, spare: list[int]) -> Any:
+        reserved = real(slots, size, spare)
+        if reserved and reserved.gone and not begun.is_set():
+            begun.set()
+            went_on.wait(0.2)
+        return reserved
+
+    def again() -> None:
+        begun.wait(30)
+        store.write(["k0"], [value(1, SLOT)])
+        went_on.set()
+
+    monkeypatch.setattr(Slots, "reserve", reserve)
+    thread = threading.Thread(target=again)
+    with closing(opened(tmp_path)) as store:
+        for number in range(16):
+            store.write([f"k{number}"], [value(0, SLOT)])
+        thread.start()
+        store.write(["new"], [value(2, SLOT)])
+        thread.join()
+        known = store.lookup(["k0", "new"])
+    with closing(opened(tmp_path)) as store:
+        assert store.lookup(["k0", "new"]) == known == [True, True]

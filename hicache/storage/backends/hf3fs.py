@@ -267,17 +267,18 @@ class Hf3fs(Storage):
         """Write the values of the lane into free slots, then record them."""
         starts = [0, *ends[:-1]]
         spare: list[int] = []
-        reserved = [
-            self._slots.reserve(end - start, spare) for start, end in zip(starts, ends, strict=True)
-        ]
-        taken = [one for one in reserved if one is not None]
-        try:
-            with self._journal.lock:
+        with self._journal.lock:  # or a key that goes here is recorded behind its next value
+            reserved = [
+                self._slots.reserve(end - start, spare)
+                for start, end in zip(starts, ends, strict=True)
+            ]
+            taken = [one for one in reserved if one is not None]
+            try:
                 gone = [(key, None) for one in taken for key, _ in one.gone]
                 self._journal.append(gone, self._durable)
-        except OSError:
-            self._slots.undo(taken, spare)
-            raise
+            except OSError:
+                self._slots.undo(taken, spare)
+                raise
         self._slots.give_spare(spare)
         try:
             pieces, counts = list[Piece](), list[int]()
