@@ -10,12 +10,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_364,
     "lines of sim": 12_512,
-    "lines of invariants": 18_850,
+    "lines of invariants": 18_930,
     "lines of traces": 16_693,
-    "lines of tests": 41_683,
+    "lines of tests": 41_685,
     "files of source": 471,
     "files of tests": 316,
-    "words of pages": 57_136,
+    "words of pages": 57_146,
 }
 
 

@@ -52,12 +52,14 @@ def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
 
 @pytest.mark.parametrize("another", OTHERS, indirect=True, ids=repr)
 def test_sequences_under_a_policy_with_other_properties_are_clean(another: str) -> None:
-    clean(another)
+    declared = registry.load(registry.WRITE_POLICIES, another).policy()
+    # that a backup of no eviction failed only shows where copies begin in both ways
+    clean(another, 30 if declared.threshold and declared.on_evict else 3)
 
 
-def clean(name: str) -> None:
+def clean(name: str, seeds: int = 3) -> None:
     ops = OPERATIONS
-    for seed in range(3):
+    for seed in range(seeds):
         outcome = generate(draw_swarm(seed, policy=name), ops, seed, 100)
         assert outcome.hand.config.write_policy == name
         assert Against(outcome.hand.config).lockstep is not None, "compared with the specification"

@@ -9,7 +9,7 @@ from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
 
 OPS = OPERATIONS
-TELLING = (6, 16, 91, 369, 635)  # seeds that reach all of them together
+TELLING = (6, 15, 17, 53, 90, 122, 145)  # seeds that reach all of them together
 
 
 def test_forty_states_have_names() -> None:

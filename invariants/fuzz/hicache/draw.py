@@ -23,7 +23,7 @@ from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.executors import FILES, REPLIES, draw_device
 from invariants.fuzz.hicache.hand import KINDS, Hand
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
-from invariants.fuzz.sequence import Act, Entry, Operation
+from invariants.fuzz.sequence import MOST_TOKENS, Act, Entry, Operation
 
 COMPONENTS = tuple(
     (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)
@@ -90,7 +90,8 @@ def draw_swarm(
     draws = Draws(seed, "swarm")
     size = draws.weighted(((USUAL, 80), (LEAST, 12), (LARGE, 8)))
     names, order = components or draws.one(COMPONENTS), draws.one(("lru", *ORDERS))
-    config = draw_config(draws, names, policy or draws.one(POLICIES), eviction or order, size)
+    writes = policy or draws.one((*POLICIES, "write_back"))  # it has more states
+    config = draw_config(draws, names, writes, eviction or order, size)
     if not ranks:
         ranks = 1 if executor else draws.weighted(((1, 28), (2, 2), (3, 1), (4, 1), (8, 1)))
     if ranks == 1 and executor != REPLIES and (executor or draws.below(6) == 0):
@@ -112,7 +113,7 @@ def draw_swarm(
         weights |= {name: weight for name, weight in OF_STORAGE if draws.chance(90)}
         kinds |= dict.fromkeys(KINDS["storage"], 14)
         if draws.chance(35):
-            schedule = f"starve:{draws.between(3, 6)}:{draws.one((1, 4, 64))}"
+            schedule = f"starve:{draws.one((1, 3, 4, 5, 6))}:{draws.one((1, 4, 64))}"
     faults = {
         name: draws.one((2, 5, 20)) for name, percent in kinds.items() if draws.chance(percent)
     }
@@ -120,7 +121,7 @@ def draw_swarm(
         faults = {"fetched in part": draws.one((40, 80)), **faults}
     if config.storage and ranks == 1 and not executor and draws.chance(REAL_STORES):
         chosen = FILES
-    if draws.chance(45):
+    if draws.chance(55):
         config = _with_wants(draws, config)
         weights |= dict(OF_WANTS)
     config = replace(config, passes=passes or draws.weighted(((1, 12), (2, 2), (4, 2))))
@@ -174,7 +175,7 @@ def _draw_config(
         "path": draws.one((80, 120, 160) if large else (6, 12, 20, 30, 48, 64)),
         "window": -(-window // page) + interval // page
         + draws.one((20, 40, 80) if large else (0, 1, 3, 8, 20)),
-        "state": draws.one((20, 40, 60) if large else (2, 4, 8, 12, 20, 30)),
+        "state": draws.one((20, 40, 60) if large else (2, 4, 4, 5, 8, 12, 20, 30)),
     }  # fmt: skip
     device = tuple(pages[residency(name)] for name in components)
     if size == LEAST and draws.chance(60):
@@ -185,7 +186,7 @@ def _draw_config(
         host = tuple(draws.one((0, 1, 4, 12, 30, 60)) for _ in device)
     host = host if host[0] else (0,) * len(device)
     on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
-    exclusive = host[0] > 0 and on_evict and draws.chance(40)
+    exclusive = host[0] > 0 and on_evict and draws.chance(60)
     config = Config(
         page,
         device,
@@ -224,9 +225,12 @@ def least_device_pages(config: Config) -> tuple[int, ...]:
 def _with_storage(draws: Draws, config: Config) -> Config:
     """The configuration with a storage, which in some sequences is attached later."""
     page, least = config.page_size, 8 if draws.chance(80) else 0
+    most = draws.between(8, 16) if draws.chance(35) else MOST_TOKENS
+    host = tuple(min(most, max(least, pages)) for pages in config.host_pages)
     return replace(
         config,
-        host_pages=tuple(max(least, pages) for pages in config.host_pages),
+        host_pages=host,
+        exchange_pages=tuple(pages // 2 for pages in host) if config.exchange_pages else (),
         storage=draws.chance(90),
         prefetch_policy=draws.one(PREFETCHES),
         prefetch_threshold_tokens=draws.one((0, 0, 0, 0, page, page + 1)),
@@ -238,7 +242,7 @@ def _with_storage(draws: Draws, config: Config) -> Config:
 
 def _with_wants(draws: Draws, config: Config) -> Config:
     """The configuration with what a user may want beside requests: copies that expire, and pins."""
-    config = replace(config, ttl_periods=draws.one((0, 0, 0, 1, 1, 2, 4)))
+    config = replace(config, ttl_periods=draws.one((0, 0, 1, 1, 1, 2, 4)))
     if config.ttl_periods and draws.chance(40):
         return config
     pairs = zip(config.device_pages, least_device_pages(config), strict=True)

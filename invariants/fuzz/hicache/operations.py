@@ -194,6 +194,8 @@ def prefill(hand: Hand, job: Job, args: Arguments) -> None:
 def draw_grow(hand: Hand, draws: Draws, job: Job) -> Arguments:
     page = hand.config.page_size
     more = min(40 * page, near(hand, draws, draws.between(1, 2 * page + 1)))
+    if draws.chance(25):  # to the end of a page
+        more += -(len(job.tokens) + more) % page
     behind = draws.one((0, page, 2 * page, -1))
     return {"more": more, "behind": behind, "word": draws.below(3)}
 
@@ -449,7 +451,8 @@ def forbidden(hand: Hand) -> Iterator[tuple[str, Event]]:
 
 def draw_misuse(hand: Hand, draws: Draws) -> Arguments:
     there = {kind for kind, _ in forbidden(hand)}
-    kinds = [kind for kind in FORBIDDEN if kind in there]  # the last ones are seldom possible
+    kinds = [kind for kind in FORBIDDEN if kind in there]
+    kinds = kinds[-4:] if draws.chance(40) else kinds  # the last ones are seldom possible
     at = max(draws.below(len(kinds)), draws.below(len(kinds)))
     return {"kind": kinds[at], "way": draws.below(8)}
 
@@ -538,7 +541,14 @@ def visit(
     for request in requests:
         keep = max(1, len(tokens) - page * (request - first))
         args = {"request": request, "tokens": pack(tokens[:keep]), "space": known[1]}
-        yield "arrive", args | {"whole": draws.chance(10)}
+        priority = draws.one((0, 0, 0, 1, 2, -1))
+        yield "arrive", args | {"whole": draws.chance(10), "priority": priority}
+    if late and draws.chance(20) and (other := draw_arrive(hand, draws)):
+        yield "arrive", other
+    if late and draws.chance(60):
+        yield from answer(hand, under_way(hand, actions.Lookup)[:1])
+    if late and draws.chance(5):
+        yield "attach", {"again": False}
     yield from polls(late)
     most = draws.one((page, longest))
     for request in requests:
@@ -606,23 +616,47 @@ def revisit(hand: Hand, draws: Draws, stored: bool = False) -> Plan:
     if draws.chance(70):
         yield from polls(2)
         yield from release(hand, MOST_JOBS)
-    how = (("both", 8), ("host", 3), ("flush", 2), ("", 3)) if stored else (("device", 3), ("", 5))
-    chosen = draws.weighted(how)
+    how = (("both", 8), ("host", 3), ("tail", 6), ("flush", 2), ("", 3))
+    chosen = draws.weighted(how if stored else (("device", 3), ("", 5)))
     if chosen == "flush":
         yield "flush", {"storage": draws.chance(40)}
-    if chosen in ("both", "device"):
+    if chosen in ("both", "tail", "device"):
         every = stored or draws.chance(60)
         yield from (one for one in empty(hand, 0) if every or draws.chance(50))
         yield from polls(draws.one((0, 1, 2, 5)))  # for what is written back and stored
+    if chosen == "tail":
+        yield from empty(hand, 1, draws.one((1, 2, 4)))
     if chosen in ("both", "host"):
         yield from empty(hand, 0)
         yield from empty(hand, 1)
     yield from polls(draws.one((0, 1, 4)))
+    if stored and draws.chance(10):
+        yield from fill(hand, draws)
     late = draws.one((0, 2, 3, 6, 6)) if stored else 0
     yield from visit(hand, draws, known, 1 + hand.config.page_size * draws.below(3), late)
 
 
+def fill(hand: Hand, draws: Draws) -> Plan:
+    """New prompts fill the device and, by what is evicted, host, and storage."""
+    pages = min(longest_pages(hand), hand.config.device_pages[0])
+    for _ in range(draws.one((1, 1, 2))):
+        words = [draws.below(3) for _ in range(pages)]
+        tokens = [word for word in words for _ in range(hand.config.page_size)]
+        request = new_number(hand)
+        args = {"request": request, "tokens": pack(tokens), "space": "", "whole": False}
+        yield "arrive", args
+        yield "admit", {"request": request, "chunk": len(tokens)}
+        yield from answer(hand, under_way(hand, actions.Prefill))
+        yield from release(hand, MOST_JOBS)
+        yield from empty(hand, 0)
+        yield from answer(hand, under_way(hand, actions.Backup))
+        if draws.chance(60):
+            yield from answer(hand, under_way(hand, actions.Store))
+
+
 def warm(hand: Hand, draws: Draws) -> Plan:
+    if not hand.shelf.values and draws.chance(20):
+        yield from fill(hand, draws)
     yield from revisit(hand, draws, stored=True)
 
 
@@ -633,9 +667,34 @@ def erode(hand: Hand, draws: Draws) -> Plan:
         yield "evict", draw_evict(hand, draws)
 
 
+def age_all(hand: Hand, draws: Draws) -> Plan:
+    """As many periods end in a row as copies live, or one more."""
+    for _ in range(hand.config.ttl_periods + draws.below(2)):
+        yield "age", {}
+
+
+def crumble(hand: Hand, draws: Draws) -> Plan:
+    """A branch is written back from its leaves up, while what is stored of it is not answered; the
+    last copy may fail. What stands on the node that was not copied goes with it, or expires."""
+    if draws.chance(80):
+        yield from answer(hand, under_way(hand, actions.Prefill))
+        yield from release(hand, MOST_JOBS)
+    pages = draws.one((1, 1, 2, 4))
+    for fails in (*[False] * draws.between(1, 3), draws.chance(80)):
+        yield from empty(hand, 0, pages)
+        yield from answer(hand, under_way(hand, actions.Backup), fails)
+    if hand.config.ttl_periods and draws.chance(70):
+        for _ in range(2):
+            yield from age_all(hand, draws)
+            yield from answer(hand, under_way(hand, actions.Store))
+    else:
+        yield from empty(hand, draws.below(2), draws.one((1, 2, MOST)))
+
+
 _STEPS = (
     *(("reply", 24), ("end", 14), ("grow", 8), ("chunk", 5), ("release", 4), ("admit", 4)),
     *(("device", 8), ("host", 8), ("rival", 6), ("misuse", 5), ("hoard", 3), ("flush", 2)),
+    ("overtake", 4),
 )
 _STEPS_OF_STORAGE = (("store", 10), ("attach", 3), ("wipe", 1), ("limit", 2))
 
@@ -654,6 +713,8 @@ def meddle(hand: Hand, draws: Draws) -> Plan:
     if request not in hand.used and hand.pending:
         request = getattr(draws.one(hand.pending).action, "request", -1)
     steps = _STEPS + (_STEPS_OF_STORAGE if hand.core.view.attached else ())
+    steps += (("crumble", 16),) if hand.core.view.writes.on_evict else ()
+    steps += (("age", 8),) if hand.config.ttl_periods else ()
     for _ in range(draws.between(2, 7)):
         yield from meddle_once(hand, draws, draws.weighted(steps), request)
 
@@ -664,6 +725,17 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
     if step == "reply":
         mine = [one for one in hand.pending if getattr(one.action, "request", request) == request]
         yield from answer(hand, [draws.one(mine)] if mine else [], draws.chance(15))
+    elif step == "overtake":  # a pass ends before the load that it reads
+        loads = {one.number for one in under_way(hand, actions.Load)}
+        passes = under_way(hand, actions.Prefill)
+        yield from answer(
+            hand, [one for one in passes if loads & {*getattr(one.action, "after", ())}]
+        )
+        if draws.chance(50):
+            yield "misuse", draw_misuse(hand, draws)
+        elif draws.chance(40):
+            yield from release(hand, MOST_JOBS)
+            yield "flush", {}
     elif step == "store":
         yield from answer(hand, under_way(hand, actions.Backup))
         yield from answer(hand, under_way(hand, actions.Store), draws.chance(80))
@@ -678,6 +750,10 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
         yield "flush", {"storage": step == "wipe"}
     elif step == "attach":
         yield "attach", {"again": draws.chance(60), "lost": draws.chance(50)}
+    elif step == "age":
+        yield from age_all(hand, draws)
+    elif step == "crumble":
+        yield from crumble(hand, draws)
     elif step == "hoard":
         yield "hoard", draw_hoard(hand, draws)
     elif step == "misuse":
