@@ -110,7 +110,6 @@ REGISTRIES = {
     "hicache.core.eviction_policies",
     "hicache.core.prefetch_policies",
     "hicache.core.write_policies",
-    "hicache.models",
     "hicache.devices",
     "hicache.devices._movers",
     "hicache.storage.backends",

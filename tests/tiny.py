@@ -6,22 +6,22 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.types import Pages
-from hicache.models import ModelDescription, mha
+from hicache.models import ModelDescription, described
 
 
 def tiny(layers: int, head_elements: int = 6, kv_heads: int = 2) -> ModelDescription:
     """Keys and values of two bytes an element."""
-    return mha.describe(
-        "tiny",
-        "made up for tests",
-        layers=layers,
-        hidden_size=8,
-        vocabulary=16,
-        attention_heads=4,
-        kv_heads=kv_heads,
-        head_elements=head_elements,
-        parameters=1000,
-    )
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 16, "num_attention_heads": 4}
+    rows = {"num_hidden_layers": layers, "num_key_value_heads": kv_heads, "head_dim": head_elements}
+    return described(sizes | rows, "tiny", "tiny")
+
+
+def tiny_latents(layers: int, latent: int, rope: int, nope: int, value: int) -> ModelDescription:
+    """One row of latent + rope elements of two bytes."""
+    widths = {"kv_lora_rank": latent, "qk_rope_head_dim": rope, "qk_nope_head_dim": nope}
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 16, "num_attention_heads": 4}
+    values = {"num_hidden_layers": layers, "v_head_dim": value, **sizes, **widths}
+    return described(values, "latent", "latent")
 
 
 def pages(*numbers: int) -> Pages:

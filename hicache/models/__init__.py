@@ -1,21 +1,22 @@
-"""Models as data: one family per file, each with a function that describes a model and its models.
-
-A user's own model is a JSON file with the same fields, named by its path; see `_document`.
-"""
+"""Models as data: those of `known.json`, which are configurations of published models, and a user's
+own: a `config.json` of the library transformers (see `config`), the folder that has it, or a JSON
+file with the fields of `ModelDescription` (see `document`)."""
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ._document import as_document, is_path, read
-from ._hybrid import as_hybrid
-from ._weights import KV_DTYPES, PRECISIONS, WEIGHT_BITS, cached_as, checkpoint, stored
 from .base import Matrix, ModelDescription, PoolDescription
-from .mha import TINY
+from .config import described
+from .document import as_document, is_path, read
+from .weights import KV_DTYPES, PRECISIONS, WEIGHT_BITS, as_hybrid, cached_as, checkpoint, stored
 
 __all__ = [
     "KV_DTYPES",
@@ -29,20 +30,61 @@ __all__ = [
     "as_hybrid",
     "cached_as",
     "checkpoint",
+    "described",
     "get",
     "is_path",
     "names",
     "stored",
 ]
 
+# One token has 2 KiB: quick to copy in measurements on any machine.
+TINY = described(
+    {
+        "num_hidden_layers": 4,
+        "hidden_size": 256,
+        "vocab_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 352,
+    },
+    "tiny",
+    "tiny",
+    "made up: small enough for any machine",
+    (2_000_000, 2_000_000),
+)
+
 
 @cache
 def _by_name() -> dict[str, ModelDescription]:
-    models: dict[str, ModelDescription] = {}
-    for family in registry.names(__name__):
-        for model in registry.load(__name__, family).MODELS:
-            models[model.name] = model
+    known = json.loads(Path(__file__).with_name("known.json").read_text())
+    models = {
+        name: described(
+            entry["config"], name, name, entry["source"], tuple(entry.get("parameters", ())) or None
+        )
+        for name, entry in known.items()
+        if "config" in entry
+    }
+    for name, entry in known.items():
+        if "draft_of" in entry:
+            models[name] = _with_draft(models[entry["draft_of"]], name, **entry)
     return models
+
+
+def _with_draft(
+    model: ModelDescription, name: str, draft_of: str, draft_layers: int, source: str
+) -> ModelDescription:
+    """The model with a draft module (EAGLE, MTP): layers after its own with the same rows, which
+    must be copied with the model's pages. The draft's computation is not counted."""
+    [kv] = model.pools
+    layers = tuple(range(model.layers, model.layers + draft_layers))
+    return replace(
+        model,
+        name=name,
+        family="draft",
+        source=f"{model.source}; {source}",
+        layers=model.layers + draft_layers,
+        pools=(kv, replace(kv, name="draft", anchor=kv.name, layers=layers)),
+    )
 
 
 def names() -> list[str]:
@@ -50,57 +92,41 @@ def names() -> list[str]:
     return sorted(_by_name())
 
 
-def _spelled(name: str) -> str:
-    """The full name of a model if `name` is the beginning of exactly one, else `name`; in lower
-    case."""
-    known, name = names(), name.lower()
-    longer = [one for one in known if one.startswith(f"{name}-")]
-    return longer[0] if name not in known and len(longer) == 1 else name
-
-
 def get(name: str) -> ModelDescription:
-    """The model with this name or in this JSON file. Raises CallerError for a name that is unknown
-    or the beginning of several, and lists those that are meant."""
+    """The model with this name, the beginning of a name, or path. Raises CallerError for a name
+    that is unknown or the beginning of several, and lists those that are meant."""
     if is_path(name):
         if not name.endswith(".json") and not os.path.exists(name):
-            raise _no_file(name)
+            last = name.rpartition("/")[2]
+            inside = _inside(last)
+            hint = f"; did you mean {inside}?" if inside else registry.closest(last, names())
+            raise CallerError(
+                f"model: expected a name that `hicache models` lists, a config.json or its folder, "
+                f"found {name!r} and no such file{hint}"
+            )
         return read(name)
     if name == TINY.name:
         return TINY
-    model = _by_name().get(_spelled(name))
-    if model is None:
-        meant = [one for one in names() if name and one.startswith(name.lower())]
-        if meant:
-            raise CallerError(
-                f"model: expected the name of one model, found {name!r}, with which "
-                f"{', '.join(meant)} begin{'s' * (len(meant) == 1)}; write the whole name"
-            )
-        raise _unknown(name)
-    return model
-
-
-def _unknown(name: str) -> CallerError:
-    """The error for a name of no model; it suggests the model that the name contains."""
+    lower = name.lower()
+    longer = [known for known in names() if known.startswith(f"{lower}-")]
+    model = _by_name().get(longer[0] if lower not in names() and len(longer) == 1 else lower)
+    if model is not None:
+        return model
+    meant = [known for known in names() if name and known.startswith(lower)]
+    if meant:
+        raise CallerError(
+            f"model: expected the name of one model, found {name!r}, with which "
+            f"{', '.join(meant)} begin{'s' * (len(meant) == 1)}; write the whole name"
+        )
     known = [*names(), TINY.name]
     inside = _inside(name)
     if not inside:
-        return registry.unknown("model", name, known)
-    return CallerError(
+        raise registry.unknown("model", name, known)
+    raise CallerError(
         f"model: expected one of {', '.join(known)}, found {name!r}; did you mean {inside}?"
-    )
-
-
-def _no_file(name: str) -> CallerError:
-    """The error for a name with a slash, such as one of a model hub, that no file has."""
-    last = name.rpartition("/")[2]
-    inside = _inside(last)
-    hint = f"; did you mean {inside}?" if inside else registry.closest(last, names())
-    return CallerError(
-        f"model: expected a name that `hicache models` lists, or a model's JSON file, found "
-        f"{name!r} and no such file{hint}"
     )
 
 
 def _inside(name: str) -> str:
     """The longest name of a model that is a part of `name`; "" for none."""
-    return max((one for one in names() if one in name.lower()), key=len, default="")
+    return max((known for known in names() if known in name.lower()), key=len, default="")

@@ -1,25 +1,243 @@
-"""A model as data: its pools, and the figures that a cost model needs.
+"""A model as data: its pools, its matrices, and the figures that a cost model needs.
 
-This file has the record of a model and the sizes that follow from its fields; for those of a pool
-see `_pool`. Nothing here depends on a model's name or family: families differ in the values of the
-fields.
+Nothing here depends on a model's name or family: families differ in the values of the fields. For
+the memory of a pool see `hicache/memory/pools`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 
 from hicache.core.errors import CallerError
 
-from ._matrix import Matrix
-from ._pool import DTYPE_BITS, KINDS, PoolDescription, heads_per_rank
-
-__all__ = ["DTYPE_BITS", "KINDS", "Matrix", "ModelDescription", "PoolDescription", "heads_per_rank"]
-
+DTYPE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "fp4": 4}
+KINDS = ("kv", "latent", "indexer", "state", "logical")
 ROWS = ("kv", "latent")  # kinds of pools whose rows are what attention reads
 TABLE_BYTES = 2  # of a parameter of embedding and output head, which checkpoints keep in bf16
+SPLITS = ("outputs", "inputs", "whole")
+PARTS = ("attention", "mlp", "experts", "router", "other")
+WEIGHT_DTYPES = ("bf16", "fp8", "fp8-block", "nvfp4", "mxfp4", "int4")
+
+
+def _hold(record: object, what: str, rules: Iterable[tuple[str, bool, str]]) -> None:
+    """Raises CallerError for the first field whose rule does not hold: (field, holds, expected)."""
+    for field, holds, expected in rules:
+        if not holds:
+            found = getattr(record, field)
+            raise CallerError(f"{what}: {field}: expected {expected}, found {found!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDescription:
+    """One pool: `parts` x `heads` x `head_elements` elements per row in each of `layers`.
+
+    name           of the pool, unique in its model.
+    component      the component whose page numbers index the pool.
+    kind           the content of a row: kv (keys and values of heads), latent (one compressed row),
+                   indexer (a key that selects rows), state (the state of a recurrence) or logical
+                   (page numbers without bytes, which other pools follow).
+    layers         the layers of the model that have the pool, ascending.
+    parts          the rows of a token that a layer stores separately, in order.
+    heads          the heads, which tensor parallelism divides. A latent is one head, so it is never
+                   divided.
+    head_elements  elements of one head of one part.
+    dtype          type of an element: fp32, bf16, fp16, fp8 or fp4.
+    anchor         the pool whose page numbers a sidecar follows; empty if it is not a sidecar.
+    compression    tokens that share a row.
+    page_rows      rows per page number, for any page size; 0 for one row per `compression` tokens.
+                   One slot of a recurrent state is 1.
+    window         tokens before a boundary that a hit requires of this pool; 0 means all of them.
+    interval       tokens between boundaries with a state; 0 means every page boundary.
+    scale_group    elements that share a scale; 0 if there are no scales.
+    scale_bytes    bytes of a scale.
+    tail_bytes     bytes of a head after its scales: a rotary key of another dtype, or padding.
+    """
+
+    name: str
+    component: str
+    kind: str
+    layers: tuple[int, ...]
+    parts: tuple[str, ...]
+    heads: int
+    head_elements: int
+    dtype: str = "bf16"
+    anchor: str = ""
+    compression: int = 1
+    page_rows: int = 0
+    window: int = 0
+    interval: int = 0
+    scale_group: int = 0
+    scale_bytes: int = 0
+    tail_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises CallerError, which names the pool and the field, for a value that is not legal."""
+        logical = self.kind == "logical"
+        rules = [
+            ("name", bool(self.name), "a name"),
+            ("component", bool(self.component), "a component's name"),
+            ("kind", self.kind in KINDS, f"one of {', '.join(KINDS)}"),
+            ("dtype", self.dtype in DTYPE_BITS, f"one of {', '.join(DTYPE_BITS)}"),
+            (
+                "layers",
+                self.layers == tuple(sorted({layer for layer in self.layers if layer >= 0})),
+                "layer numbers from 0, ascending",
+            ),
+            ("layers", not (logical and self.layers), "none, as a logical pool has no bytes"),
+            ("parts", logical or bool(self.parts), "at least one part"),
+            ("parts", len(set(self.parts)) == len(self.parts), "names that differ"),
+            ("heads", self.heads >= 1, "at least 1"),
+            ("head_elements", self.head_elements >= (not logical), "at least 1"),
+            ("compression", self.compression >= 1, "at least 1"),
+            ("page_rows", self.page_rows >= 0, "0 or more"),
+            ("page_rows", not self.page_rows or self.compression == 1, "0 where rows compress"),
+            ("window", self.window >= 0, "0 or more"),
+            ("interval", self.interval >= 0, "0 or more"),
+            ("interval", not self.interval or self.kind == "state", "0 but for a state"),
+            ("scale_group", self.scale_group >= 0, "0 or more"),
+            (
+                "scale_bytes",
+                self.scale_bytes >= 0 and bool(self.scale_bytes) == bool(self.scale_group),
+                "above 0 where scale_group is, else 0",
+            ),
+            ("tail_bytes", self.tail_bytes >= 0, "0 or more"),
+            (
+                "head_elements",
+                self.dtype not in DTYPE_BITS
+                or self.head_elements * DTYPE_BITS[self.dtype] % 8 == 0,
+                f"whole bytes of {self.dtype}",
+            ),
+        ]
+        _hold(self, f"pool {self.name}", rules)
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of one head in a row: elements, their scales, and the tail."""
+        elements = self.head_elements * DTYPE_BITS[self.dtype] // 8
+        scales = -(-self.head_elements // self.scale_group) if self.scale_group else 0
+        return elements + scales * self.scale_bytes + self.tail_bytes
+
+    @property
+    def replicated(self) -> bool:
+        """Whether all ranks of tensor parallelism have the same rows, however many they are."""
+        return self.heads == 1
+
+    def copies(self, tp: int) -> int:
+        """Ranks of `tp` that have the same rows: more than one where there are more ranks than
+        heads."""
+        return tp * heads_per_rank(self.heads, tp) // self.heads
+
+    def row_bytes(self, tp: int = 1) -> int:
+        """Bytes of one row of one part in one layer, on each of `tp` ranks."""
+        return heads_per_rank(self.heads, tp) * self.head_bytes
+
+    def rows_per_page(self, page_size: int) -> int:
+        """Rows per page number, for each part of a layer.
+
+        Raises CallerError for a page size that is not a multiple of `compression`.
+        """
+        if page_size < 1:
+            raise CallerError(f"page_size: expected at least 1, found {page_size}")
+        if self.page_rows:
+            return self.page_rows
+        if page_size % self.compression:
+            raise CallerError(
+                f"page_size: expected a multiple of {self.compression}, the tokens that share a "
+                f"row of pool {self.name}, found {page_size}"
+            )
+        return page_size // self.compression
+
+    def page_bytes(self, page_size: int, tp: int = 1, among: int = 1) -> int:
+        """Bytes of a page, or of a state, over all layers and parts, on each of `tp` ranks. among:
+        ranks that divide rows which they have alike; 0 for all that have them."""
+        rows = len(self.layers) * len(self.parts) * self.rows_per_page(page_size)
+        return -(-rows * self.row_bytes(tp) // (among or self.copies(tp)))
+
+    def token_bytes(self, tp: int = 1) -> Fraction:
+        """Bytes of one token over all layers and parts, on each of `tp` ranks; 0 if the rows of a
+        page do not depend on its tokens."""
+        rows = 0 if self.page_rows else len(self.layers) * len(self.parts)
+        return Fraction(rows * self.row_bytes(tp), self.compression)
+
+    def trailing_pages(self, page_size: int) -> int:
+        """Pages before a boundary that a storage hit requires of this pool; 0 means all of them."""
+        return -(-self.window // page_size)
+
+
+def heads_per_rank(heads: int, tp: int) -> int:
+    """Heads on each of `tp` ranks: an equal share, or a copy of one head if there are fewer heads
+    than ranks.
+
+    Raises CallerError if neither number divides the other.
+    """
+    if tp < 1 or (heads % tp and tp % heads):
+        good = ", ".join(str(count) for count in range(1, heads + 1) if heads % count == 0)
+        raise CallerError(
+            f"tp: expected a divisor or a multiple of {heads} heads, found {tp}; use "
+            f"{good} or {2 * heads}"
+        )
+    return max(1, heads // tp)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One matrix product of a layer: rows of `inputs` elements become rows of `outputs` elements.
+
+    name       what engines call it, fused as engines fuse it: qkv, gate_up.
+    inputs     elements of a row before the product, on all ranks together (k of a GEMM).
+    outputs    elements of a row after it, on all ranks together (n of a GEMM).
+    layers     how many layers have it.
+    split      how tensor parallelism divides it: by outputs (column parallel), by inputs (row
+               parallel, an all-reduce follows), or whole on every rank.
+    part       attention, mlp (and shared experts), experts, or what stays in bf16 whatever the
+               type of the weights: router and other. Of experts it is the matrix of one routed
+               expert; a token uses `experts_per_token` of them in a layer.
+    dtype      how the weights are stored: bf16, fp8 (a scale per tensor), fp8-block (a scale for
+               128 x 128), nvfp4, mxfp4 or int4.
+    count      separate products of this shape in a layer, such as one for each group of heads;
+               where it is split, ranks share them.
+    expands    prefill multiplies it with the row of every token of the context, cached ones too,
+               and not with the new tokens alone: the expansion of MLA's latents.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    layers: int
+    split: str = "outputs"
+    part: str = "mlp"
+    dtype: str = "bf16"
+    count: int = 1
+    expands: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises CallerError, which names the matrix and the field, for a value that is not
+        legal."""
+        rules = [
+            ("name", bool(self.name), "a name"),
+            ("inputs", self.inputs >= 1, "at least 1"),
+            ("outputs", self.outputs >= 1, "at least 1"),
+            ("layers", self.layers >= 1, "at least 1"),
+            ("split", self.split in SPLITS, f"one of {', '.join(SPLITS)}"),
+            ("part", self.part in PARTS, f"one of {', '.join(PARTS)}"),
+            ("dtype", self.dtype in WEIGHT_DTYPES, f"one of {', '.join(WEIGHT_DTYPES)}"),
+            ("count", self.count >= 1, "at least 1"),
+        ]
+        _hold(self, f"matrix {self.name}", rules)
+
+    @property
+    def routed(self) -> bool:
+        """Whether it is the matrix of one routed expert."""
+        return self.part == "experts"
+
+    @property
+    def parameters(self) -> int:
+        """In one layer; of one expert, if it is routed."""
+        return self.count * self.inputs * self.outputs
 
 
 def stage_layers(layers: int, stages: int) -> list[tuple[int, int]]:

@@ -14,17 +14,13 @@ from hicache.core.types import Tier
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal, page_runs, stamp
 from hicache.memory.pools import HostPool, Pool
-from hicache.models import ModelDescription, mla
-from tests.tiny import pages, tiny
+from hicache.models import ModelDescription
+from tests.tiny import pages, tiny, tiny_latents
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 
 MHA = tiny(3, 5, kv_heads=4)
-MLA = mla.describe(
-    "tiny-mla", "made up", layers=3, hidden_size=8, vocabulary=16, attention_heads=4,
-    latent_elements=9, rope_elements=2, nope_elements=3, value_elements=3, parameters=1000,
-    active_parameters=900, experts=4, experts_per_token=2,
-)  # fmt: skip
+MLA = tiny_latents(3, 9, 2, 3, 3)
 KV, LATENT = MHA.pools[0], MLA.pools[0]
 # A pool on some layers only, and a sidecar that follows the same page numbers.
 MIXED = replace(

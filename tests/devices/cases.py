@@ -11,8 +11,8 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, Direction, Inspectable, Touch
 from hicache.memory.layouts import Bytes
-from hicache.models import ModelDescription, mla
-from tests.tiny import pages, tiny
+from hicache.models import ModelDescription
+from tests.tiny import pages, tiny, tiny_latents
 
 LAYERS = 4
 THREE = 3
@@ -28,22 +28,7 @@ def grouped(head_elements: int = 6) -> ModelDescription:
 
 def latent() -> ModelDescription:
     """One latent row of 18 bytes."""
-    return mla.describe(
-        "latent",
-        "made up for tests",
-        layers=LAYERS,
-        hidden_size=8,
-        vocabulary=16,
-        attention_heads=4,
-        latent_elements=7,
-        rope_elements=2,
-        nope_elements=2,
-        value_elements=2,
-        parameters=1000,
-        active_parameters=1000,
-        experts=0,
-        experts_per_token=0,
-    )
+    return tiny_latents(LAYERS, 7, 2, 2, 2)
 
 
 def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:

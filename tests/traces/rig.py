@@ -16,8 +16,7 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.models import get
-from hicache.models._document import as_document
+from hicache.models import as_document, get
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.operations import OPERATIONS

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hicache.models import get
-from hicache.models._document import as_document
+from hicache.models import as_document, get
 
 from .rig import Capsys, Patch, fails, input_files
 

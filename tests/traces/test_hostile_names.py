@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from hicache.models import get
-from hicache.models._document import as_document
+from hicache.models import as_document, get
 from invariants.fuzz import sequence as tapes
 from tests.planted import planted
 from traces.cli import main

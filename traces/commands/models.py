@@ -23,7 +23,7 @@ TOTALS = ("model", "family", "layers", "bytes a token", "weights, GB", "page of 
 @dataclass(frozen=True)
 class Options(OptionRecord):
     names: tuple[str, ...] = option(
-        "models, or JSON files that describe models (default: all, without their pools)",
+        "models, or config.json files (default: all, without their pools)",
         str,
         "NAME",
         positional=True,

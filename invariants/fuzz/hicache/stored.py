@@ -39,7 +39,7 @@ from hicache.core.types import Tier
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool, stored_pools
-from hicache.models import ModelDescription, mha
+from hicache.models import ModelDescription, described
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
 from hicache.storage import journal
@@ -572,17 +572,8 @@ class RealShelf(Shelf):
 def _model(config: Config) -> ModelDescription:
     """A made-up model. Every component has a pool, with the keys of an indexer, and the rows of a
     draft model in the last layer."""
-    plain = mha.describe(
-        "fuzz",
-        "made up: small pools for each component",
-        layers=2,
-        hidden_size=8,
-        vocabulary=8,
-        attention_heads=2,
-        kv_heads=2,
-        head_elements=8,
-        parameters=10_000,
-    )
+    sizes = {"hidden_size": 8, "head_dim": 8, "intermediate_size": 8, "vocab_size": 8}
+    plain = described({"num_hidden_layers": 2, "num_attention_heads": 2, **sizes}, "fuzz", "fuzz")
     pools = []
     for name in config.components:
         own = replace(plain.pools[0], name=name, component=name)

@@ -1,11 +1,12 @@
-"""A model as a JSON document: every field of the two records, under the field's name.
+"""A model in a file: a `config.json`, or every field of the records of `base` under its name.
 
-`as_document` writes every field. `read` accepts exactly these fields; a field of a pool that has a
-default may be left out. For the meaning of the fields see `base` and `_pool`.
+`as_document` writes every field. `read` accepts exactly these fields, but a field that has a
+default may be left out; a file without `pools` is a `config.json` (see `config`).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from math import ceil
 from typing import Any
@@ -13,10 +14,9 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.files import FLAG, Record, Value, fit, parsed, text_of, unlike, whole
 
-from ._matrix import Matrix
-from ._pool import PoolDescription
-from ._weights import WEIGHT_BITS
-from .base import ModelDescription
+from .base import Matrix, ModelDescription, PoolDescription
+from .config import described
+from .weights import WEIGHT_BITS
 
 _MOST_BYTES = 16 << 20
 _MOST_TEXT = 2000  # characters
@@ -69,42 +69,47 @@ def is_path(name: str) -> bool:
     return name.endswith(".json") or "/" in name
 
 
-def as_document(model: ModelDescription) -> dict[str, object]:
+def as_document(model: ModelDescription) -> dict[str, Any]:
     """The document of a model. `read` makes the same model of it."""
-    found: dict[str, object] = {name.name: getattr(model, name.name) for name in fields(model)}
     return {
-        **found,
+        **_record(model),
         "pools": [_record(pool) for pool in model.pools],
         "matrices": [_record(matrix) for matrix in model.matrices],
     }
 
 
-def _record(one: PoolDescription | Matrix) -> dict[str, object]:
+def _record(record: ModelDescription | PoolDescription | Matrix) -> dict[str, Any]:
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
     return {
-        name.name: list(value) if isinstance(value, tuple) else value
-        for name in fields(one)
-        for value in [getattr(one, name.name)]
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
     }
 
 
 def read(path: str) -> ModelDescription:
-    """The model in a file. Raises CallerError with one line: file, field, expected, found."""
+    """The model in a file, or in the `config.json` of a folder. Raises CallerError with one line:
+    file, field, expected, found."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "config.json")
     try:
         found = parsed(text_of(path, "model's JSON file", _MOST_BYTES))
     except ValueError as error:
         raise CallerError(f"{path}: expected JSON, found: {error}") from None
+    if isinstance(found, dict) and "pools" not in found:
+        return described(found, _name(path), path)
     model: ModelDescription = fit(found, SHAPE, path)
     try:
-        check(model)
+        _check_parameters(model)
+        _check_matrices(model)
     except CallerError as error:
         raise CallerError(f"{path}: {error}") from None
     return model
 
 
-def check(model: ModelDescription) -> None:
-    """Raises CallerError for a model whose fields contradict each other."""
-    _check_parameters(model)
-    _check_matrices(model)
+def _name(path: str) -> str:
+    """The name of the file, or of its folder, where that is a word to print."""
+    folder, file = os.path.split(os.path.abspath(path))
+    name = os.path.basename(folder) if file == "config.json" else file.removesuffix(".json")
+    return name if name and name.isprintable() and len(name) <= _MOST_TEXT else "config"
 
 
 def _check_parameters(model: ModelDescription) -> None:

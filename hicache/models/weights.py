@@ -1,15 +1,14 @@
-"""The types of stored weights and of cached rows, the bytes that follow from them, and which
-published checkpoints have which.
-
-Does not describe a model; a family names the types, or gives the bytes of a published checkpoint.
-"""
+"""Variants of a model: its weights and cached rows in other types, the bytes that follow, which
+published checkpoints have which, and an invented hybrid of the same size."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
+from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 
 from .base import ROWS, Matrix, ModelDescription, PoolDescription
@@ -137,3 +136,51 @@ def checkpoint(model: ModelDescription, precision: str) -> ModelDescription:
     if model.family == "mamba":
         return stored(model, "bf16", "nvfp4")
     return stored(model, "nvfp4")
+
+
+def as_hybrid(
+    model: ModelDescription, components: Sequence[str], window: int, interval: int
+) -> ModelDescription:
+    """The model with its layers assigned to the components in turn. The first component gets the
+    last layer of each round.
+
+    window, interval: in tokens. A window layer has the same rows as the full layer before. A linear
+    layer has a matrix of value x value elements per attention head in fp32, as in Gated DeltaNet.
+    Raises CallerError for a component without a window or a state, and for a model that is a hybrid
+    already.
+    """
+    if len(model.pools) != 1:
+        raise CallerError(
+            f"model {model.name}: expected one pool to make a hybrid of, found "
+            f"{', '.join(pool.name for pool in model.pools)}"
+        )
+    [kv] = model.pools
+    count, pools = len(components), []
+    for place, name in enumerate(components):
+        layers = tuple(layer for layer in kv.layers if layer % count == count - 1 - place)
+        pool = replace(kv, component=name, layers=layers)
+        kind = residency(name) if place else ""
+        if kind == "window":
+            pool = replace(pool, name=name, window=window)
+        elif kind == "state":
+            pool = replace(
+                pool,
+                name=name,
+                kind="state",
+                parts=("state",),
+                heads=model.attention_heads,
+                head_elements=model.value_elements**2,
+                dtype="fp32",
+                page_rows=1,
+                window=1,
+                interval=interval,
+            )
+        elif place:
+            raise CallerError(
+                f"component: expected one with a window or a state beside {components[0]}, "
+                f"found {name!r}"
+            )
+        pools.append(pool)
+    return replace(
+        model, name=f"{model.name} as {'+'.join(components)}", family="hybrid", pools=tuple(pools)
+    )
