@@ -43,7 +43,6 @@ __all__ = [
 ]
 
 SCHEDULERS = "sim.schedulers"
-ROUTERS = "sim.fleet.routers"
 TIMES = "sim.times"
 # Folders to which a user may add an entry, with the option that adds it.
 OPEN = {

@@ -1,14 +1,12 @@
 """Page content that identifies itself: it depends on the tokens up to the end of the page only.
 
-Lives here: tags of prefixes, rows of bytes made from tags, and the tag of a given row. Does not
-store rows (see device/memory) and does not know who wrote them.
-
     tag(i)      = mix(sum over k <= i of mix(words of row k . odd constants + position k)), so it
                   depends on every row up to i and on the namespace
     row(tag)[w] = mix(tag + salt(component, layer, w))
 
 `mix` is the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014). It is a bijection on 64
-bits, so the tag can be computed from a row that was found in the wrong place.
+bits, so the tag can be computed from a row that was found in the wrong place. `draw` gives random
+numbers by key, so that removing one operation does not change the numbers of the others.
 """
 
 from __future__ import annotations
@@ -106,3 +104,12 @@ def tag_of(row: Words, component: str, layer: int) -> int:
 def seal(block: Words) -> bytes:
     """Returns the SHA-256 of the rows, concatenated."""
     return sha256(np.ascontiguousarray(block).data).digest()
+
+
+Part: TypeAlias = int | str
+
+
+def draw(bound: int, *parts: Part) -> int:
+    """Returns an integer in 0..bound-1, the same for the same parts in every process."""
+    text = "\x1f".join(f"i{part}" if isinstance(part, int) else f"s{part}" for part in parts)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % bound

@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 29_780,
-    "lines of sim": 12_512,
-    "lines of invariants": 18_921,
-    "lines of traces": 16_693,
-    "lines of tests": 41_777,
-    "files of source": 460,
+    "lines of hicache": 29_781,
+    "lines of sim": 11_623,
+    "lines of invariants": 18_920,
+    "lines of traces": 16_678,
+    "lines of tests": 41_702,
+    "files of source": 411,
     "files of tests": 317,
-    "words of pages": 57_138,
+    "words of pages": 57_090,
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from hicache import registry
 from hicache.core.ledger import Pool
 from invariants.base import check_names, load_check
-from sim.hardware import profile
+from sim import hardware as profile
 from traces import outside
 from traces.cli import main
 

@@ -61,7 +61,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.terminal": ("hicache.core.errors", "hicache.files", "hicache.registry"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("traces.formats", "traces.results", "traces.terminal"),
-    "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),
+    "traces.generators": ("hicache", "sim.workload", "traces.formats", "traces.terminal"),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
         *("traces.curves", "traces.formats", "traces.generators"),
@@ -115,9 +115,6 @@ REGISTRIES = {
     "hicache.storage.backends",
     "hicache.storage.engines",
     "hicache.transformers.layers",
-    "sim.engine_profiles",
-    "sim.fleet.routers",
-    "sim.schedulers",
     "sim.times",
     "invariants.checks",
     "invariants.fuzz.targets",

@@ -23,9 +23,10 @@ _added: dict[str, dict[str, Any]] = {}  # [package][name]
 
 def names(package: str) -> list[str]:
     """The names of a package's entries, sorted: its modules, except `base` and those that begin
-    with an underscore, and the entries that were added."""
-    paths = importlib.import_module(package).__path__
-    found = [module.name for module in pkgutil.iter_modules(paths)]
+    with an underscore, or its table `ENTRIES`; and the entries that were added."""
+    package_module = importlib.import_module(package)
+    found = list(getattr(package_module, "ENTRIES", ()))
+    found += [one.name for one in pkgutil.iter_modules(getattr(package_module, "__path__", ()))]
     own = [name for name in found if name != "base" and not name.startswith("_")]
     return sorted(_spelled(name) for name in (*own, *_added.get(package, ())))
 
@@ -55,7 +56,8 @@ def load(package: str, name: str) -> Any:
         return added
     if not has(package, name):
         raise unknown(kind(package), name, spellings(package))
-    return importlib.import_module(f"{package}.{stem}")
+    table = getattr(importlib.import_module(package), "ENTRIES", {})
+    return table[stem] if stem in table else importlib.import_module(f"{package}.{stem}")
 
 
 def add(package: str, name: str, entry: Any) -> None:

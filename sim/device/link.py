@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from hicache.devices.base import Direction
 
 from ..clock import Clock
-from ..hardware.curve import Curve
+from ..hardware import Curve
 
 SECOND_NS = 1_000_000_000
 

@@ -22,8 +22,7 @@ from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, Direction, Mark, Peeker, Stream, Touch
 
 from ..clock import Clock
-from ..content import ROW_WORDS, Words
-from ..keyed_draw import draw
+from ..content import ROW_WORDS, Words, draw
 from .link import Link
 from .memory import Memory, Place
 

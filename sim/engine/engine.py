@@ -24,15 +24,11 @@ from hicache.core.actions import Prefill, Refused
 from hicache.core.types import RequestId
 
 from ..options import EngineOptions
-from ..schedulers.base import Scheduler, make
+from ..schedulers import Scheduler, make
 from ..workload import Job, Workload
-from .growth import Growth, growth_tokens
-from .prefill import Prefills
-from .reception import Reception
-from .reserves import RULES
-from .running import Platform, Running
-from .sequence import Sequence
-from .token_gaps import TokenGaps
+from .prefill import Prefills, Reception
+from .running import RESERVES, Growth, Platform, Running, growth_tokens
+from .sequence import Sequence, TokenGaps
 
 
 class Engine:
@@ -53,7 +49,7 @@ class Engine:
         self._fast_forward = options.fast_forward
         self._waiting: Scheduler[Sequence] = make(options.order, options.window)
         profile = options.profile
-        reserve = RULES[profile.reserve](profile.reserve_permille)
+        reserve = RESERVES[profile.reserve](profile.reserve_permille)
         self._running = Running(platform, self._waiting, size, reserve, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         stretch = growth_tokens(components, size, options.growth_tokens)

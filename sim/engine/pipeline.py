@@ -18,10 +18,9 @@ from hicache.core.errors import CallerError
 from ..options import EngineOptions
 from ..workload import Workload
 from .engine import Engine
-from .micro_batch import MicroBatch
 from .prefill import Batch
 from .running import Platform
-from .sequence import Sequence
+from .sequence import MicroBatch, Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,16 @@
-"""Chooses the prefill chunks of the next pass: first running prefills, then new admissions.
+"""Requests on their way from the client to a pass, and the prefill chunks of the next pass.
 
-Does not choose the next waiting request (see waiting), compute the duration of a pass (see forward,
-costs) or grow decoding sequences (see growth).
+A request takes time in the client, in HTTP and in the tokeniser, and requests of one burst wait for
+each other there. An engine that composes a pass while the one before it runs does not see a request
+that comes during a pass until the next pass is composed, so that it joins the one after. An engine
+may also look for new requests only after several passes.
+
+Chunks are chosen before a pass decodes: first those of running prefills, then new admissions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import TypeAlias
 
@@ -13,12 +18,84 @@ from hicache.core.actions import Admitted, Matched, Outcome, Prefill
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWanted, PrefillDone
 
+from ..clock import Timer
 from ..content import prefix_tags
 from ..options import EngineOptions
+from ..schedulers import Scheduler
 from ..workload import Workload
-from .batching import WAYS
 from .running import Blocked, Platform, Running
 from .sequence import UNSET_NS, Sequence, note_reuse
+
+
+class Reception:
+    """See the module. received: called with each request when the scheduler's process has it."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        clock: Timer,
+        waiting: Scheduler[Sequence],
+        received: Callable[[Sequence], None],
+    ) -> None:
+        self._profile = options.profile
+        self._poll_passes = options.poll_passes
+        self._passes = 0  # since requests were taken
+        self._clock = clock
+        self._waiting = waiting
+        self._received = received
+        self._free_ns = 0  # when the front end has handled all requests that have arrived
+        self._new: list[Sequence] = []  # came while a pass ran
+        self._next: list[Sequence] = []  # may be taken when the next pass is composed
+
+    @property
+    def pending(self) -> bool:
+        """Whether a request has come that a later pass may have."""
+        return bool(self._new or self._next)
+
+    def arrive(self, sequence: Sequence) -> None:
+        """A client sends a request now."""
+        profile, now_ns = self._profile, self._clock.now_ns
+        delay_ns = profile.request_host_ns
+        delay_ns += profile.request_token_host_ns * sequence.job.input_length
+        if profile.request_serial_ns:
+            self._free_ns = max(self._free_ns, now_ns) + profile.request_serial_ns
+            delay_ns += self._free_ns - now_ns
+        if delay_ns:
+            self._clock.after(delay_ns, lambda: self._received(sequence))
+        else:
+            self._received(sequence)
+
+    def queue(self, sequence: Sequence, busy: bool) -> None:
+        """Puts a received request in the queue, now or later. busy: whether a pass runs."""
+        if busy and self._profile.lookahead:
+            self._new.append(sequence)
+        elif busy and self._poll_passes > 1:
+            self._next.append(sequence)
+        else:
+            self._passes = 0
+            self._waiting.push(sequence)
+
+    def compose(self, decoded: int) -> None:
+        """A pass is composed: it may have the requests that came before the last one began.
+
+        decoded: how many passes have only decoded since the last call; 0 if one had chunks."""
+        self._passes = (self._passes + decoded) % self._poll_passes if decoded else 0
+        if self.pending:
+            if not self._passes:
+                self._push(self._next)
+            self._next += self._new
+            self._new = []
+
+    def hurry(self) -> None:
+        """No pass can begin without them: nothing is ahead of what came last."""
+        self._push(self._next)
+        self._push(self._new)
+
+    def _push(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self._waiting.push(sequence)
+        sequences.clear()
+
 
 Batch: TypeAlias = list[tuple[Sequence, Prefill]]
 
@@ -56,8 +133,7 @@ class Prefills:
         self._budget = 0
         self._waited = 0  # passes for which prompts have waited
         self._chunked = options.profile.chunked
-        self._batching = WAYS[options.profile.batching]
-        self.with_decoding = self._batching.with_decoding
+        self.with_decoding = options.profile.batching == "mixed"
         self.unsettled = False
         self._most_in_batch = 0  # requests of a micro-batch; 0 for no limit of its own
         self._passes = platform.driver.core.view.config.passes  # of one request, under way
@@ -79,7 +155,7 @@ class Prefills:
         self.unsettled = self._waits(decoding)
         if self.unsettled:
             return
-        self._budget = self._batching.budget(self._options.token_budget, decoding)
+        self._budget = self._options.token_budget - (decoding if self.with_decoding else 0)
         self._continue()
         crowded = self._running.retractions > retractions
         if crowded and len(self._running.decode) and not self.with_decoding:

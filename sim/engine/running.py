@@ -1,59 +1,228 @@
-"""The requests in the engine: their state, and how the core's answers change it.
+"""The requests in the engine: how the core's answers change them, how they grow, end, and go back.
 
-Lives here: sending an event to the core, ending a request, and retracting one. Does not contain the
-order of a step (see engine), prefill chunks and admission (see prefill) or the growth of decoding
-sequences (see growth).
+A reserve refuses an admission that the core could grant, for the sake of the tokens that running
+requests will still generate: `RESERVES` has the rules. It counts pages of the first component;
+pages that requests share count for each of them.
+
+A request whose admission is refused with "fetching" leaves the queue, so that those behind it are
+admitted. When its prefetch has ended, it goes back to the front of the queue. A time limit from its
+arrival ends the wait: the core has no clock, so the engine tells it (`PrefetchLimitReached`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hicache.core.actions import (
     NO_REQUEST,
     Cached,
     Granted,
+    Matched,
     Outcome,
     Prefetched,
     Prefill,
     Refused,
     Restarted,
 )
+from hicache.core.components.base import UNBOUNDED, Component
 from hicache.core.errors import CoreBug
-from hicache.core.events import Event, Finished, Retracted
+from hicache.core.events import Event, Finished, PagesWanted, PrefetchLimitReached, Retracted
 from hicache.core.types import FlightId, RequestId, Tier
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
 
 from ..clock import Timer
 from ..errors import too_small
-from ..schedulers.base import Scheduler
+from ..schedulers import Scheduler
 from ..storage.executor import StoreExecutor
 from ..times.base import TimeModel
 from .forward import Forward
-from .micro_batch import MicroBatch
-from .prefetching import Prefetching, PrefetchLimit
-from .reserves import Reserve
-from .sequence import UNSET_NS, Sequence
+from .sequence import UNSET_NS, MicroBatch, Sequence
+
+_ONE = 1_000_000
+_LEAST_PERCENT = 14  # SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
+_DECAY_STEPS = 600  # SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
+_RETRACT_STEPS = 20  # SGLANG_RETRACT_DECODE_STEPS
+_CLIP = 4096  # SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
 
 
-class Relay(Protocol):
-    """The other end of an engine of a disaggregated fleet. Calls come at a step boundary.
+class Held(Protocol):
+    """What a reserve may ask of the running requests. promised: pages that all admitted requests
+    have when they end."""
 
-    A prefill engine gives away each request whose prompt it has computed, and keeps its pages until
-    they have been read. A decode engine gets requests whose prompt was computed elsewhere: it takes
-    pages for it as for any prompt, and a transfer fills them instead of a pass (see sim/fleet).
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def promised(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def available(self) -> int: ...
+    @property
+    def admitted(self) -> Mapping[int, Sequence]: ...
+
+    def left(self, sequence: Sequence) -> int:
+        """Tokens that a request will still generate."""
+
+
+class Reserve:
+    """No reserve: a request is admitted if its prompt fits, and others are preempted when pages run
+    out. vLLM. The others change what they need of it.
+
+    settled: its answer stays the same while requests only decode."""
+
+    settled = True
+
+    def admits(self, sequence: Sequence, held: Held) -> bool:
+        """Whether a waiting request may be admitted beside those that run."""
+        return True
+
+    def idle(self) -> None:
+        """Nothing runs."""
+
+    def decoded(self, steps: int) -> None:
+        """So many decode steps are done."""
+
+    def retracted(self, held: Held) -> None:
+        """A request was retracted; these are left."""
+
+
+class Whole(Reserve):
+    """All pages that a request may ever need are reserved: none is preempted. TensorRT-LLM's
+    GUARANTEED_NO_EVICT."""
+
+    def admits(self, sequence: Sequence, held: Held) -> bool:
+        return held.promised + -(-sequence.final // held.page_size) <= held.capacity
+
+
+class Estimated(Reserve):
+    """A part of the tokens that running requests may still generate is reserved, and the new one
+    whole. The part falls with each decode step and is estimated anew after a preemption. SGLang's
+    new_token_ratio.
+
+        admitted if   prompt + output < available - part x sum of min(left, clip)
+        part          from `permille` down to 0.14 of that over 600 decode steps; after a preemption
+                      (generated + 20 for each request) / (all outputs + 1), at most 1; as at first
+                      when nothing runs
+
+    Kept in millionths, so that it is the same on every machine. permille: the part at first.
     """
 
-    def gives(self, sequence: Sequence) -> bool:
-        """Whether a request whose last token was sampled decodes elsewhere. If so, its pages stay
-        until `Engine.release`."""
+    settled = False
 
-    def fetch(self, sequence: Sequence, prefill: Prefill) -> None:
-        """Fill the pages of this prompt, from the first token that is not cached here; then call
-        `Engine.delivered`."""
+    def __init__(self, permille: int) -> None:
+        self._first = min(_ONE, permille * _ONE // 1000)
+        self._least = self._first * _LEAST_PERCENT // 100
+        self._decay = (self._first - self._least) // _DECAY_STEPS
+        self._part = self._first
+
+    def admits(self, sequence: Sequence, held: Held) -> bool:
+        expected = sum(min(held.left(one), _CLIP) for one in held.admitted.values())
+        room = held.available * held.page_size - self._part * expected // _ONE
+        return sequence.length + min(held.left(sequence), _CLIP) < room
+
+    def idle(self) -> None:
+        self._part = self._first
+
+    def decoded(self, steps: int) -> None:
+        self._part = max(self._least, self._part - steps * self._decay)
+
+    def retracted(self, held: Held) -> None:
+        left = held.admitted.values()
+        outputs = sum(one.outputs for one in left)
+        generated = sum(one.outputs - held.left(one) for one in left)
+        part = (generated + _RETRACT_STEPS * len(left)) * _ONE // (outputs + 1)
+        self._part = min(_ONE, part)
+
+
+RESERVES: dict[str, Callable[[int], Reserve]] = {
+    "none": lambda permille: Reserve(),
+    "whole": lambda permille: Whole(),
+    "estimated": Estimated,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchLimit:
+    """How long a request may wait for its prefetch: base_ns, and token_ns for each prompt token
+    that was not cached when it arrived."""
+
+    base_ns: int
+    token_ns: int = 0
+
+
+class Prefetching:
+    """See the module. limit: None if no request waits. feed: passes an event to the core."""
+
+    def __init__(
+        self,
+        clock: Timer,
+        waiting: Scheduler[Sequence],
+        limit: PrefetchLimit | None,
+        feed: Callable[[Event], list[Outcome]],
+    ) -> None:
+        self._clock = clock
+        self._waiting = waiting
+        self._limit = limit
+        self._feed = feed
+        self._pending: dict[RequestId, Sequence] = {}
+        self._parked: dict[RequestId, Sequence] = {}  # in the order in which they left the queue
+
+    def announce(self, sequence: Sequence, arrival: Event, page_size: int) -> None:
+        """Tells the core of a request, and begins its time limit if a prefetch was begun."""
+        index = sequence.job.index
+        self._pending[index] = sequence
+        outcomes = self._feed(arrival)
+        if index not in self._pending:
+            return
+        matched = next(outcome for outcome in outcomes if type(outcome) is Matched)
+        assert isinstance(matched, Matched)
+        cached = (matched.device_pages + matched.host_pages) * page_size
+        missing = (sequence.length - 1) // page_size * page_size - cached
+        if missing <= 0:
+            del self._pending[index]
+        elif self._limit is not None:
+            limit_ns = self._limit.base_ns + self._limit.token_ns * missing
+            self._clock.after(limit_ns, lambda: self._reached(index))
+
+    def _reached(self, index: RequestId) -> None:
+        if index in self._pending:
+            self._feed(PrefetchLimitReached(index))
+
+    def ended(self, told: Prefetched, sequence: Sequence) -> None:
+        """The core says that the prefetch of a request has ended."""
+        self._pending.pop(told.request, None)
+        sequence.prefetched = told.first_page, told.fetched_pages
+
+    def admitted(self, sequence: Sequence) -> None:
+        self._pending.pop(sequence.job.index, None)
+
+    def park(self, sequence: Sequence) -> None:
+        """Takes a request that waits for its prefetch out of the queue."""
+        self._waiting.remove(sequence)
+        self._parked[sequence.job.index] = sequence
+
+    def unpark(self) -> None:
+        """Puts those whose prefetch has ended back to the front of the queue, in their order."""
+        for index, sequence in reversed(list(self._parked.items())):
+            if index not in self._pending:
+                del self._parked[index]
+                self._waiting.push_front(sequence)
+
+
+class Relay(NamedTuple):
+    """The other end of an engine of a disaggregated fleet. Calls come at a step boundary.
+
+    gives   whether a request whose last token was sampled decodes elsewhere. If so, its pages stay
+            until `Engine.release`: a prefill engine gives away what it has computed.
+    fetch   fill the pages of a prompt that was computed elsewhere, from the first token that is not
+            cached here, with a transfer instead of a pass; then call `Engine.delivered`.
+    """
+
+    gives: Callable[[Sequence], bool]
+    fetch: Callable[[Sequence, Prefill], None]
 
 
 _MOST_ALONE = 64
@@ -307,3 +476,78 @@ class Running:
         self._leave(sequence)
         self.progress += 1
         self.waiting.push_front(sequence)
+
+
+class Growth:
+    """stretch: number of tokens for which pages are requested at a time."""
+
+    def __init__(self, running: Running, forward: Forward, stretch: int) -> None:
+        self._running = running
+        self._forward = forward
+        self._stretch = stretch
+        self._blocked: dict[RequestId, Blocked] = {}  # why each stalled sequence waits
+
+    def finish_ended(self) -> None:
+        """Ends the finished sequences. Called before any growth, which could otherwise retract
+        them.
+        """
+        while (sequence := self._running.decode.pop_ended()) is not None:
+            self._forward.report_decoded(sequence, leaving=True)
+            self._running.finish(sequence)
+
+    def retry_stalled(self) -> None:
+        """Retries all stalled sequences, oldest first, if the refusal of any of them may have
+        changed.
+        """
+        stalled, blocked = self._running.stalled, self._blocked
+        if all(self._running.is_blocked(blocked.get(index)) for index in stalled):
+            return
+        blocked.clear()
+        for sequence in list(stalled.values()):
+            if stalled.pop(sequence.job.index, None) is not None:
+                self._grow(sequence)
+
+    def grow_full(self) -> None:
+        while (sequence := self._running.decode.pop_full()) is not None:
+            self._forward.report_decoded(sequence)
+            self._grow(sequence)
+
+    def _grow(self, sequence: Sequence) -> None:
+        """Requests pages for the next stretch of tokens, or for one token if that is refused.
+
+        No pass is in flight, so pages behind the window of the next token may be freed.
+        """
+        running = self._running
+        index, held = sequence.job.index, sequence.held
+        wanted = min(held + self._stretch, sequence.final)
+        for _ in range(len(running.admitted) + 2):
+            refusal = running.refusal_of(running.feed(PagesWanted(index, wanted, held)), sequence)
+            if refusal is None:
+                running.decode.join(sequence, running.page_size)
+                return
+            if (wanted - 1) // running.page_size > held // running.page_size:
+                wanted = held + 1  # ask again for one page only, which may be granted
+            elif refusal.preempt != NO_REQUEST and refusal.preempt not in running.arriving:
+                running.retract(running.sequences[refusal.preempt])
+                if refusal.preempt == index:
+                    return
+            else:
+                running.stalled[index] = sequence
+                self._blocked[index] = running.blocked(refusal)
+                return
+        raise CoreBug(f"request {index}: refused after every other was retracted")
+
+
+def growth_tokens(components: Iterable[Component], page_size: int, wanted: int) -> int:
+    """Returns the tokens to request at a time while decoding.
+
+    Pages requested in advance are held besides those of the window. With a window the stretch is at
+    most two pages, or an eighth of the window if that is more.
+    """
+    bounds = [
+        each.window_pages
+        for each in components
+        if each.positional and each.window_pages < UNBOUNDED
+    ]
+    ahead = [max(2, window // 8) * page_size for window in bounds]
+    return max(page_size, min(wanted, *ahead) if ahead else wanted)

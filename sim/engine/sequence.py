@@ -1,16 +1,38 @@
-"""The engine's record of one request, what it reused, and its result. Does not ask the core."""
+"""The engine's record of one request, its result, and the sequences that decode together.
+
+Every active sequence gains one token per decode step, so a `DecodeSet` counts the tokens of all
+without visiting each. With `steps` decode steps done so far,
+
+    held(s) = s.held + steps - s.since        context of the next step = base + active * (steps + 1)
+    base    = sum of (s.held - s.since)       changes only when a sequence joins or leaves
+
+`TokenGaps` has the times between two tokens of a request (inter-token latency), exact, in 8 bytes a
+step and 32 bytes a range of steps:
+
+    gaps of a request = the steps of its ranges, one gap each
+                      + the time that it waited before the first step of a range, added to that gap
+                      + one gap for each prefill of a request that was preempted, which samples one
+
+A pass in which nobody decodes although sequences are active is no step: its time is part of the
+next step. A sequence that joins after it has not waited so long, so its wait counts as negative. A
+range ends when the sequence stops decoding, or waits for pages.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections import abc
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hicache.core.actions import Admitted, Cached, Granted, Prefill, StateSlots
 from hicache.core.components.base import Component
-from hicache.core.types import NO_PAGES, FlightId, Key, Pages
+from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from ..content import Words
 from ..workload import Job
@@ -202,3 +224,204 @@ def capped(admitted: Admitted, components: abc.Sequence[Component]) -> str:
         return ""
     least = min(depths)
     return components[depths.index(least)].name if least < depths[0] else "load"
+
+
+Times = NDArray[np.int64]
+_NO_STEP = -1
+
+
+class TokenGaps:
+    """See the module. steps_ns: the duration of each decode step and pass, by its number.
+    paused_ns: the time since the last step in which decoding waited for passes of chunks. now_ns:
+    the time; called at the boundary between two passes."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.steps_ns = array("q")
+        self.paused_ns = 0
+        self._now_ns = now_ns
+        self._ranges = tuple(array("q") for _ in range(4))  # request, first step, end, waited ns
+        self._single = tuple(array("q") for _ in range(2))  # request, ns
+
+    def step(self, elapsed_ns: int, first: int = -1) -> None:
+        """A step has taken so long. first: the number of the first step since the last call, if
+        `steps_ns` has got others meanwhile; it waited for the passes before it."""
+        self.steps_ns.append(elapsed_ns)
+        self.steps_ns[first] += self.paused_ns
+        self.paused_ns = 0
+
+    def sampled(self, sequence: Sequence) -> None:
+        """A prefill gave the sequence a token: its first one, or one after a preemption."""
+        now_ns = self._now_ns()
+        if sequence.token_ns != UNSET_NS:
+            self.close(sequence)
+            _append(self._single, sequence.job.index, now_ns - sequence.token_ns)
+        sequence.token_ns = now_ns
+
+    def join(self, sequence: Sequence, step: int) -> None:
+        """The sequence decodes from this step on. It goes on with its range if it has missed
+        neither a step nor time."""
+        waited_ns = self._now_ns() - sequence.token_ns - self.paused_ns
+        if sequence.range_end != step or waited_ns or sequence.range_first == _NO_STEP:
+            self.close(sequence)
+            sequence.range_first, sequence.range_end = step, step
+            sequence.range_waited_ns = waited_ns
+
+    def leave(self, sequence: Sequence, step: int) -> None:
+        """The sequence has decoded until this step, which has just ended."""
+        if step > sequence.range_end:
+            sequence.range_end = step
+            sequence.token_ns = self._now_ns() - self.paused_ns
+
+    def close(self, sequence: Sequence) -> None:
+        """Notes the range of a sequence that has left."""
+        first, end = sequence.range_first, sequence.range_end
+        if end > first != _NO_STEP:
+            _append(self._ranges, sequence.job.index, first, end, sequence.range_waited_ns)
+        sequence.range_first = _NO_STEP
+
+    def weighted(self, ended: Times) -> tuple[Times, Times]:
+        """The gaps of the requests that ended: times in nanoseconds, and how often each occurs."""
+        _, single_ns = _kept(self._single, ended)
+        steps = np.array(self.steps_ns, dtype=np.int64)
+        _, first, end, waited_ns = _kept(self._ranges, ended)
+        late = waited_ns != 0
+        change = np.zeros(len(steps) + 1, dtype=np.int64)
+        np.add.at(change, first + late, 1)
+        np.add.at(change, end, -1)
+        counts = np.cumsum(change[:-1])
+        alone = np.concatenate((steps[first[late]] + waited_ns[late], single_ns))
+        used = counts > 0
+        ones = np.ones(len(alone), dtype=np.int64)
+        return np.concatenate((steps[used], alone)), np.concatenate((counts[used], ones))
+
+    def slower(self, limit_ns: int, requests: int) -> Times:
+        """How many gaps of each request, by its number, are longer than the limit."""
+        steps = np.asarray(self.steps_ns)
+        before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(steps > limit_ns)))
+        request, first, end, waited_ns = (np.asarray(column) for column in self._ranges)
+        slow = before[end] - before[first]
+        slow += (steps[first] <= limit_ns) & (steps[first] + waited_ns > limit_ns)
+        slow -= (steps[first] > limit_ns) & (steps[first] + waited_ns <= limit_ns)
+        found = np.zeros(requests, dtype=np.int64)
+        np.add.at(found, request, slow)
+        single, single_ns = (np.asarray(column) for column in self._single)
+        np.add.at(found, single[single_ns > limit_ns], 1)
+        return found
+
+
+def _append(columns: tuple[array[int], ...], *values: int) -> None:
+    for column, value in zip(columns, values, strict=True):
+        column.append(value)
+
+
+def _kept(columns: tuple[array[int], ...], requests: Times) -> tuple[Times, ...]:
+    """The rows of these requests."""
+    found = [np.asarray(column) for column in columns]
+    rows = np.isin(found[0], requests)
+    return tuple(column[rows] for column in found)
+
+
+_ENDS, _FULL = 0, 1
+
+
+class DecodeSet:
+    """See the module. steps: decode steps done. gaps: told of each sequence that joins or leaves.
+
+    Entries of the heap: (step, kind, request).
+    """
+
+    def __init__(self, gaps: TokenGaps) -> None:
+        self.steps = 0
+        self._gaps = gaps
+        self._active: dict[int, Sequence] = {}
+        self._base = 0
+        self._due: list[tuple[int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    @property
+    def context(self) -> int:
+        """Tokens that the sequences attend to in the next step, including their new tokens."""
+        return self._base + len(self._active) * (self.steps + 1)
+
+    def join(self, sequence: Sequence, page_size: int) -> None:
+        """Adds a sequence. It decodes from the next step on, until it ends or its table is full."""
+        sequence.since = self.steps
+        self._gaps.join(sequence, self.steps)
+        self._active[sequence.job.index] = sequence
+        self._base += sequence.held - sequence.since
+        room = len(sequence.table) * page_size - sequence.held
+        left = sequence.outputs - sequence.generated
+        kind = _FULL if room < left else _ENDS
+        sequence.due = (self.steps + min(room, left), kind)
+        heappush(self._due, (*sequence.due, sequence.job.index))
+
+    def leave(self, sequence: Sequence) -> None:
+        """Removes a sequence and brings its counters up to date."""
+        done = self.steps - sequence.since
+        self._base -= sequence.held - sequence.since
+        sequence.held += done
+        sequence.generated += done
+        sequence.due = NEVER_DUE
+        self._gaps.leave(sequence, self.steps)
+        del self._active[sequence.job.index]
+
+    def generated(self, sequence: Sequence) -> int:
+        """Tokens that a sequence has sampled so far, whether it decodes or not."""
+        done = self.steps - sequence.since if self.holds(sequence) else 0
+        return sequence.generated + done
+
+    def holds(self, sequence: Sequence) -> bool:
+        return sequence.job.index in self._active
+
+    def pop_ended(self) -> Sequence | None:
+        """Removes and returns one sequence that has generated all its tokens, or None."""
+        return self._pop(_ENDS)
+
+    def pop_full(self) -> Sequence | None:
+        """Removes and returns one sequence whose table is full, or None. Call `pop_ended` first."""
+        return self._pop(_FULL)
+
+    def _pop(self, kind: int) -> Sequence | None:
+        if self.quiet_steps() != 0 or self._due[0][1] != kind:
+            return None
+        sequence = self._active[heappop(self._due)[2]]
+        self.leave(sequence)
+        return sequence
+
+    def quiet_steps(self) -> int:
+        """Steps until the next sequence is due; -1 when none decodes."""
+        due = self._due
+        while due:
+            step, kind, index = due[0]
+            sequence = self._active.get(index)
+            if sequence is not None and sequence.due == (step, kind):
+                assert step >= self.steps, f"request {index} was due at {step}, now {self.steps}"
+                return step - self.steps
+            heappop(due)
+        return -1
+
+
+class MicroBatch:
+    """stalled: decoding sequences that wait for pages. gaps: the times between tokens. busy: a pass
+    of it has not left the last stage. waits_ns: since when it has none."""
+
+    def __init__(self, index: int, now_ns: Callable[[], int]) -> None:
+        self.index = index
+        self.gaps = TokenGaps(now_ns)
+        self.decode = DecodeSet(self.gaps)
+        self.stalled: dict[RequestId, Sequence] = {}
+        self.busy = False
+        self.waits_ns = 0
+
+    def holds(self, sequence: Sequence) -> bool:
+        """Whether its pass computes the sequence, which decodes in it."""
+        return self.busy and self.decode.holds(sequence)
+
+    def pause(self, now_ns: int) -> None:
+        """Counts the time until now, in which it had no pass, as a wait of those that decode."""
+        if not self.busy:
+            if len(self.decode):
+                self.gaps.paused_ns += now_ns - self.waits_ns
+            self.waits_ns = now_ns

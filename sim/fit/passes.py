@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from hicache.core.config import Config
 from hicache.core.types import Key
+from sim import fitted
 from sim.engine.sequence import RequestResult
-from sim.engine_profiles.base import EngineProfile
-from sim.fitted import factors as fitted
-from sim.fitted.factors import Factor
+from sim.engine_profiles import EngineProfile
+from sim.fitted import Factor
 from sim.options import WorldOptions, engine_options
-from sim.physics.constants import defaults, family
+from sim.physics import defaults, family
 from sim.replica import TimedResult
 from sim.times.base import Chunks, TimeModel
 from sim.times.roofline import Roofline

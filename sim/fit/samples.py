@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sim.engine_profiles as engine_profiles
-from sim.engine_profiles.base import EngineProfile
-from sim.fitted.factors import Factor, known_model
-from sim.physics.constants import family
-from sim.physics.kernels import Kernel
+from sim.engine_profiles import EngineProfile
+from sim.fitted import Factor, known_model
+from sim.physics import Kernel, family
 
 from .loads import Load
 from .parameters import Labels

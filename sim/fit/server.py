@@ -17,11 +17,10 @@ import hicache.models as models
 import sim.engine_profiles as engine_profiles
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from sim.engine_profiles.base import EngineProfile
-from sim.fitted import factors as fitted
-from sim.fitted.factors import Factor
-from sim.hardware import profile as hardware
-from sim.hardware.profile import HardwareProfile
+from sim import fitted, hardware
+from sim.engine_profiles import EngineProfile
+from sim.fitted import Factor
+from sim.hardware import HardwareProfile
 from sim.times.base import Parallelism
 
 from .loads import Load, load_of

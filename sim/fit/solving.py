@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from sim.fitted.factors import ENGINE, FORMAT, PEAK, Factor, is_part, total
+from sim.fitted import ENGINE, FORMAT, PEAK, Factor, is_part, total
 
 from .parameters import Parameter, parameters
 from .rows import TTFT, Row

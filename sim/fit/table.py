@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.fitted.factors import ENGINE, PEAK, is_part
-from sim.physics.kernels import Kernel
+from sim.fitted import ENGINE, PEAK, is_part
+from sim.physics import Kernel
 
 from .parameters import Labels, Parameter
 from .samples import HOST, Sample

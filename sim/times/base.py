@@ -17,8 +17,8 @@ from hicache.core.errors import CallerError
 from hicache.models import WEIGHT_BITS, ModelDescription
 from hicache.models.base import ROWS
 
-from ..engine_profiles.base import EngineProfile
-from ..hardware.profile import HardwareProfile
+from ..engine_profiles import EngineProfile
+from ..hardware import HardwareProfile
 
 DEFAULT = "roofline"
 Chunks = Sequence[tuple[int, int]]

@@ -32,9 +32,9 @@ from math import ceil
 
 from hicache.models import ModelDescription
 
-from ..engine_profiles.base import EngineProfile
-from ..hardware.profile import HardwareProfile
-from ..physics.kernels import met, real, twice_pairs
+from ..engine_profiles import EngineProfile
+from ..hardware import HardwareProfile
+from ..physics import met, real, twice_pairs
 from .base import Parallelism
 
 SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"

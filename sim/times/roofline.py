@@ -16,14 +16,24 @@ from __future__ import annotations
 
 from hicache.models import ModelDescription
 
-from ..engine_profiles.base import EngineProfile
-from ..fitted import factors as fitted
-from ..hardware.profile import HardwareProfile
-from ..physics import attention, exchanges, products
-from ..physics.constants import RooflineConstants, defaults, family, of_reached
-from ..physics.exchanges import Exchange
-from ..physics.kernels import PerToken, Work, real, share
-from ..physics.products import experts
+from .. import fitted
+from .. import physics as attention
+from .. import physics as exchanges
+from .. import physics as products
+from ..engine_profiles import EngineProfile
+from ..hardware import HardwareProfile
+from ..physics import (
+    Exchange,
+    PerToken,
+    RooflineConstants,
+    Work,
+    defaults,
+    experts,
+    family,
+    of_reached,
+    real,
+    share,
+)
 from .base import Chunks, Parallelism
 
 SUMMARY = "durations by the shape of each product, with what the ranks exchange"

@@ -1,4 +1,4 @@
-"""Every router in sim/fleet/routers: it chooses a replica whatever it is told, the same one each
+"""Every router: it chooses a replica whatever it is told, the same one each
 time, and it forgets what has ended."""
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from sim.fleet.options import RouterOptions
-from sim.fleet.routers.base import Asked, Router, make
+from sim.options import RouterOptions
+from sim.routers import ROUTERS, Asked, PrefixAware, Router, router_of
 
-NAMES = registry.names(registry.ROUTERS)
+NAMES = list(ROUTERS)
 PAGE = 4
 
 
 def test_an_unknown_router_is_refused() -> None:
     with pytest.raises(CallerError, match="expected one of"):
-        make(2, PAGE, RouterOptions("nearest"))
+        router_of("nearest")
 
 
 def digests(request: int, pages: int) -> list[bytes]:
@@ -38,7 +37,7 @@ def ask(router: Router, request: int, pages: int = 4, session: int = -1) -> int:
 
 def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[int]:
     """The choices of a router that hears these events."""
-    router = make(replicas, PAGE, RouterOptions(name, Fraction(1, 2), 0, 20))
+    router = router_of(name)(replicas, PAGE, RouterOptions(name, Fraction(1, 2), 0, 20))
     chosen: list[int] = []
     left: list[int] = []
     for kind, number, pages in told:
@@ -85,7 +84,7 @@ def test_a_router_chooses_a_replica_and_forgets_what_has_ended(
 
 def test_prefix_aware_costs_what_its_formula_says() -> None:
     """cost = weight x (waiting + not cached) + held, in tokens."""
-    router = make(3, PAGE, RouterOptions("prefix-aware", Fraction(2)))
+    router = PrefixAware(3, PAGE, RouterOptions(overlap_weight=Fraction(2)))
     assert [ask(router, 90 + 3 * number) for number in range(3)] == [0, 1, 2]
     router.ended(93)
     # 17 tokens: replica 0 costs 2 x 34 + 17, replica 1 nothing but this one
@@ -106,7 +105,7 @@ def test_prefix_aware_costs_what_its_formula_says() -> None:
 
 
 def test_a_page_counts_while_it_is_on_either_tier() -> None:
-    router = make(2, PAGE, RouterOptions("prefix-aware"))
+    router = PrefixAware(2, PAGE, RouterOptions())
     for tier in (Tier.DEVICE, Tier.HOST):
         router.stored(1, tier, digests(0, 4))
     router.removed(1, Tier.DEVICE, digests(0, 4))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hicache import registry
 from sim.options import EngineOptions
-from sim.schedulers.base import Scheduler, make
+from sim.schedulers import Scheduler, make
 from sim.workload import Job
 from tests.sim.workloads import shared_prefixes
 

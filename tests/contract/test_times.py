@@ -7,7 +7,7 @@ import pytest
 from hicache import models, registry
 from hicache.core.errors import CallerError
 from hicache.models import TINY
-from sim.hardware import profile as hardware
+from sim import hardware
 from sim.times.base import Parallelism, check_ranks, make
 
 H100 = hardware.get("h100")

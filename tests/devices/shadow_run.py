@@ -30,7 +30,7 @@ from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver
 from sim.device.hazards import Hazards
 from sim.device.shadow import FreedPages, Shadow, ShadowOptions
-from sim.engine.accesses import Access, Accesses
+from sim.engine.forward import Access, Accesses
 from sim.errors import HazardError, SimError, WrongBytesError
 
 _WHOLE = 1 << 40

@@ -10,9 +10,9 @@ from hicache import models
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
 from hicache.devices.base import Direction
-from sim.engine_profiles.base import EngineProfile
-from sim.hardware import profile as hardware
-from sim.keyed_draw import draw
+from sim import hardware
+from sim.content import draw
+from sim.engine_profiles import EngineProfile
 from sim.options import EngineOptions, WorldOptions
 
 from .runs import Case

@@ -8,9 +8,8 @@ from typing import Any
 
 from hicache.runtime.driver import Observer
 from invariants.watch import Watch
-from sim.fleet.fleet import Fleet, FleetResult
-from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
-from sim.options import EngineOptions, WorldOptions
+from sim.fleet import Fleet, FleetResult
+from sim.options import EngineOptions, FleetOptions, KvLinkOptions, RouterOptions, WorldOptions
 from sim.workload import Job
 from tests.configs import configured
 from tests.sim.rig import MODEL, PROFILE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache import models
-from sim.hardware import profile as hardware
+from sim import hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.world import World

@@ -8,7 +8,7 @@ from typing import Any
 from hicache.core.config import Config
 from hicache.core.types import PageState, Tier
 from hicache.models import ModelDescription
-from sim.hardware.profile import HardwareProfile
+from sim.hardware import HardwareProfile
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult
 from sim.workload import Workload

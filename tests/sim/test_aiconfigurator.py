@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,9 +13,8 @@ from hicache import models
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim import engine_profiles
-from sim.hardware import profile
-from sim.hardware.profile import HardwareProfile
-from sim.times._aiconfigurator_names import SYSTEMS, model_of, precisions, system_of
+from sim import hardware as profile
+from sim.hardware import HardwareProfile
 from sim.times.base import Parallelism, TimeModel, make
 
 NAME = "aiconfigurator"
@@ -54,12 +54,15 @@ def tables(
 def test_a_pass_takes_what_the_library_says(
     model: ModelDescription, system: str, backend: str, tp: int
 ) -> None:
+    names = importlib.import_module(f"sim.times.{NAME}")
     core = pytest.importorskip("aiconfigurator_core", exc_type=ImportError)
     compiling = pytest.importorskip("aiconfigurator_core.sdk.engine", exc_type=ImportError)
-    hardware = profile.get(next(name for name, theirs in SYSTEMS.items() if theirs == system))
+    hardware = profile.get(next(name for name, theirs in names.SYSTEMS.items() if theirs == system))
     shares = {"moe_tp_size": tp, "moe_ep_size": 1} if model.experts else {}
-    modes = next(iter(precisions(model, hardware, backend)))
-    spec = compiling.compile_engine(model_of(model), system, backend, tp_size=tp, **shares, **modes)
+    modes = next(iter(names.precisions(model, hardware, backend)))
+    spec = compiling.compile_engine(
+        names.model_of(model), system, backend, tp_size=tp, **shares, **modes
+    )
     theirs = core.AicEngine.from_spec(spec)
     ours = tables(model, hardware, tp=tp, engine=backend)
 
@@ -87,27 +90,19 @@ def test_what_the_tables_lack_is_said_in_one_line() -> None:
     assert message.endswith("choose --times roofline")
 
 
-@pytest.mark.parametrize("name", ["gemma-3-27b", "llama-3.1-8b-eagle3", "deepseek-v3-mtp"])
-def test_a_model_of_another_shape_is_refused(name: str) -> None:
-    with pytest.raises(CallerError, match=f"expected a model of the shape of .*, found {name};"):
-        model_of(models.get(name))
-
-
-def test_a_model_is_found_by_its_shape_and_not_by_its_name() -> None:
-    model = models.get("llama-3.1-8b")
-    assert model_of(replace(model, name="mine")) == "meta-llama/Meta-Llama-3.1-8B"
-    with pytest.raises(CallerError, match=r"found llama-3\.1-8b"):
-        model_of(replace(model, hidden_size=4097))
-
-
-def test_hardware_without_tables_is_refused() -> None:
-    with pytest.raises(CallerError, match=r"expected hardware with measured tables .*'h20'"):
-        system_of("h20")
-
-
-def test_a_type_that_the_library_does_not_know_is_refused() -> None:
-    with pytest.raises(CallerError, match="found mxfp4, mxfp4 and bf16"):
-        next(precisions(described("llama-3.1-8b", "mxfp4"), H100, "vllm"))
+@INSTALLED
+def test_what_the_library_does_not_know_is_refused() -> None:
+    names = importlib.import_module(f"sim.times.{NAME}")
+    llama = models.get("llama-3.1-8b")
+    assert names.model_of(replace(llama, name="mine")) == "meta-llama/Meta-Llama-3.1-8B"
+    for refused in (
+        lambda: names.model_of(replace(llama, hidden_size=4097)),
+        lambda: names.model_of(models.get("gemma-3-27b")),
+        lambda: names.system_of("h20"),
+        lambda: next(names.precisions(models.stored(llama, "mxfp4"), H100, "vllm")),
+    ):
+        with pytest.raises(CallerError, match=r"--times aiconfigurator: .*choose --times roofline"):
+            refused()
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ from hicache.core.errors import About
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
 from sim.clock import Clock
+from sim.content import draw
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions, no_faults
 from sim.errors import HazardError, WrongBytesError
-from sim.keyed_draw import draw
 from tests.tiny import pages
 
 from .clocks import run

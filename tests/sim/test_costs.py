@@ -14,10 +14,9 @@ from pathlib import Path
 
 from hicache import models
 from hicache.models import ModelDescription
-from sim.hardware import profile as hardware
-from sim.hardware.curve import Curve
-from sim.hardware.profile import HardwareProfile
-from sim.keyed_draw import draw
+from sim import hardware
+from sim.content import draw
+from sim.hardware import Curve, HardwareProfile
 from sim.times.base import Chunks, Parallelism, TimeModel, make
 
 from .found_out import refused

@@ -10,7 +10,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from sim import engine_profiles
-from sim.engine_profiles.base import EngineProfile
+from sim.engine_profiles import EngineProfile
 
 
 def test_versions_are_found_and_others_say_which_is_used() -> None:

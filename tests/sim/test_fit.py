@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("scipy", exc_type=ImportError)
 
 from hicache.core.errors import CallerError
+from sim import fitted
 from sim.fit import __main__ as script
 from sim.fit.passes import record, roofline
 from sim.fit.rows import Row, read
 from sim.fit.samples import recorded
 from sim.fit.server import server_of, usable
 from sim.fit.solving import factors_of, fit, predicted, solve, text_of
-from sim.fitted import factors as fitted
-from sim.fitted.factors import Factor
+from sim.fitted import Factor
 
 TRUE = (
     Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),

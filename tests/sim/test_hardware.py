@@ -11,10 +11,10 @@ import pytest
 from hicache import models
 from hicache.core.config import Config
 from hicache.devices.base import Direction
-from sim.hardware import measured
-from sim.hardware import profile as hardware
-from sim.machine import build
+from sim import hardware
+from sim import hardware as measured
 from sim.options import WorldOptions
+from sim.replica import build
 
 _BLACKWELL = {"b200", "gb200", "gb300", "rtx-pro-6000"}
 _AMPERE = {"a100", "a100-40gb"}

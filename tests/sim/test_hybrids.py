@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from sim.engine.accesses import Accesses
-from sim.engine.growth import growth_tokens
+from sim.engine.forward import Accesses
+from sim.engine.running import growth_tokens
 from sim.errors import WrongBytesError
 from sim.options import EngineOptions
 from sim.workload import Job

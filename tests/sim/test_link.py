@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from hicache.devices.base import Direction
 from sim.clock import Clock
+from sim.content import draw
 from sim.device.link import SECOND_NS, Link
 from sim.errors import SimError
-from sim.hardware.curve import Curve
-from sim.keyed_draw import draw
+from sim.hardware import Curve
 
 from .clocks import run
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import itertools
 
 from hicache import models
-from sim import engine_profiles
-from sim.fitted import factors
-from sim.fitted.factors import Factor
-from sim.hardware import profile as hardware
-from sim.physics.constants import defaults, family
+from sim import engine_profiles, hardware
+from sim import fitted as factors
+from sim.fitted import Factor
+from sim.physics import defaults, family
 
 ENGINES = [
     f"{name}@{version}"

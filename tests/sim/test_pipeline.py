@@ -17,11 +17,11 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime.controller import TransferController
 from hicache.runtime.lanes import Lane
+from sim import hardware
 from sim.engine.pipeline import StageUse
 from sim.engine.running import Running
-from sim.engine_profiles.plain import PROFILE as PLAIN
+from sim.engine_profiles import PROFILE as PLAIN
 from sim.errors import HazardError
-from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult
 from sim.times.base import Chunks, Parallelism, StagedTimes

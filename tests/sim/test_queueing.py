@@ -14,9 +14,9 @@ import pytest
 
 from hicache import models
 from hicache.core.config import Config
+from sim import hardware
+from sim.content import draw
 from sim.engine.sequence import RequestResult
-from sim.hardware import profile as hardware
-from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
 from sim.times.base import make
 from sim.world import World

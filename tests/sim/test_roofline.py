@@ -12,11 +12,9 @@ from itertools import product
 import pytest
 
 from hicache import models
-from sim.engine_profiles.base import EngineProfile
-from sim.hardware import profile as hardware
-from sim.physics.constants import RooflineConstants, defaults, family
-from sim.physics.kernels import Kernel
-from sim.physics.products import Experts, matrices_of
+from sim import hardware
+from sim.engine_profiles import EngineProfile
+from sim.physics import Experts, Kernel, RooflineConstants, defaults, family, matrices_of
 from sim.times.base import Parallelism, make
 from sim.times.roofline import Roofline
 

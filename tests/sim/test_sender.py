@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from sim.arrivals import Sender
 from sim.clock import Clock
-from sim.sender import Sender
-from sim.sending import SenderOptions
-from sim.workload import Job
+from sim.workload import Job, SenderOptions
 
 SECOND = 1_000_000_000
 

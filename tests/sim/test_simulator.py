@@ -17,10 +17,8 @@ from hicache.core.actions import Outcome
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 from hicache.runtime.encoding import event_bytes
-from sim.engine.decode import DecodeSet
-from sim.engine.reserves import Estimated
-from sim.engine.sequence import Sequence
-from sim.engine.token_gaps import TokenGaps
+from sim.engine.running import Estimated
+from sim.engine.sequence import DecodeSet, Sequence, TokenGaps
 from sim.replica import TimedResult
 from sim.workload import Job
 

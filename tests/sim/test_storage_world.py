@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from hicache.core.types import Key
 from hicache.storage.base import Status
-from sim.engine.prefetching import PrefetchLimit
+from sim.engine.running import PrefetchLimit
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import WorldStorage
-from sim.storage.contents import Faulty, Medium
-from sim.storage.options import StoreOptions
+from sim.storage.contents import Faulty, Medium, StoreOptions
 from sim.workload import Job
 from sim.world import World
 from tests.sim.rig import CONFIGURATIONS, SMALL, make, run

@@ -12,11 +12,8 @@ from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
 from hicache.core.events import FetchDone, LookupDone, StoreDone
 from hicache.storage.base import Status
 from sim.clock import Clock
-from sim.storage.contents import Fate, Faulty, Medium
-from sim.storage.executor import ImmediateStore
-from sim.storage.options import MILLION, StoreOptions
-from sim.storage.page_bytes import PageBytes
-from sim.storage.timed import TimedStore
+from sim.storage.contents import MILLION, Fate, Faulty, Medium, StoreOptions
+from sim.storage.executor import ImmediateStore, PageBytes, TimedStore
 
 MS = 1_000_000
 SIZES = {"full": 1_000_000, "swa": 1_000_000, "mamba": 2_000_000}

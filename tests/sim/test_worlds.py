@@ -15,7 +15,7 @@ import pytest
 from hicache.core.config import Config
 from sim.engine.sequence import RequestResult, final_length
 from sim.errors import StuckError
-from sim.hardware.profile import HardwareProfile
+from sim.hardware import HardwareProfile
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import World

@@ -8,7 +8,7 @@ from typing import Any
 
 from hicache.core.types import Key
 from hicache.models import ModelDescription
-from sim.keyed_draw import draw
+from sim.content import draw
 from sim.workload import Job
 
 PAGE = 4

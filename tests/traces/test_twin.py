@@ -21,9 +21,9 @@ from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse
+from sim import hardware
+from sim import hardware as measured
 from sim.errors import WrongBytesError
-from sim.hardware import measured
-from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS

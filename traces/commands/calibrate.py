@@ -13,7 +13,7 @@ from typing import Any
 
 from hicache import models
 from hicache.memory.pieces import CopyShape, copy_shapes
-from sim.hardware import measured
+from sim import hardware as measured
 
 from ..devices.bench import DEVICES, MEMORY_LIMIT, Bench, Geometry, fit, probe_of
 from ..terminal import options as read

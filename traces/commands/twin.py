@@ -20,9 +20,9 @@ from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Direction
 from hicache.memory.pieces import all_shapes, outside
 from hicache.runtime.recording_format import parse
+from sim import hardware
 from sim.engine.sequence import final_length
-from sim.hardware import profile as hardware
-from sim.hardware.measured import Measured
+from sim.hardware import Measured
 from sim.options import EngineOptions
 from sim.workload import Workload
 

@@ -35,7 +35,7 @@ from hicache.devices.base import (
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import check
 from hicache.models import ModelDescription
-from sim.machine import group_bytes
+from sim.replica import group_bytes
 
 POLL_S = 20e-6
 DEVICES = ("cpu", "cuda")

@@ -35,16 +35,15 @@ from hicache.runtime.recording import Follower, Recorder
 from hicache.runtime.recording_format import Recording
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
-from sim.engine.accesses import Accesses
 from sim.engine.engine import Engine
-from sim.engine.forward import Forward
+from sim.engine.forward import Accesses, Forward
 from sim.engine.running import Platform
 from sim.engine.sequence import RequestResult
 from sim.engine.sequence import Sequence as Request
 from sim.errors import StuckError, WrongBytesError
-from sim.hardware.profile import HardwareProfile
-from sim.machine import build
+from sim.hardware import HardwareProfile
 from sim.options import EngineOptions, WorldOptions
+from sim.replica import build
 from sim.times import base as times
 from sim.workload import Job, Workload
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Key, Pages
-from sim.sending import SenderOptions
-from sim.workload import Job, Workload
+from sim.workload import Job, SenderOptions, Workload
 
 MAX_REQUEST_TOKENS = 1 << 24  # above every published context length; stream offsets fit 24 bits
 MAX_REQUESTS = 1 << 31

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from sim.sending import SenderOptions
-from sim.workload import Job
+from sim.workload import Job, SenderOptions
 
 from . import reading
 from .base import MAX_REQUEST_TOKENS, NS_PER_MS, NS_PER_S, Trace

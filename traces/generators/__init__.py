@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.sending import DISTRIBUTIONS, POLICIES, SenderOptions
+from sim.workload import DISTRIBUTIONS, POLICIES, SenderOptions
 from traces.formats.base import MAX_REQUEST_TOKENS, MAX_TIME_MS, NS_PER_MS, NS_PER_S
 from traces.formats.native import header
 from traces.terminal.options import OUTPUT, OptionRecord, between, choice, option

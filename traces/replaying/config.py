@@ -23,20 +23,16 @@ from hicache.storage.address import open_store, parse, schemes, shown, without_s
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from invariants.watch import Level
-from sim import engine_profiles
-from sim.engine.prefetching import PrefetchLimit
+from sim import engine_profiles, fitted, hardware
+from sim.engine.running import PrefetchLimit
 from sim.engine.sequence import final_length
-from sim.fitted import factors as fitted
-from sim.fleet.options import FleetOptions, RouterOptions
-from sim.hardware import profile as hardware
-from sim.hardware.profile import HardwareProfile
-from sim.options import EngineOptions, engine_options
-from sim.storage.contents import Contents, Faulty, Medium
-from sim.storage.options import MILLION, StoreOptions
+from sim.hardware import HardwareProfile
+from sim.options import EngineOptions, FleetOptions, RouterOptions, engine_options
+from sim.storage.contents import MILLION, Contents, Faulty, Medium, StoreOptions
 from sim.storage.stored import StoredContents, context_of, scaled_size
 from sim.times import base as times
 from sim.times.base import Parallelism, TimeModel
-from sim.wants import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
+from sim.world import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
 
 from .. import formats
 from ..formats.base import Paged, Trace, need_identity

@@ -20,10 +20,9 @@ from hicache.core.components.base import known, residency
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from invariants.watch import Level
-from sim import engine_profiles
-from sim.fleet.options import ROUTER
-from sim.hardware import measured
-from sim.hardware import profile as hardware
+from sim import engine_profiles, hardware, routers
+from sim import hardware as measured
+from sim.options import ROUTER
 from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.times.base import Parallelism
 
@@ -251,7 +250,7 @@ of_file = partial(option, one_value=True, needs=(Need.TRACE,))
 written = partial(option, output=True)
 timed = partial(option, needs=(Need.TIMED,))
 stored = partial(option, needs=(Need.STORE,))
-_ROUTING = registry.names(registry.ROUTERS)
+_ROUTING = list(routers.ROUTERS)
 _ARRIVING = (Need.TIMED, Need.ARRIVALS)
 
 

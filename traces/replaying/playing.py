@@ -37,24 +37,17 @@ from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
 from hicache.storage.base import Status
 from invariants.watch import SPECIFIED_PAGES, Watch
 from sim.engine.pipeline import StageUse
-from sim.engine.sequence import RequestResult, from_storage
-from sim.engine.token_gaps import TokenGaps
+from sim.engine.sequence import RequestResult, TokenGaps, from_storage
 from sim.errors import StuckError
-from sim.fleet.desk import Desk, Window
-from sim.fleet.fleet import Fleet, FleetResult, digest_of
-from sim.fleet.handoff import Trip
-from sim.fleet.options import FleetOptions
-from sim.fleet.routers.base import reads_events
-from sim.options import WorldOptions
+from sim.fleet import Fleet, FleetResult, Trip, digest_of
+from sim.options import FleetOptions, WorldOptions
 from sim.recorder import Recorder
 from sim.replica import KV_EVENTS, LinkUse, TimedResult, WorldStorage
-from sim.rounds import RoundOptions, empty
+from sim.routers import Desk, Window, router_of
 from sim.storage.contents import Contents
-from sim.storage.executor import ImmediateStore, StoreExecutor
-from sim.storage.page_bytes import PageBytes
-from sim.wants import NO_WANTS, WantOptions, Wants
+from sim.storage.executor import ImmediateStore, PageBytes, StoreExecutor
 from sim.workload import Job
-from sim.world import World
+from sim.world import NO_WANTS, RoundOptions, WantOptions, Wants, World, empty
 
 from ..formats.base import Paged, Trace
 from ..results import record
@@ -461,7 +454,7 @@ def _hits(play: _Play, report: Callable[[int], None]) -> None:
     desk = Desk(play.paged, play.fleet.replicas, play.fleet.router, lambda: 0)
     routed = config.fleet is not None
     if routed:
-        core = replace(core, kv_events=reads_events(play.fleet.router.name))
+        core = replace(core, kv_events=router_of(play.fleet.router.name).reads_events)
     recorders, stores, replicas = [], [], []
     for place, seen in enumerate(play.observers):
         executor: Executor = ImmediateExecutor()

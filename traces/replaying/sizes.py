@@ -21,7 +21,7 @@ from hicache.core.errors import CallerError
 from hicache.core.write_policies.base import WritePolicy
 from hicache.memory.plan import by_ratio, plan_pools
 from hicache.models import ModelDescription
-from sim.hardware.profile import HardwareProfile
+from sim.hardware import HardwareProfile
 from sim.options import EngineOptions
 from sim.times.base import Parallelism, stage_weight_bytes
 

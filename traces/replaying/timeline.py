@@ -20,7 +20,7 @@ from hicache.core.events import BackupDone, Event, FetchDone, LoadDone, PrefillD
 from hicache.core.types import FlightId
 from hicache.core.view import CoreView
 from sim.engine.sequence import RequestResult
-from sim.fleet.handoff import Trip
+from sim.fleet import Trip
 
 _WAYS = {Load: "h2d", Backup: "d2h", Fetch: "storage_read", Store: "storage_written"}
 

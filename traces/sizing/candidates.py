@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.errors import CallerError
-from sim.hardware import profile
+from sim import hardware as profile
 
 from ..curves import Curve, Curves, curves_of
 from ..formats.base import Trace

@@ -36,8 +36,7 @@ from sim.device.link import Link
 from sim.device.memory import Memory, audit
 from sim.device.shadow import FreedPages, Shadow
 from sim.device.simulated import SimDevice, SimDeviceOptions
-from sim.engine.accesses import Accesses
-from sim.engine.forward import Forward
+from sim.engine.forward import Accesses, Forward
 from sim.engine.sequence import Sequence as Running
 from sim.errors import StuckError
 from sim.workload import Job as Request

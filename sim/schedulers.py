@@ -1,18 +1,17 @@
-"""The interface of a scheduler: the queue of waiting requests, and which is admitted next.
-
-A module of this folder defines `scheduler(window)`, which returns a scheduler. Does not handle
-budgets, batches or the core (see sim/engine).
-"""
+"""Admission orders: the queue of waiting requests, and which is admitted next."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import islice
+from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
 
 from hicache import registry
 
-from ..workload import Job
+from .workload import Job
 
 
 class Waiting(Protocol):
@@ -79,7 +78,61 @@ class Scheduler(Generic[T]):
         self.queue.remove(request)
 
 
+class Fcfs(Scheduler[T]):
+    """First come, first served."""
+
+    def best(self, reusable: Callable[[T], int]) -> T:
+        return self.queue[0]
+
+
+class LongestPrefix(Scheduler[T]):
+    """The request with the longest cached prefix, among the first `window`; between equal ones the
+    earlier. One without a cached prefix may wait as long as requests with one keep arriving."""
+
+    def best(self, reusable: Callable[[T], int]) -> T:
+        if self.window == 1:
+            return self.queue[0]
+        return max(islice(self.queue, self.window), key=reusable)
+
+
+class Priority(Scheduler[T]):
+    """The request with the highest priority; between equal ones the earliest, a preempted one
+    first. A low priority may wait as long as higher ones keep arriving."""
+
+    def __init__(self, window: int = 1) -> None:
+        super().__init__(window)
+        self._heap: list[tuple[int, int, T]] = []  # (-priority, turn, request)
+        self._last = self._first = 0  # last turn numbers given at the end and at the front
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, request: T) -> None:
+        self._last += 1
+        heappush(self._heap, (-request.job.priority, self._last, request))
+
+    def push_front(self, request: T) -> None:
+        self._first -= 1
+        heappush(self._heap, (-request.job.priority, self._first, request))
+
+    def best(self, reusable: Callable[[T], int]) -> T:
+        return self._heap[0][2]
+
+    def requests(self) -> Iterable[T]:
+        return (request for _, _, request in self._heap)
+
+    def remove(self, request: T) -> None:
+        heappop(self._heap)
+
+
+ENTRIES = {
+    "fcfs": SimpleNamespace(scheduler=Fcfs),
+    "longest_prefix": SimpleNamespace(scheduler=LongestPrefix),
+    "priority": SimpleNamespace(scheduler=Priority),
+}
+
+
 def make(name: str, window: int) -> Scheduler[Any]:
-    """Returns a new scheduler with that name. Raises CallerError for an unknown name."""
+    """A new scheduler. Raises CallerError for an unknown name."""
     made: Scheduler[Any] = registry.load(registry.SCHEDULERS, name).scheduler(window)
     return made

@@ -1,0 +1,744 @@
+"""What the kernels of a forward pass do: operations, bytes, and the time that both take.
+
+    time = launches x fixed + ((operations / reached rate)^p + (bytes / reached bandwidth)^p)^(1/p)
+
+Between a sum (p = 1) and the longer of both (large p).
+
+**Products.** A product of m tokens with a matrix of k inputs and n outputs on a rank has 2 m k n
+operations, reads the matrix once and moves m (k + n) elements. Its operations run at the peak of
+the units that its type has; a type without units is widened and multiplied in bf16. A type of 8
+bits or less with units needs its inputs quantized, which the small kernels do. Small kernels
+(norms, residuals, rotary embedding, activations, quantization) read and write each product's output
+once, and the residual stream beside every output that ranks sum.
+
+**Experts.** Tokens choose k of E experts each. If t tokens choose independently, they touch
+E (1 - (1 - k/E)^t) different experts on average, whose weights are read once. Ranks share every
+expert, or hold some whole; either way a rank reads its part of all touched weights. Where experts
+are whole, the rank with the most work is `ranks_imbalance` times as busy as the average.
+
+**Attention.** The layers of a pool form a group, as their rows are read alike. A query at position
+i attends to min(i + 1, window) keys, a chunk reads the rows from its first key to its end once, and
+a decoding sequence reads its context, at most its window: on average over sequences, as the context
+is known as a sum. A layer with several pools attends to each. Where tokens share a row, each counts
+for its share. Sparse attention reads the rows that it selects, and the keys of its indexer whole. A
+head multiplies score + value elements for a pair, at the peak of bf16; rows of fewer bits are
+widened.
+
+**Exchanges** between the ranks of a stage:
+
+    after attention   sum of the outputs over the ranks that share the heads (all-reduce)
+    after the MLP     sum over all ranks of the stage; with attention groups of their own, tokens
+                      are gathered before it and sums are scattered after it instead
+    experts           with attention groups and whole experts, each token goes to the ranks of its
+                      experts and back (all-to-all)
+    context groups    in decode, queries are gathered before attention, and partial outputs with
+                      their log-sums go to the ranks of their heads after it (all-to-all); in
+                      prefill, the cached rows before a chunk are gathered
+    output head       the logits of all ranks are gathered
+
+A sum of b bytes over n ranks moves 2 (n - 1) / n b bytes over a rank's link, a gathering or a
+scattering half of that. The fixed time of an exchange depends on the ranks: constants know 2, 4
+and 8; in between the next larger counts, and above 8 it grows in proportion to the ranks. A small
+sum has one phase (each rank reads all), a large one two (each rank sums a part, then all gather),
+with the fixed time of both. The second comes in as s / (s + 1 MiB), where s are the bytes that a
+rank sends.
+
+**Constants** are named KIND.FIELD, such as product.bf16.compute. Sources of the defaults: [tables]
+the measured kernel tables of aiconfigurator-core 0.12.0 (Apache-2.0; vLLM 0.24.0, SGLang 0.5.14 and
+TensorRT-LLM 1.3.0rc20 on A100, H100, H200 and B200), to which the form above was fitted; its
+medians are off by 5 to 10 %. [h100] measured by this project on an H100 SXM with torch 2.11, in
+CUDA graphs (docs/times.md). [estimate] of this project. Those that were fitted to whole passes
+replace these (see sim/fitted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription, PoolDescription
+from hicache.models.base import ROWS, Matrix
+
+from .hardware import HardwareProfile
+
+Chunks = Sequence[tuple[int, int]]
+
+
+def real(chunks: Chunks) -> list[tuple[int, int]]:
+    """The chunks that have tokens."""
+    return [chunk for chunk in chunks if chunk[1] > chunk[0]]
+
+
+def share(total: float, largest: float, parts: int) -> float:
+    """What the busiest of some parts has, if pieces go whole to one part and are spread well: the
+    average, or the largest piece where that is more."""
+    average = total / parts
+    return largest if largest > average else average
+
+
+def met(tokens: int, sequences: int, window: int) -> int:
+    """The tokens of context that are read if each sequence reads at most `window` of them; 0 means
+    all."""
+    return min(tokens, sequences * window) if window else tokens
+
+
+def twice_pairs(start: int, end: int, window: int) -> int:
+    """Twice the query-key pairs of a chunk: a query at i attends to min(i + 1, window) keys."""
+    pairs = (end - start) * (start + end + 1)
+    full = max(start, window - 1)  # the first query that the window limits
+    if window and full < end:
+        pairs -= (end - full) * (full + end + 1 - 2 * window)
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Constants of one kind of kernel.
+
+    fixed_us  of each launch, with the gap to the next kernel of a CUDA graph.
+    compute   reached part of the peak rate of its operations.
+    memory    reached part of the peak bandwidth of what it reads: device memory or a link.
+    power     p of the formula above.
+    """
+
+    fixed_us: float = 0.0
+    compute: float = 1.0
+    memory: float = 1.0
+    power: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Raises CallerError for a value that gives no time."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = {"fixed_us": 0.0, "power": 1.0}.get(field.name, 0.001)
+            if not least <= value <= 10_000:
+                raise CallerError(f"{field.name}: expected {least:g} to 10000, found {value!r}")
+
+    def ns(self, launches: float, compute_ns: float, moved_ns: float) -> float:
+        """Nanoseconds of some launches. compute_ns, moved_ns: of all of them, at the peaks."""
+        fixed_ns = launches * self.fixed_us * 1000
+        if not compute_ns:
+            return fixed_ns + moved_ns / self.memory
+        if not moved_ns:
+            return fixed_ns + compute_ns / self.compute
+        longer, shorter = compute_ns / self.compute, moved_ns / self.memory
+        if longer < shorter:
+            longer, shorter = shorter, longer
+        power = self.power
+        both: float = longer * (1 + (shorter / longer) ** power) ** (1 / power)
+        return fixed_ns + both
+
+
+class Work(NamedTuple):
+    """The work of one kind of kernel in a pass: launches, and the nanoseconds that its operations
+    and its bytes take at the peak rates. kind: its name in the constants."""
+
+    kind: str
+    launches: float
+    compute_ns: float
+    moved_ns: float
+
+
+class PerToken(NamedTuple):
+    """Work that grows with tokens: `weights_ns` of bytes once, and the others for each token."""
+
+    kind: str
+    launches: float
+    compute_ns: float
+    weights_ns: float
+    moved_ns: float
+
+    def of(self, tokens: int) -> Work:
+        return Work(
+            self.kind,
+            self.launches,
+            self.compute_ns * tokens,
+            self.weights_ns + self.moved_ns * tokens,
+        )
+
+
+_RANKS = ("2", "4", "8")  # exchanges over so many ranks, and over their link
+_SCALARS = ("experts_choice", "ranks_imbalance")
+_HBM_BYTES_PER_S = 1_900_000_000_000  # HBM of Hopper and later reaches more, graphics memory less
+
+
+@dataclass(frozen=True)
+class RooflineConstants:
+    """kernels: by kind. The two scalars have no kernel of their own:
+
+    experts_choice   tokens choose their experts as if so many of them chose independently: below 1,
+                     because tokens of one text choose alike.
+    ranks_imbalance  work of the rank with the most, where experts are spread over ranks, in parts
+                     of the average.
+    """
+
+    kernels: Mapping[str, Kernel]
+    experts_choice: float = 0.8
+    ranks_imbalance: float = 1.15
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("experts_choice", 0.01, 2.0), ("ranks_imbalance", 1.0, 10.0)):
+            if not least <= getattr(self, name) <= most:
+                raise CallerError(
+                    f"{name}: expected {least:g} to {most:g}, found {getattr(self, name)!r}"
+                )
+
+    def named(self) -> dict[str, float]:
+        """Every constant under its name."""
+        values = {name: getattr(self, name) for name in _SCALARS}
+        for kind, kernel in self.kernels.items():
+            values |= {f"{kind}.{field.name}": getattr(kernel, field.name) for field in _FIELDS}
+        return values
+
+    def replaced(self, values: Mapping[str, float]) -> RooflineConstants:
+        """With some constants changed. Raises CallerError for a name that is unknown, and for a
+        value out of its range."""
+        kernels = dict(self.kernels)
+        scalars = {name: getattr(self, name) for name in _SCALARS}
+        for name, value in values.items():
+            kind, _, field = name.rpartition(".")
+            if name in scalars:
+                scalars[name] = value
+            elif kind in kernels and field in _NAMES:
+                try:
+                    kernels[kind] = replace(kernels[kind], **{field: value})
+                except CallerError as error:
+                    raise CallerError(f"{kind}.{error}") from None
+            else:
+                raise CallerError(
+                    f"constant: expected a kind and one of {', '.join(_NAMES)}, such as "
+                    f"product.bf16.compute, or one of {', '.join(_SCALARS)}, found {name!r}"
+                )
+        return RooflineConstants(MappingProxyType(kernels), **scalars)
+
+
+_FIELDS = fields(Kernel)
+_NAMES = tuple(field.name for field in _FIELDS)
+
+
+def family(hardware: HardwareProfile) -> str:
+    """The generation of an accelerator, by its units: blackwell (fp4), hopper (fp8 and HBM), ada
+    (fp8 and graphics memory) or ampere."""
+    if hardware.fp4_flops_per_s and hardware.hbm_bytes_per_s >= _HBM_BYTES_PER_S:
+        return "blackwell"
+    if hardware.fp8_flops_per_s:
+        return "hopper" if hardware.hbm_bytes_per_s >= _HBM_BYTES_PER_S else "ada"
+    return "ampere"
+
+
+def defaults(name: str) -> RooflineConstants:
+    """The constants of a generation."""
+    kernels = {kind: Kernel(*values) for kind, values in (_ALL | _OF[name]).items()}
+    return RooflineConstants(MappingProxyType(kernels))
+
+
+def of_reached(constants: RooflineConstants) -> RooflineConstants:
+    """For an accelerator whose rates are not peaks, but what products in bf16 were measured to
+    reach: the others in proportion."""
+    base, kernels = constants.kernels["product.bf16"], dict[str, Kernel]()
+    for kind, kernel in constants.kernels.items():
+        compute, memory = kernel.compute / base.compute, kernel.memory
+        if kind.rpartition(".")[2] not in _RANKS:
+            memory /= base.memory
+        kernels[kind] = replace(kernel, compute=compute, memory=memory)
+    return replace(constants, kernels=MappingProxyType(kernels))
+
+
+Values = tuple[float, ...]  # fixed_us, compute, memory, power
+
+
+def _exchanges(kind: str, memory: float, *fixed_us: float) -> dict[str, Values]:
+    """By ranks: 2, 4 and 8."""
+    return {
+        f"{kind}.{ranks}": (fixed, 1.0, memory, 1.0)
+        for ranks, fixed in zip((2, 4, 8), fixed_us, strict=True)
+    }
+
+
+# What no generation below changes.
+_ALL: dict[str, Values] = {
+    # weights in fewer bits than the units multiply are widened first [estimate]
+    "product.fp8": (6.0, 0.60, 0.75, 3.3),
+    "product.fp8-block": (6.5, 0.60, 0.75, 3.3),
+    "product.nvfp4": (6.0, 0.60, 0.70, 3.3),
+    "product.mxfp4": (6.0, 0.60, 0.70, 3.3),
+    "product.int4": (6.0, 0.60, 0.70, 3.3),
+    "experts.bf16": (50.0, 0.50, 0.90, 2.0),  # [tables] H100, H200
+    "experts.fp8": (40.0, 0.40, 0.75, 2.0),
+    "experts.fp8-block": (45.0, 0.30, 0.95, 2.0),  # [tables] H100, H200
+    "experts.nvfp4": (40.0, 0.38, 0.55, 2.0),
+    "experts.mxfp4": (45.0, 0.40, 0.75, 1.2),  # [tables] H100, H200
+    "experts.int4": (40.0, 0.38, 0.55, 2.0),
+    "prefill.64": (16.0, 0.47, 0.80, 3.0),  # [h100]
+    "prefill.128": (16.0, 0.65, 0.80, 3.0),  # [tables], [h100] 0.62
+    "prefill.256": (16.0, 0.60, 0.80, 3.0),
+    "decode.kv": (7.0, 0.30, 0.92, 2.0),  # [tables], of which half the fixed time is launch
+    "decode.kv_fp8": (8.0, 0.30, 0.85, 2.0),
+    "decode.latent": (10.0, 0.60, 0.85, 2.0),
+    "decode.latent_fp8": (10.0, 0.60, 0.75, 2.0),
+    "indexer": (8.0, 0.50, 0.70, 2.0),  # [estimate]
+    "state": (10.0, 0.20, 0.60, 2.0),  # [estimate]
+    "elements": (8.0, 1.0, 0.70, 1.0),  # all small kernels of a layer [estimate]
+    "sampling": (30.0, 1.0, 0.60, 1.0),  # [estimate]
+    "pass": (40.0, 1.0, 1.0, 1.0),  # embedding, final norm, inputs [estimate]
+    **_exchanges("send", 0.70, 10.0, 10.0, 10.0),
+    **_exchanges("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
+}
+_OF: dict[str, dict[str, Values]] = {
+    "ampere": {
+        "product.bf16": (5.5, 0.83, 0.75, 3.3),  # [tables] A100
+        "prefill.64": (16.0, 0.50, 0.80, 3.0),
+        "prefill.128": (16.0, 0.60, 0.80, 3.0),
+        **_exchanges("custom", 0.56, 5.3, 6.0, 7.0),
+        **_exchanges("fused", 0.56, 5.3, 6.0, 7.0),
+        **_exchanges("nccl", 0.56, 8.0, 12.0, 20.0),
+        **_exchanges("all_gather", 0.56, 6.0, 9.0, 14.0),
+        **_exchanges("all_to_all", 0.60, 8.0, 10.0, 15.0),
+    },
+    "ada": {
+        "product.bf16": (4.0, 0.75, 0.85, 3.3),  # [estimate]
+        "product.fp8": (6.0, 0.60, 0.85, 3.3),
+        **_exchanges("custom", 0.70, 10.0, 14.0, 24.0),
+        **_exchanges("fused", 0.70, 10.0, 14.0, 24.0),
+        **_exchanges("nccl", 0.70, 12.0, 20.0, 40.0),
+        **_exchanges("all_gather", 0.70, 10.0, 16.0, 30.0),
+        **_exchanges("all_to_all", 0.60, 12.0, 18.0, 32.0),
+    },
+    "hopper": {  # [tables] H100 and H200
+        "product.bf16": (3.5, 0.77, 0.86, 3.3),  # [tables] 0.82, [h100] 0.73
+        "product.fp8": (3.5, 0.70, 0.84, 3.3),  # [h100]; quantizing is a small kernel
+        "product.fp8-block": (6.5, 0.68, 0.80, 3.3),
+        **_exchanges("custom", 0.62, 4.5, 5.0, 6.0),
+        **_exchanges("fused", 0.62, 3.0, 3.3, 4.5),
+        **_exchanges("nccl", 0.62, 6.0, 10.0, 16.0),
+        **_exchanges("all_gather", 0.62, 5.0, 7.0, 11.0),
+        **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
+    },
+    "blackwell": {  # [tables] B200
+        "product.bf16": (3.5, 0.71, 0.77, 3.3),
+        "product.fp8": (4.0, 0.58, 0.72, 3.3),
+        "product.fp8-block": (6.5, 0.60, 0.80, 3.3),
+        "product.nvfp4": (6.0, 0.42, 0.70, 3.3),
+        "product.mxfp4": (6.0, 0.42, 0.70, 3.3),
+        "experts.bf16": (24.0, 0.40, 0.90, 2.0),
+        "experts.fp8": (20.0, 0.46, 0.88, 2.0),
+        "experts.nvfp4": (23.0, 0.30, 0.80, 2.0),
+        "experts.mxfp4": (22.0, 0.43, 0.60, 2.0),
+        "experts.fp8-block": (35.0, 0.18, 0.80, 2.0),
+        "prefill.64": (16.0, 0.42, 0.80, 3.0),
+        "prefill.128": (16.0, 0.55, 0.80, 3.0),
+        "prefill.256": (16.0, 0.50, 0.80, 3.0),
+        **_exchanges("custom", 0.55, 7.0, 7.5, 8.5),
+        **_exchanges("fused", 0.55, 4.8, 5.0, 6.0),
+        **_exchanges("nccl", 0.55, 9.0, 14.0, 26.0),
+        **_exchanges("all_gather", 0.55, 8.0, 11.0, 17.0),
+        **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
+    },
+}
+
+
+NS = 1e9
+# Bytes of a weight with its scales: one for 16, 32 or 128 elements, or for a block of 128 x 128.
+WEIGHT_BYTES = {
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "fp8-block": 1.0 + 4 / 128**2,
+    "nvfp4": 0.5 + 1 / 16,
+    "mxfp4": 0.5 + 1 / 32,
+    "int4": 0.5 + 2 / 128,
+}
+_KERNELS_OF_SMALL_ONES = 5  # of a layer, if none are fused: two norms, two of attention, activation
+
+
+def peak(hardware: HardwareProfile, dtype: str) -> int:
+    """Operations per second of the units that multiply weights of this type."""
+    if dtype in ("nvfp4", "mxfp4") and hardware.fp4_flops_per_s:
+        # weights of mxfp4 are multiplied with inputs of fp8
+        return hardware.fp4_flops_per_s if dtype == "nvfp4" else hardware.fp8_flops_per_s
+    if dtype in ("fp8", "fp8-block") and hardware.fp8_flops_per_s:
+        return hardware.fp8_flops_per_s
+    return hardware.flops_per_s
+
+
+def input_bytes(hardware: HardwareProfile, dtype: str) -> float:
+    """Bytes of an element that is multiplied with a weight of this type."""
+    if peak(hardware, dtype) == hardware.flops_per_s:
+        return 2.0
+    return WEIGHT_BYTES["nvfp4"] if dtype == "nvfp4" else 1.0
+
+
+def matrices_of(model: ModelDescription) -> tuple[Matrix, ...]:
+    """The matrices of a model, or stand-ins of the same parameters for one that lists none."""
+    if model.matrices:
+        return model.matrices
+    found = []
+    hidden, layers = model.hidden_size, model.layers
+    for name, parameters, size, part in (
+        ("all", model.layer_parameters - _chosen(model), model.layer_bytes, "mlp"),
+        ("expert", model.expert_parameters, model.expert_bytes, "experts"),
+    ):
+        outputs = parameters // (2 * hidden * layers)
+        if outputs > 0:
+            dtype = _stored_as(size / parameters)
+            for split in ("outputs", "inputs"):
+                shape = (hidden, outputs) if split == "outputs" else (outputs, hidden)
+                found.append(Matrix(f"{name}_{split}", *shape, layers, split, part, dtype))
+    return tuple(found)
+
+
+def _chosen(model: ModelDescription) -> int:
+    """Parameters of the routed experts that one token uses."""
+    return model.experts_per_token * model.expert_parameters
+
+
+def _stored_as(weight_bytes: float) -> str:
+    """The type whose weights take about so many bytes."""
+    return min(WEIGHT_BYTES, key=lambda dtype: abs(WEIGHT_BYTES[dtype] - weight_bytes))
+
+
+def shape(matrix: Matrix, ranks: int) -> tuple[float, float]:
+    """Inputs and outputs of the products of one layer on a rank, all `count` of them together."""
+    ways = 1 if matrix.split == "whole" else ranks
+    outputs, inputs = matrix.outputs * matrix.count, matrix.inputs
+    return (inputs / ways, outputs) if matrix.split == "inputs" else (inputs, outputs / ways)
+
+
+def product(matrix: Matrix, hardware: HardwareProfile, ranks: int) -> PerToken:
+    """The work of one matrix in all its layers."""
+    inputs, outputs = shape(matrix, ranks)
+    moved = inputs * input_bytes(hardware, matrix.dtype) + outputs * 2
+    weights = inputs * outputs * WEIGHT_BYTES[matrix.dtype]
+    bandwidth = hardware.hbm_bytes_per_s
+    return PerToken(
+        f"product.{matrix.dtype}",
+        matrix.layers,
+        matrix.layers * 2 * inputs * outputs * NS / peak(hardware, matrix.dtype),
+        matrix.layers * weights * NS / bandwidth,
+        matrix.layers * moved * NS / bandwidth,
+    )
+
+
+def small_kernels(
+    matrices: Iterable[Matrix], hardware: HardwareProfile, ranks: int, layers: int, kept: float
+) -> PerToken:
+    """The work of the kernels between products. layers: of the model; kept: bytes of a token that
+    the cache takes."""
+    moved = kept
+    for matrix in matrices:
+        inputs, outputs = shape(matrix, ranks)
+        each = 4 * outputs + (8 * outputs if matrix.split == "inputs" else 0)
+        if input_bytes(hardware, matrix.dtype) < 2:
+            each += 3 * inputs
+        moved += matrix.layers * each
+    return PerToken("elements", layers, 0.0, 0.0, moved * NS / hardware.hbm_bytes_per_s)
+
+
+def launches_of_small(layers: int) -> int:
+    """Launches of the small kernels of a pass where no graph holds them."""
+    return layers * _KERNELS_OF_SMALL_ONES
+
+
+def head(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> PerToken:
+    """The output head, for each token that is sampled."""
+    matrix = Matrix("head", model.hidden_size, model.vocabulary, 1)
+    return product(matrix, hardware, ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of all layers on the busiest of `ranks`.
+
+    weights_ns: of one expert in all layers, at the peak bandwidth. compute_ns, moved_ns: of one
+    token and one expert.
+    """
+
+    kind: str
+    layers: int
+    count: int
+    chosen: int
+    weights_ns: float
+    compute_ns: float
+    moved_ns: float
+
+    def of(self, tokens: int, constants: RooflineConstants) -> Work:
+        drawn = tokens * self.chosen
+        touched = self.touched(tokens, constants.experts_choice)
+        return Work(
+            self.kind,
+            self.layers,
+            drawn * self.compute_ns,
+            touched * self.weights_ns + drawn * self.moved_ns,
+        )
+
+    def touched(self, tokens: int, choice: float = 1.0) -> float:
+        """Different experts of a layer that the tokens choose, on average."""
+        missed: float = (1 - self.chosen / self.count) ** (tokens * choice)
+        # one token chooses all its experts, however alike tokens choose
+        return max(self.count * (1 - missed), float(min(tokens, 1) * self.chosen))
+
+
+def experts(
+    model: ModelDescription,
+    matrices: list[Matrix],
+    hardware: HardwareProfile,
+    ranks: int,
+    whole_on: int,
+    constants: RooflineConstants,
+) -> Experts | None:
+    """None for a model without routed experts. whole_on: ranks over which whole experts are
+    spread."""
+    if not matrices:
+        return None
+    dtype, layers = matrices[0].dtype, matrices[0].layers
+    parameters = sum(matrix.layers * matrix.parameters for matrix in matrices)
+    width = input_bytes(hardware, dtype)
+    elements = sum(
+        matrix.layers * (matrix.inputs * width + matrix.outputs * 2) for matrix in matrices
+    )
+    imbalance = constants.ranks_imbalance if whole_on > 1 else 1.0
+    share = imbalance / ranks
+    bandwidth = hardware.hbm_bytes_per_s
+    return Experts(
+        f"experts.{dtype}",
+        layers,
+        model.experts,
+        model.experts_per_token,
+        parameters * WEIGHT_BYTES[dtype] * share * NS / bandwidth,
+        2 * parameters * share * NS / peak(hardware, dtype),
+        elements * (imbalance / whole_on) * NS / bandwidth,
+    )
+
+
+_STATE_FLOPS = 6  # of a token and an element of the state: decay, update, output
+_WIDTHS = (64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The layers of one pool, on one rank. prefill, decode: kinds of their kernels.
+
+    row_ns: of one token's rows in all layers, at the peak bandwidth. pair_ns, decode_ns: of one
+    query-key pair in prefill and decode, at the peak rate. query_ns: of a token's queries and
+    outputs. dcp: ranks that divide the tokens; in decode each has the queries of all of these.
+    """
+
+    prefill: str
+    decode: str
+    window: int
+    layers: int
+    row_ns: float
+    pair_ns: float
+    decode_ns: float
+    query_ns: float
+    dcp: int = 1
+
+    def of_prefill(self, chunks: Chunks, parts: int = 1) -> Work:
+        """parts: among which whole chunks are spread; the work is that of the busiest."""
+        compute = moved = most_compute = most_moved = 0.0
+        for start, end in chunks:
+            one = twice_pairs(start, end, self.window) / 2 * self.pair_ns
+            rows = met(end, 1, self.window and end - start + self.window)
+            other = rows * self.row_ns + (end - start) * self.query_ns
+            compute, moved = compute + one, moved + other
+            most_compute, most_moved = max(most_compute, one), max(most_moved, other)
+        if parts > 1:
+            compute, moved = share(compute, most_compute, parts), share(moved, most_moved, parts)
+        return Work(self.prefill, self.layers, compute, moved)
+
+    def of_decode(self, decoding: int, context: int) -> Work:
+        rows = met(context, decoding, self.window)
+        moved = rows * self.row_ns / self.dcp + decoding * self.query_ns * self.dcp
+        return Work(self.decode, self.layers, rows * self.decode_ns, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Recurrent states of all layers, on one rank. sequence_ns: reading and writing those of a
+    sequence. token_ns: operations of a token."""
+
+    layers: int
+    sequence_ns: float
+    token_ns: float
+
+    def of(self, tokens: int, sequences: int) -> Work:
+        return Work("state", self.layers, tokens * self.token_ns, sequences * self.sequence_ns)
+
+
+def groups(
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int = 1
+) -> list[Group]:
+    """The groups of a model whose heads `ranks` ranks share, `dcp` of them the tokens: one for each
+    pool that is read."""
+    pools = [pool for pool in model.pools if pool.kind in (*ROWS, "indexer")]
+    found = [_group(model, hardware, ranks, pool) for pool in pools]
+    bare = model.layers - len({layer for pool in model.pools for layer in pool.layers})
+    if bare:
+        rows = PoolDescription("none", "none", "kv", tuple(range(bare)), ("none",), 1, 1)
+        found.append(replace(_group(model, hardware, ranks, rows), row_ns=0.0))
+    return [replace(one, dcp=dcp) for one in found] if dcp > 1 else found
+
+
+def _group(
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, pool: PoolDescription
+) -> Group:
+    layers, bandwidth, index = len(pool.layers), hardware.hbm_bytes_per_s, pool.kind == "indexer"
+    width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
+    small = "_fp8" if pool.dtype in ("fp8", "fp4") else ""
+    prefill, decode = f"prefill.{width}", f"decode.{'latent' if pool.kind == 'latent' else 'kv'}"
+    window = pool.window
+    if model.selected_tokens and not window:
+        window = model.selected_tokens * pool.compression
+    heads = 0.0 if index else layers * model.attention_heads / ranks
+    pair_ns = 2 * heads / pool.compression * NS / hardware.flops_per_s
+    elements = model.score_elements + model.value_elements
+    return Group(
+        "indexer" if index else prefill,
+        "indexer" if index else f"{decode}{small}",
+        0 if index else window,
+        layers,
+        float(pool.token_bytes(ranks)) * NS / bandwidth,
+        pair_ns * elements,
+        pair_ns * (model.decode_score_elements + model.decode_value_elements),
+        2 * heads * elements * NS / bandwidth,
+    )
+
+
+def states(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> States | None:
+    """None for a model without recurrent states."""
+    pools = [pool for pool in model.pools if pool.kind == "state" and not pool.anchor]
+    if not pools:
+        return None
+    size = 2 * sum(pool.page_bytes(1, ranks) for pool in pools)
+    elements = sum(
+        len(pool.layers) * len(pool.parts) * pool.heads * pool.head_elements / ranks
+        for pool in pools
+    )
+    return States(
+        max(len(pool.layers) for pool in pools),
+        size * NS / hardware.hbm_bytes_per_s,
+        _STATE_FLOPS * elements * NS / hardware.flops_per_s,
+    )
+
+
+_MOST = 8
+_SUMS = ("custom", "fused", "nccl")
+_OTHERS = ("all_gather", "all_to_all", "send", "pcie")
+_PHASE_BYTES = 1 << 20
+_ELEMENT_BYTES = 2  # of what is exchanged
+_LOG_SUM_BYTES = 4  # of a head's partial output
+
+
+def is_one(kind: str) -> bool:
+    """Whether kernels of this kind are exchanges."""
+    return kind.partition(".")[0] in (*_SUMS, *_OTHERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange that is done some times a pass. token_bytes: what each token adds to what a rank
+    sends, all times together. bytes_per_ns: of its link. phased: whether large ones have two
+    phases."""
+
+    kind: str
+    times: float
+    token_bytes: float
+    bytes_per_ns: float
+    phased: bool
+
+    def of(self, tokens: int) -> Work:
+        sent = tokens * self.token_bytes
+        launches = self.times
+        if self.phased and sent:
+            launches += launches * sent / (sent + _PHASE_BYTES * self.times)
+        return Work(self.kind, launches, 0.0, sent / self.bytes_per_ns)
+
+
+def exchange(
+    kind: str, ranks: int, times: float, token_bytes: float, hardware: HardwareProfile
+) -> Exchange:
+    """An exchange over these ranks; see `Exchange`."""
+    known = 2
+    while known < min(ranks, _MOST):
+        known *= 2
+    name = "pcie" if hardware.ranks_link == "pcie" else kind
+    launches = times * max(1.0, ranks / _MOST)
+    link = hardware.ranks_link_bytes_per_s or hardware.link_bytes_per_s
+    return Exchange(f"{name}.{known}", launches, token_bytes, link / NS, kind in _SUMS)
+
+
+def sums(
+    matrices: list[Matrix],
+    model: ModelDescription,
+    hardware: HardwareProfile,
+    kind: str,
+    ranks: int,
+    attention_ranks: int,
+    whole_on: int,
+) -> tuple[list[Exchange], list[Exchange]]:
+    """The exchanges of all layers for each token of an attention group, and for each token of the
+    stage. kind: of the engine's sums: custom, nccl or fused. whole_on: ranks over which whole
+    experts are spread."""
+    summed = [matrix for matrix in matrices if matrix.split == "inputs"]
+    attention = sum(matrix.layers for matrix in summed if matrix.part == "attention")
+    sparse = max((matrix.layers for matrix in summed if matrix.routed), default=0)
+    dense = max(0, model.layers - sparse)
+    row = model.hidden_size * _ELEMENT_BYTES
+    of_group, of_stage = [], []
+    if attention_ranks > 1:
+        moved = 2 * (attention_ranks - 1) / attention_ranks * row * attention
+        of_group.append(exchange(kind, attention_ranks, attention, moved, hardware))
+    if ranks > 1 and attention_ranks == ranks:
+        times = dense + sparse
+        moved = 2 * (ranks - 1) / ranks * row * times
+        of_stage.append(exchange(kind, ranks, times, moved, hardware))
+    elif ranks > 1:
+        far = (ranks - 1) / ranks
+        spread = sparse if whole_on > 1 else 0
+        gathered = dense + sparse - spread
+        if gathered:
+            moved = 2 * far * row * gathered
+            of_stage.append(exchange("all_gather", ranks, 2 * gathered, moved, hardware))
+        if spread:
+            # a token is sent once to each rank that has one of its experts, in half the bytes, and
+            # comes back; each rank sends those of its share of the tokens
+            copies = whole_on * (1 - (1 - 1 / whole_on) ** model.experts_per_token)
+            moved = 1.5 * far * row * copies / ranks * spread
+            of_stage.append(exchange("all_to_all", whole_on, 2 * spread, moved, hardware))
+    return of_group, of_stage
+
+
+def decoded(
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int
+) -> list[Exchange]:
+    """What `dcp` of `ranks` ranks that divide the context exchange for each decoding sequence."""
+    layers = len({layer for pool in model.pools for layer in pool.layers})
+    heads = (dcp - 1) * layers * model.attention_heads / ranks
+    asked = heads * model.decode_score_elements * _ELEMENT_BYTES
+    found = heads * (model.decode_value_elements * _ELEMENT_BYTES + _LOG_SUM_BYTES)
+    return [
+        exchange("all_gather", dcp, layers, asked, hardware),
+        exchange("all_to_all", dcp, layers, found, hardware),
+    ]
+
+
+def cached(model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int) -> Exchange:
+    """The gathering of the cached rows before a chunk, for each token of these."""
+    layers = len({layer for pool in model.pools for layer in pool.layers})
+    row = float(sum(pool.token_bytes(ranks) for pool in model.pools))
+    return exchange("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
+
+
+def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> Exchange | None:
+    """The gathering of logits, for each token that is sampled; None on one rank."""
+    if ranks == 1:
+        return None
+    moved = (ranks - 1) / ranks * model.vocabulary * _ELEMENT_BYTES
+    return exchange("all_gather", ranks, 1, moved, hardware)
+
+
+def send(model: ModelDescription, hardware: HardwareProfile) -> Exchange:
+    """What a stage of a pipeline hands on to the next, for each token."""
+    return exchange("send", 2, 1, model.hidden_size * _ELEMENT_BYTES, hardware)

@@ -1,0 +1,343 @@
+"""Routers, and the desk in front of the replicas: which replica gets a request when it arrives.
+
+A router sees what one of a real deployment sees: the prompt, the replies that pass through it (so
+it counts loads itself), and the KV events that the caches emit. It never sees a cache.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hicache import registry
+from hicache.core.actions import KvRemoved, KvStored, Outcome, Prefill
+from hicache.core.events import Event, PrefillDone
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+
+from .options import RouterOptions
+from .workload import Job, Workload
+
+
+class Loads:
+    """What a router knows of the load of each replica: from what it sent there and what came back.
+
+        waiting  prompt tokens to compute, of the requests whose first token has not come back
+        held     prompt tokens of the requests that have not ended
+        sent     prompt tokens of all requests so far
+
+    It does not know how long answers will be, so generated tokens are not in these figures.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.waiting = [0] * replicas
+        self.held = [0] * replicas
+        self.sent = [0] * replicas
+        self._open: dict[int, tuple[int, int, int]] = {}  # replica, tokens to compute, prompt
+
+    def send(self, request: int, replica: int, prompt: int, compute: int) -> None:
+        """A request goes to a replica. compute: prompt tokens that it is believed to compute."""
+        self._open[request] = (replica, compute, prompt)
+        self.waiting[replica] += compute
+        self.held[replica] += prompt
+        self.sent[replica] += prompt
+
+    def answer(self, request: int) -> None:
+        """The first token of a request came back. Later answers change nothing."""
+        if (found := self._open.get(request)) is not None:
+            replica, compute, prompt = found
+            self.waiting[replica] -= compute
+            self._open[request] = (replica, 0, prompt)
+
+    def end(self, request: int) -> None:
+        """A request has ended, or left the replica."""
+        replica, compute, prompt = self._open.pop(request)
+        self.waiting[replica] -= compute
+        self.held[replica] -= prompt
+
+    def least(self) -> int:
+        """The replica with the fewest tokens held, then sent; then the first."""
+        return min(range(len(self.held)), key=lambda one: (self.held[one], self.sent[one], one))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a router sees of a request. session: -1 for none. digests: returns those of the whole
+    pages of its prompt, which costs a hash for each."""
+
+    index: int
+    session: int
+    input_tokens: int
+    digests: Callable[[], Sequence[bytes]]
+
+
+class Router:
+    """A subclass defines `choose`. One that reads KV events defines `stored` and `removed` too."""
+
+    reads_events = False
+
+    def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
+        self.replicas = replicas
+        self.loads = Loads(replicas)
+
+    def choose(self, asked: Asked) -> int:
+        """The replica of a request, a number from 0. It is sent there at once."""
+        raise NotImplementedError
+
+    def sent(self, asked: Asked, replica: int) -> None:
+        """The request was sent to the replica that `choose` returned."""
+        self.loads.send(asked.index, replica, asked.input_tokens, asked.input_tokens)
+
+    def answered(self, request: int) -> None:
+        """The first token of a request came back."""
+        self.loads.answer(request)
+
+    def ended(self, request: int) -> None:
+        """The last token of a request came back, or a decode replica took it over."""
+        self.loads.end(request)
+
+    def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
+        """A KV event: these pages are on a tier of the replica."""
+
+    def removed(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
+        """A KV event: these pages left a tier of the replica."""
+
+
+class RoundRobin(Router):
+    """The replica after the one before it, whatever their loads."""
+
+    def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
+        super().__init__(replicas, page_size, options)
+        self._next = 0
+
+    def choose(self, asked: Asked) -> int:
+        chosen = self._next
+        self._next = (chosen + 1) % self.replicas
+        return chosen
+
+
+class LeastLoaded(Router):
+    """The replica with the fewest prompt tokens of requests that have not ended, waiting and
+    running; among equals the one that was sent the fewest tokens so far."""
+
+    def choose(self, asked: Asked) -> int:
+        return self.loads.least()
+
+
+_MOST_SESSIONS = 1 << 20
+
+
+class SessionSticky(Router):
+    """The replica of the session's first request, which is the least loaded then. The sessions that
+    were used longest ago are forgotten when there are too many."""
+
+    def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
+        super().__init__(replicas, page_size, options)
+        self._places: dict[int, int] = {}
+
+    def choose(self, asked: Asked) -> int:
+        if asked.session < 0:
+            return self.loads.least()
+        found = self._places.pop(asked.session, -1)
+        chosen = found if found >= 0 else self.loads.least()
+        self._places[asked.session] = chosen
+        if len(self._places) > _MOST_SESSIONS:
+            del self._places[next(iter(self._places))]
+        return chosen
+
+
+_TIERS = (Tier.DEVICE, Tier.HOST)
+
+
+class PrefixIndex:
+    """most: pages that are remembered; the least recently used goes first. dropped: how many went
+    so. A page is used when it is stored, and when a request looks for it and a replica has it. Of
+    the pages of one prefix, the last goes first, since those behind a missing page are no match.
+    """
+
+    def __init__(self, replicas: int, most: int) -> None:
+        self.dropped = 0
+        self._replicas = replicas
+        self._most = most
+        # a bit for each replica and tier; the least recently used page comes first
+        self._places: OrderedDict[bytes, int] = OrderedDict()
+        self._device_bits = sum(1 << len(_TIERS) * replica for replica in range(replicas))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
+        """Pages came to a tier of a replica, in the order of their prefix."""
+        if tier not in _TIERS:
+            return
+        bit, places = 1 << len(_TIERS) * replica + tier, self._places
+        for digest in reversed(digests):
+            places[digest] = places.get(digest, 0) | bit
+            places.move_to_end(digest)
+        while len(places) > self._most:
+            places.popitem(last=False)
+            self.dropped += 1
+
+    def removed(self, replica: int, tier: Tier, digests: Iterable[bytes]) -> None:
+        """Pages left a tier of a replica. Those that were dropped are not known any more."""
+        if tier not in _TIERS:
+            return
+        bit, places = 1 << len(_TIERS) * replica + tier, self._places
+        for digest in digests:
+            left = places.get(digest, 0) & ~bit
+            if left:
+                places[digest] = left
+            else:
+                places.pop(digest, None)
+
+    def leading(self, digests: Sequence[bytes]) -> list[int]:
+        """How many of the leading pages each replica has. These pages are used."""
+        found = [0] * self._replicas
+        having, places = self._device_bits, self._places
+        for page, digest in enumerate(digests):
+            bits = places.get(digest, 0)
+            having &= bits | bits >> 1
+            if not having:
+                break
+            for replica in range(self._replicas):
+                if having >> len(_TIERS) * replica & 1:
+                    found[replica] = page + 1
+        for digest in reversed(digests[: max(found)]):
+            places.move_to_end(digest)
+        return found
+
+
+class PrefixAware(Router):
+    """The replica where a request costs least, in tokens:
+
+        cost(replica) = overlap_weight x (waiting + prompt tokens not cached there) + held
+
+    What is cached where is known from KV events alone; a page on host counts as much as one on
+    device. This is the cost of NVIDIA Dynamo's KV router, overlap_score_weight x prefill_blocks +
+    decode_blocks, with temperature 0 (docs.nvidia.com/dynamo, "Routing Concepts")."""
+
+    reads_events = True
+
+    def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
+        super().__init__(replicas, page_size, options)
+        self.index = PrefixIndex(replicas, options.index_pages)
+        self._page_size = page_size
+        self._weight = options.overlap_weight
+        self._compute = [0] * replicas  # of the last request, by replica
+
+    def choose(self, asked: Asked) -> int:
+        size, loads, weight = self._page_size, self.loads, self._weight
+        leading = self.index.leading(asked.digests())
+        self._compute = [max(0, asked.input_tokens - pages * size) for pages in leading]
+
+        def cost(replica: int) -> tuple[int, int, int]:
+            prefill = loads.waiting[replica] + self._compute[replica]
+            total = weight.numerator * prefill + weight.denominator * loads.held[replica]
+            return total, loads.sent[replica], replica
+
+        return min(range(self.replicas), key=cost)
+
+    def sent(self, asked: Asked, replica: int) -> None:
+        self.loads.send(asked.index, replica, asked.input_tokens, self._compute[replica])
+
+    def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
+        self.index.stored(replica, tier, digests)
+
+    def removed(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
+        self.index.removed(replica, tier, digests)
+
+
+ROUTERS: dict[str, type[Router]] = {
+    "least-loaded": LeastLoaded,
+    "prefix-aware": PrefixAware,
+    "round-robin": RoundRobin,
+    "session-sticky": SessionSticky,
+}
+
+
+def router_of(name: str) -> type[Router]:
+    """Raises CallerError for an unknown name."""
+    spelled = name.replace("_", "-")
+    if spelled not in ROUTERS:
+        raise registry.unknown("router", name, list(ROUTERS))
+    return ROUTERS[spelled]
+
+
+class Desk:
+    """Asks the router, and tells it what comes back; KV events with a delay. now_ns: the time.
+    choices: the replica of each request."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        replicas: int,
+        options: RouterOptions,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.choices: dict[int, int] = {}
+        self._workload = workload
+        self._router = router_of(options.name)(replicas, workload.page_size, options)
+        self._delay_ns = options.delay_ns
+        self._now_ns = now_ns
+        self._late: deque[tuple[int, int, KvStored | KvRemoved]] = deque()
+
+    def choose(self, job: Job) -> int:
+        """Sends a request to a replica, and returns its number."""
+        while self._late and self._late[0][0] <= self._now_ns():
+            _, replica, told = self._late.popleft()
+            self._tell(replica, told)
+        length = job.input_length
+        asked = Asked(
+            job.index, job.session, length, lambda: self._workload.key(job, length).page_digests()
+        )
+        chosen = self._router.choose(asked)
+        self._router.sent(asked, chosen)
+        self.choices[job.index] = chosen
+        return chosen
+
+    def answered(self, request: int) -> None:
+        self._router.answered(request)
+
+    def ended(self, request: int) -> None:
+        self._router.ended(request)
+
+    def heard(self, replica: int, told: KvStored | KvRemoved) -> None:
+        """A core emitted a KV event."""
+        if self._delay_ns:
+            self._late.append((self._now_ns() + self._delay_ns, replica, told))
+        else:
+            self._tell(replica, told)
+
+    def _tell(self, replica: int, told: KvStored | KvRemoved) -> None:
+        if type(told) is KvStored:
+            self._router.stored(replica, told.tier, told.digests)
+        else:
+            self._router.removed(replica, told.tier, told.digests)
+
+
+class Window:
+    """An observer of one core: passes on what the router may see of it."""
+
+    def __init__(self, desk: Desk, replica: int) -> None:
+        self._desk = desk
+        self._replica = replica
+        self._last: dict[int, int] = {}  # the request of each pass that completes a prompt
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """An answer follows from the event and its outcomes."""
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if type(event) is PrefillDone:
+            request = self._last.pop(event.flight, None)
+            if request is not None and event.ok:
+                self._desk.answered(request)
+        for outcome in outcomes:
+            kind = type(outcome)
+            if kind is Prefill:
+                assert isinstance(outcome, Prefill)
+                if outcome.completes_prompt:
+                    self._last[outcome.flight] = outcome.request
+            elif kind is KvStored or kind is KvRemoved:
+                assert isinstance(outcome, KvStored | KvRemoved)
+                self._desk.heard(self._replica, outcome)

@@ -1,1 +1,0 @@
-"""Admission orders, one per file: which waiting request is admitted next."""
