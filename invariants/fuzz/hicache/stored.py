@@ -6,10 +6,10 @@ it is to move, and may be full. The store is away, its probes hang, an action is
 store is opened again with the end of its journal cut.
 
 What a page holds follows from its pool, its place and its digest. So whatever is evicted: a page
-that was fetched has its bytes; what was stored is there, or is counted as evicted; nothing fails,
-and nothing is damaged, while nothing is wrong; what only reads finds all that is there; after a
-delete there is what was stored after it; what is answered is let alone; and what was away is asked
-again.
+that was fetched has its bytes; what was there or is stored is there, or is counted as evicted;
+nothing fails, and nothing is damaged, while nothing is wrong; what only reads finds all that is
+there; after a delete there is what was stored after it; what is answered is let alone; and what was
+away is asked again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from hicache.runtime.storage.workers import WorkerOptions, Workers
 from hicache.storage import journal
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import _file_data
-from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
+from hicache.storage.base import Status, StorageOptions
 from hicache.storage.breaker import Breaker
 from hicache.storage.engines import pread
 from hicache.storage.keys import Context, context_key
@@ -55,13 +55,14 @@ from invariants.fuzz.hicache.shelf import Shelf, WrongContent
 from sim.errors import StuckError
 
 PATIENCE_S = 300.0  # for a thread, which takes milliseconds
-STEPS = 24  # after the last action of the core
+STEPS = 16  # after the last action of the core
 DIGESTS = [bytes([number]) * 32 for number in range(16)]  # of the pages of these
 MOST = 5  # pages of one of these
 SIZES = {"file": (0, 3, 6, 16, 40), "hf3fs": (3, 6, 16, 40)}  # by store: units of 4096 bytes
 WELL = SimpleNamespace(fine=True, says=lambda pages, most: pages)  # see hand.Fault
 HUNG_S = 100.0  # of a call that hangs: more than the breaker waits
 _MODULES: tuple[Any, ...] = (journal, pread, _file_data)  # whose `os` is the medium
+_CALLS = ("lookup", "read", "read_checked", "write", "write_sealed", "delete")
 
 
 def until(done: Callable[[], bool], what: str) -> None:
@@ -72,73 +73,47 @@ def until(done: Callable[[], bool], what: str) -> None:
         time.sleep(0.0002)
 
 
-class Faulty(Storage):
+class Faulty:
     """A store that does nothing while it is `dead`. before: what happens before each call, on its
     thread. failed: the values that the store did not do while it was not."""
 
-    def __init__(self, store: Storage) -> None:
-        self.store = store
-        self.dead = False
+    def __init__(self, store: Any) -> None:
+        self.store, self.dead, self.failed = store, False, 0
         self.before: Callable[[], None] = lambda: None
-        self.failed = 0
 
-    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        self.before()
-        return [None] * len(keys) if self.dead else self.store.lookup(keys)
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.store, name)
+        return partial(self._ask, name, call) if name in _CALLS else call
 
-    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self._ask(keys, partial(self.store.read, keys, values))
-
-    def read_checked(
-        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
-    ) -> list[Status]:
-        return self._ask(keys, partial(self.store.read_checked, keys, values, check))
-
-    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self._ask(keys, partial(self.store.write, keys, values))
-
-    def write_sealed(
-        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
-    ) -> list[Status]:
-        return self._ask(keys, partial(self.store.write_sealed, keys, values, seal))
-
-    def delete(self, keys: Sequence[str]) -> list[Status]:
-        return self._ask(keys, partial(self.store.delete, keys))
-
-    def _ask(self, keys: Sequence[str], ask: Callable[[], list[Status]]) -> list[Status]:
-        self.before()
-        statuses = [Status.FAILED] * len(keys) if self.dead else ask()
-        self.failed += 0 if self.dead else statuses.count(Status.FAILED)
-        return statuses
-
-    def entries(self, prefix: str) -> Iterator[Entry]:
+    def entries(self, prefix: str) -> Any:
         if self.dead:
             raise OSError("dead")
         return self.store.entries(prefix)
 
-    def stats(self) -> dict[str, int | float | str]:
-        return self.store.stats()
-
-    def close(self) -> None:
-        self.store.close()
+    def _ask(self, name: str, call: Callable[..., list[Any]], keys: Any, *more: Any) -> list[Any]:
+        self.before()
+        if self.dead:
+            return [None if name == "lookup" else Status.FAILED] * len(keys)
+        answers = call(keys, *more)
+        self.failed += answers.count(Status.FAILED)
+        return answers
 
 
 class Medium:
     """`os` for a store. full: percent of the writes that find no room. flips: of the reads that
-    bring a wrong bit. beside: what others do
-    before and after each read, and before each write of a value."""
+    bring a wrong bit. crowded: whether others change the store before and after each read, and
+    before each write of a value."""
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: Draws, others: Callable[[], None]) -> None:
         self.full = self.flips = 0
-        self.beside: Callable[[], None] | None = None
-        self._draws, self._busy = draws, threading.Lock()
+        self.crowded = False
+        self._draws, self._others, self._busy = draws, others, threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
     def fsync(self, file: int) -> None:
-        if self._draws.chance(self.full):
-            raise OSError(errno.ENOSPC, "no room")
+        self._find_room()
         os.fsync(file)
 
     def write(self, file: int, text: bytes) -> int:
@@ -148,32 +123,36 @@ class Medium:
         return self.pwritev(file, [part], at)
 
     def pwritev(self, file: int, parts: Sequence[memoryview], at: int) -> int:
-        self._others()
-        if self._draws.chance(self.full):
-            raise OSError(errno.ENOSPC, "no room")
+        self._interfere()
+        self._find_room()
         return os.pwritev(file, self._part(parts), at)
 
     def preadv(self, file: int, parts: Sequence[memoryview], at: int) -> int:
-        self._others()
+        self._interfere()
         moved = os.preadv(file, self._part(parts), at)
         if self._draws.chance(self.flips):
             memoryview(parts[0]).cast("B")[0] ^= 1
-        self._others()
+        self._interfere()
         return moved
+
+    def _find_room(self) -> None:
+        if self._draws.chance(self.full):
+            raise OSError(errno.ENOSPC, "no room")
 
     def _part(self, parts: Sequence[memoryview]) -> Sequence[memoryview]:
         first = memoryview(parts[0]).cast("B")
         return [first[: -(-first.nbytes // 2)]] if self._draws.chance(20) else parts
 
-    def _others(self) -> None:
-        if self.beside is not None and self._busy.acquire(blocking=False):
+    def _interfere(self) -> None:
+        if self.crowded and self._busy.acquire(blocking=False):
             try:
-                self.beside()
+                self._others()
             finally:
                 self._busy.release()
 
 
-class Place(NamedTuple):
+@dataclass
+class Place:
     """One rank of one stage."""
 
     rank: Rank
@@ -189,25 +168,22 @@ class Place(NamedTuple):
 
 class RealShelf(Shelf):
     """A shelf whose actions are carried out for real, too. seed: chooses the store, the places and
-    what is done in the end. promised: the keys that are there, or are counted as evicted. unsure:
-    those that others changed in this round. wrong: something is wrong with the medium or the store.
-    """
+    what is done in the end. unsure: the keys that others changed in this round. wrong: something is
+    wrong with the medium or the store."""
 
     def __init__(self, config: Config, seed: int) -> None:
         super().__init__(config)
-        self._config, self._model = config, _model(config)
-        self._draws = draws = Draws(seed, "store")
-        self._medium, self._beside = Medium(Draws(seed, "medium")), Draws(seed, "beside")
+        self._config, self._draws = config, (draws := Draws(seed, "store"))
+        self._beside = Draws(seed, "beside")
+        self._medium = Medium(Draws(seed, "medium"), self._interfere)
         ranks, stages = draws.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2)))
         self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, 0
         self._options = StorageOptions(draws.one(SIZES[self._kind]) * 4096, PATIENCE_S)
         most_bytes, most_keys = draws.one(((1, 1), (20_000, 3), (1 << 20, 256)))
-        threads = WorkerOptions(2, 2, most_bytes, most_keys, zero_copy=draws.chance(50))
-        self._threads, self._steps = threads, STEPS
-        self.promised: set[str] = set()
+        self._threads = WorkerOptions(2, 2, most_bytes, most_keys, zero_copy=draws.chance(50))
+        self._steps, self.compared = STEPS, 0
         self.unsure: set[str] = set()
         self.wrong = False
-        self.compared = 0
         self._temporary = TemporaryDirectory(prefix="hicache-fuzz-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name, "store")
         self._places = list(self._new_places(ranks, stages, draws.one(tuple(LAYOUTS))))
@@ -219,10 +195,9 @@ class RealShelf(Shelf):
         for module in _MODULES:
             module.os = self._medium
         self._open()
-        self._begin()
 
     def _new_places(self, ranks: int, stages: int, layout: str) -> Iterator[Place]:
-        page, model = self._config.page_size, self._model
+        page, model = self._config.page_size, _model(self._config)
         sizes = zip(self.names, self._config.host_pages, strict=True)
         pages = {Tier.HOST: {name: count + 3 * MOST for name, count in sizes}}
         context = Context(model.name, "", page, "tokens", model.pools)
@@ -232,24 +207,26 @@ class RealShelf(Shelf):
             pools, own = stored_pools(arena), Rank(rank, ranks, stage, stages)
             yield Place(own, pools, StoredPages(context, pools, own))
 
-    def _open(self) -> None:
+    def _open(self, full: int = 0) -> None:
+        """Opens the store, on a medium that is so full, and starts the threads of all places."""
+
+        def now() -> float:
+            return self._now
+
         address = parse(f"{self._kind}:{self._folder}" + "?slot=512" * (self._kind == "hf3fs"))
+        self._medium.full = full
         own = open_storage(address, self._options)
         other = open_storage(address, self._options) if self._kind == "file" else own
-        self.files, self._others = Faulty(own), Verified(other)
+        self._medium.full = 0
+        files: Any = Faulty(own)
+        self.files, self._others = files, Verified(other)
         self._probes: list[Callable[[], None]] = []
-        self._breaker = Breaker(
-            self.files, "store", lambda: self._now, lambda notice: None, start=self._probes.append
-        )
+        self._breaker = Breaker(files, "store", now, lambda notice: None, start=self._probes.append)
         self._verified = Verified(self._breaker)
-
-    def _begin(self) -> None:
-        """The threads of all places."""
-        for at, place in enumerate(self._places):
-            workers = Workers(
-                self._verified, place.stored, lambda: self._now, lambda notice: None, self._threads
+        for place in self._places:
+            place.workers = Workers(
+                self._verified, place.stored, now, lambda notice: None, self._threads
             )
-            self._places[at] = place._replace(workers=workers)
         self._rest()
 
     def _end(self) -> None:
@@ -271,16 +248,8 @@ class RealShelf(Shelf):
             self._heal()
         return super().reply(action, kind)
 
-    def lose(self) -> None:
-        super().lose()
-        self._others.delete(sorted(self._there()))
-        self.promised.clear()
-
     def at_rest(self) -> None:
-        steps = (
-            *((self._act, 8), (self._crowd, 8), (self._fill, 2), (self._delete, 1)),
-            *((self._outage, 2), (self._again, 2), (self._abandon, 2)),
-        )
+        steps = (self._act, 14), (self._trouble, 4), (self._again, 1), (self._abandon, 2)
         while self._steps:
             self._steps -= 1
             self._draws.weighted(steps)()
@@ -291,43 +260,28 @@ class RealShelf(Shelf):
             module.os = os
         self._temporary.cleanup()
 
-    # -- rounds
+    # -- steps
 
     def _act(self) -> None:
-        self._round(self._actions())
+        """Several actions at once, sometimes with a delete behind the first."""
+        actions = self._actions()
+        if self._draws.chance(6):
+            actions.insert(1, Delete(self._flight()))
+        self._medium.crowded = self._draws.chance(50)
+        self._round(actions)
 
-    def _crowd(self) -> None:
-        """Others change the store meanwhile."""
-        self._medium.beside = self._interfere
-        self._round(self._actions())
-
-    def _fill(self) -> None:
-        """The medium finds no room, or reads a wrong bit, now and then."""
-        full = self._draws.one((0, 20, 60, 100))
-        self._medium.full, self._medium.flips, self.wrong = full, 0 if full else 40, True
+    def _trouble(self) -> None:
+        """The store is away, or its medium finds no room or reads a wrong bit now and then."""
+        self.wrong, self.files.dead = True, self._draws.chance(50)
+        self._medium.full = self._draws.one((0, 20, 60, 100))
+        self._medium.flips = 0 if self._medium.full else 40
         self._round(self._actions())
         key, text = self._draws.one(list(self._texts.items()))
         for _ in range(self._draws.below(9)):
             self._verified.write([key], [(memoryview(text),)])
+            self._verified.read([key], [(memoryview(bytearray(text)),)])
             self._now += self._draws.below(2) * HUNG_S
-        self._heal()
-
-    def _delete(self) -> None:
-        """Only one place, since each deletes what all have stored."""
-        self.files.before = lambda: time.sleep(0.001)  # so that others could begin beside it
-        self._medium.beside = self._interfere if self._draws.chance(50) else None
-        delete = Delete(self._flight())
-        self._round((self._draw_store(0), delete, self._draw_store(1)), self._places[:1])
-        self.files.before = lambda: None
-
-    def _outage(self) -> None:
-        self.files.dead = self.wrong = True
-        self._round(self._actions())
-        key, text = self._draws.one(list(self._texts.items()))
-        for _ in range(6):
-            self._breaker.lookup([key])
-            self._breaker.read([key], [(memoryview(bytearray(text)),)])
-        self._heal(hung=self._draws.below(8))
+        self._heal(self._draws.below(8))
 
     def _heal(self, hung: int = 0) -> None:
         """Nothing is wrong from now on, but so many probes that hang until they were given up."""
@@ -352,26 +306,22 @@ class RealShelf(Shelf):
         if self._verified.write([key], [(memoryview(text),)]) != [Status.DONE] or self._breaker.out:
             raise WrongContent("a store that answers again is not asked, or takes no writes")
         self.wrong = False
-        self.promised &= self._there()
 
     def _again(self) -> None:
         """It is opened again. A journal whose end was cut costs one value, also if
         there is no room for another one."""
+        there = self._there()
         self._end()
         path, cut = self._folder / "journal", self._kind == "hf3fs" and self._draws.chance(50)
         if cut:
             last = path.read_bytes().splitlines(keepends=True)[-1]
             os.truncate(path, path.stat().st_size - self._draws.between(1, len(last)))
-        self._medium.full = self._draws.one((0, 100)) * cut
-        self._open()
-        self._medium.full = 0
-        if not cut and (why := self.files.store.troubles()):
+        self._open(self._draws.one((0, 100)) * cut)
+        if not cut and (why := self.files.troubles()):
             raise WrongContent(f"a store that was closed has troubles: {why}")
-        lost = self.promised - self._there()
-        if len(lost) > cut:
+        lost = there - self._there()
+        if len(lost) > cut + self._gone():
             raise WrongContent(f"opened again, the store has lost {sorted(lost)}")
-        self._begin()
-        self.promised &= self._there()
 
     def _abandon(self) -> None:
         """An action is given up while the store is at it. Once answered, its pages are others'."""
@@ -402,13 +352,17 @@ class RealShelf(Shelf):
         answers += place.workers.poll()
         if len(answers) != 1:
             raise WrongContent(f"{action} has the answers {answers}")
-        self.promised &= self._there()
 
-    def _round(self, actions: Sequence[StorageAction], places: Sequence[Place] = ()) -> None:
-        """Every place carries out these actions at once."""
-        places = places or self._places
-        there, gone = self._there(), self._gone()
-        sure = not self.wrong and self._medium.beside is None
+    # -- a round
+
+    def _round(self, actions: Sequence[StorageAction]) -> None:
+        """Every place carries out these actions at once; a delete, which deletes what all have
+        stored, only one."""
+        places, there, gone = self._places, self._there(), self._gone()
+        if any(isinstance(action, Delete) for action in actions):
+            places = places[:1]
+            self.files.before = lambda: time.sleep(0.001)  # so that others could begin beside it
+        sure = not self.wrong and not self._medium.crowded
         self.unsure, self.files.failed = set(), 0
         for place in places:
             for action in actions:
@@ -423,54 +377,54 @@ class RealShelf(Shelf):
 
         until(answered, str(actions))
         self._rest()
-        self._medium.beside = None
+        self._medium.crowded, self.files.before = False, lambda: None
         only_reads = sure and all(isinstance(action, Fetch | Lookup) for action in actions)
-        left: set[str] | None = None  # what may be there after a delete
+        must, may = set(there), None  # what is there, and what may be there after a delete
         for action in actions:
-            found = [mine[action.flight] for mine in answers]
+            counts = [mine[action.flight] for mine in answers]
+            wanted = counts
             if isinstance(action, Store):
-                pages = list(self._pages(action))
-                keys = [self._keys(places, self.names[one[0]], one[1]) for one in pages]
-                self.promised.update(*keys[: min(found)])
-                if left is not None:
-                    left.update(*keys)
-                wanted = (
-                    [len(pages)] * len(places) if sure and not self._options.size_bytes else found
-                )
+                keys = [
+                    self._keys(places, self.names[row[0]], row[1]) for row in self._pages(action)
+                ]
+                must.update(*keys[: min(counts)])
+                if may is not None:
+                    may.update(*keys)
+                if sure and not self._options.size_bytes:
+                    wanted = [len(keys)] * len(places)
             elif isinstance(action, Delete):
-                if not self.wrong:
-                    self.promised, left = set(), set()
-                wanted = [int(not self.wrong)] * len(places)
-            else:
+                wanted = [int(not self.wrong)]
+                must, may = set[str](), set[str]()
+            elif only_reads:
                 wanted = [self._wanted(action, place, there) for place in places]
-                wanted = wanted if only_reads else found
-            if found != wanted:
-                raise WrongContent(f"the threads answer {found} to {action}, expected {wanted}")
+            if counts != wanted:
+                raise WrongContent(f"the threads answer {counts} to {action}, expected {wanted}")
             if isinstance(action, Fetch):
-                for place, arrived in zip(places, found, strict=True):
+                for place, arrived in zip(places, counts, strict=True):
                     self._compare(place, action, arrived)
-        if self.files.failed and not self.wrong:
-            raise WrongContent(f"{self.files.failed} values failed, and nothing was wrong")
-        if (self._verified.corrupt or self._others.corrupt) and not self.wrong:
-            raise WrongContent(f"values were damaged beside {actions}")
-        now = self._there()
-        if left is not None and not now <= left | self.unsure:
-            raise WrongContent(f"after a delete there is {sorted(now - left)}")
-        lost = self.promised - self.unsure - now
-        if len(lost) > self._gone() - gone and not self.wrong:
-            raise WrongContent(f"neither there nor evicted after {actions}: {sorted(lost)}")
-        self.promised &= now
+        if not self.wrong:
+            self._judge(actions, must - self.unsure, may, gone)
+
+    def _judge(self, actions: object, must: set[str], may: set[str] | None, gone: int) -> None:
+        """gone: how many values had been evicted before. Raises WrongContent."""
+        there, damaged = self._there(), self._verified.corrupt + self._others.corrupt
+        lost, extra = must - there, set() if may is None else there - may - self.unsure
         used = sum(-(-entry.size_bytes // 512) * 512 for entry in self._others.entries(""))
-        if self._kind == "hf3fs" and self._others.stats()["used_bytes"] != used:
-            raise WrongContent(f"values have {used} bytes, and more are not free after {actions}")
+        leaks = self._kind == "hf3fs" and self._others.stats()["used_bytes"] != used
+        for wrong, text in (
+            (self.files.failed, f"{self.files.failed} values failed, and nothing was wrong"),
+            (damaged, f"{damaged} values were damaged"),
+            (extra, f"there after a delete: {sorted(extra)}"),
+            (len(lost) > self._gone() - gone, f"neither there nor evicted: {sorted(lost)}"),
+            (leaks, f"values have {used} bytes, and more are not free"),
+        ):
+            if wrong:
+                raise WrongContent(f"{text}, after {actions}")
 
     def _wanted(self, action: Fetch | Lookup, place: Place, there: set[str]) -> int:
         """What the simulated storage would answer if it had what is there."""
         shelf, pieces = Shelf(self._config), getattr(action, "pieces", ())
-        digests = {
-            *getattr(action, "digests", ()),
-            *(one for piece in pieces for one in piece.digests),
-        }
+        digests = {*getattr(action, "digests", ()), *(x for piece in pieces for x in piece.digests)}
         shelf.values = {
             (index, digest)
             for (index, name), digest in product(enumerate(self.names), digests)
@@ -480,9 +434,9 @@ class RealShelf(Shelf):
 
     def _compare(self, place: Place, action: Fetch, arrived: int) -> None:
         for index, digest, page, depth in self._pages(action):
-            if depth >= action.first_page + arrived:
-                continue
-            for pool in place.pools[self.names[index]]:
+            for pool in (
+                place.pools[self.names[index]] if depth < action.first_page + arrived else ()
+            ):
                 text = bytearray(pool.page_bytes)
                 pool.save(page, memoryview(text))
                 self.compared += 1
@@ -498,22 +452,18 @@ class RealShelf(Shelf):
         draws = self._beside
         if not draws.chance(40):
             return
-        some = [draws.one(list(self._texts)) for _ in range(draws.between(1, 3))]
-        texts = [self._texts[key] for key in some]
+        keys = [draws.one(list(self._texts)) for _ in range(draws.between(1, 3))]
+        values = [(memoryview(bytearray(self._texts[key])),) for key in keys]
         if draws.chance(40):
-            buffers = [memoryview(bytearray(text)) for text in texts]
-            found = self._others.read(some, [(buffer,) for buffer in buffers])
-            for status, buffer, text in zip(found, buffers, texts, strict=True):
-                if status is Status.FAILED or (status is Status.DONE and buffer != text):
-                    raise WrongContent(f"another reads {some}: {found}")
-            return
-        self.unsure.update(some)
-        if draws.chance(30):
-            some = some if draws.chance(70) else sorted(self._there())
-            self.unsure.update(some)
-            self._others.delete(some)
+            statuses = self._others.read(keys, values)
+        elif draws.chance(70):
+            self.unsure.update(keys)
+            statuses = self._others.write(keys, values)
         else:
-            self._others.write(some, [(memoryview(text),) for text in texts])
+            keys = keys if draws.chance(70) else sorted(self._there())
+            self.unsure.update(keys)
+            statuses = self._others.delete(keys)
+        self.files.failed += statuses.count(Status.FAILED)
 
     # -- actions
 
@@ -522,32 +472,24 @@ class RealShelf(Shelf):
         return self._flights
 
     def _actions(self) -> list[Any]:
-        store, fetch = self._draw_store, self._draw_fetch
-        kinds = (store, store, fetch, fetch, self._draw_lookup)
-        return [self._draws.one(kinds)(turn) for turn in range(self._draws.between(1, 3))]
+        return [self._action(turn) for turn in range(self._draws.between(1, 3))]
 
-    def _run(self) -> list[bytes]:
-        first = self._draws.below(len(DIGESTS))
-        return DIGESTS[first : first + self._draws.between(1, MOST)]
-
-    def _pieces(self, turn: int, first: int, digests: list[bytes]) -> tuple[Piece, ...]:
+    def _action(self, turn: int) -> Any:
         """In pages that the core does not have."""
-        pages = np.arange(turn * MOST, turn * MOST + len(digests))
+        draws, first, flight = self._draws, self._draws.below(len(DIGESTS)), self._flight()
+        digests = tuple(DIGESTS[first : first + draws.between(1, MOST)])
+        kind = draws.one((Store, Store, Fetch, Fetch, Lookup))
+        if kind is Lookup:
+            trailing = tuple(draws.below(3) * (at > 0) for at in range(len(self.names)))
+            return Lookup(flight, 0, 0, digests, draws.below(2), trailing)
+        depth, pages = draws.below(4), np.arange(turn * MOST, turn * MOST + len(digests))
         sizes = zip(self.names, self._config.host_pages, strict=True)
-        return tuple(Piece(name, first, tuple(digests), size + pages) for name, size in sizes)
-
-    def _draw_store(self, turn: int) -> Store:
-        return Store(self._flight(), self._pieces(turn, 0, self._run()))
-
-    def _draw_fetch(self, turn: int) -> Fetch:
-        digests, first = self._run(), self._draws.below(4)
-        return Fetch(self._flight(), 0, first, self._pieces(turn, first, digests), len(digests))
-
-    def _draw_lookup(self, turn: int) -> Lookup:
-        digests = tuple(self._run())
-        trailing = tuple(self._draws.below(3) * (at > 0) for at in range(len(self.names)))
-        known = self._draws.below(2)
-        return Lookup(self._flight(), 0, 0, digests, known, trailing)
+        pieces = tuple(Piece(name, depth, digests, size + pages) for name, size in sizes)
+        return (
+            Fetch(flight, 0, depth, pieces, len(digests))
+            if kind is Fetch
+            else Store(flight, pieces)
+        )
 
     def _write_pages(self, place: Place, action: StorageAction) -> None:
         """The host pages have what is to be stored; those that are to be filled have nothing."""
