@@ -14,17 +14,15 @@ from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import Event
-from hicache.core.eviction_policies.base import Facts, second_chance_of
+from hicache.core.eviction_policies import Facts
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 from .base import SpecMismatch
 from .books.story import brief, named_by
-from .orders import key_of_facts, number_of
-from .spec import second_chance
+from .orders import key_of_facts
 from .spec.cache import Cache
-from .spec.kinds import ORDERS, WAITS, WRITES, Order, Policies, Queues, Writes
-from .spec.kinds import Facts as Copy
+from .spec.kinds import ORDERS, WAITS, WRITES, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
 KINDS = ("full", "swa", "mamba")
@@ -40,10 +38,10 @@ def lockstep_of(config: Config) -> Lockstep | None:
         return None
     writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
     if writes is None:
-        told = entries.load(entries.WRITE_POLICIES, config.write_policy).policy()
+        told = entries.load(entries.WRITE_POLICIES, config.write_policy)()
         writes = Writes(told.threshold, told.on_evict, not told.contiguous)
     if waits is None:
-        waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy).policy().waits
+        waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)().waits
     return Lockstep(config, Policies(writes, order, waits))
 
 
@@ -52,24 +50,17 @@ def order_of(name: str) -> Order | None:
     if it declares nothing."""
     if name in ORDERS:
         return ORDERS[name]
-    policy = entries.load(entries.EVICTION_POLICIES, name).policy()
-    queues, key = second_chance_of(policy), key_of_facts(policy)
-    if queues is not None:
-        return Order(lambda copy: (copy.place,), policy.whole_path, Queues(*queues))
+    policy = entries.load(entries.EVICTION_POLICIES, name)()
+    key = key_of_facts(policy)
     if key is None:
         return None
-    return Order(lambda copy: key(_facts(copy)), policy.whole_path)
-
-
-def _facts(copy: Copy) -> Facts:
-    """A copy of the specification, as policies know it."""
-    return Facts(*copy[:5], number_of(copy.age), *copy[6:9])
+    return Order(lambda copy: key(Facts(*copy)), policy.whole_path)
 
 
 class Against:
     """Observes one core. Raises SpecMismatch at the first difference. After each event it also
     compares what no outcome tells: the pages that storage did not deliver, and the free and the
-    available pages, the small queue and the ghost of one pool, of each in turn, or of every pool.
+    available pages of one pool, of each in turn, or of every pool.
 
     most_pages: the comparison ends for good when the pools of full attention have more pages in
     use. The specification is written for reading, so an event takes it as long as the tree is
@@ -107,12 +98,12 @@ class Against:
             )
         for kind, tier in pools if self.every_pool else [pools[turn % len(pools)]]:
             for name, expected, found in _counts(cache, view, tier, kind):
-                if found not in expected:
+                if found != expected:
                     pool = view.pool(tier, kind)
                     where = f"{name} {tier.name.lower()} pages of {pool.component}"
                     raise SpecMismatch(
                         f"{SPEC_KIND}{name} pages",
-                        f"{brief(event)}\n    {where}: expected {expected[0]}, found {found}",
+                        f"{brief(event)}\n    {where}: expected {expected}, found {found}",
                         [*named_by(event), About("pool", -1, int(tier), pool.component)],
                     )
         if self.most_pages is not None and _used(view) > self.most_pages:
@@ -124,18 +115,11 @@ def _used(view: CoreView) -> int:
     return sum(pool.capacity - pool.free for pool in pools)
 
 
-def _counts(
-    cache: Cache, view: CoreView, tier: Tier, kind: int
-) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """What the core counts itself, with the numbers that it may find."""
+def _counts(cache: Cache, view: CoreView, tier: Tier, kind: int) -> Iterator[tuple[str, int, int]]:
+    """What the core counts itself: what it is, the number expected and the core's."""
     pool = view.pool(tier, kind)
-    yield "free", (cache.free(tier, kind),), pool.free
-    yield "available", (cache.available(tier, kind),), pool.available
-    if tier == Tier.DEVICE and second_chance.is_used(cache):
-        yield "small", (second_chance.in_small(cache, kind),), view.small_pages(kind)
-        # a call that was refused after the last event has begun one, too
-        now, later = len(cache.ghosts[kind]), len(second_chance.buried(cache, kind))
-        yield "ghost", (now, later), view.ghost_pages(kind)
+    yield "free", cache.free(tier, kind), pool.free
+    yield "available", cache.available(tier, kind), pool.available
 
 
 def unspecified(config: Config) -> str:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NoReturn
 
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.view import CoreView
 
 from .books.book import Book

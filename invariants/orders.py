@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hicache.core.eviction_policies.base import TICK_BITS, EvictionPolicy, Facts, Term
+from hicache.core.eviction_policies import EvictionPolicy, Facts, Term
 
 Key = tuple[int, ...]
 
@@ -21,11 +21,3 @@ def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
     if not terms:
         return None
     return lambda facts: tuple([min(facts[at], most) for at, most in terms])
-
-
-def number_of(key: Key) -> int:
-    """The rank that a key stands for, as ages count it: the last value is a tick."""
-    number = 0
-    for value in key:
-        number = (number << TICK_BITS) + value
-    return number

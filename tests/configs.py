@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.components import mamba, swa
+from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
 from hicache.runtime.config_document import document, replaced
 
@@ -14,8 +14,8 @@ def configured(*sizes: Any, **settings: Any) -> Config:
     0 is as if nothing were."""
     window = settings.pop("swa_window", 0)
     states = settings.pop("mamba_interval", 0), settings.pop("mamba_states_per_path", 0)
-    told: list[Any] = [swa.Settings(window)] if window else []
-    told += [mamba.Settings(*states)] if any(states) else []
+    told: list[Any] = [SwaSettings(window)] if window else []
+    told += [MambaSettings(*states)] if any(states) else []
     return Config(*sizes, **settings, settings=tuple(told))
 
 

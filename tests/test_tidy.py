@@ -106,10 +106,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
-    "hicache.core.components",
-    "hicache.core.eviction_policies",
-    "hicache.core.prefetch_policies",
-    "hicache.core.write_policies",
     "hicache.devices",
     "hicache.devices._movers",
     "hicache.storage.backends",
@@ -124,22 +120,8 @@ REGISTRIES = {
 CORE_INTERNALS = {
     f"hicache.core.{name}"
     for name in (
-        "admission",
-        "backup",
-        "core",
-        "eviction",
-        "insertion",
-        "radix.locks",
-        "radix.matching",
-        "reclaim",
-        "storage.attached",
-        "storage.fetched",
-        "storage.flights",
-        "storage.prefetch",
-        "storage.queue",
-        "storage.stores",
-        "transfers",
-        "radix.tree",
+        *("admission", "core", "eviction", "flights", "insertion", "placement", "prefetch"),
+        *("requests", "stores", "tree", "wants"),
     )
 }
 IMPURE = {"torch", "simpy", "time", "random", "threading", "asyncio", "os", "logging", "datetime"}

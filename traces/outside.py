@@ -22,11 +22,12 @@ from hicache.core.errors import CallerError
 
 from .terminal.options import Names
 
-# By folder: the name that its modules define, what an entry must have, and the arguments with which
+# By folder: the name that its modules define (empty: an entry is the maker itself), what an entry
+# must have, and the arguments with which
 # it is made here; None to make none.
 _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...] | None]] = {
-    registry.EVICTION_POLICIES: ("policy", ("name", "whole_path", "rank"), ()),
-    registry.WRITE_POLICIES: ("policy", ("name", "threshold", "on_evict", "contiguous"), ()),
+    registry.EVICTION_POLICIES: ("", ("name", "whole_path", "rank"), ()),
+    registry.WRITE_POLICIES: ("", ("name", "threshold", "on_evict", "contiguous"), ()),
     registry.SCHEDULERS: ("scheduler", ("push", "push_front", "best", "remove"), (1,)),
     registry.TIMES: ("times", (), None),
 }
@@ -132,7 +133,7 @@ def _added(package: str, text: str) -> str:
         if not hasattr(made, part):
             raise CallerError(f"{text}: expected {part}, found none (docs/policies.md)")
     name = str(getattr(made, "name", None) or getattr(maker, "__name__", attribute)).lower()
-    registry.add(package, name, SimpleNamespace(**{word: maker}))
+    registry.add(package, name, SimpleNamespace(**{word: maker}) if word else maker)
     _texts[package, name] = text
     return name
 

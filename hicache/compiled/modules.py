@@ -1,7 +1,7 @@
 """Which modules are compiled: those in which a replay spends its time.
 
-What stays as it is: entries of folders, which may stand beside those of a user, but not the checks,
-which are many and run after every operation; errors, which derive from built-in exceptions; the
+What stays as it is: entries, which may stand beside those of a user, but not the checks, which are
+many and run after every operation; errors, which derive from built-in exceptions; the
 clock, whose queue simpy shares.
 """
 
@@ -11,10 +11,6 @@ from pathlib import Path
 
 _FOLDERS = (
     "hicache/core",
-    "hicache/core/radix",
-    "hicache/core/requests",
-    "hicache/core/storage",
-    "hicache/core/wants",
     "invariants/books",
     "invariants/checks",
     "sim/device",
@@ -30,7 +26,13 @@ _FILES = (
     "sim/content.py",
     "sim/recorder.py",
 )
-_LEFT = ("hicache/core/errors.py", "hicache/core/entries.py")
+_LEFT = tuple(
+    f"hicache/core/{name}.py"
+    for name in (
+        *("components", "entries", "errors"),
+        *("eviction_policies", "prefetch_policies", "write_policies"),
+    )
+)
 
 
 def compiled_files(root: Path) -> list[str]:

@@ -1,14 +1,13 @@
 """The life of a request: arrive, match, be admitted, continue prefill, grow, finish, be retracted.
 
 This file has one handler for each event of the scheduler, and the one for the end of a prefill.
-Each handler first checks its event (see `validation`) and raises CallerError before anything has
+Each handler first checks its event (see `refusals`) and raises CallerError before anything has
 changed. It does not plan an admission, see `placement`, or change the tree, see `insertion`.
 """
 
 from __future__ import annotations
 
 from .actions import Cached, Granted, Matched, Prefill, Released, Restarted
-from .backup import consider
 from .errors import CallerError, CoreBug
 from .events import (
     Aborted,
@@ -22,52 +21,56 @@ from .events import (
     PrefillDone,
     Retracted,
 )
-from .flights import close_flight, flight_of, open_flight
+from .eviction import consider, make_device_room
+from .flights import close_flight, flight_of, open_flight, release
 from .insertion import insert
-from .placement import place
-from .radix.locks import release
-from .radix.matching import probe
-from .radix.node import FlightKind, Node
-from .reclaim import make_device_room
-from .refusals import refuse, refuse_room
-from .requests.checkpoints import (
-    boundaries_at_end,
-    boundaries_of_pass,
-    choose_checkpoint_slots,
-    note_checkpoints,
-    note_decoded,
-    refill_checkpoint_slots,
-)
-from .requests.record import Request
-from .requests.tables import extend, own_pages, paged_tables, state_slots
-from .requests.windows import fill, pages_of, reachable_end, release_behind
-from .state import State
-from .storage.flights import leave, let_go
-from .storage.prefetch import begin_prefetch
-from .storage.stores import store_used
-from .transfers import begun_tokens, land, lend_own, orphan_flights
-from .types import BACKBONE, DEVICE, Key
-from .validation import (
+from .node import FlightKind, Node, Request
+from .placement import begun_tokens, land, lend_own, orphan_flights, place
+from .prefetch import begin_prefetch, leave, let_go
+from .refusals import (
     check_chunk,
     check_committed,
-    check_follows,
-    check_growth,
-    check_new,
-    check_priority,
     check_prompt,
     continuing,
     idle,
     known,
+    refuse,
+    refuse_room,
     waiting,
     whole,
 )
-from .wants.pinning import hold_pinned, pinned_beside
+from .requests import (
+    boundaries_at_end,
+    boundaries_of_pass,
+    choose_checkpoint_slots,
+    extend,
+    fill,
+    note_decoded,
+    own_pages,
+    paged_tables,
+    pages_of,
+    reachable_end,
+    refill_checkpoint_slots,
+    release_behind,
+    state_slots,
+)
+from .state import State
+from .stores import store_used
+from .tree import probe
+from .types import BACKBONE, DEVICE, MOST_PRIORITY, Key
+from .wants import hold_pinned, pinned_beside
 
 
 def arrive(state: State, event: Arrived) -> None:
-    check_new(state, event.request)
+    whole("request", event.request)
+    if event.request < 0 or event.request in state.requests:
+        raise CallerError(f"request {event.request}: expected a new id from 0 up")
     check_prompt(state, event.key, event.length, event.match_pages)
-    check_priority(event.priority)
+    whole("priority", event.priority)
+    if abs(event.priority) > MOST_PRIORITY:
+        raise CallerError(
+            f"priority: expected -{MOST_PRIORITY} to {MOST_PRIORITY}, found {event.priority}"
+        )
     state.stride = event.key.stride
     state.arrivals += 1
     request = Request(
@@ -131,7 +134,11 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
 
 def prefill_done(state: State, event: PrefillDone) -> None:
     flight = flight_of(state, event.flight, FlightKind.PREFILL)
-    check_follows(state, flight)
+    if flight.follows in state.flights:
+        raise CallerError(
+            f"flight {flight.id}: expected the reply to flight {flight.follows} first; the passes "
+            "of a request end in the order in which they began"
+        )
     request = state.requests.get(flight.request)
     if request is not None and event.ok and request.load:
         land(state, state.flights[request.load])
@@ -147,7 +154,8 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     if not request.computed_tokens <= flight.end_token <= request.length:
         raise CoreBug(f"{flight} ends at {flight.end_token} of {request.length} tokens")
     request.computed_tokens = flight.end_token
-    note_checkpoints(request, flight)
+    for index, depth, slot in flight.checkpoints:  # the slots have these states now
+        request.checkpoint_tokens[index][slot - 1] = depth
     path = insert(state, request, request.key, boundaries, leaving=False)
     release_behind(state, request, request.computed_tokens)
     tables, slots = paged_tables(state, request), state_slots(state, request)
@@ -159,7 +167,8 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = idle(state, event.request)
-    check_growth(event.length, event.computed_tokens)
+    whole("length", event.length)
+    whole("computed_tokens", event.computed_tokens)
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(

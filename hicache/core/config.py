@@ -6,17 +6,44 @@ Does not know its spelling in files; see `hicache/runtime/config_document`.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from .components.base import ComponentSettings
 from .errors import CallerError
+
+UNBOUNDED = 1 << 40
+
+
+class Shape(NamedTuple):
+    """Settings that a model or a user gives for all components. Each component uses those that it
+    needs. 0: not given."""
+
+    window_tokens: int = 0
+    interval_tokens: int = 0
+    states_per_path: int = 0
+
+
+class ComponentSettings:
+    """The settings of one component. A component with settings defines a frozen dataclass
+    `Settings` of integers, derived from this. The name of a field that counts tokens ends in
+    _tokens.
+    """
+
+    __slots__ = ()
+    component: ClassVar[str]
+
+    @classmethod
+    def of(cls, shape: Shape) -> Self:
+        """The settings of this component, taken from a shape."""
+        raise NotImplementedError
+
 
 S = TypeVar("S", bound=ComponentSettings)
 _LEAST_1 = ("page_size", "passes")
+_SIZES = ("device_pages", "host_pages", "exchange_pages", "pin_pages", "pin_host_pages")
 _COUNTS = (
     *("load_threshold_pages", "load_quota_pages", "max_backups"),
     *("prefetch_threshold_tokens", "prefetch_budget_tokens", "max_stores", "store_tries"),
-    *("recompute_token_cost", "recompute_position_cost", "ttl_periods"),
+    "ttl_periods",
 )
 
 
@@ -30,9 +57,10 @@ class Config:
     device_pages          pages of the device pool, per component in the order of `components`.
     host_pages            pages of the host pool, per component; 0 means that the component is never
                           on host.
-    components            names of files in core/components; the first is the backbone.
-    write_policy          name of a file in core/write_policies: when a node is backed up.
-    eviction_policy       name of a file in core/eviction_policies: which copy is evicted first.
+    components            names of components (core/components); the first is the backbone.
+    write_policy          name of a policy (core/write_policies): when a node is backed up.
+    eviction_policy       name of a policy (core/eviction_policies): which copy is
+                          evicted first.
     load_threshold_pages  a host hit shorter than this many pages is recomputed, not loaded.
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
     max_backups           the largest number of backups in flight. A further backup waits for the
@@ -43,8 +71,8 @@ class Config:
                           on eviction. (): a page that is loaded keeps its host copy.
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
     storage               storage is attached from the beginning. Needs host pages.
-    prefetch_policy       name of a file in core/prefetch_policies: whether an admission waits for
-                          the request's prefetch.
+    prefetch_policy       name of a policy (core/prefetch_policies): whether an admission waits
+                          for the request's prefetch.
     prefetch_threshold_tokens  a prefetch of fewer tokens is not begun, and not fetched when storage
                           has fewer. Counts whole pages: a page counts with page_size tokens.
     prefetch_budget_tokens  tokens that may be looked up and fetched at a time; 0 means as many as
@@ -52,9 +80,6 @@ class Config:
     max_stores            the largest number of stores in flight. Further nodes wait for a reply.
     store_tries           how often a node's pages are stored before they are given up, until the
                           node is used again.
-    recompute_token_cost  what it costs to compute one token again, for a policy that asks for it.
-    recompute_position_cost  what it costs more for each 1,024 tokens before the token, because
-                          attention reads them.
     ttl_periods           a node that was not used for so many periods goes (`TimePassed` ends a
                           period); 0 means that nothing expires.
     pin_pages             device pages, per component, that pins may hold. (): none.
@@ -63,8 +88,7 @@ class Config:
                           as the pipeline has stages.
     branch_states         whether a request also keeps a state where its prompt left what the tree
                           knew, since others are likely to branch off there.
-    settings              `Settings` of components, from their files; settings that equal their
-                          defaults may be left out.
+    settings              `Settings` of components; those that equal their defaults may be left out.
     """
 
     page_size: int
@@ -85,8 +109,6 @@ class Config:
     prefetch_budget_tokens: int = 0
     max_stores: int = 64
     store_tries: int = 3
-    recompute_token_cost: int = 1000
-    recompute_position_cost: int = 33
     ttl_periods: int = 0
     pin_pages: tuple[int, ...] = ()
     pin_host_pages: tuple[int, ...] = ()
@@ -127,29 +149,17 @@ class Config:
                 f"host_pages: expected pages of {self.components[0]} too where another component "
                 f"has some, found {self.host_pages}"
             )
-        if self.exchange_pages and (
-            len(self.exchange_pages) != len(self.components)
-            or any(
-                not 0 <= pages <= max(0, host - 1)
-                for pages, host in zip(self.exchange_pages, self.host_pages, strict=True)
-            )
-        ):
-            raise CallerError(
-                f"exchange_pages: expected fewer than the host pages {self.host_pages} for each of "
-                f"{', '.join(self.components)}, found {self.exchange_pages}"
-            )
-        for name, pages, sizes in (
+        fewer = tuple([max(0, pages - 1) for pages in self.host_pages])
+        for name, sizes, most in (
+            ("exchange_pages", self.exchange_pages, fewer),
             ("pin_pages", self.pin_pages, self.device_pages),
             ("pin_host_pages", self.pin_host_pages, self.host_pages),
         ):
-            if pages and (
-                len(pages) != len(sizes)
-                or not all(0 <= one <= size for one, size in zip(pages, sizes, strict=True))
+            if sizes and (
+                len(sizes) != len(most)
+                or not all(0 <= one <= size for one, size in zip(sizes, most, strict=True))
             ):
-                raise CallerError(
-                    f"{name}: expected at most the pages {sizes} for each of "
-                    f"{', '.join(self.components)}, found {pages}"
-                )
+                raise CallerError(f"{name}: expected at most the pages {most}, found {sizes}")
         for name in _COUNTS:
             value = getattr(self, name)
             if value < 0:
@@ -167,12 +177,9 @@ class Config:
         for name in ("write_policy", "eviction_policy", "prefetch_policy"):
             _of_type(name, getattr(self, name), str, "the name of a policy")
         _of_type("storage", self.storage, bool, "True or False")
+        sizes = "a tuple of pages for each component, such as (1000,)"
         for name, kind, what in (
-            ("device_pages", int, "a tuple of pages for each component, such as (1000,)"),
-            ("host_pages", int, "a tuple of pages for each component, such as (1000,)"),
-            ("exchange_pages", int, "a tuple of pages for each component, such as (1000,)"),
-            ("pin_pages", int, "a tuple of pages for each component, such as (1000,)"),
-            ("pin_host_pages", int, "a tuple of pages for each component, such as (1000,)"),
+            *((name, int, sizes) for name in _SIZES),
             ("components", str, 'a tuple of names, such as ("full",)'),
             ("settings", ComponentSettings, "a tuple of Settings of components"),
         ):

@@ -1,22 +1,107 @@
-"""The core. Its only entry point is `handle(event) -> list of outcomes`.
+"""The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous,
+deterministic, and without effects outside of the core. It decides; executors move bytes, and answer
+each action with one event. The tree, the ledger, the locks and the queues change inside one call.
 
-A call is synchronous and deterministic, and changes nothing outside the core. This file holds the
-entry point, the dispatch table, the handlers for transfer replies and for evictions and flushes on
-demand, and the construction of the state. It decides nothing about requests; see the modules that
-the dispatch table names.
+**Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
+(kind of attention) has a copy of the run or not, on device and on host. A component requires of a
+prefix the pages less than `window_pages` above its end.
+
+    live boundary   a node's end at which every component has what it requires, on device or host
+    live_distance   pages from the node's end down to the nearest live boundary at or below it: 0 if
+                    its own end is one, else the least span(child) + live_distance(child); FAR if
+                    that is at least the widest window, NONE without a live boundary below
+    garbage         a copy that no live boundary at or below it requires, because all are too far:
+                    live_distance >= window_pages; it is evicted first
+
+They are updated when a component appears at a node or leaves its last tier, and when a node is
+split. If the backbone (full attention) is the only component, every node's end is live. A match
+finds
+
+    device anchor   the deepest node where every component is valid on device
+    best anchor     the deepest node where every component is valid, each on device or host
+    depth           the deepest node where one component alone is valid on any tier
+
+A request that loads nothing may use exactly the pages that the device anchor requires.
+
+**The ledger.** Each page of each pool (tier, component) is in one of five states:
+
+                take               cache              give_back
+        FREE ---------> OWNED -----------> CACHED -----------> FREE
+          |   reserve            cache        |
+          +---------> LENT ----------->-------+
+
+    OWNED by a request, CACHED by a node, LENT to a flight as its target. A page on loan (a flight
+    reads or writes it) that is given back is RETIRING, and FREE when its last loan ends.
+
+**Locks.** A receipt lists what its holder (request, flight or pin) locked, and a release undoes
+exactly that list. Only pages that a node has can be locked. If the backbone of a node is locked, so
+is that of every node above it; if another component of a node is locked, so is its backbone. So
+eviction reaches the unlocked cached pages of a pool and no others. Fetches and stores lock host
+copies only, so the nodes above may leave the device meanwhile: if such a node is copied to host,
+the flights that lock copies below it lock the new copy too; if it is deleted, so is all below it.
+
+**Transfers.** A flight is an action without its reply.
+
+    kind      legs                        on loan beside        locks until the reply
+    load      host to device              none                  the path, on both tiers
+    backup    device to host              none                  the path, on both tiers
+    prefill   none                        the request's pages   none (the request has them)
+    lookup    none                        none                  none
+    fetch     to host pages of no node    none                  host copies of the known path
+    store     host pages of one node      none                  host copies that are read
+    delete    none                        none                  none
+
+    load     nodes take over its targets when it lands: at its own reply or at that of the prefill
+             that reads it, whichever comes first. A page is freed if the node got a copy meanwhile.
+    prefill  pages given back while it runs (abort, duplicates) retire until it ends. The passes of
+             a request end in the order in which they began; the last one gets its locks if the
+             request is gone. Flights of an aborted or restarted request go on and end like others.
+    backup   parents before children, the backbone first; batches land in order, and a copy whose
+             parent or backbone copy is missing is discarded under a policy without gaps.
+
+**Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
+evicting (`Evicted`, and `Backup` of what is written back). *Used* counts ticks and hits, and begins
+the Backups and Stores that are due. What has no room or is too early is `Refused`. Pins take hold
+of what has come to their tier. KvStored and KvRemoved tell routers of all that comes and goes.
+
+    event                 reads        changes                          emits
+    Arrived               tree         a waiting request                Matched, Lookup, Prefetched
+    MatchWanted           tree         nothing                          Matched
+    AdmitWanted           tree, pools  locks, room, used, tables        Admitted, Load, Prefill
+    ContinueWanted        pools        windows, room, tables            Prefill
+    PagesWanted           pools        windows, room, tables            Granted
+    PrefillDone           its request  insertion, used, locks           Cached or Restarted
+    Finished              its request  insertion, used, all freed       Released
+    Retracted             its request  the same, then it waits again    Released
+    Aborted               its flights  all freed, flights go on         Released, Abandoned
+    LoadDone              its flight   nodes take its pages             Restarted if it failed
+    BackupDone            its flight   nodes take its pages; evictions  Store
+    LookupDone            tree, host   locks and room on host           Fetch or Prefetched
+    FetchDone             tree         nodes take its pages             Prefetched, Lookup
+    StoreDone             its flight   beliefs, queue of stores         Store
+    DeleteDone            its flight   queue of stores                  Store
+    PrefetchLimitReached  its request  it waits no longer               Prefetched, Abandoned
+    EvictWanted           queues       room
+    Flushed               requests     tree, locks, beliefs are gone    Delete, Prefetched
+    StorageAttached       flights      beliefs are gone
+    DetachWanted          flights      beliefs are gone, waits end      StorageDetached, Prefetched
+    TimePassed            ticks        expired nodes go
+    PinWanted             tree, pins   a pin and its locks              Pinned or PinRefused
+    UnpinWanted           its pin      its locks end                    Unpinned
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, product
 from typing import Any
+
+import numpy as np
 
 from . import admission, entries
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
-from .backup import land_backup
-from .components.base import UNBOUNDED, Component
-from .config import Config
+from .components import Component
+from .config import UNBOUNDED, Config
 from .errors import CallerError, CoreBug, HicacheError
 from .events import (
     Aborted,
@@ -44,32 +129,29 @@ from .events import (
     TimePassed,
     UnpinWanted,
 )
-from .eviction import evict_host, give_up_host
-from .eviction_policies.base import asks_for_marks, second_chance_of
+from .eviction import evict_device, evict_host, give_up_host, land_backup
 from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
-from .radix.lru import DUPLICATE, Queue, SecondChances
-from .radix.marks import begin_event
-from .radix.node import FlightKind, Node
-from .radix.tree import digests_of, nodes_below
-from .reclaim import evict_device
+from .lru import DUPLICATE, Queue, is_garbage, kind_now
+from .node import Flight, FlightKind, Node, Pin, Request
+from .placement import cancel_load, land, loaded_nodes
+from .prefetch import fetch_done, lookup_done
+from .refusals import whole
+from .requests import own_pages
 from .state import State
-from .storage.attached import (
+from .stores import (
     attach_storage,
     begin_flush,
     delete_done,
     delete_stored,
     detach_storage,
+    store_backed_up,
+    store_done,
 )
-from .storage.fetched import fetch_done
-from .storage.prefetch import lookup_done
-from .storage.stores import store_backed_up, store_done
-from .transfers import cancel_load, land, loaded_nodes
-from .types import BACKBONE, DEVICE, HOST, TIERS, Tier
-from .validation import whole
+from .tree import digests_of, nodes_below, span
+from .types import BACKBONE, DEVICE, HOST, TIERS, PageState, Tier
 from .view import CoreView
-from .wants.expiry import time_passed
-from .wants.pinning import hold_pinned, let_go_flushed, want_pin, want_unpin
+from .wants import hold_pinned, let_go_flushed, time_passed, want_pin, want_unpin
 
 
 class Core:
@@ -100,8 +182,6 @@ class Core:
         state.out = []
         state.touched.clear()
         state.touched_requests.clear()
-        if state.marked:
-            begin_event(state)
         try:
             handler(state, event)
         except BaseException as error:
@@ -114,6 +194,16 @@ class Core:
         self._turn.append(True)
         return state.out
 
+    def validate(self) -> None:
+        """Check what holds between two events: the shape of the tree, who owns each page, the
+        locks, the eviction queues. Takes as long as the cache is large; for production, too.
+
+        Raises CoreBug at the first thing that is wrong. `python -O` takes the asserts away."""
+        try:
+            _validate(self._state)
+        except AssertionError as error:
+            raise CoreBug(f"the state is not valid: {error}") from error
+
     def _not_now(self, event: Event) -> HicacheError:
         if self._failure:
             return CoreBug(
@@ -124,6 +214,78 @@ class Core:
             f"{type(event).__name__}: handle() was called while another call runs; wait for its "
             "answer"
         )
+
+
+def _validate(state: State) -> None:
+    nodes, flights = list(nodes_below(state.root)), list(state.flights.values())
+    holders: list[Request | Flight | Pin] = [*state.running.values(), *flights]
+    holders += state.pins.values()
+    receipts = {one.receipt.id: one.receipt for one in holders if one.receipt is not None}
+    entries_of = [  # [component][kind][garbage]: the nodes that have an entry
+        [[{entry[3].id for entry in heap} for heap in queue.heaps] for queue in queues]
+        for queues in state.queues
+    ]
+    for node in nodes:  # the shape of the tree
+        above, pages = node.parent, span(node, state.stride)
+        assert above is not None, f"{node} has no parent"
+        assert above.children.get(node.label) is node, f"{node} is not below {above}"
+        assert pages > 0, f"{node} is empty"
+        assert node.end_page == above.end_page + pages, f"{node} does not begin at {above}"
+        for tier in (DEVICE, HOST):
+            below = [one for one in node.children.values() if one.pages[tier][BACKBONE] is not None]
+            assert node.with_pages[tier] == len(below), f"{node} counts its children"
+    for tier, index in product((DEVICE, HOST), range(len(state.components))):
+        pool, positional = state.pools[tier][index], state.components[index].positional
+        loans, cached, protected = np.zeros_like(pool.loans), 0, 0
+        for node in nodes:
+            held, locks = node.pages[tier][index], node.locks[tier][index]
+            what = f"{node}, component {index} on {TIERS[tier].name.lower()}"
+            if held is not None:  # nodes own what is cached
+                assert len(held) == (span(node, state.stride) if positional else 1), what
+                assert (pool.state[held] == PageState.CACHED).all(), f"{what} is not cached"
+                assert (pool.owner[held] == node.id).all(), f"{what} is another's"
+                cached, protected = cached + len(held), protected + len(held) * bool(locks)
+            for number, receipt in locks.items():  # receipts list the locks
+                assert held is not None, f"{what} is locked and not there"
+                assert receipts.get(number) is receipt, f"{what} is locked by nobody"
+                assert (node, tier) in receipt.locked[index], f"{what} is on no list"
+            kind = kind_now(node, tier, index)
+            if kind >= 0:  # what can be evicted has an entry in its queue
+                garbage = is_garbage(node, state.components[index].window_pages)
+                assert node.id in entries_of[index][kind][garbage], f"{what} is in no queue"
+        for request in state.running.values() if tier == DEVICE else ():
+            own = own_pages(state, request, index)
+            assert (pool.owner[own] == request.id).all(), f"request {request.id} lacks its pages"
+            assert (pool.state[own] == PageState.OWNED).all(), f"request {request.id} lost pages"
+            cached += len(own)
+        for flight in flights:  # flights own what is lent, and have loans
+            for leg in flight.legs:
+                to = DEVICE if flight.kind is FlightKind.LOAD else HOST
+                if leg.component == index and to == tier and len(leg.target):
+                    assert (pool.owner[leg.target] == flight.id).all(), f"{flight} lacks pages"
+                    assert (pool.state[leg.target] == PageState.LENT).all(), f"{flight} lost pages"
+                    cached += len(leg.target)
+                source = HOST if flight.kind in (FlightKind.LOAD, FlightKind.STORE) else DEVICE
+                if leg.component == index and source == tier:
+                    np.add.at(loans, leg.source, 1)
+            if flight.lent and tier == DEVICE:
+                np.add.at(loans, flight.lent[index], 1)
+        assert (pool.loans == loans).all(), f"{pool}: loans of no flight"
+        counts = np.bincount(pool.state, minlength=len(PageState)).tolist()
+        assert pool.counts == counts, f"{pool}: counts {pool.counts}, has {counts}"
+        owned = pool.capacity - counts[PageState.FREE] - counts[PageState.RETIRING]
+        assert owned == cached, f"{pool}: {owned} pages in use, {cached} have an owner"
+        free = np.sort(pool.free_pages())
+        assert (free == np.flatnonzero(pool.state == PageState.FREE)).all(), f"{pool}: free list"
+        assert pool.protected == protected, f"{pool}: {pool.protected} pages protected"
+    for receipt in receipts.values():
+        for index, locked in enumerate(receipt.locked):
+            for node, tier in locked:
+                name = f"{receipt.name} locks {node}"
+                assert node.locks[tier][index].get(receipt.id) is receipt, f"{name} and does not"
+                above = node.parent if index == BACKBONE else None
+                if above is not None and above.pages[tier][BACKBONE] is not None:
+                    assert above.locks[tier][BACKBONE], f"{name} and not above it"
 
 
 def _load_done(state: State, event: LoadDone) -> None:
@@ -198,8 +360,6 @@ def _flush(state: State, event: Flushed) -> None:
         state.touched[node.id] = node
     for node in nodes:
         node.parent = None
-    for chances in state.chances:
-        chances.forget()
     state.unused.clear()
     let_go_flushed(state)
     for queue in chain(*state.queues):
@@ -220,10 +380,10 @@ def _new_root(config: Config) -> Node:
 
 def _new_state(config: Config) -> State:
     made: list[Component] = [
-        entries.load(entries.COMPONENTS, name).component(config) for name in config.components
+        entries.load(entries.COMPONENTS, name)(config) for name in config.components
     ]
     _check_components(config, made)
-    writes = entries.load(entries.WRITE_POLICIES, config.write_policy).policy()
+    writes = entries.load(entries.WRITE_POLICIES, config.write_policy)()
     if config.exchange_pages and (writes.contiguous or not writes.on_evict):
         raise CallerError(
             "exchange_pages: expected a write policy that copies on eviction, found "
@@ -237,9 +397,9 @@ def _new_state(config: Config) -> State:
     state = State(
         config,
         tuple(made),
-        entries.load(entries.EVICTION_POLICIES, config.eviction_policy).policy(),
+        entries.load(entries.EVICTION_POLICIES, config.eviction_policy)(),
         writes,
-        entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy).policy(),
+        entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in zip(TIERS, (config.device_pages, config.host_pages), strict=False)
@@ -254,23 +414,9 @@ def _new_state(config: Config) -> State:
         [0] * len(made),
         [0] * len(made),
     )
-    _follow_policy(state)
     if config.storage:
         attach_storage(state, StorageAttached())
     return state
-
-
-def _follow_policy(state: State) -> None:
-    """Keep the marks that the eviction policy asks for."""
-    state.marked = asks_for_marks(state.eviction)
-    state.age, state.next_age = [0] * len(state.components), [0] * len(state.components)
-    policy = state.second_chance = second_chance_of(state.eviction)
-    if policy is None:
-        return
-    for pool, queues in zip(state.pools[DEVICE], state.queues, strict=True):
-        most = -(-pool.capacity * policy.small_percent // 100)
-        state.chances.append(SecondChances(most, pool.capacity * policy.ghost_percent // 100))
-        queues[DEVICE].add_main()
 
 
 def _check_components(config: Config, made: list[Component]) -> None:

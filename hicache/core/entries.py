@@ -1,7 +1,8 @@
-"""The core's components and policies by name: a folder is a registry, a file an entry.
+"""Entries by name: those of a module that lists `ENTRIES`, as the core's components and policies
+do, or the files of a folder, which are imported only when they are asked for.
 
-An entry is imported only when it is asked for. Users may add entries of their own for the life of
-the process. What an entry must contain, the code that uses it knows.
+Users may add entries of their own for the life of the process. What an entry must be, the code that
+uses it knows.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def has(package: str, name: str) -> bool:
 
 
 def load(package: str, name: str) -> Any:
-    """The module of an entry, or the entry that was added under this name. Raises CallerError for
-    an unknown name."""
+    """The entry that is listed or was added under this name, or the module of that name. Raises
+    CallerError for an unknown name."""
     stem = name.replace("-", "_")
     added = _added.get(package, {}).get(stem)
     if added is not None:
@@ -61,9 +62,9 @@ def load(package: str, name: str) -> Any:
 
 
 def add(package: str, name: str, entry: Any) -> None:
-    """Add an entry of the user for the life of this process. entry: an object with the attributes
-    that a module of the package has. Raises CallerError if the name is not legal or is that of a
-    file in the folder."""
+    """Add an entry of the user for the life of this process: a class like those that the package
+    lists, or an object with the attributes of its modules. Raises CallerError if the name is not
+    legal or taken."""
     added, stem = _added.setdefault(package, {}), name.replace("-", "_")
     if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
         taken = ", ".join(spellings(package))

@@ -1,4 +1,20 @@
-"""Removing copies from a tier, and eviction from host. For eviction from the device see `reclaim`.
+"""Making room: what leaves a tier, and what is copied to host before it does.
+
+What an eviction from the device does with the coldest copy:
+
+    backed up       demoted: the node stays, on host only
+    not backed up   the write_back policy copies it to host first (it *writes it back*), and its
+                    pages become free with the reply; under another policy, or if host has no
+                    room, it is deleted
+    garbage         not copied: deleted, or demoted if the node is on host already
+
+A leaf is evicted with all its components, whichever of them is wanted. On any other node, on a node
+with a lock, and on a leaf that is not on host while what is below it is, evicting a component other
+than the backbone leaves a tombstone: what is below needs this prefix.
+
+Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
+warmer than the prefix above it, because that prefix can be evicted next. A copy to host that no
+eviction asked for also holds back warmer pages: a host tier must not change the eviction order.
 
 What an eviction from host does:
 
@@ -10,22 +26,40 @@ What an eviction from host does:
 Host copies of nodes that are also on device are evicted last, because nothing is lost with them. No
 more is freed than was asked for, rounded up to a page (for tombstones, to a node), except for nodes
 that no request could use any more: those below a deleted node, and leaves that lost their last
-live boundary.
+live boundary. Which copy is coldest: see `lru` and the eviction policies.
 
-There is one function for each way to remove a copy: demote, tombstone, delete. Does not choose the
-victim; see `radix/lru` and the eviction policies.
+Backups are copies to host, made when a node has been used often enough or before it is evicted.
 """
 
 from __future__ import annotations
 
-from .actions import Evicted
+from itertools import chain
+
+from .actions import Backup, Evicted
 from .errors import CoreBug
-from .radix.locks import unlock_deleted
-from .radix.lru import DUPLICATE, is_garbage, next_victim, offer
-from .radix.marks import left, note_eviction
-from .radix.node import NONE, Node, is_locked
-from .radix.tree import copies, detach, digests_of, digests_of_copy, span, split, truncate, unlink
+from .flights import (
+    add_legs,
+    copies_of,
+    end_leg,
+    evict_with,
+    lock,
+    lock_for_storage,
+    open_flight,
+    open_receipt,
+    unlock_deleted,
+)
+from .lru import DUPLICATE, is_garbage, next_victim, offer
+from .node import NONE, Flight, FlightKind, Node, is_locked
 from .state import State
+from .tree import (
+    copies,
+    detach,
+    path_to,
+    span,
+    split,
+    truncate,
+    unlink,
+)
 from .types import BACKBONE, DEVICE, HOST, TIERS, Pages
 
 
@@ -129,8 +163,6 @@ def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
     """
     keep = span(node, state.stride) - pages
     if keep and not node.children and copies(node) == 1:
-        if state.chances and tier == DEVICE:
-            left(state, node, BACKBONE, digests_of(state, node)[keep:])
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
     for below in _postorder(cut_tail(state, node, pages)):
@@ -180,15 +212,275 @@ def _refile(state: State, node: Node) -> None:
 
 
 def _free_copy(state: State, node: Node, tier: int, index: int) -> None:
-    if state.chances and tier == DEVICE:
-        left(state, node, index, digests_of_copy(state, node, index))
     _give_back(state, tier, index, detach(state, node, tier, index), node)
 
 
 def _give_back(state: State, tier: int, index: int, pages: Pages, node: Node) -> None:
     pool = state.pools[tier][index]
     pool.give_back(pages)
-    if state.marked and tier == DEVICE:
-        note_eviction(state, node, index)
     demoted = tier == DEVICE and node.pages[HOST][index] is not None
     state.out.append(Evicted(pool.tier, pool.component, pages, node.last_use[index], demoted))
+
+
+def make_device_room(state: State, index: int, count: int) -> bool:
+    """Evict until `count` device pages are free. Returns whether they are."""
+    pool = state.pools[DEVICE][index]
+    if pool.free < count:
+        evict_device(state, index, count - pool.free)
+    return pool.free >= count
+
+
+def evict_device(state: State, index: int, count: int) -> None:
+    """Free `count` device pages, now or by writing back; fewer if the rest is in use or must wait
+    for a copy in flight."""
+    pool = state.pools[DEVICE][index]
+    queues = [state.queues[index][DEVICE]]
+    goal = pool.free + count
+    floor = _floor(state) if index == BACKBONE and pool.free < goal else None
+    while pool.free + state.writing_back[index] < goal:
+        node = next_victim(queues, state.eviction)
+        if node is None:
+            return
+        if node.pages[DEVICE][index] is None:
+            raise CoreBug(f"{node} is to free device pages of component {index} that it has not")
+        short = goal - pool.free - state.writing_back[index]
+        if index != BACKBONE:
+            _evict_copy(state, node, index, short)
+        elif floor is not None and node.live_distance != NONE and _rank(state, node) > floor:
+            offer(state.queues, state.eviction, node, DEVICE, BACKBONE)
+            return
+        else:
+            above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
+            if above is not None and above.parent is not None and not _leaves(above):
+                floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
+        delete_dead(state)
+
+
+def _rank(state: State, node: Node) -> int:
+    return state.eviction.rank(node, BACKBONE)
+
+
+def _floor(state: State) -> int | None:
+    """The lowest rank among backbone copies that can be evicted when the copies to host in flight
+    have ended: parents of nodes that are being written back, and nodes that only backups lock. No
+    copy of a higher rank may be evicted before. None if there is no such copy."""
+    if not state.backups:
+        return None
+    backups = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
+    receipts = {one.receipt.id for one in backups if one.receipt is not None}
+    ranks: list[int] = []
+    for flight in backups:
+        if flight.evicts and flight.frees[BACKBONE]:
+            for leg in flight.legs:
+                above = leg.node.parent if leg.node is not None else None
+                if above is not None and above.parent is not None and not _leaves(above):
+                    ranks.append(_rank(state, above))
+        elif flight.receipt is not None and not flight.evicts:
+            for node, tier in flight.receipt.locked[BACKBONE]:
+                if tier == DEVICE and all(by.keys() <= receipts for by in node.locks[DEVICE]):
+                    ranks.append(_rank(state, node))
+    return min(ranks, default=None)
+
+
+def _leaves(node: Node) -> bool:
+    """Whether the node is being written back already."""
+    return any(leg.flight.evicts and leg.flight.frees[BACKBONE] for leg in node.legs)
+
+
+def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
+    """Evict a component other than the backbone. If it is on host already, it does not wait until
+    the other components of its leaf are copied."""
+    free = node.with_pages[DEVICE] == 0 and not any(node.locks[DEVICE])
+    missing = _to_write_back(state, node, index, whole=free)
+    if free and (index in missing or not missing):
+        pages = span(node, state.stride)
+        positional = state.components[index].positional
+        _evict_leaf(state, node, index, min(short, pages) if positional else pages)
+    elif index not in missing or not _write_back(state, node, index, [index]):
+        tombstone(state, node, DEVICE, index)
+
+
+def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
+    """Evict the last pages of a leaf. Returns the node above them if they are written back first,
+    else None."""
+    if node.with_pages[DEVICE]:
+        raise CoreBug(f"{node} is to go as a leaf and has children on device")
+    missing = _to_write_back(state, node, index, whole=True)
+    if missing:
+        node = cut_tail(state, node, pages)
+        if _write_back(state, node, index, missing):
+            return node.parent
+    if node.pages[HOST][BACKBONE] is not None:
+        demote(state, cut_tail(state, node, pages))
+    elif index != BACKBONE and node.children:
+        tombstone(state, cut_tail(state, node, pages), DEVICE, index)
+    else:
+        delete_tail(state, node, DEVICE, pages)
+    return None
+
+
+def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[int]:
+    """The components that the policy wants on host before this component, or with `whole` the whole
+    node, leaves the device. Empty if one of them cannot be stored on host: without it the boundary
+    is lost anyway."""
+    if not state.writes.on_evict or not state.config.has_host:
+        return []
+    if is_garbage(node, state.components[index].window_pages):
+        return []
+    for one in range(len(state.components)) if whole else (index,):
+        lacking = node.pages[0][one] is not None and node.pages[1][one] is None
+        if lacking and (node.host_refused >> one & 1 or not state.pools[HOST][one].capacity):
+            return []
+    return missing_on_host(state, node)
+
+
+def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
+    """Begin the copy that an eviction waits for. Returns False if host has no room."""
+    pages = node.pages[DEVICE][index]
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to write back of component {index}")
+    return begin_backup(state, [(node, components)], index, len(pages))
+
+
+Wanted = tuple[Node, list[int]]
+
+
+def consider(state: State, path: list[Node]) -> None:
+    """Begin the backups that a request's use of this path makes due."""
+    threshold = state.writes.threshold
+    if not threshold or not state.config.has_host or state.backups >= state.config.max_backups:
+        return
+    due: list[Wanted] = []
+    for node in path:
+        missing = missing_on_host(state, node)
+        if not missing:
+            continue
+        if node.hits < threshold:
+            break
+        due.append((node, missing))
+    if due:
+        begin_backup(state, due)
+
+
+def missing_on_host(state: State, node: Node) -> list[int]:
+    """Components of the node to back up: on device, neither on host nor in a backup in flight, not
+    garbage, and with a host pool."""
+    device, host = node.pages
+    if len(device) == 1 and host[BACKBONE] is not None:
+        return []
+    missing = []
+    for index, pages in enumerate(device):
+        if pages is None or host[index] is not None or not state.pools[HOST][index].capacity:
+            continue
+        if index and is_garbage(node, state.components[index].window_pages):
+            continue
+        if not any(
+            leg.component == index and leg.flight.kind is FlightKind.BACKUP for leg in node.legs
+        ):
+            missing.append(index)
+    return missing
+
+
+def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int = 0) -> bool:
+    """Queue one backup of these nodes' components. nodes: of one path, parents first.
+
+    The deepest nodes are left out if host has too little room. Returns False if it has room for
+    none. asked, pages: if an eviction waits for the backup, the component that it evicts and the
+    device pages that this frees.
+    """
+    fitting = _fitting(state, nodes)
+    if not fitting:
+        return False
+    flight = open_flight(state, FlightKind.BACKUP)
+    flight.receipt = receipt = open_receipt(state, f"backup {flight.id}")
+    above = path_to(fitting[-1][0])
+    lock(state, receipt, above, DEVICE)
+    lock(state, receipt, above, HOST)
+    wanting = [
+        [node for node, components in fitting if index in components]
+        for index in range(len(state.components))
+    ]
+    for index, wanted in enumerate(wanting):
+        lock(state, receipt, wanted, DEVICE, index)
+    counts = [
+        sum(len(_device_pages(node, index)) for node in wanted)
+        for index, wanted in enumerate(wanting)
+    ]
+    for index, count in enumerate(counts):
+        if count and not make_host_room(state, index, count):
+            raise CoreBug(f"{state.pools[HOST][index]}: {count} pages were to be had")
+    for index, count in enumerate(counts):
+        if count:
+            _add_legs(state, flight, index, wanting[index], count)
+    if not flight.legs:
+        raise CoreBug(f"{flight} copies nothing")
+    if asked >= 0:
+        evict_with(state, flight, asked, pages)
+    state.out.append(Backup(flight.id, copies_of(state, flight)))
+    return True
+
+
+def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node], count: int) -> None:
+    """Reserve the host pages for the flight and add its legs."""
+    add_legs(state, flight, index, nodes, state.pools[HOST][index].reserve(count, flight.id))
+
+
+def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
+    """The leading nodes that host has room for. The unlocked host copies above them count as used,
+    because the backup will lock them."""
+    pools = state.pools[HOST]
+    room = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
+    for node in path_to(nodes[-1][0]):
+        above = node.pages[HOST][BACKBONE]
+        if above is not None and not node.locks[HOST][BACKBONE]:
+            room[BACKBONE] -= len(above)
+    fitting: list[Wanted] = []
+    for node, components in nodes:
+        for index in components:
+            room[index] -= len(_device_pages(node, index))
+        if min(room) < 0:
+            break
+        fitting.append((node, components))
+    return fitting
+
+
+def land_backup(state: State, flight: Flight, ok: bool) -> None:
+    """Handle the reply: add the copies to the tree, or free their pages."""
+    for leg in flight.legs:
+        node, index = leg.node, leg.component
+        if node is None:
+            end_leg(state, leg, HOST, adopt=False)
+            continue
+        bit = 1 << index
+        if ok or not flight.evicts:
+            node.host_refused &= ~bit
+        else:
+            node.host_refused |= bit
+        adopt = ok and may_publish(state, flight, node, index)
+        if end_leg(state, leg, HOST, adopt) and index == BACKBONE:
+            lock_for_storage(state, node)
+    flight.legs.clear()  # breaks the reference cycle between flight and legs
+
+
+def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
+    """Whether the tree can take a host copy that the flight has brought for this node. Locks of the
+    flight itself do not count."""
+    parent = node.parent
+    if index != BACKBONE:
+        return not state.writes.contiguous or node.pages[HOST][BACKBONE] is not None
+    below = node.children.values() if node.with_pages[HOST] else ()
+    beside = chain(node.locks[HOST], (child.locks[HOST][BACKBONE] for child in below))
+    own = flight.receipt
+    for receipt in chain.from_iterable(holders.values() for holders in beside):
+        if receipt is not own and not receipt.of_storage:
+            return False  # an unlocked copy above or beside another's lock could not be evicted
+    return not state.writes.contiguous or (
+        parent is not None and (parent.parent is None or parent.pages[HOST][BACKBONE] is not None)
+    )
+
+
+def _device_pages(node: Node, index: int) -> Pages:
+    pages = node.pages[DEVICE][index]
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to back up of component {index}")
+    return pages

@@ -11,8 +11,8 @@ cut there, so that each node holds the component for all of its positions or for
     boundary                        b1                    b2
     tree      |-- tombstone --|-- window --|-- tombstone --|-- window --|
 
-Does not choose the depths of the boundaries, see `requests/checkpoints`, and does not back anything
-up, see `backup`.
+Does not choose the depths of the boundaries, see `requests`, and does not back anything
+up, see `eviction`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from .errors import About, CoreBug
-from .radix.locks import lock_required
-from .radix.lru import offer
-from .radix.marks import mark_new, visit
-from .radix.matching import cut, match
-from .radix.node import Node
-from .radix.tree import attach, label_of, new_child, start_of
-from .requests.checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
-from .requests.record import Request
-from .requests.tables import strike, write
+from .flights import lock_required
+from .lru import offer
+from .node import Node, Request
+from .requests import limit_states, make_slot_room, refill_checkpoint_slots, strike, write
 from .state import State
+from .tree import attach, cut, label_of, match, new_child, start_of
 from .types import BACKBONE, DEVICE, Key, Pages, kept_rows
 
 
@@ -57,7 +53,6 @@ def insert(
     if not state.every_end_is_live:
         _give_back_unneeded(state, request, new)
     _share(state, request, path)
-    known = path.copy() if state.marked else path
     if (path[-1].end_page if path else 0) < upto:
         _grow(state, request, path, key, upto, new)
     if state.stateful:
@@ -71,8 +66,6 @@ def insert(
         )
     lock_required(state, request.receipt, path, since)
     use(state, request, path, new)
-    if state.marked and path:
-        visit(state, [node for node in known if node.end_page > since], new or (upto,))
     for node in path:
         node.host_refused = 0
     if not state.every_end_is_live:
@@ -86,21 +79,22 @@ def insert(
 def _with_all_at_hand(
     state: State, request: Request, key: Key, new: list[int], leaving: bool
 ) -> list[int]:
-    """The boundaries that can be made. First tries to free as many slots as nodes will take."""
-    nodes = [_node_at(state, request, key, pages) for pages in new]
+    """The boundaries that can be made. First tries to free as many slots as nodes will take. With
+    states, a node that extends past a boundary is split there."""
+    nodes: list[Node | None] = []  # that end at the boundaries
+    for pages in new:
+        path = match(state, key, pages, request.shared_node) if state.stateful else []
+        nodes.append(path[-1] if path and path[-1].end_page == pages else None)
     needs = [_needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)]
-    if not leaving and make_slot_room(state, _sums(needs, len(state.components))):
+    counts = [
+        sum([one[index] for one in needs if one is not None])
+        for index in range(len(state.components))
+    ]
+    if not leaving and make_slot_room(state, counts):
         needs = [  # the eviction may have removed a state that was counted
             _needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)
         ]
     return _ready(state, new, needs, leaving)
-
-
-def _node_at(state: State, request: Request, key: Key, pages: int) -> Node | None:
-    """The node that ends at this boundary; None if there is none or no component has states. A node
-    that extends past the boundary is split there."""
-    path = match(state, key, pages, request.shared_node) if state.stateful else []
-    return path[-1] if path and path[-1].end_page == pages else None
 
 
 def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
@@ -139,11 +133,6 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
                     break
                 if node.end_page <= end:
                     node.last_use[index] = tick
-
-
-def _sums(needs: list[list[int] | None], components: int) -> list[int]:
-    """By component, the slots that nodes would take over if every boundary were made."""
-    return [sum(one[index] for one in needs if one is not None) for index in range(components)]
 
 
 def _ready(
@@ -269,8 +258,6 @@ def _grow(
             raise CoreBug(f"{parent} has a child already where request {request.id} adds one")
         node = new_child(state, parent, rows, label)
         node.hits, node.priority = 1, request.priority
-        if state.marked:
-            mark_new(state, node)
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
             if index == BACKBONE or (component.positional and mine[0] >= 0):

@@ -1,12 +1,5 @@
-"""The page ledger of one pool: who has each page, inside the core and nowhere else.
-
-                take               cache              give_back
-        FREE ---------> OWNED -----------> CACHED -----------> FREE
-          |   reserve            cache        |
-          +---------> LENT ----------->-------+
-
-    A page with loans that is freed is RETIRING and becomes FREE when its last loan ends.
-    Freeing gives the page a new generation, so a stale handle can be told from a live one.
+"""The page ledger of one pool: who has each page, inside the core and nowhere else (see `core`).
+Freeing gives the page a new generation, so a stale handle can be told from a live one.
 
     capacity == free + owned + cached + lent + retiring, after every call.
 

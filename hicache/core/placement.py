@@ -1,4 +1,5 @@
-"""Admission of a request: what it reuses, what is loaded for it, and the pages it starts with.
+"""Admission of a request: what it reuses, what is loaded for it, and the pages it starts with; and
+how loads and passes begin, land and fail (see `core`).
 
 An admission succeeds as a whole or is refused. The order of the steps matters, because taking pages
 may evict pages that the decision depends on:
@@ -7,32 +8,40 @@ may evict pages that the decision depends on:
 
 If there is no room for the load, the request starts from the device anchor instead. A refusal
 releases the locks. Splits, evictions and copies to host that were begun for it remain.
-
-Does not handle events, see `admission`, or choose victims, see `reclaim`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .actions import Admitted
+from .actions import NO_REQUEST, Admitted, Load
 from .errors import CoreBug
-from .flights import close_flight, open_flight
+from .eviction import make_device_room
+from .flights import (
+    add_legs,
+    close_flight,
+    copies_of,
+    end_leg,
+    lock,
+    lock_required,
+    open_flight,
+    open_receipt,
+    release,
+    required,
+)
 from .insertion import use
-from .radix.locks import lock_required, open_receipt, release, required
-from .radix.marks import visit
-from .radix.matching import anchors, cut_windows, match
-from .radix.node import Flight, FlightKind, Node, Receipt
-from .reclaim import make_device_room
+from .lru import offer
+from .node import Flight, FlightKind, Node, Receipt, Request
 from .refusals import refuse, refuse_room
-from .requests.record import Request
-from .requests.tables import filled, joined
-from .requests.windows import fill, pages_of
+from .requests import fill, filled, joined, own_pages, pages_of, write
 from .state import State
-from .transfers import begin_load, lock_for_load
+from .tree import anchors, cut_windows, match
 from .types import BACKBONE, DEVICE, HOST, NO_PAGES, FlightId, Pages
 
 
+@dataclass(slots=True, eq=False)
 class Plan:
     """An admission that is being decided. It has its locks, but has taken no pages yet.
 
@@ -42,35 +51,15 @@ class Plan:
     whose pool has too few pages, or -1.
     """
 
-    __slots__ = (
-        "end_token",
-        "flight",
-        "loading",
-        "loads",
-        "needed",
-        "pages",
-        "path",
-        "receipt",
-        "short",
-    )
-
-    def __init__(
-        self,
-        path: list[Node],
-        loads: list[list[Node]],
-        loading: tuple[int, ...],
-        receipt: Receipt,
-        flight: Flight | None,
-    ) -> None:
-        self.path = path
-        self.pages = path[-1].end_page if path else 0
-        self.loads = loads
-        self.loading = loading
-        self.receipt = receipt
-        self.flight = flight
-        self.needed = list(loading)
-        self.end_token = 0
-        self.short = -1
+    path: list[Node]
+    pages: int
+    loads: list[list[Node]]
+    loading: tuple[int, ...]
+    receipt: Receipt
+    flight: Flight | None
+    needed: list[int]
+    end_token: int = 0
+    short: int = -1
 
 
 def place(state: State, request: Request, chunk: int) -> int:
@@ -101,8 +90,10 @@ def place(state: State, request: Request, chunk: int) -> int:
         path = path[: anchors(state, path).device]
         cut_windows(state, path)
         plan = _plan(state, request, path, _to_load(state, path), chunk)
-    if plan.short < 0:
-        plan.short = _make_room(state, plan)
+    for index, count in enumerate(plan.needed if plan.short < 0 else ()):
+        if not make_device_room(state, index, count):
+            plan.short = index
+            break
     if plan.short >= 0:
         refuse_room(state, request.id, plan.short, plan.needed[plan.short])
         _undo(state, plan)
@@ -165,9 +156,12 @@ def _plan(
     if any(loads):
         flight = open_flight(state, FlightKind.LOAD, request.id)
         lock_for_load(state, flight, path, loads)
-    loading = tuple([_count_host_pages(nodes, index) for index, nodes in enumerate(loads)])
-    plan = Plan(path, loads, loading, receipt, flight)
-    size, start = state.config.page_size, plan.pages * state.config.page_size
+    loading = tuple(
+        [sum([len(_host_pages(node, i)) for node in nodes]) for i, nodes in enumerate(loads)]
+    )
+    pages = path[-1].end_page if path else 0
+    plan = Plan(path, pages, loads, loading, receipt, flight, list(loading))
+    size, start = state.config.page_size, pages * state.config.page_size
     pools = state.pools[DEVICE]
     rooms = [pool.available - loading[index] for index, pool in enumerate(pools)]
     plan.end_token = min(start + chunk, request.length)
@@ -187,15 +181,6 @@ def _plan(
     return plan
 
 
-def _make_room(state: State, plan: Plan) -> int:
-    """Evict until the needed pages are free. Returns the first component for which they are not, or
-    -1."""
-    for index, count in enumerate(plan.needed):
-        if not make_device_room(state, index, count):
-            return index
-    return -1
-
-
 def _undo(state: State, plan: Plan) -> None:
     release(state, plan.receipt)
     if plan.flight is not None:
@@ -211,8 +196,6 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
     state.running[request.id] = request
     state.touched_requests[request.id] = None
     use(state, request, plan.path)
-    if state.marked and plan.path:
-        visit(state, plan.path, (plan.pages,))
     for node in plan.path:
         node.hits += 1
 
@@ -262,12 +245,125 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _count_host_pages(nodes: list[Node], index: int) -> int:
-    return sum([len(_host_pages(node, index)) for node in nodes])
-
-
 def _host_pages(node: Node, index: int) -> Pages:
     pages = node.pages[HOST][index]
     if pages is None:
         raise CoreBug(f"{node} has nothing to load of component {index}")
     return pages
+
+
+def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
+    """Lock the sources of the load and the path above them until the reply, and with exchanges note
+    how many host pages it will free when it has landed."""
+    flight.receipt = open_receipt(state, f"load {flight.id}")
+    lock(state, flight.receipt, path, DEVICE)
+    lock(state, flight.receipt, path, HOST)
+    for index, nodes in enumerate(loads):
+        if index != BACKBONE:
+            lock(state, flight.receipt, nodes, HOST, index)
+    for index, nodes in enumerate(loads if state.config.exchange_pages else ()):
+        flight.gives_up.append(sum([len(_host_pages(node, index)) for node in nodes]))
+        state.giving_up[index] += flight.gives_up[index]
+
+
+def loaded_nodes(flight: Flight) -> list[Node]:
+    """The nodes whose host copies a load locks, including those of its path, deepest first."""
+    receipt = flight.receipt
+    entries = [] if receipt is None else [one for entries in receipt.locked for one in entries]
+    nodes = {node.id: node for node, tier in entries if tier == HOST}
+    return sorted(nodes.values(), key=lambda node: -node.end_page)
+
+
+def begin_load(
+    state: State,
+    request: Request,
+    flight: Flight,
+    loads: list[list[Node]],
+    targets: list[Pages],
+) -> None:
+    """Queue the load. loads, targets: by component, the nodes to load, parents first, and the
+    device pages that are filled."""
+    if request.load:
+        raise CoreBug(f"request {request.id} begins a second load, {flight}")
+    for index, nodes in enumerate(loads):
+        add_legs(state, flight, index, nodes, targets[index])
+    request.load = flight.id
+    state.out.append(Load(flight.id, request.id, copies_of(state, flight)))
+
+
+def land(state: State, flight: Flight) -> None:
+    """The bytes of a load have arrived: nodes adopt the pages, and the request uses the nodes'. If
+    the request is gone, its pass keeps those that it reads."""
+    request = state.requests.get(flight.request)
+    reader = request if request is not None else state.flights.get(flight.read_by)
+    receipt = reader.receipt if reader is not None else None
+    for leg in flight.legs:
+        # everything above the node is on device: the path is locked, and parents land first
+        node, index = leg.node, leg.component
+        adopted = end_leg(state, leg, DEVICE, adopt=True)
+        if node is None:
+            continue
+        if request is not None and not adopted and state.components[index].positional:
+            _replace(request, index, node)
+        if receipt is not None and (adopted or request is not None):
+            lock(state, receipt, [node], DEVICE, index)
+        else:
+            offer(state.queues, state.eviction, node, DEVICE, index)
+    flight.legs.clear()
+    flight.request = NO_REQUEST
+    if request is not None:
+        request.load = 0
+
+
+def _replace(request: Request, index: int, node: Node) -> None:
+    """The node got a copy meanwhile: put that copy into the request's table."""
+    held = node.pages[DEVICE][index]
+    if held is None:
+        raise CoreBug(f"{node} has neither what was loaded nor a copy that came before it")
+    write(request, index, [(node.end_page - len(held), held)])
+
+
+def cancel_load(state: State, flight: Flight) -> None:
+    """A load failed: free its target pages. The host copies stay."""
+    for leg in flight.legs:
+        end_leg(state, leg, DEVICE, adopt=False)
+    flight.legs.clear()
+
+
+def begun_tokens(state: State, request: Request) -> int:
+    """Tokens that are computed, or will be when the passes in flight have ended."""
+    return (
+        state.flights[request.passes[-1]].end_token if request.passes else request.computed_tokens
+    )
+
+
+def lend_own(state: State, request: Request, flight: Flight) -> None:
+    """Put the request's own pages, and the target pages of its load, on loan to a pass."""
+    if flight.lent:
+        raise CoreBug(f"{flight} has loans already")
+    load = state.flights.get(request.load)
+    for index in range(len(state.components)):
+        parts = [own_pages(state, request, index)]
+        if load is not None:
+            parts += [leg.target for leg in load.legs if leg.component == index]
+        lent = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        flight.lent.append(lent)
+        state.pools[DEVICE][index].lend(lent)
+
+
+def orphan_flights(state: State, request: Request) -> bool:
+    """Detach a request from its flights. Pages that they still use become free when they end.
+
+    Returns True if its last pass has taken over the request's locks."""
+    load = state.flights.get(request.load)
+    if load is not None:
+        load.request = NO_REQUEST
+    for one in request.passes:
+        state.flights[one].request = NO_REQUEST
+    if not request.passes:
+        return False
+    last = request.passes[-1]
+    if load is not None:
+        load.read_by = last
+    state.flights[last].receipt = request.receipt
+    return True

@@ -1,24 +1,29 @@
-"""The state of one core, in one record that the core's modules pass to each other.
+"""The state of one core, in one record that the core's modules pass to each other, and the part of
+it that follows storage: which copies it is believed to have, the queue of nodes to store, and the
+digests that it promised and did not deliver.
 
 It holds what the core remembers between events, and what the current event has changed. It makes
-no decisions. Only hicache/core may write to it; checks read it through `view.CoreView`.
+no decisions. Only hicache/core may write to it; checks read it through `view.CoreView`. The queue
+has places in the order in which they were given out; a place has the parts of what was one node
+when it got the place, from the top down.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .actions import Outcome
-from .components.base import Component
+from .components import Component
 from .config import Config
-from .eviction_policies.base import EvictionPolicy, SecondChance
+from .errors import CoreBug
+from .eviction_policies import EvictionPolicy
 from .ledger import Pool
-from .prefetch_policies.base import PrefetchPolicy
-from .radix.lru import Queue, SecondChances
-from .radix.node import Flight, Node, Pin
-from .requests.record import Request
+from .lru import Queue
+from .node import Flight, Node, Pin, Request
+from .prefetch_policies import PrefetchPolicy
 from .types import FlightId, PinId, RequestId
-from .write_policies.base import WritePolicy
+from .write_policies import WritePolicy
 
 
 @dataclass(slots=True, eq=False)
@@ -51,16 +56,8 @@ class State:
                       storage was attached. Only nodes that have this number are believed stored.
     arrivals          counts the requests that arrived.
     storage_flights   the lookups, fetches, stores and deletes in flight, the oldest first.
-    store_queue       by place, the nodes to store, see `storage/queue`. next_place: the next place.
+    store_queue       by place, the nodes to store. next_place: the next place.
     distrusted        digests of pages that storage promised and did not deliver, the oldest first.
-    marked            whether the eviction policy asks for marks, see `radix/marks`.
-    second_chance     the two queues that it declares, or None. chances: by component, what they
-                      remember; empty without them.
-    turn              under a policy that asks for marks, counts events and copies that were spared.
-    newest, newest_before  the tick of the last insertion into the tree, until now and before this
-                      event.
-    age, next_age     [component]: the highest rank that was evicted from the device before this
-                      event, and until now.
     unused            heap of (tick, node id, node): each node once, with a tick not after its last
                       use, if copies expire. period_ticks: the ticks at the last periods.
     pins              the prefixes that the caller pinned.
@@ -101,14 +98,97 @@ class State:
     store_queue: dict[int, list[Node]] = field(default_factory=dict)
     next_place: int = 1
     distrusted: dict[bytes, None] = field(default_factory=dict)
-    marked: bool = False
-    second_chance: SecondChance | None = None
-    chances: list[SecondChances] = field(default_factory=list)
-    turn: int = 0
-    newest: int = 0
-    newest_before: int = 0
-    age: list[int] = field(default_factory=list)
-    next_age: list[int] = field(default_factory=list)
     unused: list[tuple[int, int, Node]] = field(default_factory=list)
     period_ticks: list[int] = field(default_factory=list)
     pins: dict[PinId, Pin] = field(default_factory=dict)
+
+
+MOST_DISTRUSTED = 1024
+
+
+def believed(state: State, node: Node) -> int:
+    """Bits: the components of the node that storage is believed to have."""
+    return node.stored if node.stored_since == state.beliefs_since else 0
+
+
+def tells(state: State, flight: Flight) -> bool:
+    """Whether the reply of this flight says something of the storage that is attached now: not if
+    it began before `StorageAttached` came again."""
+    return flight.beliefs_since == state.beliefs_since
+
+
+def believe(state: State, node: Node, index: int) -> None:
+    """Storage has all pages of the node's component."""
+    node.stored = believed(state, node) | 1 << index
+    node.stored_since = state.beliefs_since
+    state.touched[node.id] = node
+
+
+def forget_storage(state: State) -> None:
+    """Forget what was believed of storage, and what was to be stored."""
+    state.beliefs_since += 1
+    state.distrusted.clear()
+    for node in queued_nodes(state):
+        node.store_place = 0
+    state.store_queue.clear()
+
+
+def queued_nodes(state: State) -> Iterator[Node]:
+    """The nodes to store, in the order of the queue."""
+    for nodes in state.store_queue.values():
+        yield from nodes
+
+
+def enqueue(state: State, node: Node) -> None:
+    """Put a node at the end of the queue. A node that is in the queue keeps its place."""
+    if node.parent is None:
+        raise CoreBug(f"{node} is to be stored and not in the tree")
+    if not node.store_place:
+        node.store_place = state.next_place
+        state.next_place += 1
+        state.store_queue[node.store_place] = [node]
+
+
+def dequeue(state: State, node: Node) -> None:
+    """Take a node out of the queue."""
+    place, node.store_place = node.store_place, 0
+    if place:
+        nodes = state.store_queue[place]
+        nodes.remove(node)
+        if not nodes:
+            del state.store_queue[place]
+
+
+def follow_split(state: State, upper: Node, node: Node) -> None:
+    """The node was split: both halves have its place, its failures and what is believed of it."""
+    if node.store_place:
+        nodes = state.store_queue[node.store_place]
+        nodes.insert(nodes.index(node), upper)
+        upper.store_place = node.store_place
+    upper.store_failures = node.store_failures
+    upper.stored_since = node.stored_since
+    for index, component in enumerate(state.components):
+        if component.positional:
+            upper.stored |= node.stored & 1 << index
+
+
+def follow_truncation(state: State, node: Node) -> None:
+    """The tail of the node is gone, and with it the page at which its states were stored."""
+    for index, component in enumerate(state.components):
+        if not component.positional:
+            node.stored &= ~(1 << index)
+
+
+def distrust(state: State, digest: bytes) -> None:
+    """Storage has promised this page and has not delivered it."""
+    state.distrusted.pop(digest, None)
+    state.distrusted[digest] = None
+    if len(state.distrusted) > MOST_DISTRUSTED:
+        del state.distrusted[next(iter(state.distrusted))]
+
+
+def trust(state: State, digests: Iterable[bytes]) -> None:
+    """Storage has these pages now."""
+    if state.distrusted:
+        for digest in digests:
+            state.distrusted.pop(digest, None)

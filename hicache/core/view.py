@@ -12,20 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from .components.base import Component
+from . import lru
+from .components import Component
 from .config import Config
-from .eviction_policies.base import EvictionPolicy
+from .eviction_policies import EvictionPolicy
 from .ledger import Pool
-from .prefetch_policies.base import PrefetchPolicy
-from .radix import lru
-from .radix.node import Flight, Node, Pin
-from .radix.tree import nodes_below
-from .requests.record import Request
-from .state import State
-from .storage import queue
-from .storage.flights import prefetching_tokens
+from .node import Flight, Node, Pin, Request
+from .prefetch import prefetching_tokens
+from .prefetch_policies import PrefetchPolicy
+from .state import State, believed, queued_nodes
+from .tree import nodes_below
 from .types import DEVICE, FlightId, Pages, PinId, RequestId, Tier
-from .write_policies.base import WritePolicy
+from .write_policies import WritePolicy
 
 
 class CoreView:
@@ -96,7 +94,7 @@ class CoreView:
     @property
     def store_queue(self) -> tuple[int, ...]:
         """Ids of the nodes that wait to be stored, in their order."""
-        return tuple(node.id for node in queue.queued_nodes(self._state))
+        return tuple(node.id for node in queued_nodes(self._state))
 
     @property
     def distrusted(self) -> tuple[bytes, ...]:
@@ -105,7 +103,7 @@ class CoreView:
 
     def believed(self, node: Node, component: int = 0) -> bool:
         """Whether storage is believed to have all pages of the node's component."""
-        return bool(queue.believed(self._state, node) >> component & 1)
+        return bool(believed(self._state, node) >> component & 1)
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -132,11 +130,7 @@ class CoreView:
         """(rank, -end page, node id) of each entry of a component's eviction queue. queue: 0
         device, 1 host, 2 duplicate. garbage: whether to list the entries of copies that no live
         boundary requires, or those of all other copies."""
-        found = self._state.queues[component][queue]
-        heap = found.heaps[garbage]
-        if found.main > 0 and not garbage:
-            heap = [one for one in heap + found.heaps[found.main] if found.counts(one, 0)]
-        return [entry[:3] for entry in heap]
+        return [entry[:3] for entry in self._state.queues[component][queue].heaps[garbage]]
 
     @property
     def least_swept(self) -> int:
@@ -147,20 +141,6 @@ class CoreView:
     def pins(self) -> Mapping[PinId, Pin]:
         """The prefixes that the caller pinned, by the number that it gave them."""
         return self._state.pins
-
-    def small_pages(self, component: int = 0) -> int:
-        """Cached device pages in the small queue of a policy with second chances."""
-        chances = self._state.chances
-        return chances[component].small_pages if chances else 0
-
-    def ghost_pages(self, component: int = 0) -> int:
-        """Pages that the ghost of such a policy remembers."""
-        chances = self._state.chances
-        return len(chances[component].ghost) if chances else 0
-
-    def age(self, component: int = 0) -> int:
-        """The highest rank that was evicted from the device, under a policy that asks for it."""
-        return self._state.next_age[component]
 
     def peers(self, tier: Tier, component: int) -> Pages:
         """int64[capacity of the backbone's pool on the tier]: for each backbone page, the page of

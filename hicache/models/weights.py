@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
-from hicache.core.components.base import residency
+from hicache.core.components import residency
 from hicache.core.errors import CallerError
 
 from .base import ROWS, Matrix, ModelDescription, PoolDescription

@@ -2,7 +2,7 @@
 
 The key of a component's setting begins with the component's name: `window_tokens` of swa is
 `swa_window`. This file converts in both directions. It does not read files, see `recording_format`,
-or check values, see `hicache/core/config` and the file of each component.
+or check values, see `hicache/core/config` and each component.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from hicache import registry
-from hicache.core.components.base import ComponentSettings
-from hicache.core.config import Config
+from hicache.core.config import ComponentSettings, Config
 from hicache.core.errors import CallerError
 
 TOKENS = "_tokens"
@@ -24,7 +23,7 @@ _OWN = tuple(one for one in fields(Config) if one.name != "settings")
 _ADDED = (
     *("exchange_pages", "storage", "prefetch_policy", "prefetch_threshold_tokens"),
     *("prefetch_budget_tokens", "max_stores", "store_tries"),
-    *("recompute_token_cost", "recompute_position_cost", "ttl_periods"),
+    "ttl_periods",
     *("pin_pages", "pin_host_pages", "passes", "branch_states"),
 )
 MAY_LACK: dict[str, Any] = {one.name: one.default for one in _OWN if one.name in _ADDED}

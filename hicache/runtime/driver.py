@@ -36,7 +36,7 @@ from hicache.core.events import (
     Reply,
     StoreDone,
 )
-from hicache.core.radix.node import FlightKind
+from hicache.core.node import FlightKind
 from hicache.core.types import FlightId
 from hicache.core.view import CoreView
 

@@ -7,14 +7,13 @@ its declared order during a run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from hicache import registry
 from hicache.core.errors import CallerError
-from hicache.core.eviction_policies.base import EvictionPolicy
-from hicache.core.prefetch_policies.base import PrefetchPolicy
-from hicache.core.write_policies.base import WritePolicy
+from hicache.core.eviction_policies import EvictionPolicy
+from hicache.core.prefetch_policies import PrefetchPolicy
+from hicache.core.write_policies import WritePolicy
 
 
 def add_eviction_policy(maker: Callable[[], EvictionPolicy]) -> str:
@@ -49,5 +48,5 @@ def _add(package: str, maker: Callable[[], Any], parts: tuple[str, ...]) -> str:
     name = policy.name
     if not isinstance(name, str):
         raise CallerError(f"{type(policy).__name__}: expected a name as text, found {name!r}")
-    registry.add(package, name, SimpleNamespace(policy=maker))
+    registry.add(package, name, maker)
     return name

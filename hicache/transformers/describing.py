@@ -17,9 +17,8 @@ import torch
 from transformers import DynamicCache
 
 from hicache import registry
-from hicache.core.components import mamba, swa
-from hicache.core.components.base import ComponentSettings
-from hicache.core.config import Config
+from hicache.core.components import MambaSettings, SwaSettings
+from hicache.core.config import ComponentSettings, Config
 from hicache.models.base import ModelDescription, PoolDescription
 
 from .errors import UnsupportedModelError
@@ -87,13 +86,13 @@ class Described:
         **fields: Any,
     ) -> Config:
         """The configuration of a core for this model. device_pages, host_pages: by component.
-        interval_tokens, states_per_path: of states, as in `mamba.Settings`. Raises CallerError as
+        interval_tokens, states_per_path: of states, as in `MambaSettings`. Raises CallerError as
         `Config` does."""
         settings: list[ComponentSettings] = []
         if WINDOW in self.components:
-            settings.append(swa.Settings(self.window_tokens))
+            settings.append(SwaSettings(self.window_tokens))
         if STATE in self.components:
-            settings.append(mamba.Settings(interval_tokens, states_per_path))
+            settings.append(MambaSettings(interval_tokens, states_per_path))
         return Config(
             page_size=self.page_size,
             device_pages=tuple(device_pages[name] for name in self.components),

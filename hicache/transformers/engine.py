@@ -38,7 +38,7 @@ from hicache.core.events import (
     PrefetchLimitReached,
     PrefillDone,
 )
-from hicache.core.radix.node import FlightKind
+from hicache.core.node import FlightKind
 from hicache.core.types import Key, Tier
 from hicache.runtime.driver import first_of
 

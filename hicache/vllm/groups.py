@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import Any, NamedTuple
 
-from hicache.core.components.base import Shape, settings_for
-from hicache.core.config import Config
+from hicache.core.components import settings_for
+from hicache.core.config import Config, Shape
 from hicache.core.errors import CallerError
 
 FULL, WINDOW, STATE = "full", "swa", "mamba"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from hicache.core.radix.node import FAR, NONE
+from hicache.core.node import FAR, NONE
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hicache.core.components import mamba, swa
+from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
@@ -44,14 +44,14 @@ def _full(index: int, config: Config) -> Kind:
 
 
 def _window(index: int, config: Config) -> Kind:
-    told = config.settings_of(swa.Settings)
+    told = config.settings_of(SwaSettings)
     window = told.window_tokens if told is not None else 1
     need = -(-window // config.page_size)
     return Kind(index, "swa", True, need, window, config.page_size, 0, 0)
 
 
 def _state(index: int, config: Config) -> Kind:
-    told = config.settings_of(mamba.Settings) or mamba.Settings()
+    told = config.settings_of(MambaSettings) or MambaSettings()
     interval = told.interval_tokens or config.page_size
     return Kind(index, "mamba", False, 1, 0, interval, 3, told.states_per_path)
 

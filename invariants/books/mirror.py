@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hicache.core.radix.node import NONE, Node
+from hicache.core.node import NONE, Node
 from hicache.core.types import Pages, Rows
 
 from .kinds import Kind

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hicache.core.radix.node import NONE, Node
+from hicache.core.node import NONE, Node
 from hicache.core.types import Rows
 
 from .distances import presence, update, widest

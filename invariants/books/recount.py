@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.errors import About
-from hicache.core.radix.node import FlightKind, Node, Receipt
+from hicache.core.node import FlightKind, Node, Receipt
 from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 

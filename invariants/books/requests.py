@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hicache.core.actions import Admitted, StateSlots
-from hicache.core.requests.record import Request
+from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from .kinds import Kind

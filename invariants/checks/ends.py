@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hicache.core.actions import Prefill, Refused
 from hicache.core.events import Flushed
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.types import NO_PAGES, PageState
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books import story

@@ -21,7 +21,7 @@ from hicache.core.actions import (
 )
 from hicache.core.errors import About
 from hicache.core.events import Finished, Retracted
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check

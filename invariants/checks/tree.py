@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from invariants.base import Check
 from invariants.books import story
 from invariants.books.book import Book

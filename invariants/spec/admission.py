@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hicache.core.actions import Admitted
 
-from . import copies, marks, prefetching
+from . import copies, prefetching
 from .cache import Cache
 from .eviction import make_room
 from .growth import begin_pass, fill_windows
@@ -177,7 +177,6 @@ def _take(cache: Cache, request: Request, how: Start) -> None:
     request.cleared, request.sources = [0 for _ in kinds], [None for _ in kinds]
     request.states = [[0, 0] for _ in kinds]
     counts_as_used(cache, request, how.path, [])
-    marks.visited(cache, how.path, [how.pages])
     for node in how.path:
         node.hits += 1
     if load is not None:

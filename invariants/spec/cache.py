@@ -15,7 +15,7 @@ from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Tier, chain_digests, root_digest
 
-from .kinds import FULL, Facts, Policies, cost_of, kinds_of, policies_of
+from .kinds import FULL, Facts, Policies, kinds_of, policies_of
 from .records import DEVICE, HOST, Flight, Hold, Node, Pin, Rank, Request, StorageFlight
 
 Flights = Collection[Flight]
@@ -45,13 +45,6 @@ class Cache:
         self.distrusted: list[bytes] = []  # digests, oldest first
         self.pins: dict[int, Pin] = {}
         self.periods: list[int] = []  # the tick at the end of each of the last periods
-        # by kind, the highest rank that left the device: before this event, and until now
-        self.ages: list[Rank] = [()] * len(self.kinds)
-        self.next_ages: list[Rank] = [()] * len(self.kinds)
-        self.newest = self.newest_before = 0  # the tick of the last insertion, now and before
-        self.turn = 0  # with two queues: events, and copies that were spared
-        self.ghosts: list[list[bytes]] = [[] for _ in self.kinds]  # oldest first
-        self.buried: list[list[bytes]] = [[] for _ in self.kinds]  # by this event
 
     # -- the tree
 
@@ -152,12 +145,7 @@ class Cache:
                 node.inserted,
                 node.hits,
                 node.priority,
-                node.visits[kind],
-                node.age[kind],
-                cost_of(self.config, self.kinds[kind], node.cost_end),
-                node.earlier,
                 node.start if kind != FULL else 0,
-                node.place[kind],
             )
         )
 

@@ -15,7 +15,7 @@ from itertools import groupby, takewhile
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Tier
 
-from . import eviction, second_chance
+from . import eviction
 from .cache import Cache
 from .kinds import FULL
 from .records import DEVICE, HOST, Flight, Hold, Move, Node, Request, as_pages
@@ -183,8 +183,6 @@ def add(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) -> No
     """The node has these pages now. Flights for storage that hold a host copy of it or right below
     it hold those on all its path."""
     node.copies[tier][kind] = pages
-    if tier == DEVICE and second_chance.is_used(cache):
-        second_chance.comes(cache, node, kind)
     if kind != FULL:
         return
     cache.tell_routers(tier, node, stored=True)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 
-from . import copies, marks, second_chance
+from . import copies
 from .cache import Cache
 from .kinds import FULL
 from .matching import tail
@@ -71,10 +71,7 @@ def free_pages(cache: Cache, tier: Tier, kind: int, count: int) -> None:
 def next_to_go(cache: Cache, tier: Tier, kind: int) -> Node | None:
     """Of all nodes whose copy may go, the first."""
     may_go = _may_go(cache, tier, kind)
-    node = min(may_go, key=lambda node: _order(cache, node, tier, kind), default=None)
-    if node is None or tier == HOST or not second_chance.is_used(cache):
-        return node
-    return node if cache.is_garbage(node, kind) else second_chance.unspared(cache, kind, may_go)
+    return min(may_go, key=lambda node: _order(cache, node, tier, kind), default=None)
 
 
 def _may_go(cache: Cache, tier: Tier, kind: int) -> list[Node]:
@@ -229,10 +226,6 @@ def _leave(cache: Cache, node: Node, tier: Tier) -> None:
 
 
 def _free_copy(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
-    if tier == DEVICE:
-        marks.grow_older(cache, node, kind)
-        if second_chance.is_used(cache):
-            second_chance.goes(cache, node, kind)
     below = tier == DEVICE and node.has(HOST, kind)
     pages, name = as_pages(node.pages(tier, kind)), cache.kinds[kind].name
     _take_away(cache, node, tier, kind)

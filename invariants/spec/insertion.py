@@ -18,7 +18,7 @@ from collections import Counter
 
 from hicache.core.types import Key
 
-from . import copies, marks
+from . import copies
 from .cache import Cache
 from .eviction import free_kind, free_pages
 from .growth import let_go_before, refill_slots
@@ -50,7 +50,6 @@ def publish(
     for kind in range(FULL + 1, len(cache.kinds)):
         let_go_before(cache, request, kind, upto - cache.kinds[kind].window)
     counts_as_used(cache, request, path, made)
-    marks.visited(cache, known, made or [upto])
     for node in path:
         node.refused_by_host = set()
     thin_out_states(cache, path)
@@ -74,7 +73,9 @@ def counts_as_used(cache: Cache, request: Request, path: list[Node], ends: list[
         node.priority = max(node.priority, request.priority)
         node.failures = 0
         for kind in range(len(cache.kinds)):
-            if marks.is_used(cache, node, kind, ends or [path[-1].end]):
+            window = cache.kinds[kind].window
+            below = [end - node.end for end in ends or [path[-1].end]]
+            if cache.order.whole_path or any(0 <= pages < window for pages in below):
                 node.last_use[kind] = cache.tick
 
 
@@ -97,7 +98,7 @@ def grow_down(
         if start < end:
             node = Node(above, key.namespace, rows[start:end], len(cache.kinds))
             above.children.append(node)
-            marks.new_node(cache, node)
+            node.inserted = cache.tick
             node.priority = whose.priority if whose is not None else 0
             path.append(node)
     return path[known:]

@@ -18,7 +18,6 @@ from hicache.core.config import Config
 
 FULL = 0  # every node has full attention; the other kinds come after it
 FOREVER = 1 << 62
-POSITIONS = 1024  # tokens to which the cost by position applies
 PROTECTED_HITS = 2  # slru: more uses than this count as this many
 
 
@@ -59,30 +58,13 @@ WAITS = {"best_effort": False, "wait_complete": True, "timeout": True}
 
 
 class Facts(NamedTuple):
-    """What an eviction policy may compare of a copy. age: the highest rank that its kind had lost
-    when the copy was last visited, see marks. depth: of full attention 0. place: see
-    second_chance."""
+    """What an eviction policy may compare of a copy. depth: of full attention 0."""
 
     last_use: int
     inserted: int
     hits: int
     priority: int
-    visits: int
-    age: tuple[int, ...]
-    cost: int
-    earlier: int
     depth: int
-    place: int
-
-
-class Queues(NamedTuple):
-    """Two queues on device instead of one order, see second_chance. small, ghost: in percent of the
-    pool's pages."""
-
-    small: int
-    uses_to_main: int
-    most_chances: int
-    ghost: int
 
 
 class Order(NamedTuple):
@@ -91,7 +73,6 @@ class Order(NamedTuple):
 
     key: Callable[[Facts], tuple[int, ...]]
     whole_path: bool = False
-    queues: Queues | None = None
 
 
 class Policies(NamedTuple):
@@ -121,30 +102,6 @@ def kinds_of(config: Config) -> tuple[Kind, ...]:
     return tuple(kinds)
 
 
-def cost_of(config: Config, kind: Kind, end: int) -> int:
-    """What it costs to compute the page that ends at this depth again, and for a state all pages up
-    to it: so much for each token, and more for those far from the beginning."""
-    far = config.recompute_position_cost * end * config.page_size // POSITIONS
-    page = config.recompute_token_cost + far
-    return page if kind.per_page else page * end
-
-
-def lap_of(copy: Facts) -> int:
-    """sieve: the lap in which the hand evicts a copy. The hand goes from what was inserted first to
-    what was inserted last, and begins the next lap; it spares what was visited since it was there.
-    age: where the hand was at the last visit, or when the node came. earlier: when the node before
-    it came."""
-    lap, hand = copy.age or (0, -1)
-    if copy.visits:
-        return lap + (1 if copy.inserted > hand else 2)
-    return lap + (hand >= copy.earlier)  # the hand begins again once the newest has gone
-
-
-def worth_of(copy: Facts) -> int:
-    """cost_aware: the age of the kind, and the cost once for each use."""
-    return (copy.age[0] if copy.age else 0) + (1 + copy.visits) * copy.cost
-
-
 ORDERS = {
     "lru": Order(lambda copy: (copy.last_use,)),
     "lru_path": Order(lambda copy: (copy.last_use, copy.depth), whole_path=True),
@@ -152,9 +109,6 @@ ORDERS = {
     "lfu": Order(lambda copy: (copy.hits, copy.last_use)),
     "slru": Order(lambda copy: (min(copy.hits, PROTECTED_HITS), copy.last_use)),
     "priority": Order(lambda copy: (copy.priority, copy.last_use)),
-    "sieve": Order(lambda copy: (lap_of(copy), copy.inserted)),
-    "cost_aware": Order(lambda copy: (worth_of(copy), copy.last_use)),
-    "s3_fifo": Order(lambda copy: (copy.place,), queues=Queues(10, 2, 3, 90)),
 }
 
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from hicache.core.actions import Matched
 from hicache.core.types import Key
 
-from . import marks
 from .cache import Cache
 from .records import BOTH, DEVICE, Node, Request
 
@@ -123,7 +122,7 @@ def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
     if at and shorten:
         lower = _half(cache, node, node, slice(at, None))
         node.children, node.rows, node.end = [lower], node.rows[:at], node.start + at
-        lower.end, lower.cost_end = node.end + len(lower.rows), node.cost_end
+        lower.end = node.end + len(lower.rows)
         return lower
     if at:
         divide(cache, node, at)
@@ -137,7 +136,6 @@ def _half(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
     half.last_use, half.inserted = list(node.last_use), node.inserted
     half.hits, half.priority, half.failures = node.hits, node.priority, node.failures
     half.refused_by_host = set(node.refused_by_host)
-    marks.both_halves(half, node)
     for mine, its in zip(half.copies, node.copies, strict=True):
         for kind, pages in enumerate(its):
             if pages is not None and cache.kinds[kind].per_page:

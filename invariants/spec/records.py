@@ -33,8 +33,6 @@ class Node:
         self.namespace = namespace
         self.rows = rows
         self.end: int = len(rows) + (parent.end if parent is not None else 0)
-        # where it ended first: what is evicted from its end makes the rest no cheaper
-        self.cost_end = self.end
         self.children: list[Node] = []
         self.copies: list[list[list[int] | None]] = [[None] * kinds, [None] * kinds]
         self.last_use = [0] * kinds
@@ -43,11 +41,6 @@ class Node:
         self.priority = 0
         self.refused_by_host: set[int] = set()  # kinds
         self.failures = 0  # stores that failed since its last use
-        # by kind, see marks; place, chances and main are of second_chance
-        self.visits, self.place, self.chances = ([0] * kinds for _ in range(3))
-        self.age: list[Rank] = [()] * kinds
-        self.main = [False] * kinds
-        self.earlier = 0  # the tick of the last insertion before its own
 
     @property
     def start(self) -> int:

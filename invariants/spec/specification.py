@@ -45,11 +45,9 @@ from . import (
     eviction,
     fetches,
     growth,
-    marks,
     matching,
     prefetching,
     publishing,
-    second_chance,
     stores,
     wants,
 )
@@ -68,8 +66,6 @@ class Specification:
 
     def handle(self, event: Event) -> list[Outcome]:
         self.cache.out = []
-        marks.now_older(self.cache)
-        second_chance.bury(self.cache)
         RULES[type(event)](self.cache, event)
         if type(event) in COMES_TO:
             wants.pins_take_hold(self.cache, COMES_TO[type(event)])
@@ -269,7 +265,6 @@ def forget_all(cache: Cache, event: Flushed) -> None:
             if node.has(tier, FULL):
                 cache.tell_routers(tier, node, stored=False)
     cache.root = Node(None, "", [], len(cache.kinds))
-    cache.ghosts, cache.buried = [[] for _ in cache.kinds], [[] for _ in cache.kinds]
     for pin in cache.pins.values():
         pin.hold, pin.held = set(), 0
     for flight in cache.flights.values():

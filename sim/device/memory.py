@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hicache.core.errors import About
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.types import Key, Pages, Tier
 from hicache.core.view import CoreView
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.actions import Prefill, StateSlots
-from hicache.core.components.base import Component
+from hicache.core.components import Component
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from hicache.core.types import Pages

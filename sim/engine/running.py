@@ -26,7 +26,8 @@ from hicache.core.actions import (
     Refused,
     Restarted,
 )
-from hicache.core.components.base import UNBOUNDED, Component
+from hicache.core.components import Component
+from hicache.core.config import UNBOUNDED
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, PagesWanted, PrefetchLimitReached, Retracted
 from hicache.core.types import FlightId, RequestId, Tier

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.actions import Admitted, Cached, Granted, Prefill, StateSlots
-from hicache.core.components.base import Component
+from hicache.core.components import Component
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from ..content import Words

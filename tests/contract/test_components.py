@@ -6,12 +6,9 @@ page, and a page larger than the window. A component that has no window ignores 
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,25 +17,16 @@ from hypothesis import strategies as st
 
 from hicache import registry
 from hicache.core.actions import Matched
-from hicache.core.components import swa
-from hicache.core.components.base import (
-    UNBOUNDED,
-    Component,
-    Shape,
-    known,
-    residency,
-    settings_for,
-)
-from hicache.core.config import Config
+from hicache.core.components import Component, Full, known, residency, settings_for
+from hicache.core.config import UNBOUNDED, Config, Shape
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, Flushed, MatchWanted
-from hicache.core.radix.tree import attach, label_of, new_child
+from hicache.core.tree import attach, label_of, new_child
 from hicache.core.types import Key, Tier
 from hicache.runtime.config_document import config_of, document
 from invariants.books.kinds import kinds_of
 from invariants.watch import Level, Watch
-from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = known()
@@ -62,7 +50,7 @@ def config_made(name: str, page_size: int = 4, window: int = 8, interval: int = 
 
 def make(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Component:
     config = config_made(name, page_size, window, interval)
-    made: Component = registry.load(registry.COMPONENTS, name).component(config)
+    made: Component = registry.load(registry.COMPONENTS, name)(config)
     return made
 
 
@@ -182,13 +170,15 @@ def test_settings_are_numbers_that_tapes_can_spell(name: str) -> None:
 def ring() -> Iterator[str]:
     """A component that no check knows: the shortest suffix of two pages."""
 
-    class Ring(swa.SlidingWindow):
+    class Ring(Full):
         name = "ring"
+        residency = "window"
+        window_tokens = window_pages = 2
 
-    entry = SimpleNamespace(
-        RESIDENCY="window", component=lambda config: Ring(2 * config.page_size, config.page_size)
-    )
-    registry.add(registry.COMPONENTS, "ring", entry)
+        def required(self, lengths: Sequence[int]) -> range:
+            return range(max(0, len(lengths) - 2), len(lengths))
+
+    registry.add(registry.COMPONENTS, "ring", Ring)
     yield "ring"
     registry.remove(registry.COMPONENTS, "ring")
 
@@ -207,26 +197,3 @@ def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level)
     with pytest.raises(CallerError, match=r"components that the checks know.*found ring") as found:
         Watch(level).on_event(Flushed(), core.view)
     assert "\n" not in str(found.value)
-
-
-def test_a_broken_file_is_named_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("def component(:\n")
-    code = (
-        "import sys, hicache.core.components as components\n"
-        f"components.__path__.append({str(tmp_path)!r})\n"
-        "from traces.cli import main\n"
-        "sys.exit(main(['replay', '--limit', '1']))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert done.stderr.startswith(
-        "hicache: hicache/core/components/broken.py: expected a file that can be imported, "
-        "found SyntaxError: "
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -22,7 +22,7 @@ NAMES = registry.stems(registry.PREFETCH_POLICIES)
 def another(request: pytest.FixtureRequest) -> Iterator[str]:
     """A policy that no file of the folder defines."""
     policy = SimpleNamespace(name="another", waits=request.param, limited=False)
-    registry.add(registry.PREFETCH_POLICIES, "another", SimpleNamespace(policy=lambda: policy))
+    registry.add(registry.PREFETCH_POLICIES, "another", lambda: policy)
     yield "another"
     registry.remove(registry.PREFETCH_POLICIES, "another")
 

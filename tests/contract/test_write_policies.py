@@ -37,8 +37,7 @@ OTHERS = [
 @pytest.fixture
 def another(request: pytest.FixtureRequest) -> Iterator[str]:
     """A policy that no file of the folder defines."""
-    entry = SimpleNamespace(policy=lambda: request.param)
-    registry.add(registry.WRITE_POLICIES, "another", entry)
+    registry.add(registry.WRITE_POLICIES, "another", lambda: request.param)
     yield "another"
     registry.remove(registry.WRITE_POLICIES, "another")
 
@@ -52,7 +51,7 @@ def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
 
 @pytest.mark.parametrize("another", OTHERS, indirect=True, ids=repr)
 def test_sequences_under_a_policy_with_other_properties_are_clean(another: str) -> None:
-    declared = registry.load(registry.WRITE_POLICIES, another).policy()
+    declared = registry.load(registry.WRITE_POLICIES, another)()
     # that a backup of no eviction failed only shows where copies begin in both ways
     clean(another, 30 if declared.threshold and declared.on_evict else 3)
 

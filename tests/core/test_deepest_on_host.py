@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hicache.core.radix.matching import deepest_on
+from hicache.core.tree import deepest_on
 from hicache.core.types import Tier
 
 _LENGTHS = (2, 1, 1, 1)  # pages of the nodes of a path

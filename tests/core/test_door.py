@@ -26,7 +26,7 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.eviction_policies.lru import Lru
+from hicache.core.eviction_policies import Lru
 from hicache.core.types import Key, Tier
 from tests.patience import PATIENCE_S
 

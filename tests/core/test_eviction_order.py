@@ -7,10 +7,10 @@ import pytest
 from hicache.core.actions import Evicted
 from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, EvictWanted
-from hicache.core.eviction_policies.fifo import Fifo
-from hicache.core.radix.lru import Queue, next_victim, offer
-from hicache.core.radix.node import Node
-from hicache.core.radix.tree import truncate
+from hicache.core.eviction_policies import Fifo
+from hicache.core.lru import Queue, next_victim, offer
+from hicache.core.node import Node
+from hicache.core.tree import truncate
 from hicache.core.types import BACKBONE, DEVICE, Key, Tier
 
 from .rig import PAGE, Rig, key

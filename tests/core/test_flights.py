@@ -17,7 +17,7 @@ from hicache.core.events import (
     LoadDone,
     PrefillDone,
 )
-from hicache.core.radix.node import Flight
+from hicache.core.node import Flight
 from hicache.core.types import Key, Tier
 
 from .rig import Rig

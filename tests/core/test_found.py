@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from hicache.core import tree
 from hicache.core.actions import Backup, Evicted, Granted, Load, Prefill
 from hicache.core.errors import CallerError
 from hicache.core.events import (
@@ -19,7 +20,6 @@ from hicache.core.events import (
     Finished,
     PagesWanted,
 )
-from hicache.core.radix import boundaries
 from hicache.core.types import Tier
 
 from .rig import PAGE, Rig, hybrid, key, states, windows
@@ -142,7 +142,7 @@ def lines_run_when_a_window_comes_back(children: int) -> int:
     def trace(frame: FrameType, event: str, arg: object) -> TraceFunction | None:
         nonlocal count
         count += event == "line"
-        return trace if frame.f_code.co_filename == boundaries.__file__ else None
+        return trace if frame.f_code.co_filename == tree.__file__ else None
 
     before = sys.gettrace()
     sys.settrace(trace)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.radix.node import Marks, Node
-from hicache.core.radix.tree import split
-from hicache.core.storage.queue import enqueue
+from hicache.core.node import Node
+from hicache.core.state import enqueue
+from hicache.core.tree import split
 from hicache.core.types import MANY_ROWS, kept_rows
 
 from .rig import Rig, key
@@ -15,23 +15,21 @@ INHERITED = {
     *("hits", "priority", "inserted", "last_use", "host_refused"),
     *("store_failures", "store_place", "stored_since"),
 }
-DIVIDED = {"key", "label", "end_page", "pages", "locks", "legs", "digests", "stored", "marks"}
+DIVIDED = {"key", "label", "end_page", "pages", "locks", "legs", "digests", "stored"}
 OF_THE_PLACE = {
     *("id", "parent", "children", "with_pages", "queued"),
     *("live_distance", "child_distances", "children_in_reach"),
 }
-INHERITED_MARKS = {"visits", "age", "place", "chances", "in_main", "earlier"}
-OF_THE_END = {"cost"}
 
 
-def remembers(holder: Node | Marks, names: set[str]) -> None:
+def remembers(holder: Node, names: set[str]) -> None:
     """Gives each of these facts a value that no other has."""
     for number, name in enumerate(sorted(names), start=100):
         before = getattr(holder, name)
         setattr(holder, name, [number] * len(before) if isinstance(before, list) else number)
 
 
-def alike(upper: Node | Marks, lower: Node | Marks, names: set[str]) -> None:
+def alike(upper: Node, lower: Node, names: set[str]) -> None:
     for name in names:
         one, other = getattr(upper, name), getattr(lower, name)
         assert one == other, name
@@ -40,21 +38,18 @@ def alike(upper: Node | Marks, lower: Node | Marks, names: set[str]) -> None:
 
 def test_every_fact_of_a_node_is_inherited_divided_or_of_its_place() -> None:
     assert {*Node.__slots__} == INHERITED | DIVIDED | OF_THE_PLACE
-    assert {*Marks.__slots__} == INHERITED_MARKS | OF_THE_END
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_split_forgets_nothing(at: int) -> None:
-    rig = Rig(16, 16, storage=True, eviction_policy="s3_fifo")
+    rig = Rig(16, 16, storage=True)
     rig.run(1, "abcd")
     state = rig.core._state
     [node] = state.root.children.values()
     enqueue(state, node)
     remembers(node, INHERITED - {"store_place", "stored_since"})
-    remembers(node.marks, INHERITED_MARKS)
     upper = split(state, node, at)
     alike(upper, node, INHERITED)
-    alike(upper.marks, node.marks, INHERITED_MARKS)
     assert upper.key + node.key == key("abcd").raw
     assert (upper.end_page, node.end_page) == (at, 4)
 

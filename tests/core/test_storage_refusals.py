@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hicache.core import state as core_state
 from hicache.core.actions import Store
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -23,7 +24,6 @@ from hicache.core.events import (
     StorageAttached,
     StoreDone,
 )
-from hicache.core.storage import queue
 from tests.configs import configured
 
 from .rig import Rig
@@ -113,8 +113,8 @@ def test_a_store_tells_of_no_more_pages_than_there_are(pages: object) -> None:
 
 def test_of_many_distrusted_pages_the_one_that_failed_longest_ago_is_forgotten() -> None:
     state: Any = SimpleNamespace(distrusted={})
-    for number in (*range(queue.MOST_DISTRUSTED), 0, -1):
-        queue.distrust(state, b"%d" % number)
+    for number in (*range(core_state.MOST_DISTRUSTED), 0, -1):
+        core_state.distrust(state, b"%d" % number)
     assert b"0" in state.distrusted
     assert b"1" not in state.distrusted
-    assert len(state.distrusted) == queue.MOST_DISTRUSTED
+    assert len(state.distrusted) == core_state.MOST_DISTRUSTED

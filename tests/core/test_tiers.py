@@ -20,7 +20,7 @@ from hicache.core.events import (
     LoadDone,
     PrefillDone,
 )
-from hicache.core.radix.lru import LEAST_SWEPT
+from hicache.core.lru import LEAST_SWEPT
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, Rig, key

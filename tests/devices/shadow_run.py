@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hicache.core.actions import Outcome, Prefill, Refused
-from hicache.core.components.base import Shape, settings_for
-from hicache.core.config import Config
+from hicache.core.components import settings_for
+from hicache.core.config import Config, Shape
 from hicache.core.core import Core
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Event, Finished, PrefillDone
 from hicache.core.types import Key, Tier

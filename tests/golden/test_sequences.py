@@ -129,6 +129,5 @@ def test_the_core_decides_as_recorded(path: Path) -> None:
 
 
 def test_another_eviction_order_is_another_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("eviction", "reclaim"):
-        monkeypatch.setattr(f"hicache.core.{name}.next_victim", lambda queues, policy: None)
+    monkeypatch.setattr("hicache.core.eviction.next_victim", lambda queues, policy: None)
     assert decided(RECORDED[0]) != corpus.read(RECORDED[0]).notes["decisions"]

@@ -24,7 +24,7 @@ from hicache.core.actions import (
     Store,
 )
 from hicache.core.events import Aborted, Finished, Flushed
-from hicache.core.radix.node import NONE, Node, Receipt, set_pages
+from hicache.core.node import NONE, Node, Receipt, set_pages
 from hicache.core.types import frozen
 
 Fault = Callable[[Any, Any, list[Any]], bool]

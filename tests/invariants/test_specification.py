@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from hicache import registry
+from hicache.core import components, eviction_policies, write_policies
 from hicache.core.actions import Backup, Copy, Evicted, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -76,15 +77,10 @@ def test_there_is_a_rule_for_each_event() -> None:
 
 
 def test_every_policy_and_component_of_the_project_is_specified() -> None:
-    root = Path(__file__).parents[2] / "hicache" / "core"
-    found = {
-        folder: {path.stem for path in (root / folder).glob("*.py")} - {"__init__", "base"}
-        for folder in ("write_policies", "eviction_policies", "components")
-    }
-    assert found["write_policies"] == set(kinds.WRITES)
-    assert found["components"] == {"full", "swa", "mamba"}
-    assert set(kinds.ORDERS) <= found["eviction_policies"]
-    assert all(order_of(name) is not None for name in found["eviction_policies"])
+    assert {*write_policies.ENTRIES} == {*kinds.WRITES}
+    assert {*components.ENTRIES} == {"full", "swa", "mamba"}
+    assert {*kinds.ORDERS} <= {*eviction_policies.ENTRIES}
+    assert all(order_of(name) is not None for name in eviction_policies.ENTRIES)
 
 
 @pytest.mark.parametrize("seed", range(4000, 4004))
@@ -240,7 +236,7 @@ class _Taking(Specification):
 
 def test_what_declares_nothing_is_not_compared() -> None:
     silent = SimpleNamespace(name="mine", whole_path=False, order=())
-    registry.add(registry.EVICTION_POLICIES, "mine", SimpleNamespace(policy=lambda: silent))
+    registry.add(registry.EVICTION_POLICIES, "mine", lambda: silent)
     try:
         against = Against(replace(CONFIG, eviction_policy="mine"))
     finally:

@@ -10,34 +10,30 @@ import numpy as np
 
 from hicache.core import (
     admission,
-    backup,
     core,
     eviction,
     flights,
     insertion,
     placement,
-    reclaim,
+    prefetch,
     refusals,
-    transfers,
-    validation,
+    requests,
+    stores,
+    tree,
+    wants,
 )
+from hicache.core import state as core_state
 from hicache.core.actions import NO_REQUEST, Admitted, KvRemoved, Outcome, StorageDetached, Unpinned
-from hicache.core.components.full import Full
-from hicache.core.components.swa import SlidingWindow
+from hicache.core.components import Full, SlidingWindow
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import Event, Reply
 from hicache.core.eviction import delete, delete_dead, make_host_room
+from hicache.core.flights import open_receipt
 from hicache.core.ledger import Pool
-from hicache.core.radix import boundaries, locks, tree
-from hicache.core.radix.locks import open_receipt
-from hicache.core.requests import checkpoints, windows
-from hicache.core.storage import fetched, prefetch, queue, stores
-from hicache.core.storage import flights as storage_flights
-from hicache.core.storage.flights import oldest
+from hicache.core.prefetch import oldest
 from hicache.core.types import NO_PAGES, FlightId, Tier
 from hicache.core.view import CoreView
-from hicache.core.wants import expiry, pinning
 from hicache.devices.base import Device, Direction, Front, Mark, Stream
 from hicache.runtime import agreement, group, lanes, restorable
 from hicache.runtime.agreement import Agreement
@@ -53,7 +49,7 @@ _admission_extend = admission._extend
 _admission_abort = admission.abort
 _admission_prefill_done = admission.prefill_done
 _admission_want_pages = admission.want_pages
-_validation_waiting = validation.waiting
+_validation_waiting = refusals.waiting
 _refusals_reply_that_frees = refusals._reply_that_frees
 _refusals_refuse = refusals.refuse
 _refusals_refuse_room = refusals.refuse_room
@@ -138,7 +134,7 @@ def growth_allocates_twice(state: Any, request: Any, total: int) -> None:
         _admission_extend(state, request, total)
 
 
-@bug(validation, "waiting")
+@bug(refusals, "waiting")
 def admitted_request_can_be_admitted_again(state: Any, request_id: int) -> Any:
     """A request that is admitted may be admitted again."""
     return state.requests.get(request_id) or _validation_waiting(state, request_id)
@@ -180,11 +176,11 @@ def refusals_wait_for_a_store(state: Any, component: int, needed: int) -> int:
 
 # -- backup
 
-_backup_begin_backup = backup.begin_backup
-_backup_land_backup = backup.land_backup
+_backup_begin_backup = eviction.begin_backup
+_backup_land_backup = eviction.land_backup
 
 
-@bug(backup, "begin_backup")
+@bug(eviction, "begin_backup")
 def write_back_counted_twice(state: Any, nodes: list[Any], asked: int = -1, pages: int = 0) -> bool:
     """Pages that an eviction waits for are counted twice until they are copied."""
     begun = _backup_begin_backup(state, nodes, asked, pages)
@@ -193,7 +189,7 @@ def write_back_counted_twice(state: Any, nodes: list[Any], asked: int = -1, page
     return begun
 
 
-@bug(backup, "land_backup")
+@bug(eviction, "land_backup")
 def failed_backup_keeps_its_host_pages(state: Any, flight: Any, ok: bool) -> None:
     """The host pages of a copy that failed are never given back."""
     for leg in () if ok else flight.legs:
@@ -201,7 +197,7 @@ def failed_backup_keeps_its_host_pages(state: Any, flight: Any, ok: bool) -> Non
     _backup_land_backup(state, flight, ok)
 
 
-@bug(backup, "land_backup")
+@bug(eviction, "land_backup")
 def failed_backup_keeps_its_lock(state: Any, flight: Any, ok: bool) -> None:
     """A backup that fails never gives back the locks that it took."""
     if not ok:
@@ -209,7 +205,7 @@ def failed_backup_keeps_its_lock(state: Any, flight: Any, ok: bool) -> None:
     _backup_land_backup(state, flight, ok)
 
 
-@bug(backup, "may_publish")
+@bug(eviction, "may_publish")
 def host_copy_below_uncopied_parent(state: Any, flight: Any, node: Any, index: int) -> bool:
     """A host copy is published below a parent that has none."""
     return True
@@ -495,7 +491,7 @@ def freed_pages_keep_their_generation(self: Pool, pages: Any) -> None:
 # -- locks
 
 
-@bug(locks, "unlock_above")
+@bug(flights, "unlock_above")
 def windows_left_behind_stay_locked(state: Any, receipt: Any, index: int, end: int) -> None:
     """Windows that a growing request has left behind stay locked."""
     del state, receipt, index, end
@@ -504,7 +500,7 @@ def windows_left_behind_stay_locked(state: Any, receipt: Any, index: int, end: i
 # -- matching
 
 
-@bug(boundaries, "is_live")
+@bug(tree, "is_live")
 def boundaries_ignore_the_last_component(state: Any, node: Any) -> bool:
     """A boundary counts as live although the last component is not there."""
     for index, component in enumerate(state.components[:-1]):
@@ -514,7 +510,7 @@ def boundaries_ignore_the_last_component(state: Any, node: Any) -> bool:
             and above.parent is not None
             and index
         ):
-            if not boundaries.is_there(above, index):
+            if not tree.is_there(above, index):
                 return False
             above = above.parent
     return True
@@ -533,11 +529,11 @@ def split_halves_are_views_of_one_array(patch: Patch) -> None:
 
 # -- passes
 
-_checkpoints_choose_checkpoint_slots = checkpoints.choose_checkpoint_slots
-_transfers_orphan_flights = transfers.orphan_flights
+_checkpoints_choose_checkpoint_slots = requests.choose_checkpoint_slots
+_transfers_orphan_flights = placement.orphan_flights
 
 
-@bug(checkpoints, "choose_checkpoint_slots")
+@bug(requests, "choose_checkpoint_slots")
 def passes_share_a_checkpoint_slot(state: Any, request: Any, flight: Any, start: int) -> None:
     """A pass stores a state in the slot in which one before it still stores another."""
     passes, request.passes = request.passes, []
@@ -545,13 +541,13 @@ def passes_share_a_checkpoint_slot(state: Any, request: Any, flight: Any, start:
     request.passes = passes
 
 
-@bug(transfers, "begun_tokens")
+@bug(placement, "begun_tokens")
 def next_pass_begins_where_the_last_reply_ended(state: Any, request: Any) -> int:
     """A pass computes again what one in flight computes."""
     return int(request.computed_tokens)
 
 
-@bug(transfers, "orphan_flights")
+@bug(placement, "orphan_flights")
 def first_pass_takes_over_the_locks(state: Any, request: Any) -> bool:
     """The locks of a request that is gone end with its first pass, and others still read."""
     load = state.flights.get(request.load)
@@ -608,14 +604,14 @@ def seventh_request_takes_locks_of_the_first(state: Any, request: Any, plan: Any
     if len(state.running) >= 6:
         first = next(iter(state.running.values()))
         if first.receipt is not None:
-            locks.release(state, first.receipt)
+            flights.release(state, first.receipt)
     _placement_admit(state, request, plan)
 
 
 # -- prefetch
 
 _prefetch_begin_fetch = prefetch._begin_fetch
-_storage_flights_end_every_wait = storage_flights.end_every_wait
+_storage_flights_end_every_wait = prefetch.end_every_wait
 
 
 @bug(prefetch, "_budget_left")
@@ -633,14 +629,14 @@ def fetch_evicts_for_everything_found(state: Any, lookup: Any) -> Any:
     return fetch, reason
 
 
-@bug(storage_flights, "report_detached")
+@bug(prefetch, "report_detached")
 def detach_is_reported_too_early(state: Any) -> None:
     """Storage is reported as detached while actions for it are in flight."""
     if not state.attached:
         state.out.append(StorageDetached())
 
 
-@bug(storage_flights, "end_every_wait")
+@bug(prefetch, "end_every_wait")
 def flush_leaves_requests_waiting(state: Any, reason: Any) -> None:
     """After a flush, requests still wait for the prefetches from before it."""
     if reason != "flushed":
@@ -704,10 +700,10 @@ def ranks_take_the_least_of_their_deepest_boundaries(reply: Any) -> int:
 
 # -- reclaim
 
-_reclaim_evict_device = reclaim.evict_device
+_reclaim_evict_device = eviction.evict_device
 
 
-@bug(reclaim, "evict_device")
+@bug(eviction, "evict_device")
 def eviction_visits_the_whole_tree(state: Any, index: int, count: int) -> None:
     """An eviction of a single page looks at every node."""
     stack = list(state.root.children.values())
@@ -720,7 +716,7 @@ def eviction_visits_the_whole_tree(state: Any, index: int, count: int) -> None:
 # -- requests
 
 
-@bug(windows, "_clear")
+@bug(requests, "_clear")
 def tables_are_rewritten_in_place(state: Any, request: Any, index: int, first: int) -> None:
     """Pages behind a window are removed from the very table that was handed out."""
     since, request.cleared_pages[index] = request.cleared_pages[index], first
@@ -734,11 +730,11 @@ def tables_are_rewritten_in_place(state: Any, request: Any, index: int, first: i
 
 # -- stores
 
-_queue_forget_storage = queue.forget_storage
+_queue_forget_storage = core_state.forget_storage
 _stores_acknowledge = stores._acknowledge
 _stores_piece = stores._piece
-_fetched_grow = fetched._grow
-_fetched_land = fetched._land
+_fetched_grow = prefetch._grow
+_fetched_land = prefetch._land
 
 
 @bug(stores, "_acknowledge")
@@ -758,7 +754,7 @@ def state_is_stored_under_the_first_digest(state: Any, node: Any, leg: Any) -> A
     return piece._replace(digests=tree.digests_of(state, node)[:1])
 
 
-@bug(queue, "forget_storage")
+@bug(core_state, "forget_storage")
 def lost_storage_is_believed(state: Any) -> None:
     """What was stored before storage was attached is still believed to be there."""
     before = state.beliefs_since
@@ -766,7 +762,7 @@ def lost_storage_is_believed(state: Any) -> None:
     state.beliefs_since = max(1, before)
 
 
-@bug(fetched, "_land")
+@bug(prefetch, "_land")
 def fetch_lands_after_a_flush(state: Any, flight: Any, pages: int, owner: Any) -> int:
     """A fetch that began before a flush is put into the tree after it."""
     if flight.receipt is None:
@@ -784,11 +780,11 @@ def fetch_publishes_what_one_component_has(patch: Patch) -> None:
         flight.digests = whole
         return published
 
-    patch(fetched, "_land", up_to_there)
-    patch(fetched, "_can_end", lambda state, flight, upto: True)
+    patch(prefetch, "_land", up_to_there)
+    patch(prefetch, "_can_end", lambda state, flight, upto: True)
 
 
-@bug(fetched, "_grow")
+@bug(prefetch, "_grow")
 def fetched_nodes_were_never_used(state: Any, flight: Any, path: Any, *rest: Any) -> bool:
     """A node that a fetch makes counts as used before everything else."""
     known = len(path)
@@ -800,10 +796,10 @@ def fetched_nodes_were_never_used(state: Any, flight: Any, path: Any, *rest: Any
 
 # -- transfers
 
-_backup_add_legs = backup._add_legs
+_backup_add_legs = eviction._add_legs
 _flights_flight_of = flights.flight_of
 _flights_open_flight = flights.open_flight
-_transfers_begin_load = transfers.begin_load
+_transfers_begin_load = placement.begin_load
 
 
 @bug()
@@ -822,29 +818,29 @@ def one_transfer_per_node(patch: Patch) -> None:
         _backup_add_legs(state, flight, *rest)
         mark(flight)
 
-    patch(transfers, "begin_load", load)
-    patch(backup, "_add_legs", copy)
+    patch(placement, "begin_load", load)
+    patch(eviction, "_add_legs", copy)
 
 
-@bug(transfers, "cancel_load")
+@bug(placement, "cancel_load")
 def failed_load_is_adopted(state: Any, flight: Any) -> None:
     """The pages of a load that failed are put into the tree."""
-    transfers.land(state, flight)
+    placement.land(state, flight)
 
 
-@bug(transfers, "lend_own")
+@bug(placement, "lend_own")
 def pass_pages_are_not_lent(state: Any, request: Any, flight: Any) -> None:
     """Pages of a request that is gone are free while its last pass still writes them."""
     flight.lent.extend(NO_PAGES for _ in state.components)
 
 
-@bug(transfers, "orphan_flights")
+@bug(placement, "orphan_flights")
 def abort_ends_the_load(state: Any, request: Any) -> bool:
     """Aborting a request ends its load at once, although the copy is still running."""
     load = state.flights.get(request.load)
     handed_over = _transfers_orphan_flights(state, request)
     if load is not None and load.legs:
-        transfers.cancel_load(state, load)
+        placement.cancel_load(state, load)
         flights.close_flight(state, load)
     return handed_over
 
@@ -881,11 +877,11 @@ def truncated_key_keeps_one_token(state: Any, node: Any, tier: int, keep: int) -
 
 # -- wants
 
-_expiry_due = expiry._due
-_pinning_want_unpin = pinning.want_unpin
+_expiry_due = wants._due
+_pinning_want_unpin = wants.want_unpin
 
 
-@bug(pinning, "want_unpin")
+@bug(wants, "want_unpin")
 def unpinned_prefix_stays_locked(state: Any, event: Any) -> None:
     """A pin that is given up keeps its locks."""
     if event.pin not in state.pins:
@@ -894,13 +890,13 @@ def unpinned_prefix_stays_locked(state: Any, event: Any) -> None:
     state.out.append(Unpinned(pin.id, pin.held_pages))
 
 
-@bug(pinning, "_needed")
+@bug(wants, "_needed")
 def pins_are_bounded_by_what_they_hold(state: Any, pages: int, index: int) -> int:
     """The bound of pins counts no page of a prefix but the first."""
     return 1
 
 
-@bug(expiry, "time_passed")
+@bug(wants, "time_passed")
 def locked_nodes_never_expire(state: Any, event: Any) -> None:
     """A node that was in use when it was due is never looked at again."""
     state.period_ticks.append(state.tick)

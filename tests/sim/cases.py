@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from hicache import models
-from hicache.core.components import mamba, swa
+from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
 from hicache.devices.base import Direction
 from sim import hardware
@@ -35,14 +35,14 @@ def crowded(seed: int) -> Case:
     few = -(-window // PAGE) + 1 + interval // PAGE
     least = {"full": pick("device", 22, 26), "swa": few, "mamba": 3}
     device = tuple(least[name] + (name == "swa") * pick("more", 0, 1, 4) for name in components)
-    settings = [swa.Settings(window)] if "swa" in components else []
+    settings = [SwaSettings(window)] if "swa" in components else []
     config = Config(
         page_size=PAGE,
         device_pages=device,
         host_pages=tuple(pick("host", 0, 12) for _ in components),
         components=components,
         write_policy=pick("policy", "write_through", "write_back"),
-        settings=(*settings, *([mamba.Settings(interval, 0)] if "mamba" in components else [])),
+        settings=(*settings, *([MambaSettings(interval, 0)] if "mamba" in components else [])),
     )
     budget, growth = pick("budget", 5, 7, 10, 13), pick("growth", 1, 5, 9)
     engine = EngineOptions(token_budget=budget, growth_tokens=growth, layer_groups=2)
@@ -106,14 +106,14 @@ def drawn(seed: int) -> Case:
         "swa": pick("swa host", 0, 3, 40),
         "mamba": pick("mamba host", 0, 2, 20),
     }
-    settings = [swa.Settings(window)] if "swa" in components else []
+    settings = [SwaSettings(window)] if "swa" in components else []
     config = Config(
         page_size=PAGE,
         device_pages=tuple(device[name] for name in components),
         host_pages=tuple(host[name] if host["full"] else 0 for name in components),
         components=components,
         write_policy=pick("policy", "write_through", "write_back", "write_through_selective"),
-        settings=(*settings, *([mamba.Settings(interval, 0)] if "mamba" in components else [])),
+        settings=(*settings, *([MambaSettings(interval, 0)] if "mamba" in components else [])),
     )
     engine = EngineOptions(
         token_budget=pick("budget", 4, 16, 64, 8192),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hicache.core.components import mamba, swa
+from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
 from hicache.core.types import Key, Pages, Tier
 from sim import content
@@ -48,7 +48,7 @@ def test_every_page_is_audited() -> None:
         device_pages=(40, 30, 9),
         host_pages=(30, 20, 9),
         components=("full", "swa", "mamba"),
-        settings=(swa.Settings(6), mamba.Settings(2 * PAGE, 0)),
+        settings=(SwaSettings(6), MambaSettings(2 * PAGE, 0)),
     )
     model = hybrid(config.components, 6, MODEL)
     workload = _Named(shared_prefixes(3, 14))

@@ -14,7 +14,7 @@ from traces import outside
 from .rig import HEADER, Capsys, fails, native, replayed, write
 
 MINE = '''
-from hicache.core.eviction_policies.base import Term, before
+from hicache.core.eviction_policies import Term, before
 from sim.schedulers.base import Scheduler
 
 class Mine:
@@ -103,7 +103,7 @@ def test_an_undeclared_order_is_reported_as_unchecked(mine: str, capsys: Capsys)
     [
         ("--eviction {}:Nothing", "expected Nothing in it, found none"),
         ("--eviction {}:broken", "RuntimeError: no such luck"),
-        ("--eviction {}:Lru", "expected a name in lower case that none of cost_aware, fifo"),
+        ("--eviction {}:Lru", "expected a name in lower case that none of fifo, lfu"),
         ("--eviction {}", "for your own: --eviction path.py:Name"),
         ("--eviction ./other.py:Mine", "found no file './other.py'"),
         ("--write-policy {}:Mine", "expected threshold"),

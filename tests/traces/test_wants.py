@@ -61,12 +61,6 @@ def test_what_was_not_used_for_the_ttl_is_gone(apart: str, mode: str, tmp_path: 
         assert "90 s are 45 s of the trace at --speed 0.5" in slow["warnings"][-1]
 
 
-@pytest.mark.parametrize("policy", ["sieve", "s3_fifo", "cost_aware"])
-def test_a_later_policy_replays_under_every_check(apart: str, policy: str, tmp_path: Path) -> None:
-    small = (apart, *HITS, "--device-pages", "16", "--eviction", policy)
-    assert replayed(tmp_path, *small)["config"]["eviction_policy"] == policy
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

@@ -61,7 +61,7 @@ def key(trace: str | None, tmp_path: Path, *given: str) -> str:
 
 RUNS = (
     "--write-policy write_back --replicas 2 --router prefix-aware",
-    "--eviction cost_aware --components full,swa,mamba",
+    "--eviction slru --components full,swa,mamba",
 )
 
 ELSEWHERE = ("storage", "columns")

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from hicache import models, registry
-from hicache.core.components.base import Shape, settings_for
-from hicache.core.config import Config
+from hicache.core.components import settings_for
+from hicache.core.config import Config, Shape
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Direction
 from hicache.memory.pieces import all_shapes, outside

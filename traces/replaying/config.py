@@ -13,8 +13,8 @@ from hashlib import sha256
 from typing import Any
 
 from hicache import registry
-from hicache.core.components.base import Component, Shape, residency, settings_for
-from hicache.core.config import Config
+from hicache.core.components import Component, residency, settings_for
+from hicache.core.config import Config, Shape
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models import ModelDescription
@@ -431,7 +431,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
 
 def components_of(core: Config) -> list[Component]:
     """The components of a core, in order."""
-    return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
+    return [registry.load(registry.COMPONENTS, name)(core) for name in core.components]
 
 
 def _core(

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 from hicache import models, registry
-from hicache.core.components.base import known, residency
+from hicache.core.components import known, residency
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from invariants.watch import Level

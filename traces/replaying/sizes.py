@@ -16,9 +16,9 @@ from itertools import zip_longest
 from math import ceil
 
 from hicache import models, registry
-from hicache.core.components.base import residency
+from hicache.core.components import residency
 from hicache.core.errors import CallerError
-from hicache.core.write_policies.base import WritePolicy
+from hicache.core.write_policies import WritePolicy
 from hicache.memory.plan import by_ratio, plan_pools
 from hicache.models import ModelDescription
 from sim.hardware import HardwareProfile
@@ -385,7 +385,7 @@ def _exchange(
 
 
 def _policy(name: str) -> WritePolicy:
-    policy: WritePolicy = registry.load(registry.WRITE_POLICIES, name).policy()
+    policy: WritePolicy = registry.load(registry.WRITE_POLICIES, name)()
     return policy
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from rich.table import Table
 from rich.text import Text
 
-from hicache.core.components.base import residency
+from hicache.core.components import residency
 from hicache.storage.base import Losses
 
 from ..expected import row as error_row

@@ -24,7 +24,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hicache import registry
-from hicache.core.components.base import residency
+from hicache.core.components import residency
 from hicache.core.errors import CallerError
 from sim.engine.sequence import RequestResult
 from sim.times import base as times

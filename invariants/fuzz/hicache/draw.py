@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from importlib import import_module
 from itertools import combinations
 
 from hicache import registry
-from hicache.core.components.base import Shape, residency, settings_for
-from hicache.core.config import Config
+from hicache.core.components import residency, settings_for
+from hicache.core.config import Config, Shape
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.books.kinds import KNOWN
@@ -32,7 +32,7 @@ COMPONENTS = tuple(
 
 def _shipped(package: str) -> tuple[str, ...]:
     """Without what a user has added by now: a seed draws the same with it."""
-    return tuple(name for name in registry.stems(package) if find_spec(f"{package}.{name}"))
+    return tuple(sorted(import_module(package).ENTRIES))
 
 
 POLICIES = _shipped(registry.WRITE_POLICIES)
@@ -185,7 +185,7 @@ def _draw_config(
     else:
         host = tuple(draws.one((0, 1, 4, 12, 30, 60)) for _ in device)
     host = host if host[0] else (0,) * len(device)
-    on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
+    on_evict = registry.load(registry.WRITE_POLICIES, policy)().on_evict
     exclusive = host[0] > 0 and on_evict and draws.chance(60)
     config = Config(
         page,

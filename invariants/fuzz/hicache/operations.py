@@ -11,10 +11,10 @@ from typing import Any
 
 from hicache.core import actions, events
 from hicache.core.actions import Outcome, Refused
-from hicache.core.components.base import UNBOUNDED
+from hicache.core.config import UNBOUNDED
 from hicache.core.errors import CallerError
 from hicache.core.events import Event
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.types import MOST_PRIORITY, Tier
 from hicache.files import FLAG, Only, Value, fit
 from invariants.books.kinds import interval_of

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 
 from hicache import registry
-from hicache.core import actions, events
+from hicache.core import (
+    actions,
+    events,
+    lru,
+)
 from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
 from hicache.core.events import Event
-from hicache.core.radix import lru
 from hicache.core.state import State
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -56,9 +59,8 @@ STORY = "\nstory:\n"
 # storage did not deliver, stale entries of heaps, and the records of the last event.
 OF_THE_PAST = frozenset(
     (
-        *("tick", "next_node", "next_flight", "next_receipt", "next_place", "arrivals", "turn"),
+        *("tick", "next_node", "next_flight", "next_receipt", "next_place", "arrivals"),
         *("stride", "attached", "beliefs_since", "distrusted", "unused", "queues", "period_ticks"),
-        *("chances", "newest", "newest_before", "age", "next_age"),
         *("touched", "touched_requests", "out", "pools", "root"),
     )
 )

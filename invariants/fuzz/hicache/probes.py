@@ -10,7 +10,7 @@ from hicache.core import actions
 from hicache.core.actions import NO_REQUEST, Outcome
 from hicache.core.config import Config
 from hicache.core.events import AdmitWanted, ContinueWanted, Event, FetchDone
-from hicache.core.radix.node import Node
+from hicache.core.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 

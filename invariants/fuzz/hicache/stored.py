@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.actions import Delete, Fetch, Lookup, Piece, StorageAction, Store
-from hicache.core.components.base import residency
+from hicache.core.components import residency
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import StorageReply

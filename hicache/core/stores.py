@@ -1,26 +1,44 @@
-"""Stores: copies from host to storage, of nodes that were backed up or used again.
+"""Stores, copies from host to storage; and storage as a whole: attached, detached, lost, flushed.
 
 A node enters the queue when a backup of it has ended, or when a request uses it and storage is not
 believed to have its host copies. One store copies one node. A store that fails is tried again, up
 to a limit, after the nodes that wait already. A use of the node gives it all tries again.
 
-Does not keep the queue, see `queue`.
+While storage is detached, no action for it begins. Those in flight go on and end: what a fetch
+brings is attached to the tree, and what a store writes is not noted.
 """
 
 from __future__ import annotations
 
-from ..actions import KvStored, Piece, Store
-from ..events import StoreDone
-from ..flights import add_legs, flight_of
-from ..radix.locks import lock, open_receipt
-from ..radix.lru import is_garbage
-from ..radix.node import FlightKind, Leg, Node, drop_leg
-from ..radix.tree import digests_of, path_to, start_of
-from ..state import State
-from ..types import BACKBONE, HOST, NO_PAGES, Tier
-from .flights import close_storage_flight, in_flight, open_storage_flight, report_detached
-from .prefetch import check_pages
-from .queue import believe, believed, dequeue, enqueue, queued_nodes, tells, trust
+from .actions import NO_REQUEST, Delete, KvStored, Piece, Refused, Store
+from .errors import CallerError
+from .events import DeleteDone, DetachWanted, StorageAttached, StoreDone
+from .flights import add_legs, flight_of, lock, open_receipt
+from .lru import is_garbage
+from .node import FlightKind, Leg, Node, drop_leg
+from .prefetch import (
+    abandon,
+    check_pages,
+    close_storage_flight,
+    end_every_wait,
+    in_flight,
+    oldest,
+    open_storage_flight,
+    report_detached,
+)
+from .state import (
+    State,
+    believe,
+    believed,
+    dequeue,
+    enqueue,
+    forget_storage,
+    queued_nodes,
+    tells,
+    trust,
+)
+from .tree import digests_of, path_to, start_of
+from .types import BACKBONE, HOST, NO_PAGES, Tier
 
 
 def store_backed_up(state: State, nodes: list[Node | None]) -> None:
@@ -145,3 +163,53 @@ def _piece(state: State, node: Node, leg: Leg) -> Piece:
     if not state.components[leg.component].positional:
         first, digests = node.end_page - 1, digests[-1:]
     return Piece(state.config.components[leg.component], first, digests, leg.source)
+
+
+def attach_storage(state: State, event: StorageAttached) -> None:
+    if not state.config.has_host:
+        raise CallerError(
+            f"{type(event).__name__}: expected a core with host pages, found host_pages "
+            f"{state.config.host_pages}; storage is filled from host"
+        )
+    if not state.attached and state.storage_flights:
+        name, count = state.config.components[BACKBONE], len(state.storage_flights)
+        after = oldest(state)
+        state.out.append(Refused(NO_REQUEST, "detaching", count, 0, NO_REQUEST, name, after))
+        return
+    state.attached = True
+    forget_storage(state)
+
+
+def detach_storage(state: State, event: DetachWanted) -> None:
+    if not state.attached:
+        raise CallerError(f"{type(event).__name__}: expected an attached storage, found none")
+    state.attached = False
+    forget_storage(state)
+    end_every_wait(state, "detached")
+    for flight in state.storage_flights.values():
+        abandon(state, flight)
+    report_detached(state)
+
+
+def begin_flush(state: State) -> None:
+    """The tree is about to be flushed: nobody needs what is being fetched or stored for it."""
+    end_every_wait(state, "flushed")
+    for flight in state.storage_flights.values():
+        if flight.kind is not FlightKind.DELETE:
+            abandon(state, flight)
+    forget_storage(state)
+
+
+def delete_stored(state: State) -> None:
+    """The tree was flushed: delete what storage has, too."""
+    if state.attached:
+        flight = open_storage_flight(state, FlightKind.DELETE)
+        state.out.append(Delete(flight.id))
+
+
+def delete_done(state: State, event: DeleteDone) -> None:
+    flight = flight_of(state, event.flight, FlightKind.DELETE)
+    close_storage_flight(state, flight)
+    if state.attached:
+        pump(state)
+    report_detached(state)

@@ -1,28 +1,31 @@
-"""Pinned prefixes: what a user wants to keep, such as a system prompt.
+"""What a user wants: pinned prefixes, such as a system prompt, and copies that expire.
 
-A pin is a want. It locks what is cached of its prefix on its tier, with a receipt like that of a
-request: the backbone from the root down to the deepest boundary within the prefix, and what that
-boundary requires of the other components. When more of the prefix comes to the tier, it locks that
-too, at the end of the same event. So no eviction, expiry or demotion takes it away. A flush forgets
-the pages, and the want stays.
+A pin locks what is cached of its prefix on its tier, with a receipt like that of a request: the
+backbone from the root down to the deepest boundary within the prefix, and what that boundary
+requires of the other components. When more of the prefix comes to the tier, it locks that too, at
+the end of the same event. A flush forgets the pages, and the pin stays. The bound counts whole
+prefixes when they are pinned, so a pin that was taken can never be too much later.
 
-The bound counts whole prefixes when they are pinned, not what is there of them. So a pin that was
-taken can never be too much later.
+`TimePassed` ends a period, and the core remembers its tick at the end of the last periods. The
+backbone of a node is used whenever a node below it is, so what has expired is a set of whole
+branches; it goes from the leaves up. Nodes are filed once, by a tick that is not after their last
+use, so a period costs what it deletes and what was used since it was filed.
 """
 
 from __future__ import annotations
 
-from ..actions import Pinned, PinRefused, Unpinned
-from ..errors import CallerError
-from ..events import PinWanted, UnpinWanted
-from ..radix.locks import lock, lock_required, open_receipt, release, required
-from ..radix.matching import anchors, cut_windows, deepest_on, walk
-from ..radix.node import Node, Pin
-from ..radix.tree import path_to, split
-from ..requests.record import Request
-from ..state import State
-from ..types import BACKBONE, DEVICE, HOST
-from ..validation import check_key, check_stride, whole
+from heapq import heappop, heappush
+
+from .actions import Pinned, PinRefused, Unpinned
+from .errors import CallerError
+from .events import PinWanted, TimePassed, UnpinWanted
+from .eviction import delete, delete_dead
+from .flights import lock, lock_required, open_receipt, release, required
+from .node import Node, Pin, Request, is_locked
+from .refusals import check_key, check_stride, whole
+from .state import State
+from .tree import anchors, cut_windows, deepest_on, path_to, split, walk
+from .types import BACKBONE, DEVICE, HOST
 
 
 def want_pin(state: State, event: PinWanted) -> None:
@@ -137,3 +140,35 @@ def _lock_on_host(state: State, pin: Pin, path: list[Node]) -> None:
         lock(state, fresh, required(path, component.window_pages), HOST, index)
     release(state, pin.receipt)
     pin.receipt = fresh
+
+
+def time_passed(state: State, event: TimePassed) -> None:
+    """Delete what was not used for the configured number of periods and is not in use."""
+    periods = state.config.ttl_periods
+    if not periods:
+        raise CallerError("time passed: expected a core with ttl_periods, found 0 periods")
+    state.period_ticks.append(state.tick)
+    if len(state.period_ticks) <= periods:
+        return
+    for node in sorted(
+        _due(state, state.period_ticks.pop(0)), key=lambda node: (-node.end_page, node.id)
+    ):
+        if node.children or node.legs or is_locked(node):
+            heappush(state.unused, (node.last_use[BACKBONE], node.id, node))
+        else:
+            delete(state, node)
+    delete_dead(state)
+
+
+def _due(state: State, tick: int) -> list[Node]:
+    """Take the nodes out of the heap that were not used after this tick."""
+    found, unused = [], state.unused
+    while unused and unused[0][0] <= tick:
+        node = heappop(unused)[2]
+        if node.parent is None:
+            continue
+        if node.last_use[BACKBONE] <= tick:
+            found.append(node)
+        else:
+            heappush(unused, (node.last_use[BACKBONE], node.id, node))
+    return found

@@ -1,4 +1,4 @@
-"""The records of the core: nodes, receipts, legs and flights. For requests see `requests/record`.
+"""The records of the core: nodes, receipts, pins, legs, flights and requests.
 
 They are mutable and have no behaviour. Only the modules of the core write to them, and only inside
 `Core.handle`; checks read them. For changes to the tree see `tree`.
@@ -9,46 +9,15 @@ They are mutable and have no behaviour. Only the modules of the core write to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from ..errors import CoreBug
-from ..types import DEVICE, HOST, FlightId, Key, Pages, PinId, RequestId, Rows, Tier
+from .errors import CoreBug
+from .types import DEVICE, HOST, NO_PAGES, FlightId, Key, Pages, PinId, RequestId, Rows, Tier
 
 NONE: Final = 1 << 41
 FAR: Final = 1 << 39
-
-
-class Marks:
-    """What some eviction policies remember of a node, by component (see eviction_policies/base).
-
-    visits, age, cost, earlier   facts, see `Facts`; earlier is one for all components.
-    place      second chance: its place in its queue; lower is nearer to the front.
-    chances    second chance: how often it is spared.
-    in_main    second chance: whether its copy on device is in the main queue.
-    """
-
-    __slots__ = ("age", "chances", "cost", "earlier", "in_main", "place", "visits")
-
-    def __init__(self, components: int) -> None:
-        self.visits = [0] * components
-        self.age = [0] * components
-        self.cost = [0] * components
-        self.earlier = 0
-        self.place = [0] * components
-        self.chances = [0] * components
-        self.in_main = [False] * components
-
-    def copy(self) -> Marks:
-        made = Marks(0)
-        made.visits, made.age, made.cost = self.visits.copy(), self.age.copy(), self.cost.copy()
-        made.place, made.chances = self.place.copy(), self.chances.copy()
-        made.in_main, made.earlier = self.in_main.copy(), self.earlier
-        return made
-
-
-NO_MARKS = Marks(0)
 
 
 class _Nothing(dict[Any, Any]):
@@ -89,14 +58,13 @@ class Node:
     with_pages     [tier]: how many children have the backbone on that tier.
     last_use       [component]: tick of the last event that used the component at this node.
     live_distance  pages from its end down to the nearest live boundary at or below it (see
-                   `boundaries`): 0 if its own end is one, FAR if the distance is at least the
+                   `tree`): 0 if its own end is one, FAR if the distance is at least the
                    widest window, NONE if there is none.
     child_distances  [distance]: how many children are at this distance from a live boundary.
     children_in_reach  by id, the children that end within the widest window below its end.
     inserted       tick at which it was inserted into the tree; both halves of a split keep it.
     hits           number of requests that used it.
     priority       the highest priority of these requests.
-    marks          what the eviction policy remembers of it; empty unless it asks for marks.
     queued         bits: which heaps of eviction queues have an entry for it (see lru).
     legs           the legs of flights that read or fill it.
     host_refused   bits: the components that host did not take when they were to be evicted. Next
@@ -109,31 +77,10 @@ class Node:
     """
 
     __slots__ = (
-        "child_distances",
-        "children",
-        "children_in_reach",
-        "digests",
-        "end_page",
-        "hits",
-        "host_refused",
-        "id",
-        "inserted",
-        "key",
-        "label",
-        "last_use",
-        "legs",
-        "live_distance",
-        "locks",
-        "marks",
-        "pages",
-        "parent",
-        "priority",
-        "queued",
-        "store_failures",
-        "store_place",
-        "stored",
-        "stored_since",
-        "with_pages",
+        *("child_distances", "children", "children_in_reach", "digests", "end_page", "hits"),
+        *("host_refused", "id", "inserted", "key", "label", "last_use", "legs", "live_distance"),
+        *("locks", "pages", "parent", "priority", "queued", "store_failures", "store_place"),
+        *("stored", "stored_since", "with_pages"),
     )
 
     def __init__(
@@ -154,7 +101,6 @@ class Node:
         self.inserted = 0
         self.hits = 0
         self.priority = 0
-        self.marks = NO_MARKS
         self.queued = 0
         self.host_refused = 0
         self.legs: tuple[Leg, ...] = ()
@@ -216,6 +162,7 @@ def is_locked(node: Node) -> bool:
     return False
 
 
+@dataclass(slots=True, eq=False)
 class Receipt:
     """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
@@ -223,19 +170,10 @@ class Receipt:
     belongs to a fetch or store, which locks host copies only.
     """
 
-    __slots__ = ("id", "locked", "name", "of_storage")
-
-    def __init__(
-        self,
-        receipt_id: int,
-        name: str,
-        locked: list[list[tuple[Node, int]]],
-        of_storage: bool = False,
-    ) -> None:
-        self.id = receipt_id
-        self.name = name
-        self.locked = locked
-        self.of_storage = of_storage
+    id: int
+    name: str
+    locked: list[list[tuple[Node, int]]]
+    of_storage: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -252,6 +190,7 @@ class Pin:
     held_pages: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Leg:
     """One node's part of a transfer: page numbers of `component` from one tier to the other.
 
@@ -261,23 +200,12 @@ class Leg:
     target.
     """
 
-    __slots__ = ("component", "first_page", "flight", "node", "source", "target")
-
-    def __init__(
-        self,
-        flight: Flight,
-        node: Node | None,
-        component: int,
-        source: Pages,
-        target: Pages,
-        first_page: int = 0,
-    ) -> None:
-        self.flight = flight
-        self.node = node
-        self.component = component
-        self.source = source
-        self.target = target
-        self.first_page = first_page
+    flight: Flight
+    node: Node | None
+    component: int
+    source: Pages
+    target: Pages
+    first_page: int = 0
 
 
 class FlightKind(StrEnum):
@@ -292,6 +220,7 @@ class FlightKind(StrEnum):
     DELETE = "delete"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Flight:
     """One action in flight.
 
@@ -320,56 +249,89 @@ class Flight:
     key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
-    __slots__ = (
-        "abandoned",
-        "asked_pages",
-        "beliefs_since",
-        "budget_tokens",
-        "checkpoints",
-        "digests",
-        "end_token",
-        "evicts",
-        "first_page",
-        "follows",
-        "found_pages",
-        "frees",
-        "gives_up",
-        "id",
-        "key",
-        "kind",
-        "legs",
-        "lent",
-        "read_by",
-        "receipt",
-        "request",
-        "waiters",
-    )
-
-    def __init__(
-        self, flight_id: FlightId, kind: FlightKind, request: RequestId, frees: list[int]
-    ) -> None:
-        self.id = flight_id
-        self.kind = kind
-        self.request = request
-        self.receipt: Receipt | None = None
-        self.legs: list[Leg] = []
-        self.lent: list[Pages] = []
-        self.frees = frees
-        self.evicts = False
-        self.gives_up: list[int] = []
-        self.read_by: FlightId = 0
-        self.end_token = 0
-        self.follows: FlightId = 0
-        self.checkpoints: list[tuple[int, int, int]] = []
-        self.abandoned = False
-        self.beliefs_since = 0
-        self.waiters: list[RequestId] = []
-        self.first_page = 0
-        self.digests: tuple[bytes, ...] = ()
-        self.asked_pages = 0
-        self.found_pages = 0
-        self.budget_tokens = 0
-        self.key: Key | None = None
+    id: FlightId
+    kind: FlightKind
+    request: RequestId
+    frees: list[int]
+    receipt: Receipt | None = None
+    legs: list[Leg] = field(default_factory=list)
+    lent: list[Pages] = field(default_factory=list)
+    evicts: bool = False
+    gives_up: list[int] = field(default_factory=list)
+    read_by: FlightId = 0
+    end_token: int = 0
+    follows: FlightId = 0
+    checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
+    abandoned: bool = False
+    beliefs_since: int = 0
+    waiters: list[RequestId] = field(default_factory=list)
+    first_page: int = 0
+    digests: tuple[bytes, ...] = ()
+    asked_pages: int = 0
+    found_pages: int = 0
+    budget_tokens: int = 0
+    key: Key | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id} for request {self.request}>"
+
+
+def _no_tables() -> list[Pages]:
+    return [NO_PAGES]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A waiting or admitted request.
+
+    length         tokens of the prompt.
+    match_pages    the longest prefix that may be reused.
+    tables         [component]: device pages. For a positional component by position, at least for
+                   `computed_tokens` while admitted, -1 where it has none; otherwise the slots for
+                   states: working, then two for checkpoints.
+    shared_pages   leading positions whose pages belong to nodes, or will when `load` has landed.
+                   Later pages of the tables, and all slots, are the request's own.
+    shared_node    the node that ends at `shared_pages`, or None. It is locked, so it stays.
+    computed_tokens  tokens whose KV is in the pages of the tables.
+    filled_pages   positions for which pages of bounded components were taken.
+    branch_pages   pages of the prompt that were known at admission. Other prompts are likely to
+                   branch off there.
+    checkpoint_tokens  [component][checkpoint slot]: tokens that the slot's state has read; 0: none.
+    refilled_at_tokens  tokens that it may have computed when a slot was last refilled.
+    cleared_pages  [component]: leading positions whose pages of a bounded component were freed.
+    sources        [component]: the page to copy into the working slot before the first pass, or -1.
+    passes         flights of its passes, in the order in which they began and end. load: flight of
+                   its load until that has landed, or 0.
+    may_load       False after a failed load or forward pass: from then on it recomputes.
+    priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
+    known_node     while it waits, the deepest node that its last match found whole, or None. It may
+                   have been cut or have left the tree since.
+    arrived        counts arrivals: lower for a request that arrived earlier.
+    prefetch       the lookup or fetch that it waits for while it is not admitted, or 0.
+    digests        those of its prompt, while it waits, if a prefetch was to begin; else empty.
+    """
+
+    id: RequestId
+    key: Key
+    length: int
+    match_pages: int
+    priority: int
+    arrived: int
+    may_load: bool = True
+    admitted: bool = False
+    tables: list[Pages] = field(default_factory=_no_tables)
+    shared_pages: int = 0
+    shared_node: Node | None = None
+    known_node: Node | None = None
+    computed_tokens: int = 0
+    filled_pages: int = 0
+    branch_pages: int = 0
+    checkpoint_tokens: list[list[int]] = field(default_factory=list)
+    refilled_at_tokens: int = 0
+    cleared_pages: list[int] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
+    passes: list[FlightId] = field(default_factory=list)
+    load: FlightId = 0
+    prefetch: FlightId = 0
+    digests: tuple[bytes, ...] = ()
+    receipt: Receipt | None = None

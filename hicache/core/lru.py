@@ -24,13 +24,12 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from ..eviction_policies.base import EvictionPolicy
-from ..types import BACKBONE, DEVICE, HOST
+from .eviction_policies import EvictionPolicy
 from .node import Node
+from .types import BACKBONE, DEVICE, HOST
 
 DUPLICATE: Final = 2  # the third kind of queue; the first two are numbered like their tiers
 KINDS: Final = 3
-GARBAGE: Final = 1  # the heap of copies that no live boundary requires
 LEAST_SWEPT = 1024
 Entry = tuple[int, int, int, Node]
 
@@ -38,14 +37,9 @@ Entry = tuple[int, int, int, Node]
 class Queue:
     """One eviction queue of one component. The entries of its heaps are (rank, -end page, node id,
     node). A heap is swept of stale entries when it has doubled since the last sweep. Otherwise a
-    queue from which nothing is evicted would keep deleted nodes in memory.
+    queue from which nothing is evicted would keep deleted nodes in memory."""
 
-    main: under a policy with second chances, a device queue has a third heap: it has the copies of
-    the main queue that a live boundary requires, and the first heap those of the small queue. A
-    copy that comes back to the device is filed anew, with another place; an entry with an earlier
-    place counts for nothing. So a node has at most one entry that counts in the two heaps."""
-
-    __slots__ = ("bits", "component", "heaps", "kind", "main", "sweep_at", "tier", "window_pages")
+    __slots__ = ("bits", "component", "heaps", "kind", "sweep_at", "tier", "window_pages")
 
     def __init__(self, component: int, kind: int, window_pages: int) -> None:
         self.component = component
@@ -55,54 +49,7 @@ class Queue:
         first = 2 * (KINDS * component + kind)
         self.bits = (1 << first, 2 << first)
         self.heaps: list[list[Entry]] = [[], []]
-        self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT, LEAST_SWEPT]
-        self.main = -1  # the place of the third heap, if there is one
-
-    def add_main(self) -> None:
-        self.main = len(self.heaps)
-        self.heaps.append([])
-
-    def place(self, node: Node, garbage: bool) -> int:
-        """The heap for the node."""
-        in_main = self.main > 0 and not garbage and node.marks.in_main[self.component]
-        return self.main if in_main else int(garbage)
-
-    def counts(self, entry: Entry, place: int) -> bool:
-        """Whether the entry is the one of its node in the small and the main queue."""
-        return self.main < 0 or place == GARBAGE or entry[0] == entry[3].marks.place[self.component]
-
-
-class SecondChances:
-    """What a policy with second chances remembers of one component on device.
-
-    small_pages: cached pages of the small queue. small_most: from so many on, victims are taken
-    from it. ghost: the digests of pages that were evicted out of it by earlier events, the oldest
-    first, at most `ghost_most`. buried: those that this event evicted.
-    """
-
-    __slots__ = ("buried", "ghost", "ghost_most", "small_most", "small_pages")
-
-    def __init__(self, small_most: int, ghost_most: int) -> None:
-        self.small_pages = 0
-        self.small_most = small_most
-        self.ghost: dict[bytes, None] = {}
-        self.ghost_most = ghost_most
-        self.buried: list[bytes] = []
-
-    def remember(self) -> None:
-        """An event has ended: the ghost knows what it evicted."""
-        for digest in sorted(self.buried):
-            self.ghost.pop(digest, None)
-            self.ghost[digest] = None
-            if len(self.ghost) > self.ghost_most:
-                del self.ghost[next(iter(self.ghost))]
-        self.buried.clear()
-
-    def forget(self) -> None:
-        """The cache was flushed."""
-        self.small_pages = 0
-        self.ghost.clear()
-        self.buried.clear()
+        self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT]
 
 
 def is_garbage(node: Node, window_pages: int) -> bool:
@@ -148,26 +95,23 @@ def offer(
     if node.queued & bit:
         return
     node.queued |= bit
-    place = int(garbage) if queue.main < 0 else queue.place(node, garbage)
-    heap = queue.heaps[place]
+    heap = queue.heaps[garbage]
     heappush(heap, (policy.rank(node, component), -node.end_page, node.id, node))
-    if len(heap) >= queue.sweep_at[place]:
-        _sweep(queue, place)
+    if len(heap) >= queue.sweep_at[garbage]:
+        _sweep(queue, garbage)
 
 
-def _sweep(queue: Queue, place: int) -> None:
-    live, garbage = [], place == GARBAGE
-    for entry in queue.heaps[place]:
+def _sweep(queue: Queue, garbage: bool) -> None:
+    live = []
+    for entry in queue.heaps[garbage]:
         node = entry[3]
-        if not queue.counts(entry, place):
-            continue
         if is_garbage(node, queue.window_pages) == garbage and is_candidate(node, queue):
             live.append(entry)
         else:
             node.queued &= ~queue.bits[garbage]
     heapify(live)
-    queue.heaps[place] = live
-    queue.sweep_at[place] = max(LEAST_SWEPT, 2 * len(live))
+    queue.heaps[garbage] = live
+    queue.sweep_at[garbage] = max(LEAST_SWEPT, 2 * len(live))
 
 
 def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
@@ -177,29 +121,17 @@ def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
     for garbage in (True, False):
         for queue in queues:
             if queue.heaps[garbage]:
-                node = _pop(queue, policy, garbage, int(garbage))
+                node = _pop(queue, policy, garbage)
                 if node is not None:
                     return node
     return None
 
 
-def next_garbage(queue: Queue, policy: EvictionPolicy) -> Node | None:
-    """Take the next copy that no live boundary requires out of the queue."""
-    return _pop(queue, policy, True, GARBAGE)
-
-
-def next_of_queue(queue: Queue, policy: EvictionPolicy, main: bool) -> Node | None:
-    """Take the copy at the front of the main queue, or of the small one, out of it."""
-    return _pop(queue, policy, False, queue.main if main else 0)
-
-
-def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool, place: int) -> Node | None:
-    heap, bit = queue.heaps[place], queue.bits[garbage]
+def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
+    heap, bit = queue.heaps[garbage], queue.bits[garbage]
     while heap:
         entry = heappop(heap)
         node = entry[3]
-        if queue.main > 0 and not queue.counts(entry, place):
-            continue
         if is_garbage(node, queue.window_pages) != garbage or not is_candidate(node, queue):
             node.queued &= ~bit
             continue
