@@ -19,6 +19,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from hicache.core.errors import CallerError
 
 Value: TypeAlias = tuple[memoryview, ...]
@@ -234,3 +236,52 @@ def watching(stepped: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _watching.reset(token)
+
+
+def address_of(buffer: memoryview) -> int:
+    """Where a contiguous buffer begins, also one that is read-only."""
+    if not buffer.nbytes:
+        return 0
+    start: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    return start
+
+
+def size_of(value: Value) -> int:
+    return sum(buffer.nbytes for buffer in value)
+
+
+def batches(values: Sequence[Value], most_bytes: int) -> Iterator[range]:
+    """Runs of indices whose values have at most so many bytes together, and at least one value."""
+    start = size = 0
+    for index, value in enumerate(values):
+        more = size_of(value)
+        if index > start and size + more > most_bytes:
+            yield range(start, index)
+            start = index
+            size = 0
+        size += more
+    if start < len(values):
+        yield range(start, len(values))
+
+
+def scatter(source: memoryview, value: Value) -> Value:
+    """Copy bytes into the buffers of a value, one after the other. Returns what they leave.
+    Raises ValueError if they do not fit."""
+    for number, buffer in enumerate(value):
+        target = buffer.cast("B")
+        some = min(target.nbytes, source.nbytes)
+        target[:some], source = source[:some], source[some:]
+        if some < target.nbytes:
+            return (target[some:], *value[number + 1 :])
+    if source.nbytes:
+        raise ValueError("the value is longer than its buffers")
+    return ()
+
+
+def gather(value: Value, target: memoryview, start: int) -> int:
+    """Copy the buffers of a value, one after the other. Returns where it ends."""
+    for buffer in value:
+        end = start + buffer.nbytes
+        target[start:end] = buffer.cast("B")
+        start = end
+    return start

@@ -12,8 +12,7 @@ import pytest
 
 from hicache.memory.stored import StoredPool
 from hicache.runtime.storage import pages, workers
-from hicache.storage.backends import _file_room
-from hicache.storage.slots import Slots
+from hicache.storage.file_index import Index
 from invariants.fuzz.hicache.draw import Swarm, draw_swarm
 from invariants.fuzz.hicache.executors import FILES
 from invariants.fuzz.hicache.operations import OPERATIONS
@@ -58,18 +57,16 @@ def always(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda batch, statuses: [True] * len(batch)
 
 
-def reserved_or_not(real: Callable[..., Any]) -> Callable[..., Any]:
-    query = "SELECT 1 FROM slots WHERE segment = ? AND key IS NOT NULL LIMIT 1"
-    return lambda base, segment: base.execute(query, (segment,)).fetchone() is None
+def of_reserved_blocks(real: Callable[..., Any]) -> Callable[..., Any]:
+    def evict(index: Index, pages: Any, counted: str = "evicted") -> None:
+        real(index, pages, counted)
+        index._free([row[0] for row in index._base.execute("SELECT id FROM stored WHERE owner")])
+
+    return evict
 
 
-def while_they_are_read(real: Callable[..., Any]) -> Callable[..., Any]:
-    def reserve(slots: Slots, size: int, spare: list[int]) -> Any:
-        for value in slots._values.values():
-            value.readers = 0
-        return real(slots, size, spare)
-
-    return reserve
+def although_blocks_were_given_away(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda index, rows, stamp: set()
 
 
 BUGS = (
@@ -78,8 +75,8 @@ BUGS = (
     (workers, "_fine", always),
     (pages, "page_keys", of_one_pool),
     (StoredPool, "load", into_the_first_page),
-    (_file_room, "is_empty", reserved_or_not),
-    (Slots, "reserve", while_they_are_read),
+    (Index, "_evict", of_reserved_blocks),
+    (Index, "moved", although_blocks_were_given_away),
 )
 
 

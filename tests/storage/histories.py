@@ -105,7 +105,7 @@ class History:
             "kill": self.kill,
             "other": self.other,
         }
-        weights = [12, 5, 2, 1, 2, 1, int(self.subject.kills), int(self.subject.shared)]
+        weights = [12, 5, 2, 1, 2, 1, 1, 1]
         try:
             for _ in range(STEPS):
                 [name] = self.drawn.choices([*steps], weights)
@@ -129,7 +129,7 @@ class History:
         if self.drawn.random() < 0.7:  # of one size
             keys = [key for key in keys if self.model.sizes[key] == self.model.sizes[keys[0]]]
         before, version = self.uses(), self.version + 1
-        with self.crowd(keys, writing=True):
+        with self.crowd(keys):
             found = self.write_to(self.store, keys)
         self.acknowledge(keys, found, version)
         if not self.fault or set(found) == {Status.DONE}:
@@ -171,16 +171,13 @@ class History:
                     assert self.fault, "a read failed without a fault"
 
     @contextmanager
-    def crowd(self, keys: Sequence[str], writing: bool = False) -> Iterator[None]:
-        """Others write and delete at any moment of a call, with this store or another one. writing:
-        this one may wait until the call has ended before it writes, and then is not used."""
+    def crowd(self, keys: Sequence[str]) -> Iterator[None]:
+        """Others write and delete at any moment of a call, with this store or another one."""
         if not self.crowded or self.fault is not None:
             yield
             return
         shim, self.ordered = self.subject.shim, False
-        stores = [self.store]
-        if self.subject.shared:
-            stores = [*stores[writing:], self.opened()]
+        stores = [self.store, self.opened()]
         self.could = {key: {*self.model.may.get(key, ())} for key in keys}
         often = self.drawn.choice((0.1, 0.5))
 
@@ -227,7 +224,7 @@ class History:
 
     def again(self) -> None:
         self.store.close()
-        self.ordered = self.ordered and self.subject.remembers and not self.fault
+        self.ordered = self.ordered and not self.fault
         self.store = self.opened()
 
     def begin(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hicache.storage.address import open_storage, parse
-from hicache.storage.backends import _file_folder
+from hicache.storage.backends import file as file_backend
 from hicache.storage.base import Storage, StorageOptions
 from hicache.storage.verified import HEADER_BYTES
 
@@ -52,7 +52,7 @@ class Shim:
         self.short: random.Random | None = None
         self.others: Callable[[], None] = lambda: None
         self._real: dict[str, Any] = {name: getattr(os, name) for name in (*CALLS, "preadv")}
-        self._connection = _file_folder._connection
+        self._connection = file_backend._connection
 
     def install(self) -> None:
         for name in CALLS:
@@ -80,12 +80,12 @@ class Shim:
                 uri=uri,
             )
 
-        _file_folder._connection = connection
+        file_backend._connection = connection
 
     def remove(self) -> None:
         for name, real in self._real.items():
             setattr(os, name, real)
-        _file_folder._connection = self._connection
+        file_backend._connection = self._connection
 
     def _wrapped(self, name: str) -> Callable[..., Any]:
         real = self._real[name]
@@ -199,8 +199,7 @@ def refusal(name: str, code: int) -> Exception:
 @dataclass
 class Subject:
     """A store and its medium. size_bytes: its limit, 0 for none. disk: a small one bounds it.
-    ordered: it evicts what was used least recently. remembers: also after it was opened again.
-    kills: its process may be killed. shared: several may have it open."""
+    ordered: it evicts what was used least recently."""
 
     address: str
     size_bytes: int
@@ -208,9 +207,6 @@ class Subject:
     faults: list[Fault] = field(default_factory=list)
     disk: bool = False
     ordered: bool = True
-    remembers: bool = True
-    kills: bool = True
-    shared: bool = True
 
     def open(self) -> Storage:
         options = StorageOptions(size_bytes=self.size_bytes, timeout_s=30)
@@ -261,8 +257,7 @@ def _file_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
 def _hf3fs(folder: Path, drawn: random.Random) -> Subject:
     shim = Shim()
     size = drawn.choice(LIMITS) * SLOT + drawn.choice((0, 1, SLOT - 1))
-    address = f"hf3fs:{folder / 'store'}?slot={SLOT}"
-    subject = Subject(address, size, shim, _errors(shim), remembers=False, shared=False)
+    subject = Subject(f"hf3fs:{folder / 'store'}", size, shim, _errors(shim))
     shim.install()
     return subject
 

@@ -83,7 +83,6 @@ def test_a_server_that_does_not_answer(silent: str) -> None:
         ("mooncake://h:1?reads=fast", "found 'fast'"),
         ("mooncake://h:1?metrics=-1", "found '-1'"),
         ("hf3fs://host/folder", "expected hf3fs:DIR"),
-        ("hf3fs:d?slot=0", "found '0'"),
         ("hf3fs:d?size=0", "found '0'"),
         ("file:d?size=much", "file: size: expected bytes such as 4096"),
         ("file:d?size=1M&size=2M", "expected each name once, found ?size=1M&size=2M"),

@@ -6,19 +6,16 @@ import errno
 import fcntl
 import os
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hicache.core.errors import CallerError
+from hicache.storage import file_index
 from hicache.storage.address import open_storage, parse
-from hicache.storage.backends import _file_room
-from hicache.storage.backends._file_index import Slot
 from hicache.storage.backends.file import FileStore
 from hicache.storage.base import Status, StorageOptions, Value
-from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,51 +64,9 @@ def there(store: FileStore, names: str) -> str:
     return "".join(name for name, one in zip(names, found, strict=True) if one)
 
 
-def written_in_the_middle(
-    store: FileStore, monkeypatch: pytest.MonkeyPatch, second: Callable[[], object]
-) -> list[Status]:
-    """Writes a, b and c. Before the first of them is sealed, `second` begins on another thread, and
-    has reserved slots as often as it can."""
-    assert store._opened is not None
-    index, reserved = store._opened.index, threading.Semaphore(0)
-    reserve = index.reserve
-
-    def told(lengths: Sequence[int], keys: Sequence[str]) -> list[Slot | Status]:
-        found = reserve(lengths, keys)
-        reserved.release()
-        return found
-
-    monkeypatch.setattr(index, "reserve", told)
-    other = threading.Thread(target=second)
-
-    def until_the_second_has_asked(_: int) -> None:
-        if not other.ident:
-            other.start()
-            for _ in range(2):
-                assert reserved.acquire(timeout=PATIENCE_S)
-
-    first = store.write_sealed(*batch("abc"), until_the_second_has_asked)
-    other.join(PATIENCE_S)
-    return first
-
-
 def batch(names: str) -> tuple[list[str], list[Value]]:
     """The keys and values of these pages."""
     return [f"c/kv/0of1/{name}" for name in names], [(memoryview(page(name)),) for name in names]
-
-
-def test_writes_at_the_same_time_make_room_for_each_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of two batches would fill the store. The second one waits for the slots of the first."""
-    store = opened(folder, 3)
-    put(store, "old")
-    second: list[Status] = []
-    first = written_in_the_middle(
-        store, monkeypatch, lambda: second.extend(put(store, "d", "e", "f"))
-    )
-    assert (first, second) == ([Status.DONE] * 3, [Status.DONE] * 3)
-    assert there(store, "abcdef") == "def"
 
 
 def test_all_values_of_a_page_go_together(folder: Path) -> None:
@@ -166,7 +121,7 @@ def test_files_deleted_under_an_open_store(store: FileStore, folder: Path) -> No
     for path in (folder / "segments").iterdir():
         os.truncate(path, 100)
     assert get(store, "b") is Status.CORRUPT
-    for path in [*(folder / "segments").iterdir(), *(folder / "owners").iterdir()]:
+    for path in (folder / "segments").iterdir():
         path.unlink()
     for path in folder.iterdir():
         if path.is_dir():
@@ -207,9 +162,9 @@ def refused(folder: Path) -> str:
 @pytest.mark.parametrize(
     "manifest",
     [
-        '{"store": "hicache pages", "version": 2}',
+        '{"store": "hicache pages", "version": 1}',
         '{"store": "hicache pages", "version": "' + "9" * 999 + '"}',
-        '{"store": "others", "version": 1}',
+        '{"store": "others", "version": 2}',
         "{}",
         "[]",
         "",
@@ -285,13 +240,14 @@ def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> No
 
 
 def test_open_files_are_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_file_room, "SEGMENT_BYTES", 4096)
-    store = opened(folder)
+    monkeypatch.setattr(file_index, "SEGMENT_BYTES", 4096)
     before = len(os.listdir("/proc/self/fd"))
-    for number in range(200):
+    store = opened(folder)
+    for number in range(100):
         put(store, str(number))
-    assert len(list((folder / "segments").iterdir())) == 200
-    assert len(os.listdir("/proc/self/fd")) - before <= 70
+        assert get(store, str(number)) == page(str(number))
+    assert len(list((folder / "segments").iterdir())) == 100
+    assert len(os.listdir("/proc/self/fd")) - before < 8
     store.close()
     assert len(os.listdir("/proc/self/fd")) <= before
 
@@ -311,25 +267,9 @@ def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
     (folder / "lock").touch()
     (folder / "manifest.json.new").write_text("{")
     opened(folder).close()
-    for name in ("segments", "owners"):
-        (folder / name).rmdir()
+    (folder / "segments").rmdir()
     (folder / "index.sqlite").unlink()
     opened(folder).close()
-
-
-def test_what_is_written_once_more_is_sealed_under_its_own_number(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = opened(folder, 4)
-    sealed: list[int] = []
-    second: list[Status] = []
-    written_in_the_middle(
-        store,
-        monkeypatch,
-        lambda: second.extend(store.write_sealed(*batch("def"), sealed.append)),
-    )
-    assert second == [Status.DONE] * 3
-    assert sealed == [0, 1, 2]
 
 
 def test_a_segment_in_which_a_slot_is_reserved_does_not_go_with_its_last_value(

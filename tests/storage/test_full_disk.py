@@ -236,11 +236,7 @@ def test_options_out_of_range_are_one_line(tmp_path: Path, name: str, value: obj
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_slots_that_does_not_fit_leaves_nothing(disk: Path) -> None:
-    address = parse(f"hf3fs:{disk / 'slots'}?slot=4096")
-    with pytest.raises(CallerError, match="with room for its file"):
-        open_storage(address, StorageOptions(size_bytes=64 * MIB))
-    assert sum(path.stat().st_blocks for path in (disk / "slots").iterdir()) == 0
-    for slot in ("1", "511"):
-        with pytest.raises(CallerError, match="expected slot=512 or more"):
-            open_storage(parse(f"hf3fs:{disk}/x?slot={slot}"), StorageOptions(size_bytes=MIB))
+def test_a_large_file_that_does_not_fit_leaves_nothing(disk: Path) -> None:
+    with pytest.raises(CallerError, match="No space left on device"):
+        open_storage(parse(f"hf3fs:{disk / 'large'}"), StorageOptions(size_bytes=64 * MIB))
+    assert not (disk / "large" / "data").exists()

@@ -8,6 +8,7 @@ that a failure may go back to.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -20,9 +21,10 @@ from typing import Any
 
 import pytest
 
+from hicache.storage import file_index
 from hicache.storage.address import open_storage, parse
-from hicache.storage.backends import _file_folder, _file_room
-from hicache.storage.backends._file_data import Data
+from hicache.storage.backends import file
+from hicache.storage.backends.file import Segments
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.verified import Verified
 
@@ -91,7 +93,7 @@ class Medium:
         self.loose_files.discard(segment)
         self.loose = [one for one in self.loose if one[0] != segment]
 
-    def write(self, segment: int, start: int, buffers: Any) -> None:
+    def write(self, segment: int, buffers: Any, start: int) -> None:
         text, size = b"".join(buffers), self.sector_bytes
         parts = range(0, len(text), size)
         self.loose += [(segment, start + at, text[at : at + size]) for at in parts]
@@ -100,13 +102,16 @@ class Medium:
         self.safe[segment] = (self.folder / "segments" / f"{segment}.slots").read_bytes()
         self.loose = [one for one in self.loose if one[0] != segment]
 
-    def sync_folder(self) -> None:
+    def sync_folder(self, folder: Path) -> None:
         self.loose_files.clear()
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        for name in ("create", "delete", "write", "sync", "sync_folder"):
-            patch.setattr(Data, name, self._followed(name, getattr(Data, name)))
-        medium, real = self, _file_folder._connection
+        for name in ("create", "delete"):
+            patch.setattr(Segments, name, self._followed(name, getattr(Segments, name)))
+        for name, call in (("write", "pwritev"), ("sync", "fdatasync")):
+            patch.setattr(os, call, self._followed(name, getattr(os, call)))
+        patch.setattr(file, "sync_folder", self._followed("sync_folder", file.sync_folder))
+        medium, real = self, file._connection
 
         class Connection(sqlite3.Connection):
             def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
@@ -122,14 +127,21 @@ class Medium:
             isolation: Any = {"isolation_level": None, "check_same_thread": False}
             return sqlite3.connect(name, timeout_s, factory=Connection, uri=uri, **isolation)
 
-        patch.setattr(_file_folder, "_connection", connection)
+        patch.setattr(file, "_connection", connection)
 
-    def _followed(self, name: str, real: Callable[..., None]) -> Callable[..., None]:
-        def call(data: Data, *given: Any) -> None:
-            real(data, *given)
-            if data.folder.is_relative_to(self.folder):
-                getattr(self, name)(*given)
+    def _followed(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        """what: the files of a store, a file that is open, or a folder."""
+
+        def call(what: Any, *given: Any) -> Any:
+            result = real(what, *given)
+            place = Path(os.readlink(f"/proc/self/fd/{what}") if type(what) is int else "/")
+            place = getattr(what, "folder", what if isinstance(what, Path) else place)
+            if place.is_relative_to(self.folder):
+                segment = [int(place.stem)] if type(what) is int else []
+                rest = [what] if isinstance(what, Path) else given
+                getattr(self, name)(*segment, *rest)
                 self.step(name)
+            return result
 
         return call
 
@@ -170,7 +182,7 @@ def test_a_power_failure_after_any_step(
     durable: bool, sector_bytes: int, bounded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is served was written, and what is sure to be there is served. Then the store works."""
-    monkeypatch.setattr(_file_room, "SEGMENT_BYTES", 4 * 4096)
+    monkeypatch.setattr(file_index, "SEGMENT_BYTES", 4 * 4096)
     medium = Medium(tmp_path / "store", sector_bytes, durable)
     medium.install(monkeypatch)
     store, known, count = opened(medium.folder, durable, bounded), set[bytes](), 0
@@ -181,7 +193,6 @@ def test_a_power_failure_after_any_step(
             count += 1
             after = tmp_path / "after"
             (after / "segments").mkdir(parents=True)
-            (after / "owners").mkdir()
             shutil.copy(medium.folder / "manifest.json", after)
             (after / "index.sqlite").write_bytes(commit)
             for segment, text in left.items():

@@ -13,8 +13,8 @@ from hicache.core.types import Key
 from hicache.models.base import PoolDescription
 from hicache.storage import keys
 from hicache.storage.address import open_storage, parse
-from hicache.storage.backends._file_index import Index
 from hicache.storage.base import Entry, Status, StorageOptions
+from hicache.storage.file_index import Index
 from hicache.storage.verified import Verified
 
 from .rig import Capsys, Patch, document, fails
@@ -51,7 +51,8 @@ def age(folder: Path, pages: int, seconds: int) -> None:
     base = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
     chain = Key.from_page_ids(list(range(pages))).page_digests()
     base.executemany(
-        "UPDATE slots SET used_at = used_at - ? WHERE key LIKE ?",
+        "UPDATE pages SET used_at = used_at - ? WHERE id IN"
+        " (SELECT page FROM stored WHERE key LIKE ?)",
         [(seconds, f"{ONE.digest}/%/{digest.hex()}") for digest in chain],
     )
     base.close()
@@ -60,7 +61,7 @@ def age(folder: Path, pages: int, seconds: int) -> None:
 def spoil(folder: Path, key: str) -> None:
     base = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
     segment, start = base.execute(
-        "SELECT segment, slot * slot_bytes FROM slots WHERE key = ?", (key,)
+        "SELECT segment, start * 4096 FROM runs JOIN stored ON id = value WHERE key = ?", (key,)
     ).fetchone()
     base.close()
     with open(folder / "segments" / f"{segment}.slots", "r+b") as file:

@@ -13,8 +13,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ..base import Value
-from ..buffers import size_of
+from ..base import Value, size_of
 from ..sockets import Plain, Secure
 
 

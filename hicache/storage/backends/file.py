@@ -1,30 +1,55 @@
 """The embedded store: a folder on a local disk, which several processes may use at a time.
 
-Values lie in slots of large files whose blocks are reserved (`_file_data`), and an index in SQLite
-says which slot holds which key (`_file_index`). A value is written into a slot that has no key, and
-gets its key afterwards, so a process that is killed at any instruction leaves whole values or none.
+manifest.json     which kind of folder this is, and of which version
+lock              flock: the folder is made or opened; its byte N: store N is open
+index.sqlite      which blocks hold which key (`file_index`), with SQLite's -wal and -shm
+reserve           room on the disk for the index
+segments/N.slots  the values
+
+A value is written into blocks that have no key, and gets its key afterwards, so a process that is
+killed at any instruction leaves whole values or none.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import json
 import os
 import sqlite3
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from hicache.core.errors import CallerError
 
 from ..address import in_folder, with_query
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
-from ..buffers import size_of
-from ._file_changes import REFUSED, failed, status_of
-from ._file_folder import MANIFEST, Opened
-from ._file_index import Row, Slot
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, step, tell
+from ..file_index import (
+    _SCHEMA,
+    BLOCK,
+    REFUSED,
+    VERSION,
+    Files,
+    Index,
+    Reserve,
+    Row,
+    failed,
+    refused,
+)
 
 SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
+
+_MANIFEST, _INDEX = "manifest.json", "index.sqlite"
+_OTHER = "name another folder, or delete this one"
+_MOST_MANIFEST = 4096  # bytes
+_MOST_BUFFERS = 1024  # IOV_MAX of Linux
+_MOST_BYTES = 1 << 20  # of one call
+Jobs = Sequence[tuple[Row, Value]]
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
@@ -32,17 +57,99 @@ def open_storage(address: Address, options: StorageOptions) -> FileStore:
     return FileStore(Path(os.path.expanduser(where.path)), with_query(options, where))
 
 
+class Segments(Files):
+    """The bytes of values in the files of segments."""
+
+    def read(self, jobs: Jobs, check: Callable[[int], bool]) -> list[Status]:
+        """What became of each value; `MISSING`: its segment is gone."""
+        found = []
+        with ExitStack() as opened:
+            files: dict[int, int] = {}
+            for at, (row, value) in enumerate(jobs):
+                try:
+                    whole = self._move(True, opened, files, row, value)
+                    found.append(Status.DONE if whole and check(at) else Status.CORRUPT)
+                except FileNotFoundError:
+                    found.append(Status.MISSING)
+                except OSError as error:
+                    found.append(failed(error))
+        return found
+
+    def write(
+        self,
+        jobs: Jobs,
+        seal: Callable[[int], None],
+        durable: bool,
+        late: Callable[[], None] = lambda: None,
+    ) -> list[Status] | None:
+        """durable: what was written survives a power failure, with the names of new segments. None:
+        it goes on for too long, and `late` is called at its end."""
+        found = []
+        with ExitStack() as opened:
+            files: dict[int, int] = {}
+            for at, (row, value) in enumerate(jobs):
+                seal(at)
+                try:
+                    self._move(False, opened, files, row, value)
+                    found.append(Status.DONE)
+                except OSError as error:
+                    found.append(refused(error))
+            if durable:
+                for file in files.values():
+                    os.fdatasync(file)
+                sync_folder(self.folder)
+        return found
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _move(
+        self,
+        reading: bool,
+        opened: ExitStack,
+        files: dict[int, int],
+        row: Row,
+        value: Value,
+    ) -> bool:
+        """Read or write a value, a few bytes at a time, so that a slow disk shows progress. False:
+        a file ends before. files: those that are open, by segment."""
+        left = [buffer.cast("B") for buffer in value if buffer.nbytes]
+        for segment, start, blocks in row.runs:
+            if segment not in files:
+                flags = os.O_CLOEXEC | (os.O_RDONLY if reading else os.O_WRONLY)
+                files[segment] = os.open(self.path(segment), flags)
+                opened.callback(os.close, files[segment])
+            at, end = start * BLOCK, (start + blocks) * BLOCK
+            while left and at < end:
+                part, room = [], min(end - at, _MOST_BYTES)
+                for buffer in left[:_MOST_BUFFERS]:
+                    part.append(buffer[:room])
+                    room -= part[-1].nbytes
+                    if not room:
+                        break
+                done = (os.preadv if reading else os.pwritev)(files[segment], part, at)
+                if not done:
+                    return False
+                step()
+                at += done
+                while left and done >= left[0].nbytes:
+                    done -= left.pop(0).nbytes
+                if done:
+                    left[0] = left[0][done:]
+        return True
+
+
 class FileStore(Storage):
     """One open folder. If the folder is deleted under it, it begins a new one."""
 
+    kind = "hicache pages"
+
     def __init__(self, path: Path, options: StorageOptions) -> None:
         """Raises CallerError for a folder that cannot be used."""
-        self._path = path
-        self._options = options
+        self._path, self._options = path, options
         self._lock = threading.Lock()
-        self._writing = _Turns()
         self._closed = False
-        if not options.create and not (path / MANIFEST).exists():
+        if not options.create and not (path / _MANIFEST).exists():
             raise CallerError(f"storage: expected a store, found none in {path}; check the path")
         self._opened: Opened | None = self._open()
 
@@ -63,38 +170,66 @@ class FileStore(Storage):
     def read_checked(
         self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
     ) -> list[Status]:
+        """Read each value, and see afterwards that its blocks were not given away meanwhile."""
         try:
-            return _read_values(self._use(), keys, values, check)
+            opened = self._use()
+            rows, stamp = opened.index.find(keys)
+            lengths = {at: rows[key].length for at, key in enumerate(keys) if key in rows}
+            fits = [at for at, length in lengths.items() if length == size_of(values[at])]
+            found = [Status.CORRUPT if at in lengths else Status.MISSING for at in range(len(keys))]
+            jobs = [(rows[keys[at]], values[at]) for at in fits]
+            for at, status in zip(
+                fits, opened.files.read(jobs, lambda number: check(fits[number])), strict=True
+            ):
+                found[at] = status
+            if any(found[at] is Status.MISSING for at in fits):
+                opened.index.forget_lost()
+            moved = opened.index.moved(rows, stamp)
+            found = [
+                Status.MISSING if key in moved and status is not Status.FAILED else status
+                for key, status in zip(keys, found, strict=True)
+            ]
+            done = zip(keys, found, strict=True)
+            opened.index.touch([key for key, status in done if status is Status.DONE])
         except REFUSED as error:
             return [failed(error)] * len(keys)
+        return found
 
     def write_sealed(
         self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
     ) -> list[Status]:
-        """Values that find no room beside writes that go on are written once more, alone."""
-        with self._writing.beside_others() as crowded:
-            found = self._write(keys, values, seal)
-            full = [at for at, status in enumerate(found) if status is Status.FULL]
-            again = full and crowded()
-        if again:
-            with self._writing.alone():
-                then = self._write(
-                    [keys[at] for at in full],
-                    [values[at] for at in full],
-                    lambda number: seal(full[number]),
-                )
-            for at, status in zip(full, then, strict=True):
-                found[at] = status
-        return found
-
-    def _write(
-        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
-    ) -> list[Status]:
+        """Write each value into reserved blocks; what is written gets its key, all in one step."""
         try:
             opened = self._use(writing=True)
-            return _write_values(opened, keys, values, seal, self._options.durable)
+            rows = opened.index.reserve([size_of(value) for value in values], keys)
         except REFUSED as error:
-            return [status_of(error)] * len(keys)
+            return [refused(error)] * len(keys)
+        found = [Status.FULL if isinstance(row, Row) else row for row in rows]
+        unused = {at: row for at, row in enumerate(rows) if isinstance(row, Row)}
+        places, jobs = list(unused), [(row, values[at]) for at, row in unused.items()]
+        release = partial(opened.index.release, list(unused.values()))
+        try:
+            written = opened.files.write(
+                jobs, lambda number: seal(places[number]), self._options.durable, release
+            )
+            if written is None and jobs:
+                unused.clear()
+                return [Status.FAILED] * len(keys)
+            found_now = dict(zip(places, written or (), strict=True))
+            ready = [at for at, status in found_now.items() if status is Status.DONE]
+            done = opened.index.publish([(unused[at], keys[at]) for at in ready])
+            for at, status in (found_now | dict(zip(ready, done, strict=True))).items():
+                found[at] = status
+                if status is Status.DONE:
+                    del unused[at]
+        except REFUSED as error:
+            for at in unused:
+                found[at] = refused(error)
+        finally:
+            if unused:
+                opened.index.release(list(unused.values()))
+                opened.index.forget_lost()
+        return found
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         try:
@@ -123,7 +258,7 @@ class FileStore(Storage):
             self._closed = True
             opened, self._opened = self._opened, None
         if opened is not None:
-            _close(opened)
+            opened.close()
 
     def _use(self, writing: bool = False) -> Opened:
         """The open folder. What was opened for reading alone is opened again for the first write
@@ -142,7 +277,7 @@ class FileStore(Storage):
             if self._opened is None or self._opened is before:
                 gone, self._opened = self._opened, None
                 if gone is not None:
-                    _close(gone)
+                    gone.close()
                 try:
                     self._opened = self._open()
                 except CallerError as error:
@@ -150,127 +285,220 @@ class FileStore(Storage):
             return self._opened
 
     def _open(self) -> Opened:
-        options = self._options
-        return Opened(self._path, options.size_bytes, options.timeout_s, options.durable)
+        return Opened(self._path, self.kind, self._files(), self._options)
+
+    def _files(self) -> Segments:
+        return Segments(self._path / "segments")
 
 
-class _Turns:
-    """Writes of one store: many at a time, or one alone."""
+class Opened:
+    """An open folder: its index, its files and the lock that says that this store lives.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._open = self._begun = 0
-        self._alone = False
+    A folder that cannot be written, or that has no room for anything on a full disk, is opened for
+    reading. unwritable: why; else empty."""
 
-    @contextmanager
-    def beside_others(self) -> Iterator[Callable[[], bool]]:
-        """Yields whether another write was under way since this one began."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._begun += 1
-            others, number = self._open, self._begun
-            self._open += 1
+    def __init__(self, path: Path, kind: str, files: Segments, options: StorageOptions) -> None:
+        """Raises CallerError for a folder that cannot be used, and leaves it as it was."""
+        self.path, self.files, self.full, self.unwritable = path, files, False, ""
+        self._kind, self._options, self._index = kind, options, path / _INDEX
+        self._file = -1  # the lock
+        with _refusing(path):
+            is_ours = self._check()
+            if is_ours and not _may_write(path):
+                self.unwritable = f"{path} cannot be written"
+                self._open_for_reading()
+            else:
+                try:
+                    self._open()
+                except REFUSED as error:
+                    if not (is_ours and Reserve(path).lacks(error)):
+                        raise
+                    self.unwritable, self.full = f"the disk of {path} is full", True
+                    self._open_for_reading()
+            self._seen = self._look()
+
+    def is_there(self) -> bool:
+        """Whether the folder still is the one that was opened."""
         try:
-            yield lambda: others > 0 or self._begun > number
-        finally:
-            with self._changed:
-                self._open -= 1
-                self._changed.notify_all()
+            return self._look() == self._seen
+        except OSError:
+            return False
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._alone = True
-            self._changed.wait_for(lambda: not self._open)
+    def may_be_written(self) -> bool:
+        """Whether it was opened for reading and may be opened for writing now."""
+        return bool(self.unwritable) and _may_write(self.path) and Reserve(self.path).has_room()
+
+    def close(self) -> None:
+        self.files.close()
+        with suppress(*REFUSED):  # what was read last is not remembered
+            self.index.close()
+        if self._file >= 0:
+            os.close(self._file)
+
+    def _open(self) -> None:
+        reserve = Reserve(self.path)
+        with reserve.locked():
+            self._make()
+            try:
+                self._connect(reserve)
+            except REFUSED as error:
+                if not reserve.lacks(error) or not reserve.give():
+                    raise
+                self._connect(reserve)
+
+    def _connect(self, reserve: Reserve) -> None:
+        with ExitStack() as undo:
+            base = _connection(str(self._index), self._options.timeout_s)
+            undo.callback(base.close)
+            base.execute("PRAGMA journal_mode = WAL")
+            base.execute(f"PRAGMA synchronous = {'FULL' if self._options.durable else 'NORMAL'}")
+            base.execute(f"PRAGMA wal_autocheckpoint = {reserve.log_bytes // BLOCK}")
+            base.executescript(_SCHEMA)
+            number = base.execute("UPDATE meta SET tick = tick + 1 RETURNING tick").fetchone()[0]
+            self._file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            undo.callback(os.close, self._file)
+            _lock_byte(self._file, number)
+            size = self._options.size_bytes
+            self.index = Index(base, self.files, size, number, self._is_open, reserve)
+            self.index.clean()
+            undo.pop_all()
+
+    def _is_open(self, number: int) -> bool:
+        """Whether the store with this number is open, in any process."""
+        file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
         try:
-            yield
+            return not _lock_byte(file, number)
         finally:
-            with self._changed:
-                self._alone = False
-                self._changed.notify_all()
+            os.close(file)
+
+    def _open_for_reading(self) -> None:
+        """Without a change of the folder. SQLite wants to write beside an index that is in use; an
+        index that nobody has open is read as it is."""
+        for how in ("mode=ro", "immutable=1"):
+            name = f"{self._index.absolute().as_uri()}?{how}"
+            base = _connection(name, self._options.timeout_s, uri=True)
+            try:
+                base.execute("SELECT tick FROM meta").fetchall()
+            except sqlite3.OperationalError:
+                base.close()
+                if how != "mode=ro" or self._log_bytes():
+                    raise
+            else:
+                self.index = Index(base, self.files, 0, 0, lambda _: True)
+                return
+
+    def _look(self) -> tuple[int, ...]:
+        """What stays the same as long as the folder is the one that was opened. An index that was
+        opened for reading may be read without locks, so it must not change."""
+        found = os.stat(self._index)
+        if not self.unwritable:
+            return (found.st_ino,)
+        return found.st_ino, found.st_mtime_ns, found.st_size, self._log_bytes()
+
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(f"{self._index}-wal").st_size
+        except FileNotFoundError:
+            return 0
+
+    def _check(self) -> bool:
+        """Check that the folder is one of ours and of our version, or empty. Changes nothing in it.
+        Returns whether it is ours."""
+        path, manifest = self.path, self.path / _MANIFEST
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            _refuse(f"expected a folder, found a file in {path}", "name another place")
+        try:
+            with open(manifest, "rb") as file:
+                text = file.read(_MOST_MANIFEST)
+        except FileNotFoundError:
+            ours = {f"{_MANIFEST}.new", "lock", "reserve"}
+            strange = sorted({one.name for one in path.iterdir()} - ours)
+            if strange and not manifest.exists():
+                what = f"expected a store or an empty folder, found {strange[0]!a} in {path}"
+                _refuse(what, "name another folder")
+            return False
+        try:
+            document = json.loads(text)
+            kind, version = document["store"], document["version"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            kind, version = None, None
+        if kind != self._kind:
+            _refuse(f"expected the manifest of a store, found something else in {manifest}", _OTHER)
+        if version != VERSION:
+            version = ascii(version)[:20]
+            _refuse(f"expected version {VERSION} of {path}, found version {version}", _OTHER)
+        if not (self._index.exists() and self._index.stat().st_size) and self.files.segments():
+            mend = "put its index.sqlite back, or delete the folder"
+            _refuse(f"expected the index of the values in {path}, found none", mend)
+        return True
+
+    def _make(self) -> None:
+        """Make what is not there yet. Needs the folder's lock. The manifest comes first: a folder
+        with anything else in it and without a manifest is somebody else's."""
+        if not (self.path / _MANIFEST).exists():
+            new = self.path / f"{_MANIFEST}.new"
+            with open(new, "w") as file:
+                file.write(json.dumps({"store": self._kind, "version": VERSION}) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(self.path / _MANIFEST)
+            sync_folder(self.path)
+        self.files.folder.mkdir(exist_ok=True)
 
 
-def _read_values(
-    opened: Opened, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
-) -> list[Status]:
-    """Read each value, and see afterwards that its slot was not given to another one meanwhile."""
-    index = opened.index
-    rows, stamp = index.find(keys)
-    found = []
-    for at, key in enumerate(keys):
-        status = _read(opened, rows.get(key), values[at])
-        wrong = status is Status.DONE and not check(at)
-        found.append(Status.CORRUPT if wrong else status)
-    moved = index.moved(rows, stamp)
-    if moved:
-        found = [
-            Status.MISSING if key in moved and status is not Status.FAILED else status
-            for key, status in zip(keys, found, strict=True)
-        ]
-    index.touch([rows[key] for key, one in zip(keys, found, strict=True) if one is Status.DONE])
-    return found
-
-
-def _write_values(
-    opened: Opened,
-    keys: Sequence[str],
-    values: Sequence[Value],
-    seal: Callable[[int], None],
-    durable: bool,
-) -> list[Status]:
-    """Write each value into a reserved slot; what is written gets its key, all in one step."""
-    index, data = opened.index, opened.data
-    lengths = [size_of(value) for value in values]
-    slots = index.reserve(lengths, keys)
-    found = [Status.FULL if isinstance(slot, Slot) else slot for slot in slots]
-    unused = {slot: at for at, slot in enumerate(slots) if isinstance(slot, Slot)}
+def sync_folder(path: Path) -> None:
+    """Return when the names in a folder survive a power failure."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for slot, at in unused.items():
-            seal(at)
-            found[at] = _write(opened, slot, values[at])
-        if durable:
-            for segment in {slot.segment for slot in unused}:
-                data.sync(segment)
-            data.sync_folder()
-        ready = [slot for slot, at in unused.items() if found[at] is Status.DONE]
-        done = index.publish([(slot, keys[unused[slot]], lengths[unused[slot]]) for slot in ready])
-        for slot, status in zip(ready, done, strict=True):
-            found[unused[slot]] = status
-            if status is Status.DONE:
-                del unused[slot]
+        os.fsync(file)
     finally:
-        if unused:
-            index.release(list(unused))
-    return found
+        os.close(file)
 
 
-def _read(opened: Opened, row: Row | None, value: Value) -> Status:
-    if row is None:
-        return Status.MISSING
-    if size_of(value) != row.length:
-        return Status.CORRUPT
+def _lock_byte(file: int, number: int) -> bool:
+    """Lock a byte of a file until it is closed. False: another opened file has it."""
+    wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
     try:
-        whole = opened.data.read(row.slot.segment, row.slot.start, value)
-    except FileNotFoundError:
-        opened.index.lost(row.slot.segment)
-        return Status.MISSING
-    except OSError as error:
-        return failed(error)
-    return Status.DONE if whole else Status.CORRUPT
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, wanted)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
-def _write(opened: Opened, slot: Slot, value: Value) -> Status:
+def _may_write(path: Path) -> bool:
+    """Whether the system would let us write what is there."""
+    names = ("", "lock", _INDEX, "segments")
+    return all(os.access(path / name, os.W_OK) for name in names if (path / name).exists())
+
+
+def _connection(name: str, timeout_s: float, uri: bool = False) -> sqlite3.Connection:
+    return sqlite3.connect(
+        name,
+        timeout=timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
+        uri=uri,
+    )
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Turn what the system refuses into one line."""
     try:
-        opened.data.write(slot.segment, slot.start, value)
-    except FileNotFoundError:
-        opened.index.lost(slot.segment)
-        return Status.FAILED
+        yield
     except OSError as error:
-        return status_of(error)
-    return Status.DONE
+        reason = error.strerror or str(error)
+        mend = "free some space, or name another folder"
+        _refuse(f"expected a folder that can be written, found at {path}: {reason}", mend)
+    except sqlite3.OperationalError as error:
+        mend = "close what holds it, free some space, or name another folder"
+        _refuse(f"expected an index that can be opened, found in {path}: {error}", mend)
+    except sqlite3.DatabaseError as error:
+        _refuse(f"expected the index of a store, found in {path}: {error}", _OTHER)
 
 
-def _close(opened: Opened) -> None:
-    with suppress(*REFUSED):  # what was read last is not remembered
-        opened.close()
+def _refuse(what: str, advice: str) -> NoReturn:
+    raise CallerError(f"storage: {what}; {advice}")

@@ -19,6 +19,7 @@ removed first.
 from __future__ import annotations
 
 import atexit
+import bisect
 import os
 import re
 import urllib.request
@@ -26,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
+
+import numpy as np
 
 # The client reads this when it is imported.
 os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
@@ -35,8 +38,19 @@ from mooncake.store import MooncakeDistributedStore
 from hicache.core.errors import CallerError
 
 from ..address import Location, locate, probe, refuse_options
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
-from ..buffers import Registered, Staging, address_of, batches, scatter, size_of
+from ..base import (
+    Address,
+    Entry,
+    Status,
+    Storage,
+    StorageOptions,
+    Value,
+    address_of,
+    batches,
+    scatter,
+    size_of,
+    tell,
+)
 from ..calls import Call, GivenUp, Workers
 
 SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the master"
@@ -338,3 +352,48 @@ def _went_on(call: Call, codes: Sequence[int]) -> None:
     """The deadline begins anew, unless a server did not answer."""
     if all(code > _TRANSFER_FAILED for code in codes):
         call.step()
+
+
+class Registered:
+    """Blocks of memory by their address. Keeps them alive."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._blocks: list[tuple[int, memoryview]] = []
+
+    def add(self, memory: memoryview) -> None:
+        start = address_of(memory)
+        at = bisect.bisect(self._starts, start)
+        self._starts.insert(at, start)
+        self._blocks.insert(at, (start + memory.nbytes, memory))
+
+    def holds(self, start: int, size: int) -> bool:
+        """Whether all these bytes are registered."""
+        at = bisect.bisect(self._starts, start) - 1
+        return at >= 0 and start + size <= self._blocks[at][0]
+
+
+class Staging:
+    """Registered memory of one thread. It grows to the largest value. register, unregister: get
+    the address and the size."""
+
+    def __init__(
+        self, size: int, register: Callable[[int, int], None], unregister: Callable[[int], None]
+    ) -> None:
+        self._register, self._unregister = register, unregister
+        self.memory = memoryview(b"")
+        self.start = 0
+        self.reserve(size)
+
+    def reserve(self, size: int) -> None:
+        """Make room for so many bytes. What was in it is lost."""
+        if size > self.memory.nbytes:
+            self.close()
+            self.memory = np.empty(size, np.uint8).data
+            self.start = address_of(self.memory)
+            self._register(self.start, size)
+
+    def close(self) -> None:
+        if self.memory.nbytes:
+            self._unregister(self.start)
+            self.memory = memoryview(b"")

@@ -31,8 +31,18 @@ from redis.retry import Retry
 from hicache.core.errors import CallerError
 
 from ..address import Location, locate, probe, refuse_options
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
-from ..buffers import batches, scatter, size_of
+from ..base import (
+    Address,
+    Entry,
+    Status,
+    Storage,
+    StorageOptions,
+    Value,
+    batches,
+    scatter,
+    size_of,
+    tell,
+)
 from ..sockets import Plain
 
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"

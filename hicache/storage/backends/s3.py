@@ -29,8 +29,18 @@ from hicache.clock import HOUR
 from hicache.core.errors import CallerError
 
 from ..address import Location, locate, refuse_options
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value, step, tell
-from ..buffers import scatter, size_of
+from ..base import (
+    Address,
+    Entry,
+    Status,
+    Storage,
+    StorageOptions,
+    Value,
+    scatter,
+    size_of,
+    step,
+    tell,
+)
 from ._s3_uploads import Uploads
 
 SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"

@@ -3,7 +3,7 @@ memory and a small store in a folder of its own, which ranks and stages of a pip
 core is answered by the simulated shelf. At the end come further actions, several at once, while
 others write, read and delete beside each read and write of the medium, which moves a part of what
 it is to move, and may be full. The store is away, its probes hang, an action is given up, and the
-store is opened again with the end of its journal cut.
+store is opened again.
 
 What a page holds follows from its pool, its place and its digest. So whatever is evicted: a page
 that was fetched has its bytes; what was there or is stored is there, or is counted as evicted;
@@ -42,12 +42,11 @@ from hicache.memory.stored import StoredPool, stored_pools
 from hicache.models import ModelDescription, described
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
-from hicache.storage import journal
 from hicache.storage.address import open_storage, parse
-from hicache.storage.backends import _file_data
+from hicache.storage.backends import file, hf3fs
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.breaker import Breaker
-from hicache.storage.engines import pread
+from hicache.storage.file_index import BLOCK
 from hicache.storage.keys import Context, context_key
 from hicache.storage.verified import Verified
 from invariants.fuzz.draws import Draws
@@ -61,7 +60,7 @@ MOST = 5  # pages of one of these
 SIZES = {"file": (0, 3, 6, 16, 40), "hf3fs": (3, 6, 16, 40)}  # by store: units of 4096 bytes
 WELL = SimpleNamespace(fine=True, says=lambda pages, most: pages)  # see hand.Fault
 HUNG_S = 100.0  # of a call that hangs: more than the breaker waits
-_MODULES: tuple[Any, ...] = (journal, pread, _file_data)  # whose `os` is the medium
+_MODULES: tuple[Any, ...] = (file, hf3fs)  # whose `os` is the medium
 _CALLS = ("lookup", "read", "read_checked", "write", "write_sealed", "delete")
 
 
@@ -111,16 +110,6 @@ class Medium:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
-
-    def fsync(self, file: int) -> None:
-        self._find_room()
-        os.fsync(file)
-
-    def write(self, file: int, text: bytes) -> int:
-        return os.write(file, text[: len(text) // 2] if self._draws.chance(self.full) else text)
-
-    def pwrite(self, file: int, part: memoryview, at: int) -> int:
-        return self.pwritev(file, [part], at)
 
     def pwritev(self, file: int, parts: Sequence[memoryview], at: int) -> int:
         self._interfere()
@@ -178,7 +167,7 @@ class RealShelf(Shelf):
         self._medium = Medium(Draws(seed, "medium"), self._interfere)
         ranks, stages = draws.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2)))
         self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, 0
-        self._options = StorageOptions(draws.one(SIZES[self._kind]) * 4096, PATIENCE_S)
+        self._options = StorageOptions(draws.one(SIZES[self._kind]) * BLOCK, PATIENCE_S)
         most_bytes, most_keys = draws.one(((1, 1), (20_000, 3), (1 << 20, 256)))
         self._threads = WorkerOptions(2, 2, most_bytes, most_keys, zero_copy=draws.chance(50))
         self._steps, self.compared = STEPS, 0
@@ -207,19 +196,15 @@ class RealShelf(Shelf):
             pools, own = stored_pools(arena), Rank(rank, ranks, stage, stages)
             yield Place(own, pools, StoredPages(context, pools, own))
 
-    def _open(self, full: int = 0) -> None:
-        """Opens the store, on a medium that is so full, and starts the threads of all places."""
+    def _open(self) -> None:
+        """Opens the store, and starts the threads of all places."""
 
         def now() -> float:
             return self._now
 
-        address = parse(f"{self._kind}:{self._folder}" + "?slot=512" * (self._kind == "hf3fs"))
-        self._medium.full = full
-        own = open_storage(address, self._options)
-        other = open_storage(address, self._options) if self._kind == "file" else own
-        self._medium.full = 0
-        files: Any = Faulty(own)
-        self.files, self._others = files, Verified(other)
+        address = parse(f"{self._kind}:{self._folder}")
+        files: Any = Faulty(open_storage(address, self._options))
+        self.files, self._others = files, Verified(open_storage(address, self._options))
         self._probes: list[Callable[[], None]] = []
         self._breaker = Breaker(files, "store", now, lambda notice: None, start=self._probes.append)
         self._verified = Verified(self._breaker)
@@ -308,19 +293,14 @@ class RealShelf(Shelf):
         self.wrong = False
 
     def _again(self) -> None:
-        """It is opened again. A journal whose end was cut costs one value, also if
-        there is no room for another one."""
-        there = self._there()
+        """It is opened again. The text of its context may take room."""
+        there, gone = self._there(), self._gone()
         self._end()
-        path, cut = self._folder / "journal", self._kind == "hf3fs" and self._draws.chance(50)
-        if cut:
-            last = path.read_bytes().splitlines(keepends=True)[-1]
-            os.truncate(path, path.stat().st_size - self._draws.between(1, len(last)))
-        self._open(self._draws.one((0, 100)) * cut)
-        if not cut and (why := self.files.troubles()):
+        self._open()
+        if why := self.files.troubles():
             raise WrongContent(f"a store that was closed has troubles: {why}")
         lost = there - self._there()
-        if len(lost) > cut + self._gone():
+        if len(lost) > self._gone() - gone:
             raise WrongContent(f"opened again, the store has lost {sorted(lost)}")
 
     def _abandon(self) -> None:
@@ -409,8 +389,8 @@ class RealShelf(Shelf):
         """gone: how many values had been evicted before. Raises WrongContent."""
         there, damaged = self._there(), self._verified.corrupt + self._others.corrupt
         lost, extra = must - there, set() if may is None else there - may - self.unsure
-        used = sum(-(-entry.size_bytes // 512) * 512 for entry in self._others.entries(""))
-        leaks = self._kind == "hf3fs" and self._others.stats()["used_bytes"] != used
+        used = sum(-(-entry.size_bytes // BLOCK) * BLOCK for entry in self._others.entries(""))
+        leaks = self._others.stats()["used_bytes"] != used
         for wrong, text in (
             (self.files.failed, f"{self.files.failed} values failed, and nothing was wrong"),
             (damaged, f"{damaged} values were damaged"),
