@@ -46,7 +46,7 @@ class Child:
         self.answers = answers
 
     def say(self, **answer: Any) -> None:
-        self.answers.write(json.dumps(answer) + "\n")
+        self.answers.write(json.dumps(answer, default=asdict) + "\n")
         self.answers.flush()
 
     def serve(self, requests: Iterator[str]) -> None:
@@ -59,17 +59,9 @@ class Child:
 
     # -- requests
 
-    def do_open(
-        self,
-        name: str,
-        release: str,
-        package: str,
-        stubs: list[str],
-        bare: list[str],
-        loads: list[str],
-    ) -> None:
+    def do_open(self, name: str, release: str, package: str, loads: Any, **stubs: Any) -> None:
         """Imports an engine, or the user's file. package: the real folder of its package."""
-        Stubs(stubs, bare, release).install()
+        Stubs(**stubs, version=release).install()
         if loads:
             self.module, kind = loaded(*loads)
         else:
@@ -85,8 +77,7 @@ class Child:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         if most == resource.RLIM_INFINITY or most > MEMORY:
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
-        takes = {key: list(values) for key, values in kind.TAKES.items()}
-        self.say(done=True, takes=takes)
+        self.say(done=True, takes=kind.TAKES)
 
     def do_fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
         """Plays the sequences of `count` seeds, and answers with a line for each."""
@@ -97,15 +88,11 @@ class Child:
             except Exception as error:  # of what is outside the sequence
                 text = f"{self.known.name}: draw: {type(error).__name__}: {error}"
                 raise CallerError(text) from error
-            busy, failure = time.process_time_ns() - began, _document(outcome.failure)
-            said: dict[str, Any] = {
-                "seed": each,
-                "operations": len(outcome.tape.entries),
-                "busy_ns": busy,
-            }
-            said |= {"counts": _counts(outcome), "failure": failure}
+            said: dict[str, Any] = {"seed": each, "busy_ns": time.process_time_ns() - began}
+            said |= {"operations": len(outcome.tape.entries), "counts": _counts(outcome)}
+            said |= {"tape": dumps(outcome.tape)} if outcome.failure else {}
             last = {"done": True} if each == seed + count - 1 else {}
-            self.say(tape=dumps(outcome.tape) if failure else "", **said, **last)
+            self.say(failure=outcome.failure, **said, **last)
 
     def do_draw(self, seed: int, length: int, fixed: dict[str, Any]) -> None:
         """Draws a sequence that ends the process, and says it before each entry is played."""
@@ -115,8 +102,8 @@ class Child:
     def do_play(self, tape: str) -> None:
         unfit = self.known.unfit
         outcome = self.known.replay(self._checked(tape))
-        said = {"failure": _document(outcome.failure), "unfit": self.known.unfit - unfit}
-        self.say(done=True, counts=_counts(outcome), **said)
+        unfit = self.known.unfit - unfit
+        self.say(done=True, counts=_counts(outcome), failure=outcome.failure, unfit=unfit)
 
     def do_shrink(self, tape: str, failure: dict[str, Any], seconds: float) -> None:
         """Makes a failing tape small, and answers with each smaller one. seconds: each play is a
@@ -127,7 +114,7 @@ class Child:
             nonlocal best
             if search.tape is not best:
                 best = search.tape
-                self.say(tape=dumps(best), failure=_document(search.failure))
+                self.say(tape=dumps(best), failure=search.failure)
             if seconds:
                 return Outcome(each, self._apart(each, seconds), None)
             return self.known.replay(each)
@@ -135,7 +122,7 @@ class Child:
         ways = ways_of_values(self.known.kind.simpler)
         search = Search(first, Failure(**failure), alike, ways, MOST_PLAYS, SHRINK_S)
         search.run()
-        self.say(done=True, tape=dumps(search.tape), failure=_document(search.failure))
+        self.say(done=True, tape=dumps(search.tape), failure=search.failure)
 
     def do_explain(self, tape: str, head: str) -> None:
         """The functions of the engine that run in a tape, what was answered to each entry, and the
@@ -213,10 +200,6 @@ def _calls(can: Can) -> set[str]:
     optional = {"abort": can.aborts, "reset": can.resets, "evict": can.evicts}
     optional["retract"] = can.retracts and not can.serves
     return calls | {call for call, needed in optional.items() if needed}
-
-
-def _document(failure: Failure | None) -> dict[str, Any] | None:
-    return None if failure is None else asdict(failure)
 
 
 def _counts(outcome: Outcome) -> Counter[str]:

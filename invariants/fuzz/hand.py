@@ -20,9 +20,8 @@ MOST_PAST = 40  # prompts that new ones may begin like
 
 
 class Hand:
-    """counts: operations
-    and states reached. judged: the mark of the state that was judged last. answers: for each entry
-    what the target answered, by which two targets are compared."""
+    """counts: operations and states reached. judged: the mark of the state that was judged last.
+    answers: what the target answered to each entry."""
 
     def __init__(self, target: Target, order: str = "time") -> None:
         self.target = target
@@ -62,9 +61,7 @@ class Hand:
         return job if job is not None and job.stage in stages else None
 
     def remember(self, tokens: list[int], namespace: str) -> None:
-        self.past.append((list(tokens), namespace))
-        if len(self.past) > MOST_PAST:
-            del self.past[0]
+        self.past = [*self.past[1 - MOST_PAST :], (list(tokens), namespace)]
 
     # -- transfers
 

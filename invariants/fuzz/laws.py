@@ -44,12 +44,8 @@ def judge(pools: Sequence[PoolState], idle: bool) -> None:
         _contents(pool)
         if pool.counted >= 0:
             cached = sum(one.slots.size for one in pool.holdings if one.owner == "cache")
-            need(
-                cached == pool.counted,
-                "SIZES",
-                f"{pool.name}: the engine counts {pool.counted} cached slots, there are {cached}",
-                pool.name,
-            )
+            text = f"{pool.name}: the engine counts {pool.counted} cached slots, there are {cached}"
+            need(cached == pool.counted, "SIZES", text, pool.name)
         if idle and pool.protected > 0:
             text = f"{pool.name}: nothing runs, and {pool.protected} slots are locked"
             raise Broken("LOCK-BAL", text, pool.name)

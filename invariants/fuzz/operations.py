@@ -6,7 +6,6 @@ Every entry can be played in every state: one that does not fit does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hicache.files import FLAG, Spare
@@ -17,15 +16,15 @@ from invariants.fuzz.sequence import (
     MOST_TOKENS,
     NEW_REQUEST,
     PROMPT,
-    REQUEST,
     Operation,
     Schema,
     number,
+    of_request,
     pack,
     unpack,
     word,
 )
-from invariants.fuzz.target import Can, Target, need
+from invariants.fuzz.target import Target, need
 
 Arguments = dict[str, Any]
 MOST_JOBS = 6
@@ -53,29 +52,6 @@ def prompt(hand: Hand, draws: Draws) -> list[int]:
 
 def _space(hand: Hand, draws: Draws) -> str:
     return draws.one(SPACES) if hand.target.can.namespaces else ""
-
-
-def of_request(
-    weight: int,
-    stages: tuple[str, ...],
-    play: Callable[[Hand, Job, Arguments], object],
-    draw: Callable[[Hand, Draws], Arguments] = lambda hand, draws: {},
-    able: Callable[[Can], bool] = lambda can: True,
-    **args: Any,
-) -> Operation:
-    """The operation of a request in one of these stages, of a target that is able to do it. draw:
-    its further arguments."""
-
-    def drawn(hand: Hand, draws: Draws) -> Arguments | None:
-        jobs = hand.pick(*stages) if able(hand.target.can) else []
-        return {"request": draws.one(jobs).id, **draw(hand, draws)} if jobs else None
-
-    def played(hand: Hand, args: Arguments) -> None:
-        job = hand.job(args["request"], *stages)
-        if job is not None and able(hand.target.can):
-            play(hand, job, args)
-
-    return Operation(weight, {"request": REQUEST, **args}, drawn, played)
 
 
 # -- requests
@@ -113,8 +89,7 @@ def _draw_probe(hand: Hand, draws: Draws) -> Arguments | None:
 def _probe(hand: Hand, args: Arguments) -> None:
     """Looks up a prompt that no request has."""
     tokens = unpack(args["tokens"])
-    hit = hand.target.match(Job(-1, tokens, str(args["space"]), len(tokens)))
-    hand.said(device=hit.device, host=hit.host)
+    _match(hand, Job(-1, tokens, str(args["space"]), len(tokens)), args)
 
 
 def _match(hand: Hand, job: Job, args: Arguments) -> None:
@@ -123,7 +98,7 @@ def _match(hand: Hand, job: Job, args: Arguments) -> None:
     hand.said(device=hit.device, host=hit.host)
 
 
-def _chunk(hand: Hand, draws: Draws) -> Arguments:
+def _chunk(hand: Hand, draws: Draws, job: Job | None = None) -> Arguments:
     whole = LONGEST * hand.page
     return {"chunk": draws.one((whole, whole, draws.between(1, 3 * hand.page), hand.page))}
 
@@ -183,7 +158,7 @@ def _grow(hand: Hand, job: Job, args: Arguments) -> None:
         hand.said(refused=True)
 
 
-def _keep(hand: Hand, draws: Draws) -> Arguments:
+def _keep(hand: Hand, draws: Draws, job: Job) -> Arguments:
     return {"keep": draws.chance(88)}
 
 
@@ -274,10 +249,6 @@ def _flush(hand: Hand, args: Arguments) -> None:
         hand.counts["emptied"] += done
 
 
-def _draw_wait(hand: Hand, draws: Draws) -> Arguments | None:
-    return {"polls": draws.one((1, 1, 2, 4))}
-
-
 def _wait(hand: Hand, args: Arguments) -> None:
     """Time passes, and the engine polls."""
     for _ in range(min(64, int(args["polls"]))):
@@ -286,10 +257,6 @@ def _wait(hand: Hand, args: Arguments) -> None:
 
 
 # -- a server
-
-
-def _draw_step(hand: Hand, draws: Draws) -> Arguments | None:
-    return {"steps": draws.one((1, 1, 1, 2, 4))}
 
 
 def _step(hand: Hand, args: Arguments) -> None:
@@ -317,10 +284,12 @@ _ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": number(1, MOST_T
 _GROWN: Schema = {"more": _CHUNK, "word": number()}
 _ADMIT = of_request(24, ("waiting",), _admit, _chunk, chunk=number(0, MOST_TOKENS))
 _BOTH = {
-    "abort": of_request(3, ("waiting", *RUNNING), _abort, able=lambda can: can.aborts),
+    "abort": of_request(3, ("waiting", *RUNNING), _abort, able=lambda hand: hand.target.can.aborts),
     "evict": Operation(8, {"pool": word(), "slots": number(1)}, _draw_evict, _evict),
     "flush": Operation(1, {}, _draw_flush, _flush),
-    "wait": Operation(12, {"polls": number(0, 64)}, _draw_wait, _wait),
+    "wait": Operation(
+        12, {"polls": number(0, 64)}, lambda _, draws: {"polls": draws.one((1, 1, 2, 4))}, _wait
+    ),
 }
 OF_A_CACHE = {
     **_BOTH,
@@ -331,13 +300,15 @@ OF_A_CACHE = {
     "match": of_request(3, ("waiting",), _match),
     "prefill": of_request(12, ("idle",), _prefill, _chunk, chunk=_CHUNK),
     "probe": Operation(6, _PROMPTED, _draw_probe, _probe),
-    "retract": of_request(3, RUNNING, _retract, able=lambda can: can.retracts),
+    "retract": of_request(3, RUNNING, _retract, able=lambda hand: hand.target.can.retracts),
     "revisit": Operation(9, {**_ARRIVE, "chunk": _CHUNK}, _draw_revisit, _revisit),
 }
 OF_A_SERVER = {
     **_BOTH,
     "arrive": Operation(24, _ARRIVE, _draw_arrive, _arrive),
-    "step": Operation(50, {"steps": number(1, 64)}, _draw_step, _step),
+    "step": Operation(
+        50, {"steps": number(1, 64)}, lambda _, draws: {"steps": draws.one((1, 1, 1, 2, 4))}, _step
+    ),
 }
 
 

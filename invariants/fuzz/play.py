@@ -42,9 +42,6 @@ class Line(NamedTuple):
     function: str
     text: str
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} {self.function}: {self.text}"
-
 
 @dataclass(frozen=True)
 class Failure:

@@ -6,7 +6,7 @@ contains the whole schedule. One schedule serves one run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hicache.core.errors import CallerError
 from hicache.files import show
@@ -25,6 +25,9 @@ class Schedule:
     """Takes replies in the order of their due times; drawn ties order equal times. Subclasses
     override this. later: returns the delay of a reply for the `delay` of its act.
     """
+
+    def __init__(self, *numbers: int) -> None:
+        """numbers: those that it has no use for."""
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
         """Returns the next reply to take, or None to leave the others for later."""
@@ -62,8 +65,8 @@ class Starve(Schedule):
     replies of this kind are pending.
     """
 
-    def __init__(self, lane: str, most: int) -> None:
-        self.lane, self.most = lane, most
+    def __init__(self, lane: int = 0, most: int = 4, *more: int) -> None:
+        self.lane, self.most = LANES[lane % len(LANES)], most or 4
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
         starved = [one for one in pending if type(one.action).__name__ == self.lane]
@@ -86,8 +89,8 @@ class Pct(Schedule):
     "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010.
     """
 
-    def __init__(self, key: int, depth: int, steps: int) -> None:
-        draws = Draws(key, "pct")
+    def __init__(self, key: int = 0, depth: int = 3, steps: int = 64, *more: int) -> None:
+        draws, steps = Draws(key, "pct"), max(1, steps)
         left = list(SOURCES)
         self.order = [left.pop(draws.below(len(left))) for _ in SOURCES]
         self.changes = {draws.below(steps) for _ in range(depth - 1)}
@@ -113,37 +116,22 @@ class Pct(Schedule):
         self.order.append(name)
 
 
-def _starve(numbers: Sequence[int]) -> Schedule:
-    lane, most = (*numbers, 0, 0)[:2] if len(numbers) != 1 else (numbers[0], 4)
-    return Starve(LANES[lane % len(LANES)], most or 4)
-
-
-def _pct(numbers: Sequence[int]) -> Schedule:
-    key, depth, steps = (*numbers, 0, 3, 64)[:3] if not numbers else (*numbers, 3, 64)[:3]
-    return Pct(key, max(1, depth), max(1, steps))
-
-
-_MAKE: dict[str, Callable[[Sequence[int]], Schedule]] = {
-    "heavy": lambda numbers: Heavy(),
-    "pct": _pct,
-    "priority": lambda numbers: Priority(),
-    "starve": _starve,
-    "time": lambda numbers: Schedule(),
+KINDS: dict[str, type[Schedule]] = {
+    "heavy": Heavy,
+    "pct": Pct,
+    "priority": Priority,
+    "starve": Starve,
+    "time": Schedule,
 }
-
-
-def names() -> list[str]:
-    return sorted(_MAKE)
 
 
 def schedule_of(order: str) -> Schedule:
     """Returns the schedule of a tape's order. Raises CallerError."""
-    name, _, rest = order.partition(":")
-    numbers = rest.split(":") if rest else []
+    name, *numbers = order.split(":")
     plain = all(one.isascii() and one.isdigit() and len(one) <= DIGITS for one in numbers)
-    if name not in _MAKE or not plain:
+    if name not in KINDS or not plain:
         raise CallerError(
-            f"order: expected one of {', '.join(names())}, with numbers of at most {DIGITS} "
+            f"order: expected one of {', '.join(KINDS)}, with numbers of at most {DIGITS} "
             f"digits behind colons, found {show(order)}"
         )
-    return _MAKE[name]([int(one) for one in numbers])
+    return KINDS[name](*map(int, numbers))

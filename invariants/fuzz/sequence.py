@@ -307,6 +307,29 @@ class Operation(NamedTuple):
     play: Callable[[Any, dict[str, Any]], object]
 
 
+def of_request(
+    weight: int,
+    stages: tuple[str, ...],
+    play: Callable[[Any, Any, dict[str, Any]], object],
+    draw: Callable[[Any, Draws, Any], dict[str, Any]] = lambda hand, draws, job: {},
+    able: Callable[[Any], bool] = lambda hand: True,
+    **args: Any,
+) -> Operation:
+    """The operation of a request in one of these stages, of a hand that is able to do it. draw: its
+    further arguments."""
+
+    def drawn(hand: Any, draws: Draws) -> dict[str, Any] | None:
+        job = draws.one(jobs) if able(hand) and (jobs := hand.pick(*stages)) else None
+        return {"request": job.id, **draw(hand, draws, job)} if job else None
+
+    def played(hand: Any, args: dict[str, Any]) -> None:
+        job = hand.job(args["request"], *stages)
+        if job is not None and able(hand):
+            play(hand, job, args)
+
+    return Operation(weight, {"request": REQUEST, **args}, drawn, played)
+
+
 def check(
     tape: Tape,
     ops: Mapping[str, Operation],

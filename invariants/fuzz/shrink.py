@@ -27,7 +27,8 @@ LONG = 2000  # longer than any drawn delay
 QUIET = ("wait", "quiesce")  # operations that only let time pass
 FAULTS = ("", "fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
 _LAST = {"end": "none", "empty": "nothing", "space": ""}  # words: that of least effect
-_LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1, "slots": 1, "steps": 1}  # else 0
+_ONE = ("chunk", "first", "more", "polls", "second", "slots", "steps")
+_LEAST = {"behind": -1, **dict.fromkeys(_ONE, 1)}  # else 0
 _NAMES = ("request", "again", "others")  # arguments that are numbers of requests
 
 Failure = Any

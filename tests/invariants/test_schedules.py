@@ -13,7 +13,7 @@ from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import drain
 from invariants.fuzz.records import Pending
-from invariants.fuzz.schedules import names, schedule_of
+from invariants.fuzz.schedules import KINDS, schedule_of
 from invariants.fuzz.sequence import Tape, pack
 from tests.configs import configured
 
@@ -47,7 +47,7 @@ def test_pct_is_a_function_of_its_numbers_and_its_priorities_change() -> None:
     assert any(len(set(run(key, 4)) - {0}) > 1 for key in range(8))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", KINDS)
 def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
     swarm = draw_swarm(11)
     made = play.generate(swarm, OPS, 11, 40)

@@ -55,14 +55,11 @@ def configured(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
     return found
 
 
-class Hangs(StuckError):
-    """One sequence took longer than its limit."""
-
-
 def limit(entries: int) -> AbstractContextManager[None]:
-    """Raises Hangs in a block that computes for too long for a sequence of so many entries."""
+    """Raises StuckError in a block that computes too long for a sequence of so many entries."""
     seconds = LEAST_S + PER_ENTRY_S * entries
-    return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s of computing"))
+    text = f"one sequence was still at work after {seconds:g} s of computing"
+    return alarm(seconds, StuckError(text))
 
 
 @dataclass(frozen=True)
@@ -163,6 +160,9 @@ class Core:
     def results(self, seeds: Iterator[int]) -> Generator[Result]:
         how = executors.JobOptions(_lost, hash_seed=self.hash_seed)
         yield from executors.run(executors.LOCAL, self.jobs, self.work, seeds, how)
+
+    def named(self, failure: Failure) -> Failure:
+        return failure  # none is known
 
     def shrunk(self, failure: Failure) -> Failure:
         return self.work.shrunk(failure)

@@ -110,8 +110,8 @@ class Process:
         try:
             for said in self.session.answers(request | {"do": "fuzz", "count": count}, HANG_S):
                 failure = self._failure(said["tape"], said["failure"]) if said["failure"] else None
-                played, busy = said["operations"], said["busy_ns"]
-                found.append(Result(said["seed"], played, 0, busy, said["counts"], failure))
+                counted = said["operations"], 0, said["busy_ns"], said["counts"]
+                found.append(Result(said["seed"], *counted, failure))
         except Ended as ended:
             self.ended += 1
             if self.ended > MOST_ENDED:
@@ -125,6 +125,9 @@ class Process:
             failure = self._failure(tape, ended.failure(at))
             found.append(Result(request["seed"], at, 0, 0, {}, failure))
         return found
+
+    def named(self, failure: Failure) -> Failure:
+        return self.told(failure.sequence, dict(failure.raw))
 
     def shrunk(self, failure: Failure) -> Failure:
         ends = failure.raw["code"] in ENDS

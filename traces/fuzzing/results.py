@@ -7,12 +7,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from hicache.core.errors import CallerError
 
@@ -23,6 +23,10 @@ from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, table
 
 SHOWN = 12
+# What is fuzzed: `results(seeds)` plays the sequences of seeds; `named(failure)` says whether it is
+# known, before it is shrunk; `shrunk(failure)` is the same failure of a smaller sequence, told with
+# all that is known of it; `reaches` is what a run should reach.
+Target = Any
 # Codes that make all other results doubtful come first, then the costliest ones for a user.
 WORST = (17, 16, 12, 13, 10, 11, 15, 14)
 
@@ -66,19 +70,6 @@ class Result:
     busy_ns: int
     counts: Mapping[str, int] = field(default_factory=dict)
     failure: Failure | None = None
-
-
-class Target(Protocol):
-    """What is fuzzed. reaches: what a run should reach."""
-
-    @property
-    def reaches(self) -> Sequence[str]: ...
-
-    def results(self, seeds: Iterator[int]) -> Generator[Result]:
-        """Plays the sequences of these seeds."""
-
-    def shrunk(self, failure: Failure) -> Failure:
-        """The same failure of a smaller sequence, told with all that is known of it."""
 
 
 @dataclass
@@ -158,7 +149,7 @@ def hunt(
     target: Target, seeds: Iterator[int], tally: Tally, folder: str, first: bool
 ) -> tuple[bool, int]:
     """Plays the sequences, and shrinks the first failure of each kind; with `first`, only up to the
-    first failure that is not known.
+    first failure that is not known, and shrinks only that.
 
     Returns whether it was not interrupted, and the exit code of what ended it, or 0.
     """
@@ -177,8 +168,9 @@ def hunt(
                 if group is not None:
                     keep(group, folder)
                     if first:
-                        shrink(group)
-                        if not group.failure.known:
+                        group.failure = target.named(group.failure)
+                        group.shrunk = bool(group.failure.known)
+                        if not group.shrunk:
                             break
         for group in tally.groups():
             if not group.shrunk:

@@ -103,7 +103,7 @@ def engine_of(name: str, source: str | None = None) -> Engine:
     for under in _UNDER:
         package = Path(source) / under / said.get("PACKAGE", name)
         if (package / "__init__.py").is_file():
-            replaced = said.get("STUBS", ()), said.get("BARE", ())
+            replaced = tuple(said.get("STUBS", "").split()), said.get("BARE", ())
             return Engine(name, package.resolve(), release, releases, needs, *replaced, source)
     raise CallerError(f"--source: expected a folder with the package {package.name}: {source}")
 

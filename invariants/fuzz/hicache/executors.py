@@ -1,11 +1,8 @@
 """Executors of a sequence: how the core's actions are carried out, as named in its head.
 
-    replies                                  nothing is carried out; replies come when they are due
-    files                                    the same; the runtime carries out what is for storage
-    device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
-
-A load is divided into LAYERS groups. The link takes PAGE_NS per page of a group, and LATENCY_NS
-before each copy. At most DEPTH batches of backups are in flight.
+replies                                  nothing is carried out; replies come when they are due
+files                                    the same; the runtime carries out what is for storage
+device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
 """
 
 from __future__ import annotations

@@ -344,16 +344,8 @@ def _later(more: int) -> Due:
     return lambda now, due: due + more
 
 
-def _at_once(now: int, due: int) -> int:
-    return now
-
-
 def _together(now: int, due: int) -> int:
     return -(-due // 64) * 64
-
-
-def _half(pages: int, most: int) -> int:
-    return pages // 2
 
 
 NONE = Fault()
@@ -362,13 +354,13 @@ TORN = Fault(("Load", "Backup"), fine=False)
 KINDS: dict[str, dict[str, Fault]] = {
     "": {
         "fail": Fault(fine=False),
-        "submit error": Fault(fine=False, due=_at_once),
+        "submit error": Fault(fine=False, due=lambda now, due: now),
         "late error": Fault(fine=False, due=_later(200)),
         "pass error": Fault(("Prefill",), fine=False),
         "lost": Fault(due=lambda now, due: LOST),
         "late": Fault(due=_later(200)),
         "very late": Fault(due=_later(5000)),
-        "burst": Fault(due=_at_once),
+        "burst": Fault(due=lambda now, due: now),
         "bunched": Fault(due=_together),
         "reordered": Fault(due=_together, turned=True),
         "engine stall": Fault(("Prefill",), due=_later(3000)),
@@ -377,8 +369,8 @@ KINDS: dict[str, dict[str, Fault]] = {
         **{f"torn{what}": TORN for what in ("", " suffix", " half", " last page", " whole")},
     },
     "storage": {
-        "half of it": Fault(("Lookup", "Fetch", "Store"), says=_half),
-        "fetched in part": Fault(("Fetch",), says=_half),
+        "half of it": Fault(("Lookup", "Fetch", "Store"), says=lambda pages, most: pages // 2),
+        "fetched in part": Fault(("Fetch",), says=lambda pages, most: pages // 2),
         "lookup lies": Fault(("Lookup",), says=lambda pages, most: most),
         "stored, then lost": Fault(("Store",), kept=lambda pages: 0),
         "stored, not acknowledged": Fault(

@@ -31,6 +31,7 @@ from invariants.fuzz.sequence import (
     Operation,
     Schema,
     number,
+    of_request,
     pack,
     unpack,
     word,
@@ -42,28 +43,6 @@ LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages of a prompt
 RUNNING = ("decoding", "idle", "prefilling")
 TOKEN = 8  # bytes of a token in a key
 NOBODY = 1 << 30  # no request and no flight has this number
-
-
-def of_request(
-    weight: int,
-    stages: tuple[str, ...],
-    play: Callable[[Hand, Job, Arguments], object],
-    draw: Callable[[Hand, Draws, Job], Arguments] = lambda hand, draws, job: {},
-    **args: Any,
-) -> Operation:
-    """The operation of a request in one of these stages. draw: its further arguments."""
-
-    def drawn(hand: Hand, draws: Draws) -> Arguments | None:
-        jobs = hand.pick(*stages)
-        job = draws.one(jobs) if jobs else None
-        return {"request": job.id, **draw(hand, draws, job)} if job else None
-
-    def played(hand: Hand, args: Arguments) -> None:
-        job = hand.job(args["request"], *stages)
-        if job is not None:
-            play(hand, job, args)
-
-    return Operation(weight, {"request": REQUEST, **args}, drawn, played)
 
 
 # -- prompts

@@ -12,6 +12,7 @@ import shlex
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 from hicache import registry
 from hicache.core import (
@@ -64,7 +65,6 @@ OF_THE_PAST = frozenset(
         *("touched", "touched_requests", "out", "pools", "root"),
     )
 )
-Follow = Callable[[Hand], object]
 
 
 def generate(
@@ -73,23 +73,14 @@ def generate(
     seed: int,
     operations: int,
     level: Level = "every",
-    checks: Sequence[str] | None = None,
     command: str = "",
-    against: bool | None = None,
-    follow: Follow | None = None,
+    **how: Any,
 ) -> Outcome:
     """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
     command: the command that plays it again, for reports. The rest is as for `replay`.
     """
-    tape = Tape(
-        swarm.config,
-        (),
-        seed,
-        swarm.order,
-        ranks=swarm.ranks,
-        executor=swarm.executor,
-        pairs=swarm.pairs,
-    )
+    names = ("config", "order", "ranks", "executor", "pairs")
+    tape = Tape(entries=(), seed=seed, **{name: getattr(swarm, name) for name in names})
     length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
 
     def entries(hand: Hand) -> Iterator[Entry]:
@@ -97,17 +88,11 @@ def generate(
         return (entry for entry in drawn if entry is not None)
 
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    return _run(tape, entries, ops, command, level, checks, against, follow)
+    return _run(tape, entries, ops, command, level, **how)
 
 
 def replay(
-    tape: Tape,
-    ops: dict[str, Operation],
-    level: Level = "every",
-    name: str = "",
-    checks: Sequence[str] | None = None,
-    follow: Follow | None = None,
-    against: bool | None = None,
+    tape: Tape, ops: dict[str, Operation], level: Level = "every", name: str = "", **how: Any
 ) -> Outcome:
     """Plays a tape. checks: names of the checks to run; default all. follow: called with the hand
     before it plays. against: whether to compare with the specification; default if all checks run
@@ -118,7 +103,7 @@ def replay(
     check(tape, ops, name or "tape", FAULTS)
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    return _run(tape, lambda hand: tape.entries, ops, command, level, checks, against, follow)
+    return _run(tape, lambda hand: tape.entries, ops, command, level, **how)
 
 
 def replay_told(
@@ -166,9 +151,9 @@ def _run(
     ops: dict[str, Operation],
     command: str,
     level: Level,
-    checks: Sequence[str] | None,
-    against: bool | None,
-    follow: Follow | None,
+    checks: Sequence[str] | None = None,
+    against: bool | None = None,
+    follow: Callable[[Hand], object] | None = None,
 ) -> Outcome:
     watch = Watch(level, command, None if checks is None else [*map(load_check, checks)])
     played: list[Entry] = []

@@ -10,13 +10,12 @@ from typing import Any
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
-from invariants.fuzz.sequence import Entry, Tape, pack, unpack
+from invariants.fuzz.sequence import Entry, Tape
 from invariants.fuzz.shrink import Ways
 
 from .executors import DEVICE, FILES, REPLIES
 
 _EXECUTORS = (REPLIES, DEVICE, FILES)  # from simple to complex; other devices rank last
-_SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
 _USUAL = {one.name: one.default for one in fields(Config) if one.name not in _SHAPE}
 
@@ -63,7 +62,6 @@ def _simpler(tape: Tape) -> Iterator[Tape]:
         yield from _with(tape, _without_component(config, index))
     for page in (1, 2, 4):
         if page < config.page_size:
-            yield from _rescaled(tape, page)
             yield from _with(tape, {"page_size": page})
     for name, usual in _unusual(values).items():
         yield from _with(tape, {name: usual})
@@ -98,30 +96,6 @@ def _without_component(config: Config, index: int) -> dict[str, Any]:
         values = getattr(config, key)
         settings[key] = values[:index] + values[index + 1 :]
     return settings
-
-
-def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
-    """With smaller pages. All numbers of tokens are scaled, so that the number of full pages stays
-    the same."""
-    config: Config = tape.config
-    old, values = config.page_size, document(config)
-
-    def scaled(tokens: int) -> int:
-        return -(-tokens * page // old)
-
-    def entry_of(entry: Entry) -> Entry:
-        args = dict(entry.args)
-        for name in _SIZES:
-            if int(args.get(name, 0)) > 0:
-                args[name] = scaled(int(args[name]))
-        if "tokens" in args:
-            tokens = unpack(args["tokens"])
-            args["tokens"] = pack([tokens[at * old // page] for at in range(scaled(len(tokens)))])
-        return entry._replace(args=args)
-
-    sizes = {name: scaled(values[name]) for name in token_settings(config)}
-    for settings in _with(tape, {"page_size": page, **sizes}):
-        yield replace(settings, entries=tuple(map(entry_of, tape.entries)))
 
 
 WAYS = Ways(_weight, _simpler, _parts)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -166,7 +166,7 @@ class RealShelf(Shelf):
         self._beside = Draws(seed, "beside")
         self._medium = Medium(Draws(seed, "medium"), self._interfere)
         ranks, stages = draws.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2)))
-        self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, 0
+        self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, count(-1, -1)
         self._options = StorageOptions(draws.one(SIZES[self._kind]) * BLOCK, PATIENCE_S)
         most_bytes, most_keys = draws.one(((1, 1), (20_000, 3), (1 << 20, 256)))
         self._threads = WorkerOptions(2, 2, most_bytes, most_keys, zero_copy=draws.chance(50))
@@ -188,7 +188,7 @@ class RealShelf(Shelf):
     def _new_places(self, ranks: int, stages: int, layout: str) -> Iterator[Place]:
         page, model = self._config.page_size, _model(self._config)
         sizes = zip(self.names, self._config.host_pages, strict=True)
-        pages = {Tier.HOST: {name: count + 3 * MOST for name, count in sizes}}
+        pages = {Tier.HOST: {name: size + 3 * MOST for name, size in sizes}}
         context = Context(model.name, "", page, "tokens", model.pools)
         self._document = context_key(context.digest)
         for rank, stage in product(range(ranks), range(stages)):
@@ -251,7 +251,7 @@ class RealShelf(Shelf):
         """Several actions at once, sometimes with a delete behind the first."""
         actions = self._actions()
         if self._draws.chance(6):
-            actions.insert(1, Delete(self._flight()))
+            actions.insert(1, Delete(next(self._flights)))
         self._medium.crowded = self._draws.chance(50)
         self._round(actions)
 
@@ -307,7 +307,7 @@ class RealShelf(Shelf):
         """An action is given up while the store is at it. Once answered, its pages are others'."""
         place, action = self._draws.one(self._places), self._actions()[0]
         if isinstance(action, Fetch):
-            self._round([Store(self._flight(), action.pieces)])
+            self._round([Store(next(self._flights), action.pieces)])
         begun, go_on = threading.Event(), threading.Event()
 
         def wait() -> None:
@@ -447,16 +447,12 @@ class RealShelf(Shelf):
 
     # -- actions
 
-    def _flight(self) -> Any:
-        self._flights -= 1
-        return self._flights
-
     def _actions(self) -> list[Any]:
         return [self._action(turn) for turn in range(self._draws.between(1, 3))]
 
     def _action(self, turn: int) -> Any:
         """In pages that the core does not have."""
-        draws, first, flight = self._draws, self._draws.below(len(DIGESTS)), self._flight()
+        draws, first, flight = self._draws, self._draws.below(len(DIGESTS)), next(self._flights)
         digests = tuple(DIGESTS[first : first + draws.between(1, MOST)])
         kind = draws.one((Store, Store, Fetch, Fetch, Lookup))
         if kind is Lookup:

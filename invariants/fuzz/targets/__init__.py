@@ -1,6 +1,6 @@
 """One engine per file, found by name.
 
-A file begins with literal constants, which are read without importing it (see `facts`):
+A file begins with literal constants, which are read without importing it:
 
     DISTRIBUTION    its name on the package index; "" if nothing is installed for it
     RELEASES        the releases that it knows, oldest first
@@ -10,5 +10,5 @@ A file begins with literal constants, which are read without importing it (see `
 
 Then follow the imports of the engine, and `TARGET`, a class derived from `target.Target`. Parts of
 it are in files that begin with `_`; `DOUBLES` names those that scripts copy definitions from. They
-import nothing of ours but `base` and `laws`, which scripts copy from, too.
+import nothing of ours but `target` and `laws`, which scripts copy from, too.
 """

@@ -302,13 +302,9 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
         self.mamba_ping_pong_track_buffer_size = 2
         self.mamba_initial_tracking_slots = 2 if extra else 0
         self.enable_mamba_extra_buffer, self.enable_mamba_extra_buffer_lazy = extra, False
-        self.mamba_pool = SimpleNamespace(
-            replayssm_write_pos=None,
-            replayssm_spec_write_pos=None,
-            replayssm_cache_base=None,
-            copy_from=self.copy_state,
-            size=mamba.size,
-        )
+        replays = ("replayssm_write_pos", "replayssm_spec_write_pos", "replayssm_cache_base")
+        self.mamba_pool = SimpleNamespace(**dict.fromkeys(replays), size=mamba.size)
+        self.mamba_pool.copy_from = self.copy_state
         self.req_index_to_mamba_index_mapping = torch.zeros(ROWS + 1, dtype=torch.int32)
         self.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
             (ROWS + 1, 2), dtype=torch.int64
@@ -327,14 +323,8 @@ def token_list(tokens: Sequence[int]) -> Any:
 
 def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
     """A request of SGLang."""
-    settings = SimpleNamespace(
-        max_new_tokens=WIDTH,
-        custom_params=None,
-        stop_token_ids=None,
-        stop_strs=[],
-        stop_regex_strs=[],
-        ignore_eos=False,
-    )
+    settings = SimpleNamespace(max_new_tokens=WIDTH, stop_strs=[], stop_regex_strs=[])
+    settings.custom_params = settings.stop_token_ids = settings.ignore_eos = None
     request = Req(f"r{number}", "", token_list(tokens), settings, extra_key=space or None)
     request.space, request.known, request.copied = space, None, False
     return request

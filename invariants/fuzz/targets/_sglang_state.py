@@ -169,16 +169,9 @@ def pools_of(world: World, requests: Sequence[Any]) -> list[PoolState]:
 
 def pool_of(world: World, part: str, held: Sequence[Holding]) -> PoolState:
     pool, (evictable, protected) = world.pools[part], world.sizes(part)
-    return PoolState(
-        part,
-        pool.page_size,
-        pool.size,
-        len(pool.free_list),
-        held,
-        pool.content,
-        counted=evictable + protected,
-        protected=-1 if world.busy() else protected,
-    )
+    locked = -1 if world.busy() else protected
+    sizes = pool.page_size, pool.size, len(pool.free_list)
+    return PoolState(part, *sizes, held, pool.content, False, evictable + protected, locked)
 
 
 def states_of(kv: Any) -> Any:
@@ -262,9 +255,8 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
         both, tier = [], device + result.host_hit_length
         for name, part in zip(world.parts, parts, strict=True):
             host = pools[f"host {name}"]
-            both.append(
-                part._replace(there=part.there | among(expected, host.promise[host.held()]))
-            )
+            below = among(expected, host.promise[host.held()])
+            both.append(part._replace(there=part.there | below))
         exact = exact and len(parts) < 3 and not world.storage  # what it keeps of a read is unknown
         if len(parts) > 1:
             hits, tier = [], path_end(world, result.best_match_node)
@@ -316,10 +308,9 @@ class Mirror:
         known = self.on[medium]
         if kind == "BlockRemoved":
             text = f"a block is removed from {medium} that was not announced there"
-            need(
-                known >= set(event.block_hashes), "EVENT-MIRROR", text, f"{medium} removed unknown"
-            )
-            known -= set(event.block_hashes)
+            gone = set(event.block_hashes)
+            need(known >= gone, "EVENT-MIRROR", text, f"{medium} removed unknown")
+            known -= gone
             return
         parent, size = event.parent_block_hash, event.block_size
         announced = parent is None or any(parent in blocks for blocks in self.on.values())

@@ -28,6 +28,8 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request
 
+PARALLEL = ("data", "decode_context", "prefill_context", "pipeline")
+
 
 class Settings(SimpleNamespace):
     """Part of a configuration: what is not named is not set."""
@@ -177,11 +179,8 @@ def engine_config(
             hf_config=SimpleNamespace(to_dict=dict),
         ),
         parallel_config=Settings(
+            **{f"{kind}_parallel_size": 1 for kind in PARALLEL},
             data_parallel_index=0,
-            data_parallel_size=1,
-            decode_context_parallel_size=1,
-            prefill_context_parallel_size=1,
-            pipeline_parallel_size=1,
             tensor_parallel_size=ranks,
             world_size=ranks,
             rank=0,

@@ -107,9 +107,7 @@ class Moves:
 
     def __init__(self, memory: Memory, ranks: Any) -> None:
         self.memory = memory
-        self.jobs: dict[
-            int, tuple[Executor, Any, list[Content]]
-        ] = {}  # of an action, and what it reads
+        self.jobs: dict[int, tuple[Executor, Any, list[Content]]] = {}  # and what it reads
         self.began: list[tuple[str, int]] = []
         self.values: dict[str, bytes] = {}
         self.arrived: dict[int, list[Any]] = {}
@@ -275,7 +273,7 @@ class Executor:
 
     def _store(self, action: Any, fails: bool) -> int:
         """fails: the second half is refused, and some times the store has lost everything."""
-        items = list(self._items(action, written=True))
+        items = self._items(action, written=True)
         items = items[: len(items) // 2] if fails else items
         if fails and not action.flight % 3:
             self.moves.values.clear()
@@ -293,9 +291,8 @@ class Executor:
             for block in blocks.tolist():
                 yield copy.component, block
 
-    def _items(self, action: Any, written: bool) -> Iterator[Any]:
-        for piece in action.pieces:
-            yield from self.stored.items(piece, written=written)
+    def _items(self, action: Any, written: bool) -> list[Any]:
+        return [one for piece in action.pieces for one in self.stored.items(piece, written=written)]
 
     def _put(self, slot: str, block: int, content: Content) -> None:
         for layer in self.group[slot].layers:

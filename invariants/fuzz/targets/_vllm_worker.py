@@ -18,7 +18,7 @@ from invariants.fuzz.targets._vllm_engine import Group
 from invariants.fuzz.targets._vllm_memory import MOVING, TORN, Content, Memory, Work, torn
 
 WORDS = 4  # different tokens that are sampled
-Pairs = list[tuple[int, int, int, int]]  # device block, group, host chunk, place in the chunk
+Pairs = list[tuple[int, int, int]]  # device block, group, host chunk
 
 
 def sampled(tokens: Sequence[int]) -> int:
@@ -195,26 +195,20 @@ def audit_ended(worker: Worker, scheduler: Any, most: int) -> None:
 # -- between device and host
 
 
-class Host:
-    """Host memory in chunks: for each place the group that wrote it, and its rows."""
+class Host(dict[int, Content]):
+    """Host memory in chunks, each of a block: the group that wrote it, and its rows."""
 
-    def __init__(self) -> None:
-        self.chunks: dict[tuple[int, int], Content] = {}
-
-    def get(self, chunk: int, place: int) -> Content:
-        return self.chunks.get((chunk, place), (-1, ()))
-
-    def put(self, chunk: int, place: int, owner: int, rows: tuple[int, ...]) -> None:
-        self.chunks[chunk, place] = owner, rows
+    def __missing__(self, chunk: int) -> Content:
+        return -1, ()
 
 
 class Mover:
     """Copies blocks between device and host. It takes the place of vLLM's own handlers, which need
-    a GPU (v1/kv_offload/cpu/gpu_worker.py). factor: device blocks of a host chunk. jobs: whether it
-    is a store, its pairs, and what the sources had when it began."""
+    a GPU (v1/kv_offload/cpu/gpu_worker.py). jobs: whether it is a store, its pairs, and what the
+    sources had when it began."""
 
-    def __init__(self, memory: Memory, host: Host, factor: int) -> None:
-        self.memory, self.host, self.factor = memory, host, factor
+    def __init__(self, memory: Memory, host: Host) -> None:
+        self.memory, self.host = memory, host
         self.jobs: dict[int, tuple[bool, Pairs, list[Content]]] = {}
         self.began: list[tuple[str, int]] = []
         self.done: list[Any] = []
@@ -243,25 +237,17 @@ class Mover:
     def _pairs(self, device: Any, host: Any) -> Pairs:
         blocks = [int(block) for block in device.block_ids]
         chunks = [int(chunk) for chunk in host.chunk_ids]
-        pairs, block, chunk = [], 0, 0
-        sizes = zip(device.group_sizes, device.block_indices, strict=True)
-        for group, (size, index) in enumerate(sizes):
-            skip = index % self.factor
-            for at in range(size):
-                more, place = divmod(skip + at, self.factor)
-                pairs.append((blocks[block + at], group, chunks[chunk + more], place))
-            block += size
-            chunk += -(-(skip + size) // self.factor) if size else 0
-        text = f"a copy of {len(blocks)} blocks names {len(chunks)} chunks, it needs {chunk}"
-        need((block, chunk) == (len(blocks), len(chunks)), "CONTRACT", text, "chunks")
-        return pairs
+        groups = [group for group, size in enumerate(device.group_sizes) for _ in range(size)]
+        text = f"a copy of {len(groups)} blocks names {len(blocks)} blocks, {len(chunks)} chunks"
+        need(len(groups) == len(blocks) == len(chunks), "CONTRACT", text, "chunks")
+        return list(zip(blocks, groups, chunks, strict=True))
 
     def _begin(self, number: int, store: bool, pairs: Pairs) -> bool:
         seen = []
-        for block, group, chunk, place in pairs:
-            seen.append(self.memory.content(block) if store else self.host.get(chunk, place))
+        for block, group, chunk in pairs:
+            seen.append(self.memory.content(block) if store else self.host[chunk])
             if store:
-                self.host.put(chunk, place, MOVING, ())
+                self.host[chunk] = MOVING, ()
                 continue
             text = f"a load reads chunk {chunk} of the host, which is still being written"
             need(seen[-1][0] != MOVING, "READ-AFTER-ARRIVE", text)
@@ -276,14 +262,14 @@ class Mover:
             return
         memory, host = self.memory, self.host
         store, pairs, contents = self.jobs.pop(number)
-        for (block, group, chunk, place), seen in zip(pairs, contents, strict=True):
+        for (block, group, chunk), seen in zip(pairs, contents, strict=True):
             if store:
                 text = f"chunk {chunk} of the host was given to another while a store wrote it"
-                need(host.get(chunk, place)[0] == MOVING, "PIN-IO", text, "store target")
-                host.put(chunk, place, *torn(seen, memory.content(block)))
+                need(host[chunk][0] == MOVING, "PIN-IO", text, "store target")
+                host[chunk] = torn(seen, memory.content(block))
                 continue
             text = f"chunk {chunk} of the host was overwritten while a load read it"
-            need(host.get(chunk, place) == seen, "PIN-IO", text, "load source")
+            need(host[chunk] == seen, "PIN-IO", text, "load source")
             memory.is_loading(block, group)
             memory.restore(block, *seen)
         result = SimpleNamespace(job_id=number, success=True, transfer_size=None)
@@ -303,7 +289,7 @@ def chunks_of(manager: Any) -> dict[bytes, Any]:
     return {key: chunk for key, chunk in pairs if hasattr(chunk, "ref_cnt")}
 
 
-def audit_host(manager: Any, host: Host, memory: Memory, factor: int) -> None:
+def audit_host(manager: Any, host: Host, memory: Memory) -> None:
     """Raises Broken unless every chunk on host has one key and holds what that stands for."""
     chunks = chunks_of(manager)
     numbers = [chunk.chunk_id for chunk in chunks.values()]
@@ -318,9 +304,8 @@ def audit_host(manager: Any, host: Host, memory: Memory, factor: int) -> None:
         group = memory.groups[key[-1]]
         if chunk.ref_cnt < 0 or means is None or not group.judged:
             continue
-        last = means[1] - 1
-        owner, rows = host.get(chunk.chunk_id, last // group.block % factor)
-        row = last % group.block if len(rows) == group.block else 0
+        owner, rows = host[chunk.chunk_id]
+        row = (means[1] - 1) % group.block if len(rows) == group.block else 0
         if owner != key[-1] or not rows or rows[row] != means[0]:
             holds = "is still being written" if owner == MOVING else "holds something else"
             if owner == key[-1] and rows and rows[row] == TORN:

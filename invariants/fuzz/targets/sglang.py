@@ -54,31 +54,11 @@ DISTRIBUTION = "sglang"
 RELEASES = ("0.5.22", "0.5.23")
 NEEDS = ("msgspec==0.22.0", "packaging==26.4")
 STUBS = (
-    "PIL",
-    "orjson",
-    "psutil",
-    "pybase64",
-    "pydantic",
-    "pydantic_core",
-    "requests",
-    "sgl_kernel",
-    "sglang.kernels",
-    "sglang.srt.configs.model_config",
-    "sglang.srt.layers",
-    "sglang.srt.managers.overlap_utils",
-    "sglang.srt.parser",
-    "sglang.srt.sampling",
-    "sglang.srt.utils.hf_transformers",
-    "sglang.srt.utils.hf_transformers_utils",
-    "starlette",
-    "torch_memory_saver",
-    "torchada",
-    "torchcodec",
-    "torchvision",
-    "tqdm",
-    "transformers",
-    "triton",
-    "zmq",
+    "PIL orjson psutil pybase64 pydantic pydantic_core requests sgl_kernel sglang.kernels "
+    "sglang.srt.configs.model_config sglang.srt.layers sglang.srt.managers.overlap_utils "
+    "sglang.srt.parser sglang.srt.sampling sglang.srt.utils.hf_transformers "
+    "sglang.srt.utils.hf_transformers_utils starlette torch_memory_saver torchada torchcodec "
+    "torchvision tqdm transformers triton zmq"
 )
 BARE = ("sglang", "sglang.srt.configs")
 DOUBLES = ("_sglang_storage.py", "_sglang_doubles.py", "_sglang_state.py")
@@ -254,9 +234,8 @@ class SGLang(Target):
         return Hit(int(raw(result).device_prefix_len), raw(result).host_hit_length)
 
     def arrive(self, job: Job) -> None:
-        request = self.recorder.make(
-            f"request{job.id}", new_request, job.id, job.tokens, self._space(job)
-        )
+        arguments = (job.id, job.tokens, self._space(job))
+        request = self.recorder.make(f"request{job.id}", new_request, *arguments)
         self.waiting[job.id] = request
         if self.storing:
             self.call(store.ask, self.world, request)
@@ -532,11 +511,8 @@ class SGLang(Target):
         return {name: pool.available_size() for name, pool in self.plain.pools.items()}
 
     def mark(self) -> Any:
-        return (
-            None
-            if self.storing
-            else state.mark_of(self.plain, list(map(raw, self.running.values())))
-        )
+        running = list(map(raw, self.running.values()))
+        return None if self.storing else state.mark_of(self.plain, running)
 
     def laws(self) -> None:
         self.recorder.check(state.judge_reads, self.world, list(self.running.values()))

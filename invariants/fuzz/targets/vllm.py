@@ -50,34 +50,12 @@ PACKAGE = "vllm"
 RELEASES = ("0.31.0", "0.32.0")
 NEEDS = ("cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
 STUBS = (
-    "cloudpickle",
-    "cpuinfo",
-    "huggingface_hub",
-    "prometheus_client",
-    "psutil",
-    "pydantic",
-    "pydantic_core",
-    "regex",
-    "requests",
-    "urllib3",
-    "uvloop",
-    "zmq",
-    "vllm._custom_ops",
-    "vllm.compilation",
-    "vllm.config",
-    "vllm.forward_context",
-    "vllm.lora",
-    "vllm.model_executor",
-    "vllm.multimodal",
-    "vllm.platforms",
-    "vllm.pooling_params",
-    "vllm.sampling_params",
-    "vllm.utils.torch_utils",
-    "vllm.v1.attention",
-    "vllm.v1.hisparse.runtime",
-    "vllm.v1.metrics.perf",
-    "vllm.v1.structured_output.backend_types",
-    "vllm.v1.structured_output.utils",
+    "cloudpickle cpuinfo huggingface_hub prometheus_client psutil pydantic pydantic_core regex "
+    "requests urllib3 uvloop zmq vllm._custom_ops vllm.compilation vllm.config "
+    "vllm.forward_context vllm.lora vllm.model_executor vllm.multimodal vllm.platforms "
+    "vllm.pooling_params vllm.sampling_params vllm.utils.torch_utils vllm.v1.attention "
+    "vllm.v1.hisparse.runtime vllm.v1.metrics.perf vllm.v1.structured_output.backend_types "
+    "vllm.v1.structured_output.utils"
 )
 BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
 DOUBLES = tuple(f"_vllm_{part}.py" for part in ("engine", "memory", "worker", "remote", "ours"))
@@ -101,7 +79,7 @@ MODELS = (
     *("full+full", "full+chunk", "full+all", "full+align", "full+window+align"),
     *("full+align+align", "full+full+full"),
 )
-PLAIN: Config = {"policy": "fcfs", "order": "lru", "factor": 1, "loses": 0, "ranks": 1}
+PLAIN: Config = {"policy": "fcfs", "order": "lru", "loses": 0, "ranks": 1}
 PLAIN |= dict.fromkeys(("ahead", "reserve", "prompts", "eagle", "store"), False)
 LEAST = {"requests": 1, "budget": 2, "host": 1, "page": 2, "pages": 2, "reach": 2, "spec": 0}
 
@@ -194,7 +172,7 @@ class VllmPeer(Target):
         "connector": tuple(CONNECTORS),
         "policy": ("fcfs", "priority"),
         "order": ("lru", "arc"),
-        **dict.fromkeys((*LEAST, "factor", "loses", "ranks"), ()),
+        **dict.fromkeys((*LEAST, "loses", "ranks"), ()),
         **dict.fromkeys(("ahead", "eagle", "reserve", "prompts"), (False, True)),
         **dict.fromkeys(("recompute", "entire", "store"), (False, True)),
     }
@@ -222,7 +200,6 @@ class VllmPeer(Target):
             "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
             "requests": draws.one((1, 2, 4, 6)),
             "host": draws.one((4, 8, 16, 40, 100)),
-            "factor": draws.one((1, 1, 2)),
             "policy": draws.one(("fcfs", "fcfs", "priority")),
             "order": draws.one(("lru", "arc")),
             "loses": draws.one((0, 3, 5)),
@@ -302,21 +279,17 @@ class VllmPeer(Target):
         if self.connector == OURS:
             ranks, store = int(config.get("ranks", 1)), bool(config.get("store"))
             return make("settings", ours.ours, cache, int(config["host"]), ranks, store)
-        factor = int(config["factor"])
         block = 16 * max(group.block for group in self.groups)  # bytes, see engine.cache_config
-        size = -(-len(self.groups) * block * factor // CHUNK) * CHUNK
-        settings: dict[str, Any] = {
+        size = -(-len(self.groups) * block // CHUNK) * CHUNK
+        return {
             "cpu_bytes_to_use": int(config["host"]) * size,
             "eviction_policy": config["order"],
             "offload_prompt_only": bool(config["prompts"]),
         }
-        if factor > 1:
-            settings["block_size"] = factor * self.groups[0].block
-        return settings
 
     def _movers(self) -> None:
         """What carries out the transfers that a connector begins."""
-        make, blocks, factor = self.recorder.make, self.worker.memory, int(self.config["factor"])
+        make, blocks = self.recorder.make, self.worker.memory
         if self.connector == "remote":
             self.mover = self.half
             self.half.memory, self.half.loses = blocks, int(self.config.get("loses", 0))
@@ -324,7 +297,7 @@ class VllmPeer(Target):
             self.mover = make("mover", ours.Moves, blocks, self.half)
         elif self.connector:
             host = make("host", worker.Host)
-            self.mover = make("mover", worker.Mover, blocks, host, factor)
+            self.mover = make("mover", worker.Mover, blocks, host)
             self.half.connector_worker.worker = self.mover
 
     # -- requests
@@ -503,7 +476,7 @@ class VllmPeer(Target):
             check(memory.audit_index, scheduler.kv_cache_manager, blocks)
         if self.connector == "cpu":
             manager = self.recorder.pure(worker.host_chunks, scheduler)
-            check(worker.audit_host, manager, self.mover.host, blocks, int(self.config["factor"]))
+            check(worker.audit_host, manager, self.mover.host, blocks)
 
 
 TARGET = VllmPeer
