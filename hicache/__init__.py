@@ -43,7 +43,7 @@ _NAMES = {
     "hicache.runtime.storage.attachment": ("Attachment", "StorageExecutor"),
     "hicache.runtime.storage.pages": ("Rank", "StoredPages"),
     "hicache.runtime.storage.workers": ("WorkerOptions",),
-    "hicache.memory.stored": ("stored_pools",),
+    "hicache.memory.pools": ("stored_pools",),
     "hicache.storage.base": ("Storage", "StorageOptions"),
     "hicache.storage.keys": ("Context",),
 }

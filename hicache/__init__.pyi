@@ -67,7 +67,7 @@ from .core.types import Pages as Pages
 from .core.types import Tier as Tier
 from .core.view import CoreView as CoreView
 from .core.write_policies import WritePolicy as WritePolicy
-from .memory.stored import stored_pools as stored_pools
+from .memory.pools import stored_pools as stored_pools
 from .runtime.controller import ControllerOptions as ControllerOptions
 from .runtime.controller import TransferController as TransferController
 from .runtime.driver import Driver as Driver

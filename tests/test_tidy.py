@@ -107,7 +107,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 # Folders of entries, which are found by their names.
 REGISTRIES = {
     "hicache.devices",
-    "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
     "hicache.transformers.layers",

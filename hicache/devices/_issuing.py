@@ -1,7 +1,7 @@
-"""A thread that makes the driver's calls of large copies, so that the caller's thread does not.
+"""Issuing the work of a CUDA device: the thread that makes the driver's calls, and marks.
 
-It makes calls in the order in which they were put. A call of the driver holds no lock of Python, so
-the caller goes on meanwhile. It knows no streams or pages; see `cuda`.
+The thread makes the calls of large copies in the order in which they were put. A call of the driver
+holds no lock of Python, so the caller goes on meanwhile.
 
 After each call of the driver the thread needs Python's lock again, which a caller who computes in
 Python gives away every 5 ms. While there are calls to make, that is every 0.5 ms
@@ -9,17 +9,25 @@ Python gives away every 5 ms. While there are calls to make, that is every 0.5 m
 
 The first error of a call is the last call: no later one is made, and every question of the caller
 raises it. A driver that does not come back is reported after a minute, and not waited for again.
+
+Marks are events that can only be polled. Those of one stream are reached in order, so a mark that
+was reached shows that all earlier ones were. The work before a mark may need memory until it has
+ended (such as page numbers that are being uploaded), or have a function to call afterwards (a
+reader). The mark keeps both until it is seen reached.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from hicache.core.errors import CoreBug, HicacheError
+from hicache.core.errors import CallerError, CoreBug, HicacheError
+
+from .base import Mark, Recent
 
 _STUCK_S = 60.0
 _SWITCH_S = 0.0005
@@ -181,3 +189,109 @@ def _stuck() -> CoreBug:
         f"device: expected the driver to take a copy within {_STUCK_S:g} s, found it in the same "
         "call; end the process, its memory stays registered"
     )
+
+
+class Event(Protocol):
+    """The methods of an event that are used here."""
+
+    def query(self) -> bool: ...
+
+    def synchronize(self) -> None: ...
+
+
+E = TypeVar("E", bound=Event)
+
+
+class _Waiting(NamedTuple, Generic[E]):
+    mark: Mark
+    event: E
+    kept: list[object]
+    after: list[Callable[[], None]]
+
+
+class Line(Generic[E]):
+    """The record of one stream. failed: whether work since the last mark failed.
+
+    kept: objects that work since the last mark needs. after: functions to call when the next mark
+    is seen reached.
+    """
+
+    __slots__ = ("after", "failed", "kept", "waiting")
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.kept: list[object] = []
+        self.after: list[Callable[[], None]] = []
+        self.waiting: deque[_Waiting[E]] = deque()
+
+
+class Marks(Generic[E]):
+    """All marks of one device. `seen` is called with each mark and its event when it is reached."""
+
+    def __init__(self, seen: Callable[[Mark, E], None] | None = None) -> None:
+        self._count = 0
+        self._unreached: dict[Mark, tuple[Line[E], E]] = {}
+        self._failed: Recent[bool] = Recent("failed")
+        self._seen = seen
+
+    def __len__(self) -> int:
+        """Number of marks not yet seen reached."""
+        return len(self._unreached)
+
+    def record(self, line: Line[E], event: E) -> Mark:
+        """A new mark for an event. Retires marks that were reached."""
+        mark = Mark(self._count)
+        self._count += 1
+        if line.failed:
+            self._failed.note(mark, True)
+            line.failed = False
+        line.waiting.append(_Waiting(mark, event, line.kept, line.after))
+        line.kept, line.after = [], []
+        self._unreached[mark] = (line, event)
+        while line.waiting and line.waiting[0].mark != mark and line.waiting[0].event.query():
+            self._retire(line)
+        return mark
+
+    def event(self, mark: Mark) -> E | None:
+        """The event to wait for; None if the mark was seen reached."""
+        self._check(mark)
+        found = self._unreached.get(mark)
+        return None if found is None else found[1]
+
+    def reached(self, mark: Mark) -> bool:
+        self._check(mark)
+        found = self._unreached.get(mark)
+        if found is None:
+            return True
+        line, event = found
+        if not event.query():
+            return False
+        while mark in self._unreached:
+            self._retire(line)
+        return True
+
+    def failed(self, mark: Mark) -> bool:
+        """Whether work before the mark failed. Raises CallerError for a mark that was not reached,
+        and for one whose failure may have been forgotten (see `Recent`)."""
+        if not self.reached(mark):
+            raise CallerError(
+                f"failed: expected a mark that was reached, found {mark}; query first"
+            )
+        return self._failed.find(mark) is not None
+
+    def settle(self, line: Line[E]) -> None:
+        """Retire all marks of a stream whose work is known to have ended."""
+        while line.waiting:
+            self._retire(line)
+
+    def _retire(self, line: Line[E]) -> None:
+        waiting = line.waiting.popleft()
+        del self._unreached[waiting.mark]
+        if self._seen is not None:
+            self._seen(waiting.mark, waiting.event)
+        for look in waiting.after:
+            look()
+
+    def _check(self, mark: Mark) -> None:
+        if not 0 <= mark < self._count:
+            raise CallerError(f"mark: expected one that this device recorded, found {mark}")

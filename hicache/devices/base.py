@@ -1,12 +1,8 @@
-"""The interface of a device: streams, marks and copies of pages.
+"""The interface of a device: streams, marks and copies of pages; and the base of real devices.
 
 `cpu` (real bytes in this process), `cuda` and the simulated device in `sim` implement `Device`. A
-device knows pools, page numbers and streams. It does not know nodes or requests, and does not
-decide, retry or call the core; see `hicache/runtime/controller`.
-
-The arguments of a call are a record: an `Area` (pages of a component in some layers, on a tier), a
-`CopyJob` or a `Touch`. So a new field concerns only the code that uses it, and not the devices that
-pass the call on.
+device knows pools, page numbers and streams, and no nodes or requests. The arguments of a call are
+a record: an `Area` (pages of a component in some layers, on a tier), a `CopyJob` or a `Touch`.
 
 All implementations have these semantics (contract suite: tests/contract/test_devices.py). Work on
 one stream runs in the order in which it was issued. Between streams, only `wait` gives an order.
@@ -16,36 +12,24 @@ return False for a while after the mark was reached, but never True before.
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Literal, NewType, Protocol, TypeAlias, TypeVar
+from functools import partial
+from types import TracebackType
+from typing import Generic, Literal, NewType, Protocol, Self, TypeAlias, TypeVar
 
+import numpy as np
+
+from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
+from hicache.memory.host import DEFAULT_BYTES, try_all
 from hicache.memory.layouts import Bytes, Words
-from hicache.memory.segments import DEFAULT_BYTES
+from hicache.memory.pools import PoolTable
 
-__all__ = [
-    "Area",
-    "Bytes",
-    "Content",
-    "CopyJob",
-    "Device",
-    "DeviceOptions",
-    "Direction",
-    "Fault",
-    "Front",
-    "Holdable",
-    "Inspectable",
-    "InspectableFront",
-    "Mark",
-    "Peeker",
-    "Reader",
-    "Stream",
-    "Touch",
-    "TransferFailed",
-    "Words",
-]
+__all__ = ["Bytes", "Words"]
 
 Stream = NewType("Stream", int)
 Mark = NewType("Mark", int)
@@ -261,3 +245,237 @@ class InspectableFront(Front[InspectableD]):
 
     def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
         self.inner.peek(stream, area, then)
+
+
+MOST = 1 << 16
+L = TypeVar("L")
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """Values of marks, of which the latest `most` are kept. what: names a value in messages."""
+
+    def __init__(self, what: str, most: int = MOST) -> None:
+        self._what, self._most = what, most
+        self._lock = threading.Lock()
+        self._values: dict[Mark, V] = {}
+        self._lost = -1
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def note(self, mark: Mark, value: V) -> None:
+        """Keep a value. The oldest one is dropped where there are too many."""
+        with self._lock:
+            self._values[mark] = value
+            if len(self._values) > self._most:
+                oldest = next(iter(self._values))
+                del self._values[oldest]
+                self._lost = max(self._lost, oldest)
+
+    def find(self, mark: Mark, forget: bool = False) -> V | None:
+        """The value; None if the mark has none. Raises CallerError if it may have been dropped."""
+        with self._lock:
+            value = self._values.pop(mark, None) if forget else self._values.get(mark)
+        if value is None and mark <= self._lost:
+            raise CallerError(
+                f"{self._what}: expected one of the {self._most} latest marks that have one, found "
+                f"mark {mark}; ask soon after a mark is reached"
+            )
+        return value
+
+
+class Streamed(ABC, Generic[L]):
+    """The calls of `Holdable` for a device with real bytes, except those for marks and digests.
+
+    Before work is put on a stream, its pages and layers are checked, and that the device is open.
+    L: the device's record of one stream, called its line. table: its pools on both tiers.
+    """
+
+    def __init__(self, table: PoolTable, options: DeviceOptions) -> None:
+        self.table = table
+        self._layers = table.model.layers
+        self._content = options.content or self._fresh
+        self._written = 0
+        # the last pages by direction and component: the layer groups of a load have the same arrays
+        self._checked: dict[tuple[Direction, str], tuple[Pages, Pages]] = {}
+        self._reader = options.reader
+        self._timed = options.timer is not None
+        self._reached_ns: Recent[int] = Recent("reached_ns")
+        self._by_name: dict[str, Stream] = {}
+        self._lines: list[L] = []
+        self._closed = False
+
+    @property
+    def layers(self) -> int:
+        return self._layers
+
+    def stream(self, name: str) -> Stream:
+        """The stream with this name, created at first use."""
+        self._check_open()
+        if name not in self._by_name:
+            self._by_name[name] = Stream(len(self._lines))
+            self._lines.append(self._make_line(name))
+        return self._by_name[name]
+
+    @abstractmethod
+    def query(self, mark: Mark) -> bool:
+        """Whether the host may rely on the mark. Never blocks."""
+
+    def reached_ns(self, mark: Mark) -> int:
+        """When the mark was reached, in nanoseconds of the device's timer. Call it once per mark.
+
+        Raises CallerError without a timer, and for a mark that was not reached or whose time was
+        read or is not among the latest."""
+        if not self._timed or not self.query(mark):
+            raise CallerError(
+                f"reached_ns: expected a device with a timer and a mark reached, found {mark}"
+            )
+        reached = self._reached_ns.find(mark, forget=True)
+        if reached is None:
+            raise CallerError(f"reached_ns: expected a mark whose time was not read, found {mark}")
+        return reached
+
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        """Queue a copy."""
+        line = self._line(stream)
+        self._check_copy(job)
+        self._put_copy(line, job)
+
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        """Queue a read or write by the model."""
+        line, area = self._line(stream), touch.area
+        self._check_area(area)
+        if touch.mode == "w":
+            self._put_write(line, area, self._seeds(touch))
+        elif self._reader is not None:
+            then = partial(self._reader, touch.component, touch.pages, touch.layers)
+            self._put_look(line, area, then)
+        else:
+            self._put_read(line, area)
+
+    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
+        """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
+        line = self._line(stream)
+        self._check_area(area)
+        self._put_write(line, area, seeds)
+
+    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
+        """Queue a read of the pages' bytes. `then` is called with a copy."""
+        line = self._line(stream)
+        self._check_area(area)
+        self._put_look(line, area, then)
+
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        """Keep the stream busy for about `time_ns`, to force an order of work."""
+        if time_ns < 0:
+            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
+        self._put_rest(self._line(stream), time_ns)
+
+    def close(self) -> None:
+        """Wait for all issued work and release the memory. Any later call but `digest` raises
+        CallerError."""
+        if self._closed:
+            return
+        self._closed = True
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the device. An error of the block stays the one that is raised."""
+        try_all(self.close, first=error)
+
+    @abstractmethod
+    def _make_line(self, name: str) -> L:
+        """Create the line of a new stream."""
+
+    @abstractmethod
+    def _put_copy(self, line: L, job: CopyJob) -> None: ...
+
+    @abstractmethod
+    def _put_write(self, line: L, area: Area, seeds: Words) -> None: ...
+
+    @abstractmethod
+    def _put_look(self, line: L, area: Area, then: Peeker) -> None: ...
+
+    @abstractmethod
+    def _put_read(self, line: L, area: Area) -> None:
+        """Queue a read by the model whose result is not wanted."""
+
+    @abstractmethod
+    def _put_rest(self, line: L, time_ns: int) -> None: ...
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Wait for all issued work and release everything. Called once."""
+
+    def _line(self, stream: Stream) -> L:
+        self._check_open()
+        if not 0 <= stream < len(self._lines):
+            raise CallerError(f"stream: expected one that this device made, found {stream}")
+        return self._lines[stream]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallerError("device: expected an open one, found it closed")
+
+    def _check_area(self, area: Area) -> None:
+        """Raises CallerError for pages or layers that do not exist."""
+        self.table.check_pages(area.tier, area.component, area.pages)
+        self._check_layers(*area.layers)
+
+    def _check_layers(self, first: int, last: int) -> None:
+        most = self.table.model.layers
+        if not 0 <= first <= last <= most:
+            raise CallerError(
+                f"layers: expected a range within 0 to {most}, found {first} to {last}"
+            )
+
+    def _check_copy(self, job: CopyJob) -> None:
+        """Raises CallerError unless there are as many target pages as source pages, all of them
+        exist, and no page is a target twice.
+
+        The order of the copies of one job is not defined, so of two copies to one page either
+        could be the last. Arrays of pages are never changed, so they are looked at once.
+        """
+        place = job.direction, job.component
+        source, target = self._checked.get(place, (None, None))
+        if source is job.source and target is job.target:
+            self._check_layers(*job.layers)
+            return
+        if len(job.source) != len(job.target):
+            raise CallerError(
+                f"copy for {job.why}: expected as many targets as sources, "
+                f"found {len(job.source)} and {len(job.target)}"
+            )
+        for area in (job.near, job.far):
+            self._check_area(area)
+        targets = np.sort(job.target)
+        twice = np.flatnonzero(targets[1:] == targets[:-1])
+        if len(twice):
+            raise CallerError(
+                f"copy for {job.why}: expected every target page once, found page "
+                f"{targets[twice[0]]} of {job.component} twice; leave one of the two copies out"
+            )
+        self._checked[place] = job.source, job.target
+
+    def _seeds(self, touch: Touch) -> Words:
+        """The seeds of what the model writes, uint64, one per page. Raises CallerError if the
+        content gives another number of seeds."""
+        wanted = len(touch.pages)
+        seeds = np.array(self._content(touch.component, touch.pages), dtype=np.uint64)
+        if len(seeds) != wanted:
+            raise CallerError(f"touch for {touch.why}: expected {wanted} seeds, found {len(seeds)}")
+        return seeds
+
+    def _fresh(self, component: str, pages: Pages) -> Words:
+        first = self._written
+        self._written += len(pages)
+        return np.arange(first, self._written, dtype=np.uint64)

@@ -1,9 +1,5 @@
 """The CPU device: numpy memory, real copies, and one worker thread per stream.
 
-It has marks, jobs and the threads that run them. It does not choose the job for a call, see
-`_streamed`, know where the bytes of a page are, see `hicache/memory`, or choose pages, see
-`hicache/runtime`.
-
     caller thread   issue ---- job, job, mark, job ---->  queue of the stream, first in first out
     worker thread   take, run; a mark sets its event; a wait blocks this stream only
 
@@ -21,14 +17,22 @@ from typing import Self
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
-from hicache.memory.arena import Arena
+from hicache.memory.host import Registrar, try_all
 from hicache.memory.layouts import Words
-from hicache.memory.segments import Registrar, try_all
+from hicache.memory.pools import Arena
 from hicache.models.base import ModelDescription
 
-from ._marks import Recent
-from ._streamed import Streamed
-from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, TransferFailed
+from .base import (
+    Area,
+    CopyJob,
+    DeviceOptions,
+    Mark,
+    Peeker,
+    Recent,
+    Stream,
+    Streamed,
+    TransferFailed,
+)
 
 _DEFAULTS = DeviceOptions()
 

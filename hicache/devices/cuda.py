@@ -1,9 +1,7 @@
 """The CUDA device: device memory, pinned host memory, and its own streams and events.
 
-It has the streams and marks of a device. Its parts are in other files: `_streamed` (the work for
-each call), `_traffic` (putting work on a stream), `_movers` (how a copy is made), `_accelerator`
-(calls to CUDA), `_issuing` (the thread that makes them), `_marks` (the records of marks) and
-`hicache/memory` (where bytes are).
+Its parts are in other files: `_traffic` (putting work on a stream, and how a copy is made),
+`_accelerator` (calls to CUDA) and `_issuing` (the thread that makes them, and marks).
 
 Only `synchronize`, `digest` and `close` wait for the device, but the first use of a size or kernel
 may allocate memory or compile. All methods must be called from one thread.
@@ -22,18 +20,15 @@ from functools import partial
 from typing import Any, Self
 
 from hicache.core.types import Tier
+from hicache.memory.host import try_all
 from hicache.memory.layouts import Words, check
-from hicache.memory.segments import try_all
 from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
-from ._issuing import Issued, Issuer
-from ._marks import Marks
-from ._movers.base import Mover, Options
-from ._streamed import Streamed
-from ._traffic import Runtime, TorchLine, Traffic, mover_of
-from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream
+from ._issuing import Issued, Issuer, Marks
+from ._traffic import Mover, Options, Runtime, TorchLine, Traffic, mover_of
+from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
 
 __all__ = ["BLOCKS", "FEW", "CudaDevice", "Runtime", "unusable"]
 

@@ -1,15 +1,13 @@
-"""Memory of this machine: how much is available, allocation of a buffer, and its NUMA node.
-
-All calls to the operating system about memory are here. Does not know pools; see `pools`.
+"""Memory of this machine: what is available, buffers and their NUMA node, and registration with an
+accelerator.
 
 Linux overcommits memory and may kill the process later, so a successful allocation does not prove
-that there is enough, and what was allocated counts as used only when it is touched. So callers
-allocate in `room`, which asks what is available beside everything that was promised: the untouched
-bytes of the buffers of all processes of this user, which leave their addresses in a folder in
-memory. NUMA: `mbind(2)` with
-MPOL_BIND before the first access, by its system call number, because Python has no function for it.
-If the system is not Linux, or the number is not known for the processor, asking for a node is an
-error.
+that there is enough: `check_room` asks what is available before. NUMA: `mbind(2)` with MPOL_BIND
+before the first access, by its system call number, because Python has no function for it.
+
+Memory is registered in segments. A copy that crosses a border of two registrations fails or is slow
+without notice, so no border lies inside a contiguous run of a page, or inside a page of the
+operating system.
 """
 
 from __future__ import annotations
@@ -17,33 +15,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import platform
-import re
 import sys
-import threading
-import weakref
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from hicache.core.errors import CallerError
 
 from .layouts import Bytes
+from .runs import segment_bytes
 
 GRANULE = mmap.PAGESIZE
+DEFAULT_BYTES = 4 << 30  # of a segment
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
 _MPOL_BIND = 2
 _NODES = Path("/sys/devices/system/node/online")
-_SHARED = Path("/dev/shm")
-_LEAST = 16 << 20  # bytes of buffers that are promised; smaller ones are filled soon
-_MOST_TEXT = 1 << 20  # characters of a file of promises
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 # Control groups, version 2 and version 1: (mount, limit, usage, key in memory.stat)
 _GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
@@ -68,147 +59,8 @@ def check_room(wanted: dict[str, int]) -> None:
     """Raises CallerError, with the numbers, if these buffers together exceed the available memory.
     wanted: bytes, by name."""
     left = available_bytes()
-    total = sum(wanted.values())
-    promised = _account.untouched() if total >= _LEAST else 0
-    if left is not None and total > left - promised:
-        taken = f", {promised} of them promised to buffers that are not filled yet"
-        raise CallerError(
-            _refusal(wanted, f"the system has {left} available{taken if promised else ''}")
-        )
-
-
-@contextmanager
-def room(wanted: dict[str, int]) -> Iterator[None]:
-    """`check_room`, and what is allocated in the block is promised: no other process or thread is
-    told that it is available."""
-    total = sum(wanted.values())
-    if total < _LEAST:
-        check_room(wanted)
-        yield
-        return
-    with _account.lock:
-        with _account.alone():
-            check_room(wanted)
-            _account.expect(total)
-        try:
-            yield
-        finally:
-            _account.expect(0)
-
-
-class _Account:
-    """Buffers of this process, by address, and bytes that are about to be allocated. Other
-    processes read both: one file for each process, in a folder of this user."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()  # a buffer may be freed at any time
-        self._buffers: dict[int, int] = {}
-        self._expected = 0
-        self._folder = _SHARED / f"hicache-{os.getuid()}" if _SHARED.is_dir() else None
-
-    def forget(self) -> None:
-        """What the parent of this process has."""
-        self.__init__()  # type: ignore[misc]
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """No other process is in such a block."""
-        with ExitStack() as opened:
-            try:
-                if self._folder is not None:
-                    self._folder.mkdir(mode=0o700, exist_ok=True)
-                    if self._folder.lstat().st_uid != os.getuid():
-                        raise PermissionError(self._folder)
-                    lock = opened.enter_context(open(self._folder / "lock", "wb"))
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-            except OSError:
-                self._folder = None  # this process counts alone
-            yield
-
-    def expect(self, size: int) -> None:
-        """So many bytes are about to be allocated."""
-        with self.lock:
-            self._expected = size
-            self._save()
-
-    def add(self, region: mmap.mmap, start: int, size: int) -> None:
-        """Promise what was expected, as long as the region lives."""
-        with self.lock:
-            if self._expected:
-                self._expected = max(0, self._expected - size)
-                self._buffers[start] = size
-                weakref.finalize(region, self._remove, start)
-                self._save()
-
-    def untouched(self) -> int:
-        """Bytes that are promised and not in use yet, of all processes that can be seen."""
-        with self.lock:
-            total = self._expected + _untouched("self", self._buffers)
-            found = [] if self._folder is None else self._folder.glob("*.*")
-            own = _process(os.getpid())
-            for file in found:
-                if file.name == own:
-                    continue
-                try:
-                    expected, *pairs = map(int, file.read_text()[:_MOST_TEXT].split())
-                except (OSError, ValueError):
-                    continue
-                pid = file.name.partition(".")[0]
-                if _process(int(pid)) == file.name:
-                    buffers = dict(zip(pairs[::2], pairs[1::2], strict=True))
-                    total += expected + _untouched(pid, buffers)
-                else:
-                    file.unlink(missing_ok=True)  # its process has ended
-            return total
-
-    def _remove(self, start: int) -> None:
-        with self.lock:
-            if self._buffers.pop(start, None) is not None:
-                self._save()
-
-    def _save(self) -> None:
-        name = _process(os.getpid())
-        if self._folder is None or name is None:
-            return
-        numbers = [self._expected, *chain.from_iterable(self._buffers.items())]
-        with contextlib.suppress(OSError):
-            if any(numbers):
-                draft = self._folder / f"draft-{os.getpid()}"
-                draft.write_text(" ".join(map(str, numbers)))
-                draft.replace(self._folder / name)
-            else:
-                (self._folder / name).unlink(missing_ok=True)
-
-
-def _process(pid: int) -> str | None:
-    """A name that no other process of this machine had: its number, and when it began."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return f"{pid}.{stat.rpartition(')')[2].split()[19]}"
-
-
-def _untouched(process: str, buffers: dict[int, int]) -> int:
-    """Bytes of the buffers that the process has not used yet; 0 if the system does not say."""
-    if not buffers:
-        return 0
-    total = over = size = 0
-    try:
-        with open(f"/proc/{process}/smaps") as lines:
-            for line in lines:
-                if line.startswith("Rss:"):
-                    total += min(over, size - int(line.split()[1]) * 1024)
-                elif found := _MAPPING.match(line):
-                    start, end = int(found[1], 16), int(found[2], 16)
-                    size = end - start
-                    over = sum(
-                        max(0, min(end, at + length) - max(start, at))
-                        for at, length in buffers.items()
-                    )
-    except OSError:
-        return 0
-    return max(0, total)
+    if left is not None and sum(wanted.values()) > left:
+        raise CallerError(_refusal(wanted, f"the system has {left} available"))
 
 
 def allocate(name: str, size: int, node: int | None = None) -> Bytes:
@@ -228,7 +80,6 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
         with contextlib.suppress(OSError):  # a kernel without huge pages refuses
             region.madvise(mmap.MADV_HUGEPAGE)
     buffer = np.frombuffer(region, dtype=np.uint8)
-    _account.add(region, buffer.ctypes.data, size)
     if node is not None:
         _bind(name, buffer, node)
     return buffer
@@ -286,10 +137,6 @@ def _bind(name: str, buffer: Bytes, node: int) -> None:
         )
 
 
-_account = _Account()
-os.register_at_fork(after_in_child=_account.forget)
-
-
 def _refusal(wanted: dict[str, int], found: str) -> str:
     parts = ", ".join(f"{name} {size}" for name, size in wanted.items() if size)
     total = sum(wanted.values())
@@ -339,3 +186,91 @@ def _limit_of(folder: Path, limit: str, usage: str, inactive: str) -> list[int]:
         return []
     kept = dict(line.split(" ", 1) for line in lines).get(inactive, "0")
     return [int(most) - int(used) + int(kept)]
+
+
+def try_all(*steps: Callable[[], object], first: BaseException | None = None) -> None:
+    """Takes every step that ends something, then raises the first error, which explains the others.
+    Later ones are noted on it.
+
+    first: an error that came before. It is noted on, not raised.
+    """
+    error = first
+    for step in steps:
+        try:
+            step()
+        except Exception as failed:
+            if error is None:
+                error = failed
+            else:
+                error.add_note(f"then also {type(failed).__name__}: {failed}")
+                for note in getattr(failed, "__notes__", ()):
+                    error.add_note(note)
+    if error is not None and first is None:
+        raise error
+
+
+class Registrar(Protocol):
+    """Registers memory for asynchronous copies. `register` and `unregister` return 0 or an error
+    code. Addresses and sizes are in bytes."""
+
+    def register(self, address: int, size: int) -> int: ...
+
+    def unregister(self, address: int) -> int: ...
+
+    def refusal(self, code: int) -> str:
+        """What the device did when `register` returned this code, and what to do about it."""
+
+
+class Segment(NamedTuple):
+    """Bytes [start, start + size) of a buffer."""
+
+    start: int
+    size: int
+
+
+def cut(total: int, run: int, wanted: int = DEFAULT_BYTES) -> tuple[Segment, ...]:
+    """Cut `total` bytes into segments of about `wanted` bytes. run: contiguous bytes of a page.
+
+    Raises CallerError if `wanted` is below 1."""
+    if wanted < 1:
+        raise CallerError(f"segment_bytes: expected at least 1, found {wanted}")
+    step = segment_bytes(run, total, wanted, GRANULE) or total
+    return tuple(
+        Segment(start, min(step, total - start)) for start in range(0, total, max(step, 1))
+    )
+
+
+class Registration:
+    """The registered segments of one buffer. `close` unregisters them."""
+
+    def __init__(
+        self, name: str, buffer: Bytes, segments: tuple[Segment, ...], registrar: Registrar
+    ) -> None:
+        """Registers each segment once. On failure raises CallerError and leaves none registered."""
+        self._name = name
+        self._registrar = registrar
+        self._addresses: list[int] = []
+        base = buffer.ctypes.data
+        for number, (start, size) in enumerate(segments):
+            code = registrar.register(base + start, size)
+            if code != 0:
+                refused = CallerError(
+                    f"{name}: expected to register segment {number + 1} of {len(segments)}, "
+                    f"{size} of {buffer.nbytes} bytes, but the device {registrar.refusal(code)}"
+                )
+                try_all(self.close, first=refused)
+                raise refused
+            self._addresses.append(base + start)
+
+    def close(self) -> None:
+        """Unregister every segment. Raises CallerError if the device refused any of them, after
+        trying all."""
+        codes = []
+        while self._addresses:
+            codes.append(self._registrar.unregister(self._addresses.pop()))
+        refused = [code for code in codes if code != 0]
+        if refused:
+            raise CallerError(
+                f"{self._name}: expected to unregister {len(codes)} segments, but the device "
+                f"returned {refused[0]} to {len(refused)} of them"
+            )

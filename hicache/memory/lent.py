@@ -23,13 +23,10 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .arena import Arena
-from .host import allocate, room
+from .host import Registrar, Registration, allocate, check_room, cut, try_all
 from .layouts import Bytes, Sizes
-from .pools import DEVICE_LAYOUT, Pool, PoolPlan
-from .segments import Registrar, Registration, cut, try_all
-from .table import PoolTable
-from .torch_arena import TorchArena, TorchPool
+from .pools import DEVICE_LAYOUT, Arena, Pool, PoolPlan, PoolTable
+from .torch_arena import TorchArena
 
 HOST_LAYOUT = "page_first_direct"
 _UNKNOWN = (
@@ -71,7 +68,7 @@ class HostBuffer:
     def __init__(
         self, name: str, pages: int, page_bytes: int, node: int | None, shared: bool
     ) -> None:
-        """Raises CallerError if there is too little memory. To be made in `room`."""
+        """Raises CallerError if there is too little memory."""
         self.name, self.pages, self.page_bytes = name, pages, page_bytes
         self.shared = shared
         self.bytes: Bytes = allocate(f"host pages of {name}", pages * page_bytes, node)
@@ -130,25 +127,23 @@ def lend(
             taken[slot.host] += plan.page_bytes
         pools[slot.name] = tuple(found)
     described = tuple(plan.pool for slot in slots for plan, _ in pools[slot.name])
-    with room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages}):
-        buffers = {
-            name: HostBuffer(name, pages, taken[name], node, name in shared)
-            for name, pages in host_pages.items()
-        }
+    check_room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages})
+    buffers = {
+        name: HostBuffer(name, pages, taken[name], node, name in shared)
+        for name, pages in host_pages.items()
+    }
     return Lent(_model(described, layers), tuple(slots), buffers, pools)
 
 
 class LentArena(Arena):
     """The pools of an engine in this process's memory, as numpy arrays."""
 
-    __slots__ = ("_registrations",)
-
     def __init__(self, lent: Lent) -> None:
         PoolTable.__init__(self, lent.model, 1, lent.pages)
         self._backend = "kernel"
         for tier, slot, plans in _each(lent):
             self._pools[tier, slot.name] = tuple(
-                Pool.over(plan, *map(np.asarray, seen)) for plan, seen in plans
+                Pool(plan, np.asarray(flat), np.asarray(view)) for plan, (flat, view) in plans
             )
 
 
@@ -156,11 +151,8 @@ class LentTorchArena(TorchArena):
     """The pools of an engine on an accelerator. registrar: registers the host buffers. Close it to
     unregister them; nothing may be under way then."""
 
-    __slots__ = ("_registrations",)
-
     def __init__(self, lent: Lent, registrar: Registrar) -> None:
         PoolTable.__init__(self, lent.model, 1, lent.pages)
-        self._registrations: list[Registration] = []
         try:
             for buffer in lent.buffers.values():
                 segments = cut(buffer.bytes.nbytes, buffer.page_bytes, max(1, buffer.bytes.nbytes))
@@ -171,14 +163,7 @@ class LentTorchArena(TorchArena):
             try_all(self.close, first=error)
             raise
         for tier, slot, plans in _each(lent):
-            self._pools[tier, slot.name] = tuple(
-                TorchPool(plan, flat, view, 0) for plan, (flat, view) in plans
-            )
-
-    def close(self) -> None:
-        """Unregister the host buffers, also those after one that fails."""
-        registered, self._registrations = self._registrations, []
-        try_all(*(one.close for one in registered))
+            self._pools[tier, slot.name] = tuple(Pool(plan, *seen) for plan, seen in plans)
 
 
 def _each(lent: Lent) -> Any:

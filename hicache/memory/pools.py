@@ -1,24 +1,51 @@
-"""The memory of one pool: a device pool or a host pool.
+"""Pools: their plans, which follow from their descriptions alone; the table of a model's pools on
+each tier of one rank; their memory in numpy; and how a store and a copy see their pages.
 
-The plan of a pool (sizes and bytes) follows from its description alone, without any branch on its
-name or kind. Does not handle several pools at once; see `arena` and `torch_arena`.
+`torch_arena` has the same pools in torch.
 """
 
 from __future__ import annotations
 
+import hashlib
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hicache.core.errors import CallerError
+from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription, heads_per_rank
 
-from .host import allocate
-from .layouts import Bytes, Sizes, Words, canonical, run_bytes, shape, stamp
-from .segments import DEFAULT_BYTES, Registrar, Registration, cut
+from .host import (
+    DEFAULT_BYTES,
+    Registrar,
+    Registration,
+    allocate,
+    check_node,
+    check_room,
+    cut,
+    try_all,
+)
+from .layouts import (
+    Bytes,
+    Sizes,
+    Words,
+    axes,
+    canonical,
+    check,
+    copy_direct,
+    copy_kernel,
+    run_bytes,
+    shape,
+    stamp,
+)
+from .runs import pair
 
 DEVICE_LAYOUT = "layer_first"
+MOST_BUFFERS = 256  # of a page that a store has in its place; a page of more runs is copied
 
 
 class PoolPlan(NamedTuple):
@@ -92,80 +119,308 @@ def contents_of(
     }
 
 
-class Pool:
-    """The memory of a plan. `flat` is all of it; `view` is the same in canonical order (see
-    `layouts`)."""
+class Pool(NamedTuple):
+    """The memory of a plan: `flat` is all of it, `view` the same in canonical order (see
+    `layouts`); arrays of numpy, or tensors. segment: bytes of one registration of `flat`; 0 if
+    there is only one or none."""
 
-    __slots__ = ("flat", "plan", "view")
-
-    def __init__(self, plan: PoolPlan, node: int | None = None) -> None:
-        self.plan = plan
-        self.flat = allocate(plan.label, plan.total_bytes, node)
-        self.view = canonical(self.flat.reshape(plan.shape), plan.layout)
+    plan: PoolPlan
+    flat: Any
+    view: Any
+    segment: int = 0
 
     @classmethod
-    def over(cls, plan: PoolPlan, flat: Bytes, view: Bytes) -> Self:
-        """A pool over memory that somebody else has. view: in canonical order."""
-        pool = cls.__new__(cls)
-        pool.plan, pool.flat, pool.view = plan, flat, view
-        return pool
+    def of(cls, plan: PoolPlan, flat: Bytes, segment: int = 0) -> Pool:
+        """A pool over an array of numpy."""
+        return cls(plan, flat, canonical(flat.reshape(plan.shape), plan.layout), segment)
 
-    def page(self, number: int) -> Bytes:
-        """A copy of the page's bytes in canonical order: equal for equal pages in any layout."""
-        return np.ascontiguousarray(self.view[:, number])
 
-    def raw(self, number: int) -> Bytes:
-        """The bytes of the page in this layout's order. Raises CallerError for layer_first, where a
-        page is not contiguous."""
-        if self.plan.layout == DEVICE_LAYOUT:
+class PoolTable(ABC):
+    """All pools of one model on the device and host tiers of one rank, by tier and component. Close
+    it to unregister host memory."""
+
+    def __init__(
+        self, model: ModelDescription, page_size: int, pages: Mapping[Tier, Mapping[str, int]]
+    ) -> None:
+        self.model = model
+        self.page_size = page_size
+        self.pages = {tier: dict(sizes) for tier, sizes in pages.items()}
+        self._pools: dict[tuple[Tier, str], tuple[Pool, ...]] = {}
+        self._registrations: list[Registration] = []
+
+    def _allocate(
+        self,
+        plans: Mapping[tuple[Tier, str], tuple[PoolPlan, ...]],
+        near: Callable[[PoolPlan], Pool],
+        far: Callable[[PoolPlan, Bytes, int], Pool],
+        node: int | None,
+        registrar: Registrar | None,
+        segment_bytes: int,
+    ) -> None:
+        """Make all pools. near: makes one on the device. far: makes one of host memory, which is
+        registered in segments. Raises CallerError if memory cannot be allocated or registered."""
+
+        def on_host(plan: PoolPlan) -> Pool:
+            flat = allocate(plan.label, plan.total_bytes, node)
+            segments = cut(plan.total_bytes, plan.run_bytes, segment_bytes)
+            if registrar is not None:
+                self._registrations.append(Registration(plan.label, flat, segments, registrar))
+            return far(plan, flat, segments[0].size if len(segments) > 1 else 0)
+
+        try:
+            for (tier, component), planned in plans.items():
+                make = near if tier is Tier.DEVICE else on_host
+                self._pools[tier, component] = tuple(make(plan) for plan in planned)
+        except BaseException as error:
+            try_all(self.close, first=error)
+            raise
+
+    def close(self) -> None:
+        """Unregister the host pools, also those after one that fails. Their bytes stay readable
+        while something refers to them; an accelerator must be idle."""
+        registered, self._registrations = self._registrations, []
+        try_all(*(registration.close for registration in registered))
+
+    def pools(self, tier: Tier, component: str) -> tuple[Pool, ...]:
+        """The pools that the component's page numbers index on a tier: its own, then its sidecars.
+
+        Includes empty pools. Raises CallerError for an unknown component or tier.
+        """
+        found = self._pools.get((tier, component))
+        if found is None:
+            known = ", ".join(f"{name} on {at.name.lower()}" for at, name in self._pools)
             raise CallerError(
-                f"{self.plan.label}: expected a layout whose pages are one run, found "
-                f"{DEVICE_LAYOUT}; use page_first, page_first_direct or page_head"
+                f"pool: expected one of {known}, found {component} on {tier.name.lower()}"
             )
-        size = self.plan.page_bytes
-        return self.flat[number * size : (number + 1) * size]
+        return found
+
+    def check_pages(self, tier: Tier, component: str, pages: Pages) -> None:
+        """Raises CallerError for a page number outside the component's pools on the tier."""
+        self.pools(tier, component)
+        capacity = self.pages[tier][component]
+        if len(pages) and (pages.min() < 0 or pages.max() >= capacity):
+            raise CallerError(
+                f"pages: expected 0 to {capacity - 1} of {component} on {tier.name.lower()}, "
+                f"found {pages.min()} to {pages.max()}"
+            )
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        """SHA-256 of a page over all pools and layers. Equal bytes give the same digest in any
+        layout.
+
+        Work on the page must have ended: this waits for no stream but torch's current one.
+        """
+        self.check_pages(tier, component, np.array([page]))
+        digest = hashlib.sha256()
+        for pool in self.pools(tier, component):
+            digest.update(self._page(pool, page).data)
+        return digest.digest()
+
+    @abstractmethod
+    def _page(self, pool: Pool, number: int) -> Bytes:
+        """A copy of the page's bytes in canonical order."""
 
 
-class DevicePool(Pool):
-    """The pool that attention reads, in layer_first."""
+def plans_of(
+    model: ModelDescription,
+    page_size: int,
+    pages: Mapping[Tier, Mapping[str, int]],
+    *,
+    layout: str,
+    backend: str,
+    tp: int,
+    node: int | None,
+) -> dict[tuple[Tier, str], tuple[PoolPlan, ...]]:
+    """The plans of all pools of the model, by tier and component. layout, node: for the host tier.
 
-    __slots__ = ()
+    Raises CallerError for an unknown layout, backend or node, for a backend that cannot copy the
+    layout, and for sizes that are negative or do not name exactly the model's components.
+    """
+    check(layout, backend)
+    for tier, sizes in pages.items():
+        if set(sizes) != set(model.components):
+            raise CallerError(
+                f"{tier.name.lower()} pages: expected sizes for {', '.join(model.components)}, "
+                f"found {', '.join(sizes) or 'none'}"
+            )
+    check_node(node)
+    layouts = {Tier.DEVICE: DEVICE_LAYOUT, Tier.HOST: layout}
+    return {
+        (tier, component): tuple(
+            PoolPlan.of(tier.name.lower(), pool, count, page_size, layouts[tier], tp)
+            for pool in model.pools_of(component)
+        )
+        for tier, sizes in pages.items()
+        for component, count in sizes.items()
+    }
 
-    def __init__(self, pool: PoolDescription, pages: int, page_size: int, *, tp: int = 1) -> None:
-        super().__init__(PoolPlan.of("device", pool, pages, page_size, DEVICE_LAYOUT, tp))
+
+def bytes_of(
+    plans: Mapping[tuple[Tier, str], tuple[PoolPlan, ...]], *tiers: Tier
+) -> dict[str, int]:
+    """Bytes of every pool on these tiers, by label."""
+    chosen = (planned for (tier, _), planned in plans.items() if tier in tiers)
+    return {plan.label: plan.total_bytes for planned in chosen for plan in planned}
 
 
-class HostPool(Pool):
-    """A pool in host memory. It is registered once, in segments whose borders cut no contiguous
-    run of a page."""
-
-    __slots__ = ("_registration", "segments")
+class Arena(PoolTable):
+    """All pools of one model on the device and host tiers of one rank, in numpy."""
 
     def __init__(
         self,
-        pool: PoolDescription,
-        pages: int,
+        model: ModelDescription,
         page_size: int,
-        layout: str,
+        pages: Mapping[Tier, Mapping[str, int]],
         *,
+        layout: str = "page_first",
+        backend: str = "kernel",
         tp: int = 1,
         node: int | None = None,
         registrar: Registrar | None = None,
         segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """node: NUMA node to which the memory is bound. registrar: registers every segment once.
+        """pages: [tier][component], number of pages. layout, node, registrar, segment_bytes: for
+        the host tier. Raises CallerError as `plans_of` does, and if there is too little memory."""
+        plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
+        super().__init__(model, page_size, pages)
+        self._backend = backend
+        check_room(bytes_of(plans, Tier.DEVICE, Tier.HOST))
 
-        Raises CallerError as `PoolPlan.of` does, and if memory cannot be allocated or
-        registered."""
-        super().__init__(PoolPlan.of("host", pool, pages, page_size, layout, tp), node)
-        self.segments = cut(self.plan.total_bytes, self.plan.run_bytes, segment_bytes)
-        self._registration = (
-            Registration(self.plan.label, self.flat, self.segments, registrar)
-            if registrar is not None
-            else None
+        def near(plan: PoolPlan) -> Pool:
+            return Pool.of(plan, allocate(plan.label, plan.total_bytes))
+
+        self._allocate(plans, near, Pool.of, node, registrar, segment_bytes)
+
+    def copy(
+        self,
+        component: str,
+        source: tuple[Tier, Pages],
+        target: tuple[Tier, Pages],
+        layers: tuple[int, int],
+    ) -> None:
+        """Copy model layers [first, last) of the i-th source page to the i-th target page, in every
+        pool of the component."""
+        here, source_pages = source
+        there, target_pages = target
+        move = copy_kernel if self._backend == "kernel" else copy_direct
+        pairs = zip(self.pools(here, component), self.pools(there, component), strict=True)
+        for read, written in pairs:
+            chosen = read.plan.layers_in(*layers)
+            move(read.view, source_pages, written.view, target_pages, chosen)
+
+    def _page(self, pool: Pool, number: int) -> Bytes:
+        return np.ascontiguousarray(pool.view[:, number])
+
+
+class StoredPool:
+    """The pages of one host pool. shared: every rank has the same bytes, because the one head of a
+    row cannot be divided."""
+
+    __slots__ = ("_starts", "_step", "_view", "flat", "name", "page_bytes", "run_bytes", "shared")
+
+    def __init__(self, plan: PoolPlan, flat: Bytes) -> None:
+        """flat: all memory of the pool."""
+        self.name = plan.pool.name
+        self.page_bytes = plan.page_bytes
+        self.shared = plan.pool.replicated
+        self.flat = flat.data
+        self._view = canonical(flat.reshape(plan.shape), plan.layout)
+        layer, self._step, *inner = self._view.strides
+        steps = [layer, *inner]
+        sizes = [self._view.shape[0], *self._view.shape[2:]]
+        self.run_bytes = sizes.pop()
+        steps.pop()
+        while sizes and (steps[-1] == self.run_bytes or sizes[-1] == 1):
+            self.run_bytes *= sizes.pop()
+            steps.pop()
+        places = product(*(range(size) for size in sizes))
+        self._starts = [sum(map(int.__mul__, place, steps)) for place in places]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether `buffers` are few enough for a store to use them."""
+        return len(self._starts) <= MOST_BUFFERS
+
+    def buffers(self, page: int) -> tuple[memoryview, ...]:
+        """The memory of the page: its runs, in the order of the stored bytes."""
+        base = page * self._step
+        return tuple(
+            self.flat[base + start : base + start + self.run_bytes] for start in self._starts
         )
 
-    def close(self) -> None:
-        """Unregister the memory. The bytes stay readable while something refers to them."""
-        if self._registration is not None:
-            self._registration.close()
+    def save(self, page: int, target: memoryview) -> None:
+        """Copy the page's bytes to a buffer."""
+        page_view = self._view[:, page]
+        np.copyto(np.frombuffer(target, dtype=np.uint8).reshape(page_view.shape), page_view)
+
+    def load(self, page: int, source: memoryview) -> None:
+        """Copy the page's bytes from a buffer."""
+        page_view = self._view[:, page]
+        np.copyto(page_view, np.frombuffer(source, dtype=np.uint8).reshape(page_view.shape))
+
+
+def stored_pools(table: PoolTable) -> dict[str, tuple[StoredPool, ...]]:
+    """The host pools that have bytes, by component: its own and its sidecars. Works with numpy
+    arrays and with torch tensors in host memory."""
+    return {
+        component: tuple(
+            StoredPool(pool.plan, np.asarray(pool.flat))
+            for pool in table.pools(Tier.HOST, component)
+            if pool.plan.page_bytes
+        )
+        for component in table.pages[Tier.HOST]
+    }
+
+
+class CopyShape(NamedTuple):
+    """The shape of one pool's copies, on which their time depends beside their bytes. layers: that
+    it has. pieces: contiguous on both tiers, of one page in one layer. piece_bytes: of each."""
+
+    pool: str
+    layers: int
+    pieces: int
+    piece_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pool} with {self.layers:,} layers of {self.pieces:,} x "
+            f"{self.piece_bytes:,} bytes a page"
+        )
+
+
+def copy_shapes(
+    model: ModelDescription, component: str, page_size: int, layout: str, tp: int = 1
+) -> tuple[CopyShape, ...]:
+    """The shapes of a component's pools, between the device and a host of this layout. Pools
+    without bytes are left out."""
+    shapes = []
+    for pool in model.pools_of(component):
+        near, far = (
+            PoolPlan.of("any", pool, 2, page_size, side, tp) for side in (DEVICE_LAYOUT, layout)
+        )
+        if near.total_bytes:
+            steps = [_steps(plan) for plan in (near, far)]
+            sizes = [near.shape[axis] for axis in axes(DEVICE_LAYOUT)]
+            pieces = pair(sizes[2:], steps[0], steps[1], min(near.run_bytes, far.run_bytes))
+            shapes.append(CopyShape(pool.name, near.sizes.layer, pieces.pieces, pieces.length))
+    return tuple(shapes)
+
+
+def _steps(plan: PoolPlan) -> list[int]:
+    """Bytes between neighbours along each dimension of the canonical view."""
+    steps = np.cumprod((1, *plan.shape[:0:-1]))[::-1]
+    return [int(steps[axis]) for axis in axes(plan.layout)]
+
+
+def unmeasured_shapes(
+    model: ModelDescription, page_size: int, layout: str, measured: Iterable[Mapping[str, Any]]
+) -> tuple[CopyShape, ...]:
+    """The shapes of the model's copies that no measured one is equal to, whatever their pools are
+    called. measured: the fields of shapes, as in a measured profile."""
+    known = {CopyShape(**fields)[1:] for fields in measured}
+    return tuple(
+        shape
+        for component in model.components
+        for shape in copy_shapes(model, component, page_size, layout)
+        if shape[1:] not in known
+    )

@@ -1,9 +1,7 @@
 """The memory of all pools of a model as torch tensors: device pools, and views of host pools.
 
-It allocates device memory, makes tensors of host memory, and computes page contents on the device.
-It does not name or size pools, see `table`, allocate host memory, see `pools`, or copy between
-tiers, see `hicache/devices`. It calls no CUDA functions: a device gives it a torch device, the free
-bytes there, and a way to register memory. It also works on the CPU, where it is tested.
+It calls no CUDA functions: a device gives it a torch device, the free bytes there, and a way to
+register memory. It also works on the CPU, where it is tested.
 """
 
 from __future__ import annotations
@@ -20,11 +18,9 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
-from .host import room
+from .host import DEFAULT_BYTES, Registrar, check_room
 from .layouts import Bytes, Words, axes
-from .pools import DEVICE_LAYOUT, HostPool, PoolPlan
-from .segments import DEFAULT_BYTES, Registrar, try_all
-from .table import PoolTable, plans_of, room_of
+from .pools import DEVICE_LAYOUT, Pool, PoolPlan, PoolTable, bytes_of, plans_of
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -36,20 +32,8 @@ class Place(NamedTuple):
     free: Callable[[], int]
 
 
-class TorchPool(NamedTuple):
-    """One pool on one tier. `flat` is all its memory; `view` is the same in canonical order.
-
-    segment: bytes of one registration of `flat`; 0 if there is only one or none.
-    """
-
-    plan: PoolPlan
-    flat: torch.Tensor
-    view: torch.Tensor
-    segment: int
-
-
-class TorchArena(PoolTable[TorchPool]):
-    """All pools of one model on the device and host tiers of one rank. Close it to unregister."""
+class TorchArena(PoolTable):
+    """All pools of one model on the device and host tiers of one rank."""
 
     def __init__(
         self,
@@ -72,52 +56,20 @@ class TorchArena(PoolTable[TorchPool]):
         """
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
-        _check_free(room_of(plans, Tier.DEVICE), place)
-        self._hosts: list[HostPool] = []
-        try:
-            with room(room_of(plans, Tier.HOST)):
-                for (tier, component), planned in plans.items():
-                    self._pools[tier, component] = tuple(
-                        _on_device(plan, place)
-                        if tier is Tier.DEVICE
-                        else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
-                        for plan in planned
-                    )
-        except BaseException as error:
-            try_all(self.close, first=error)
-            raise
+        _check_free(bytes_of(plans, Tier.DEVICE), place)
+        check_room(bytes_of(plans, Tier.HOST))
 
-    def close(self) -> None:
-        """Unregister the host pools, also those after one that fails. The device must be idle."""
-        hosts, self._hosts = self._hosts, []
-        try_all(*(host.close for host in hosts))
+        def near(plan: PoolPlan) -> Pool:
+            return _on_device(plan, place)
 
-    def _page(self, pool: TorchPool, number: int) -> Bytes:
+        def far(plan: PoolPlan, flat: Bytes, segment: int) -> Pool:
+            return _seen(plan, torch.from_numpy(flat), segment)
+
+        self._allocate(plans, near, far, node, registrar, segment_bytes)
+
+    def _page(self, pool: Pool, number: int) -> Bytes:
         page: Bytes = pool.view[:, number].contiguous().cpu().numpy()
         return page
-
-    def _on_host(
-        self,
-        plan: PoolPlan,
-        page_size: int,
-        tp: int,
-        node: int | None,
-        registrar: Registrar | None,
-        segment_bytes: int,
-    ) -> TorchPool:
-        host = HostPool(
-            plan.pool,
-            plan.sizes.page,
-            page_size,
-            plan.layout,
-            tp=tp,
-            node=node,
-            registrar=registrar,
-            segment_bytes=segment_bytes,
-        )
-        self._hosts.append(host)
-        segment = host.segments[0].size if len(host.segments) > 1 else 0
-        return _seen(plan, torch.from_numpy(host.flat), segment)
 
 
 def _check_free(wanted: Mapping[str, int], place: Place) -> None:
@@ -146,7 +98,7 @@ def in_room(purpose: str, advice: str) -> Iterator[None]:
         raise CallerError(f"memory: expected room {purpose}, found {said}; {advice}") from None
 
 
-def _on_device(plan: PoolPlan, place: Place) -> TorchPool:
+def _on_device(plan: PoolPlan, place: Place) -> Pool:
     try:
         flat = torch.zeros(plan.total_bytes, dtype=torch.uint8, device=place.device)
     except torch.OutOfMemoryError:
@@ -157,7 +109,7 @@ def _on_device(plan: PoolPlan, place: Place) -> TorchPool:
     return _seen(plan, flat, 0)
 
 
-def scratch(plan: PoolPlan, pages: int, device: torch.device) -> TorchPool:
+def scratch(plan: PoolPlan, pages: int, device: torch.device) -> Pool:
     """Device memory for some pages of a pool, with undefined bytes, allocated for the current
     stream."""
     shaped = plan._replace(layout=DEVICE_LAYOUT, sizes=plan.sizes._replace(page=pages))
@@ -165,8 +117,8 @@ def scratch(plan: PoolPlan, pages: int, device: torch.device) -> TorchPool:
     return _seen(shaped, flat, 0)
 
 
-def _seen(plan: PoolPlan, flat: torch.Tensor, segment: int) -> TorchPool:
-    return TorchPool(plan, flat, flat.view(plan.shape).permute(axes(plan.layout)), segment)
+def _seen(plan: PoolPlan, flat: torch.Tensor, segment: int) -> Pool:
+    return Pool(plan, flat, flat.view(plan.shape).permute(axes(plan.layout)), segment)
 
 
 def stamp_tensor(plan: PoolPlan, seeds: torch.Tensor, number: int, layers: range) -> torch.Tensor:

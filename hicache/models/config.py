@@ -62,6 +62,8 @@ _STRANGE = (
     *("attention_k_eq_v", "hybrid_override_pattern", "layers_block_type", "attn_layer_period"),
     *("cross_attention_layers", "cla_share_factor", "mamba_d_ssm"),
 )
+# Types whose router has a bias for each expert, beside those that name the method of choosing.
+_BIASED = ("gpt_oss", "deepseek_v3", "deepseek_v32", "deepseek_v4", "glm4_moe")
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _MOST = 1 << 24
 _MOST_LAYERS = 1 << 14
@@ -540,7 +542,7 @@ def _feed_forward(
     ]
     if config.kind.startswith(("qwen2_moe", "qwen3_next", "qwen3_5_moe")):
         matrices.append(Matrix("shared_weight", hidden, 1, sparse, "whole", "router"))
-    biased = config.get("topk_method") == "noaux_tc" or config.kind in ("gpt_oss", "deepseek_v4")
+    biased = config.get("topk_method") == "noaux_tc" or config.kind in _BIASED
     return tuple(matrices), sparse * count * biased, count, used
 
 

@@ -18,7 +18,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.devices.base import DeviceOptions
-from hicache.memory.stored import stored_pools
+from hicache.memory.pools import stored_pools
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
 from hicache.runtime.executors import TieredExecutor

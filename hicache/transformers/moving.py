@@ -15,7 +15,7 @@ import torch
 
 from hicache.core.actions import StateSlots
 from hicache.core.types import Pages, Tier
-from hicache.memory.table import PoolTable
+from hicache.memory.pools import PoolTable
 
 from .describing import Described, DescribedCache, DescribedLayer
 from .layers.base import STATE, New, Rows, Span
@@ -29,7 +29,7 @@ class PagedRows:
     """Pages of device pools as rows of torch tensors, in the types of their elements. A row of a
     token is in the page of its position. Rows per page and states are one row of a page."""
 
-    def __init__(self, described: Described, table: PoolTable[Any]) -> None:
+    def __init__(self, described: Described, table: PoolTable) -> None:
         self._page_size = described.page_size
         dtypes = {
             layer.pools[one.name]: one.dtype

@@ -16,7 +16,7 @@ import torch
 
 from hicache.core.actions import Prefill, StateSlots
 from hicache.core.types import Pages
-from hicache.memory.table import PoolTable
+from hicache.memory.pools import PoolTable
 
 from .describing import Described
 from .layers.base import STATE, Span
@@ -49,7 +49,7 @@ class Passes:
     """Runs a model, and its draft if it has one, on the device pools of a table."""
 
     def __init__(
-        self, model: Any, described: Described, table: PoolTable[Any], draft: Any = None
+        self, model: Any, described: Described, table: PoolTable, draft: Any = None
     ) -> None:
         self._models = (model,) if draft is None else (model, draft)
         self._described = described

@@ -66,7 +66,7 @@ def test_every_parameter_of_the_library_is_counted(kind: str) -> None:
     with torch.device("meta"):
         made = transformers.AutoModelForCausalLM.from_config(config)
     own = sum(one.numel() for one in made.parameters())
-    biases = [one.numel() for name, one in made.named_buffers() if "correction_bias" in name]
+    biases = [one.numel() for name, one in made.named_buffers() if "correction" in name]
     model = models.described(json.loads(config.to_json_string()), kind, kind)
     assert model.parameters == own + sum(biases)
     held = {layer for pool in model.pools for layer in pool.layers}

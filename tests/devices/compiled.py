@@ -12,11 +12,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from hicache.devices._movers import kernel
-from hicache.devices._movers.base import route
+from hicache.devices import _kernel as kernel
+from hicache.devices._traffic import route
 from hicache.memory.layouts import axes
-from hicache.memory.pools import PoolPlan
-from hicache.memory.torch_arena import TorchPool
+from hicache.memory.pools import Pool, PoolPlan
 from hicache.models import ModelDescription, get
 from hicache.models.base import PoolDescription
 
@@ -72,12 +71,12 @@ def _named(model: ModelDescription, name: str) -> PoolDescription:
     return next(pool for pool in model.pools if pool.name == name)
 
 
-def _pool(pool: PoolDescription, page_size: int, layout: str) -> TorchPool:
+def _pool(pool: PoolDescription, page_size: int, layout: str) -> Pool:
     plan = PoolPlan.of("test", pool, 2, page_size, layout)
     made = torch.empty(plan.total_bytes + 16, dtype=torch.uint8)
     start = -made.data_ptr() % 16
     flat = made[start : start + plan.total_bytes]
-    return TorchPool(plan, flat, flat.view(plan.shape).permute(axes(layout)), 0)
+    return Pool(plan, flat, flat.view(plan.shape).permute(axes(layout)), 0)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from triton.runtime.interpreter import InterpretedFunction
 
 import hicache.models as models
-from hicache.devices._movers import kernel
-from hicache.devices._movers.base import Move, Options, route
+from hicache.devices import _kernel as kernel
+from hicache.devices._traffic import Move, Options, route
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
 from hicache.memory.layouts import LAYOUTS, Sizes, axes
-from hicache.memory.pools import PoolPlan
-from hicache.memory.torch_arena import TorchPool
+from hicache.memory.pools import Pool, PoolPlan
 from hicache.models import ModelDescription
 
 from .at_once import AtOnce
@@ -44,7 +43,7 @@ def test_the_interpreter_is_what_runs() -> None:
     assert isinstance(kernel.move, InterpretedFunction)
 
 
-def _pool(layout: str, sizes: Sizes, seed: int, shift: int) -> TorchPool:
+def _pool(layout: str, sizes: Sizes, seed: int, shift: int) -> Pool:
     """A pool of random bytes whose memory begins `shift` bytes after an aligned address."""
     plan = PoolPlan("test", grouped().pools[0], layout, sizes)
     made = torch.from_numpy(
@@ -52,7 +51,7 @@ def _pool(layout: str, sizes: Sizes, seed: int, shift: int) -> TorchPool:
     )
     start = -made.data_ptr() % 16 + shift
     flat = made[start : start + plan.total_bytes]
-    return TorchPool(plan, flat, flat.view(plan.shape).permute(axes(layout)), 0)
+    return Pool(plan, flat, flat.view(plan.shape).permute(axes(layout)), 0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,7 +87,7 @@ def test_the_kernel_moves_the_pages_and_nothing_else(
         expected[layer, there] = source.view.numpy()[layer, here]
     numbers = torch.from_numpy(np.stack((here, there)))
     move = Move(route(source, target), (here, there), numbers, layers)
-    kernel.Mover(Options(blocks, None)).copy(move)
+    kernel.Kernel(Options(blocks, None)).copy(move)
     assert np.array_equal(target.view.numpy(), expected)
 
 

@@ -19,9 +19,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices import _traffic
 from hicache.devices._accelerator import Accelerator, unusable
-from hicache.devices._marks import MOST
-from hicache.devices._movers import direct
-from hicache.devices.base import Area, CopyJob, DeviceOptions, Direction, Touch
+from hicache.devices.base import MOST, Area, CopyJob, DeviceOptions, Direction, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
 from hicache.memory.layouts import Sizes, legal
@@ -88,7 +86,7 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
         CpuDevice(*sizes, chosen) as cpu,
         CudaDevice(*sizes, chosen, few=few, accelerator=AtOnce(batches, late)) as cuda,
     ):
-        patch.setattr(direct, "_MANY", many)
+        patch.setattr(_traffic, "_MANY", many)
         patch.setattr(_traffic, "_WRITTEN_BYTES", many * 2048)
         assert program(cpu, seed) == program(cuda, seed)
         assert digests(cpu) == digests(cuda)
@@ -193,7 +191,7 @@ def test_a_backup_to_whole_pages_is_one_copy_of_rows_each(
     monkeypatch: pytest.MonkeyPatch, layout: str, most: int, moved: int
 ) -> None:
     """most: bytes between rows that the driver takes; here they are 9 pages of 48 bytes."""
-    monkeypatch.setattr(direct, "_MOST_STEP", most)
+    monkeypatch.setattr(_traffic, "_MOST_STEP", most)
     accelerator = AtOnce()
     with make(accelerator, layout=layout) as device:
         stream = device.stream("write")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
-from hicache.devices._marks import MOST, Event, Line, Marks, Recent
-from hicache.devices.base import Mark
+from hicache.devices._issuing import Event, Line, Marks
+from hicache.devices.base import MOST, Mark, Recent
 
 
 class Switch:
@@ -67,7 +67,7 @@ def test_what_is_known_of_marks_is_bounded_and_never_guessed() -> None:
     for number in (0, 1, 2):
         with pytest.raises(CallerError, match="expected one of the 3 latest marks"):
             recent.find(Mark(number))
-    assert recent.take(Mark(8)) == 8
+    assert recent.find(Mark(8), forget=True) == 8
     assert recent.find(Mark(8)) is None
 
 

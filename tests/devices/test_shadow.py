@@ -10,7 +10,7 @@ import pytest
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
-from hicache.memory import arena
+from hicache.memory import pools
 from hicache.memory.layouts import Bytes, copy_direct
 from sim.device.hazards import Hazards
 from sim.errors import SimError, WrongBytesError
@@ -72,7 +72,7 @@ def test_a_load_that_misses_a_page_reads_bytes_of_no_request(
 
     run.serve_random(20)
     assert run.wrong == []
-    monkeypatch.setattr(arena, "copy_direct", short)
+    monkeypatch.setattr(pools, "copy_direct", short)
     run.serve_random(40, seed=1)
     assert run.wrong
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hicache.memory.stored import StoredPool
+from hicache.memory.pools import StoredPool
 from hicache.runtime.storage import pages, workers
 from hicache.storage.file_index import Index
 from invariants.fuzz.hicache.draw import Swarm, draw_swarm

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,8 +17,8 @@ from hicache.core.types import Tier
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import host, plan
-from hicache.memory.arena import Arena
 from hicache.memory.lent import Lent, LentSlot, LentTensor, lend
+from hicache.memory.pools import Arena
 from hicache.models import get
 from tests.tiny import tiny
 
@@ -130,78 +128,16 @@ def test_fresh_pages_hold_the_same_bytes_on_both_tiers() -> None:
     assert np.frombuffer(digests.pop(), dtype=np.uint8).any()
 
 
-MIB = 1 << 20
-_OTHER = """
-import sys
-from pathlib import Path
-from hicache.memory import host
-host._SHARED = Path(sys.argv[1])
-host._account = host._Account()
-with host.room({"other": 60 << 20}):
-    kept = host.allocate("other", 60 << 20)
-print("taken", flush=True)
-for line in sys.stdin:
-    kept[:] = 1
-    print("filled", flush=True)
-"""
+def test_one_sum_over_all_components_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "available_bytes", lambda: 100 << 20)
 
+    def taken(**pages: int) -> Lent:
+        slots = []
+        for layer, name in enumerate(pages):
+            blocks = torch.zeros(4, 1 << 20, dtype=torch.uint8)
+            slots.append(LentSlot(name, name, (LentTensor(f"{name}0", layer, blocks),)))
+        return lend(slots, pages, len(pages))
 
-@pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of 100 MiB, whose memory does not look used by what is filled."""
-    monkeypatch.setattr(host, "_SHARED", tmp_path)
-    monkeypatch.setattr(host, "_account", host._Account())
-    monkeypatch.setattr(host, "available_bytes", lambda: 100 * MIB)
-    return tmp_path
-
-
-def slot(name: str, layer: int) -> LentSlot:
-    blocks = torch.zeros(4, MIB, dtype=torch.uint8)
-    return LentSlot(name, name, (LentTensor(f"{name}0", layer, blocks),))
-
-
-def taken(**pages: int) -> Lent:
-    """Host pages of 1 MiB, by component."""
-    return lend([slot(name, at) for at, name in enumerate(pages)], pages, len(pages))
-
-
-def test_one_sum_over_all_components(shared: Path) -> None:
     with pytest.raises(CallerError, match=r"room for 125829120 bytes .*full 62.*mamba 62"):
         taken(full=60, mamba=60)
-    assert host._account.untouched() == 0, "what was refused is not promised"
-    kept = taken(full=60, mamba=40)
-    assert host._account.untouched() == sum(one.bytes.nbytes for one in kept.buffers.values())
-
-
-def test_promised_memory_is_not_available_until_it_is_freed(shared: Path) -> None:
-    first = taken(full=70)
-    with pytest.raises(CallerError, match=rf"{100 * MIB} available, {70 * MIB} of them promised"):
-        taken(full=70)
-    with pytest.raises(CallerError, match="promised"):
-        host.check_room({"pools": 70 * MIB})
-    taken(full=30)
-    first.buffers["full"].bytes[: 40 * MIB] = 1
-    assert host._account.untouched() <= 30 * MIB, "what is filled is used"
-    del first
-    assert host._account.untouched() == 0
-    taken(full=100)
-
-
-def test_other_processes_of_this_machine_count(shared: Path) -> None:
-    command = [sys.executable, "-c", _OTHER, str(shared)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdin
-        assert other.stdout
-        assert other.stdout.readline() == b"taken\n"
-        with pytest.raises(CallerError, match=rf"{60 * MIB} of them promised"):
-            taken(full=60)
-        other.stdin.write(b"fill\n")
-        other.stdin.flush()
-        assert other.stdout.readline() == b"filled\n"
-        taken(full=60)
-        other.kill()
-        other.wait()
-        taken(full=100)
-    (folder,) = shared.iterdir()
-    assert [one.name for one in folder.iterdir()] == ["lock"], "nothing is left of a killed one"
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(taken(full=60, mamba=40).buffers) == 2

@@ -7,8 +7,7 @@ import pytest
 
 import hicache.models as models
 from hicache.memory.layouts import LAYOUTS, canonical
-from hicache.memory.pieces import CopyShape, all_shapes, copy_shapes, outside
-from hicache.memory.pools import PoolPlan
+from hicache.memory.pools import CopyShape, PoolPlan, copy_shapes, unmeasured_shapes
 from hicache.memory.runs import pair
 
 PAGE_SIZE = 128
@@ -33,12 +32,11 @@ def test_a_shape_is_that_of_the_pieces_that_are_copied(name: str, layout: str) -
 
 def test_equal_shapes_are_measured_whatever_the_pool_is_called() -> None:
     model = models.get("llama-3.1-8b")
-    (kv,) = all_shapes(model, 64, "page_first_direct")
+    (kv,) = copy_shapes(model, "full", 64, "page_first_direct")
     assert kv == CopyShape("kv", 32, 2, 131_072)
     assert str(kv) == "kv with 32 layers of 2 x 131,072 bytes a page"
     measured = kv._replace(pool="draft")._asdict()
-    assert not outside([kv], [measured])
-    assert outside([kv], [{**measured, "layers": 4}]) == (kv,)
-    assert outside([kv], []) == (kv,)
-    (half,) = all_shapes(model, 64, "page_first_direct", tp=2)
+    for known, missing in (([measured], ()), ([{**measured, "layers": 4}], (kv,)), ([], (kv,))):
+        assert unmeasured_shapes(model, 64, "page_first_direct", known) == missing
+    (half,) = copy_shapes(model, "full", 64, "page_first_direct", tp=2)
     assert half.piece_bytes == kv.piece_bytes // 2

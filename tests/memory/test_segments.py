@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.cpu import CpuDevice
-from hicache.memory.host import GRANULE
+from hicache.memory.host import GRANULE, cut
 from hicache.memory.layouts import LAYOUTS
-from hicache.memory.pools import HostPool, PoolPlan
-from hicache.memory.segments import cut
+from hicache.memory.pools import Arena, PoolPlan
 from tests.tiny import tiny
 
 TINY = tiny(3, 5, kv_heads=4)
@@ -43,6 +42,11 @@ class Clerk:
 
     def refusal(self, code: int) -> str:
         return f"returned {code}"
+
+
+def registered(clerk: Clerk, pages: int, segment_bytes: int = 1 << 30) -> Arena:
+    sizes = {Tier.HOST: {"full": pages}}
+    return Arena(TINY, 16, sizes, registrar=clerk, segment_bytes=segment_bytes)
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,19 +112,21 @@ def test_segments_are_about_as_large_as_wanted() -> None:
 
 def test_each_segment_is_registered_once_and_given_back() -> None:
     clerk = Clerk()
-    pool = HostPool(KV, 1024, 16, "page_first", registrar=clerk, segment_bytes=1 << 20)
-    assert len(pool.segments) == clerk.calls > 3
+    arena = registered(clerk, 1024, 1 << 20)
+    [pool] = arena.pools(Tier.HOST, "full")
+    assert clerk.calls > 3
+    assert max(clerk.held.values()) == pool.segment
     assert sum(clerk.held.values()) == pool.plan.total_bytes
     assert min(clerk.held) == pool.flat.ctypes.data
-    pool.close()
+    arena.close()
     assert not clerk.held
-    pool.close()
+    arena.close()
 
 
 def test_a_failed_registration_is_an_error_and_leaves_nothing_registered() -> None:
     clerk = Clerk(bad=2)
     with pytest.raises(CallerError, match=r"segment 3 of \d+, \d+ of \d+ bytes, .*returned 2") as e:
-        HostPool(KV, 1024, 16, "page_first", registrar=clerk, segment_bytes=1 << 20)
+        registered(clerk, 1024, 1 << 20)
     assert "\n" not in str(e.value)
     assert clerk.calls == 3
     assert not clerk.held
@@ -142,7 +148,7 @@ def test_one_failing_pool_frees_the_others() -> None:
 
 def test_a_failed_unregistration_is_an_error() -> None:
     clerk = Clerk()
-    pool = HostPool(KV, 4, 2, "page_first", registrar=clerk)
+    arena = registered(clerk, 4)
     clerk.held.clear()
     with pytest.raises(CallerError, match="unregister"):
-        pool.close()
+        arena.close()

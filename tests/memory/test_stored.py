@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from hicache.core.types import Tier
-from hicache.memory.arena import Arena
 from hicache.memory.layouts import LAYOUTS
-from hicache.memory.stored import StoredPool, stored_pools
+from hicache.memory.pools import Arena, StoredPool, stored_pools
 from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models import ModelDescription
 from tests.devices.cases import latent
@@ -37,17 +36,17 @@ def test_stored_bytes_are_the_canonical_page(model: ModelDescription, layout: st
         assert [pool.name for pool in pools] == [pool.plan.pool.name for pool in real]
         for stored, pool in zip(pools, real, strict=True):
             for page in (0, 3):
-                expected = pool.page(page).tobytes()
+                expected = pool.view[:, page].tobytes()
                 buffer = memoryview(bytearray(stored.page_bytes))
                 stored.save(page, buffer)
                 assert bytes(buffer) == expected
                 assert b"".join(stored.buffers(page)) == expected
                 stored.load(4, buffer)
-                assert pool.page(4).tobytes() == expected
+                assert pool.view[:, 4].tobytes() == expected
                 for run in stored.buffers(1):
                     run[:] = bytes(len(run))
-                assert not pool.page(1).any()
-                assert pool.page(2).any()
+                assert not pool.view[:, 1].any()
+                assert pool.view[:, 2].any()
 
 
 def test_a_page_is_in_its_place_in_few_runs() -> None:
@@ -67,7 +66,7 @@ def test_a_page_is_in_its_place_in_few_runs() -> None:
 def test_a_page_of_many_runs_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     [pool, *_] = stored_pools(arena(hybrid(), "page_head"))["full"]
     assert pool.in_place
-    monkeypatch.setattr("hicache.memory.stored.MOST_BUFFERS", 31)
+    monkeypatch.setattr("hicache.memory.pools.MOST_BUFFERS", 31)
     assert not pool.in_place
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hicache import models
-from hicache.memory.pieces import CopyShape, copy_shapes
+from hicache.memory.pools import CopyShape, copy_shapes
 from sim import hardware as measured
 
 from ..devices.bench import DEVICES, MEMORY_LIMIT, Bench, Geometry, fit, probe_of

@@ -18,7 +18,7 @@ from hicache.core.components import settings_for
 from hicache.core.config import Config, Shape
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Direction
-from hicache.memory.pieces import all_shapes, outside
+from hicache.memory.pools import unmeasured_shapes
 from hicache.runtime.recording_format import parse
 from sim import hardware
 from sim.engine.sequence import final_length
@@ -91,7 +91,7 @@ def run(options: Options, command: str) -> int:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
     digest, predicted = OnSimulator(recording, model, profile).run()
-    used = all_shapes(model, config.page_size, geometry.layout)
+    unmeasured = unmeasured_shapes(model, config.page_size, geometry.layout, measured["shapes"])
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": calibration.path, "hash": calibration.hash, **calibration.made},
@@ -116,7 +116,7 @@ def run(options: Options, command: str) -> int:
         "simulator": {"digest": digest},
         "copies": {
             **compare(real.timings, predicted, calibration),
-            "not_calibrated": [*map(str, outside(used, measured["shapes"]))],
+            "not_calibrated": [*map(str, unmeasured)],
         },
     }
     with ignore_broken_pipe():

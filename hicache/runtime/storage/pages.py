@@ -14,7 +14,7 @@ from hicache.storage.keys import Context, page_keys, shard
 
 
 class PagePool(Protocol):
-    """The host pages of one pool. `hicache/memory/stored` has it for pools with real bytes."""
+    """The host pages of one pool. `hicache/memory/pools` has it for pools with real bytes."""
 
     @property
     def name(self) -> str: ...

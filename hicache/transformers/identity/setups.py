@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hicache.core.actions import Prefill, StateSlots
-from hicache.memory.table import PoolTable
+from hicache.memory.pools import PoolTable
 
 from ..building import device_for
 from ..describing import Described, describe
@@ -183,7 +183,7 @@ def _words(described: Described) -> str:
     return f"{count} layers of {', '.join(sorted(kinds))}"
 
 
-def _verify(models: Sequence[Any], described: Described, table: PoolTable[Any]) -> None:
+def _verify(models: Sequence[Any], described: Described, table: PoolTable) -> None:
     """Raises UnsupportedModelError if a model gives other logits over pages. models: with the
     draft, if there is one."""
     size = described.page_size

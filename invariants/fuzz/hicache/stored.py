@@ -36,9 +36,8 @@ from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import StorageReply
 from hicache.core.types import Tier
-from hicache.memory.arena import Arena
 from hicache.memory.layouts import LAYOUTS
-from hicache.memory.stored import StoredPool, stored_pools
+from hicache.memory.pools import Arena, StoredPool, stored_pools
 from hicache.models import ModelDescription, described
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers

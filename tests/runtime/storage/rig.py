@@ -13,8 +13,7 @@ import numpy as np
 from hicache.core.actions import Fetch, Piece, StorageAction, Store
 from hicache.core.events import StorageReply
 from hicache.core.types import Key, Pages, Tier
-from hicache.memory.arena import Arena
-from hicache.memory.stored import stored_pools
+from hicache.memory.pools import Arena, stored_pools
 from hicache.models import ModelDescription
 from hicache.models.base import PoolDescription
 from hicache.runtime.storage.pages import Rank, StoredPages

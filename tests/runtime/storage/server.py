@@ -36,8 +36,7 @@ from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Content, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Words
-from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
-from hicache.memory.stored import stored_pools
+from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan, stored_pools
 from hicache.runtime.agreement import Agreement
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver, Observer

@@ -14,7 +14,7 @@ from hicache.core.actions import Delete, Fetch, Lookup, Store
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.memory.layouts import LAYOUTS
-from hicache.memory.stored import StoredPool
+from hicache.memory.pools import StoredPool
 from hicache.runtime.storage import workers
 from hicache.runtime.storage.attachment import StorageExecutor
 from hicache.runtime.storage.workers import WorkerOptions

@@ -18,7 +18,7 @@ import triton.language as tl
 from hicache.core.errors import CallerError, CoreBug
 from hicache.memory.runs import Side, access_bytes
 
-from .base import Move, Options, Route
+from ._traffic import Move, Options, Route
 
 DIMENSIONS = 3
 BLOCK = 2048
@@ -82,8 +82,8 @@ def move(  # type: ignore[no-untyped-def]
         tl.store(target + goal * unit + column, moved, mask=inside)
 
 
-class Mover:
-    """See `base.Mover`."""
+class Kernel:
+    """See `_traffic.Mover`."""
 
     needs_numbers = True
 
