@@ -109,7 +109,6 @@ REGISTRIES = {
     "hicache.devices",
     "hicache.storage.backends",
     "hicache.storage.engines",
-    "hicache.transformers.layers",
     "sim.times",
     "invariants.checks",
     "invariants.fuzz.targets",

@@ -24,13 +24,10 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.changes import after, caller
 from hicache.storage.identity import code_of_modules
 
-from .describing import arguments_of, form_of, weights_of
-from .hits import Wanted, restorable
-from .settings import Settings
-from .storing import Moved, Rank, Shelves
+from .describing import Settings, arguments_of, form_of, weights_of
+from .storing import Rank, Shelves, Wanted, restorable
 
-NAMELESS = ("0.5.19",)  # its digests of pages have tokens alone, no adapter and no salt
-KNOWN = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+KNOWN = ("0.5.22", "0.5.23")
 _KV = "kv"
 _MARK = "_hicache_server"
 _WRITES = (
@@ -38,7 +35,6 @@ _WRITES = (
     "update_weights",
     "begin_weight_update",
 )  # what such functions begin with
-_METRICS = "sglang.srt.observability.metrics_collector"
 _log = logging.getLogger("sglang.hicache")  # SGLang shows what is logged under its own name
 
 
@@ -53,22 +49,18 @@ class HicacheStorage(HiCacheStorage):
         self._version = _weight_version()
         self._server = _watched(settings.weights)
         args = _server_arguments()
-        _check_adapters(args)
         weights = weights_of(args, settings.weights, _downloaded, self._server.adapters)
         self._updates = self._server.updates
         weights |= {"weight_version": self._version, "modules": self._server.modules}
         self._stopped = False
-        self._metrics = (
-            import_module(_METRICS).StorageMetrics if config.enable_storage_metrics else None
-        )
         model = config.model_name or str(getattr(args, "model_path", "") or "")
-        address, clock = parse(settings.storage), Clock()
-        store = open_store(address, settings.options, clock.now_s, _log.warning)
+        address, now = parse(settings.storage), Clock().now_s
+        store = open_store(address, settings.options, now, _log.warning)
         rank = Rank(
             config.tp_rank, config.tp_size, config.pp_rank, config.pp_size, config.is_mla_model
         )
         context = partial(form_of, model, weights, ranks=config.tp_size)
-        self.shelves = Shelves(store, rank, context, clock.now_s)
+        self.shelves = Shelves(store, rank, context)
 
     # -- host pools
 
@@ -138,32 +130,19 @@ class HicacheStorage(HiCacheStorage):
         known = self._goes_on() and self.shelves.knows(name)
         return self.shelves.set(name, keys, slots) if known else [False] * len(keys)
 
-    # -- pages in flat tensors, without interface_v1
+    # -- without interface_v1, which the settings ask for
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
-        return self.batch_get([key], [target_location])[0]
+        return None
 
-    def batch_get(
-        self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None
-    ) -> list[Any]:
-        if not self._goes_on():
-            return [None] * len(keys)
-        found = self.shelves.get_flat(_KV, keys, target_locations)
-        return [page if ok else None for page, ok in zip(target_locations, found, strict=True)]
+    def batch_get(self, keys: Any, target_locations: Any = None, target_sizes: Any = None) -> Any:
+        return [None] * len(keys)
 
-    def set(
-        self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None
-    ) -> bool:
-        return self.batch_set([key], [value])
+    def set(self, key: str, *args: Any, **kwargs: Any) -> bool:
+        return False
 
-    def batch_set(
-        self,
-        keys: Sequence[str],
-        values: Any = None,
-        target_locations: Any = None,
-        target_sizes: Any = None,
-    ) -> bool:
-        return self._goes_on() and all(self.shelves.set_flat(_KV, keys, values))
+    def batch_set(self, keys: Any, *args: Any, **kwargs: Any) -> bool:
+        return False
 
     # -- the store
 
@@ -181,18 +160,6 @@ class HicacheStorage(HiCacheStorage):
     def clear(self) -> None:
         """Raises OSError if the store cannot be asked; SGLang then says that it was not cleared."""
         _log.info("hicache: %s pages are deleted", self.shelves.clear())
-
-    def get_stats(self) -> Any:
-        """SGLang's metrics of storage: pages and GB/s of each call since it last asked."""
-        if self._metrics is None:
-            return None
-        reads, writes = self.shelves.take_recent()
-        return self._metrics(
-            prefetch_pgs=[one.pages for one in reads],
-            backup_pgs=[one.pages for one in writes],
-            prefetch_bandwidth=[_gb_per_s(one) for one in reads],
-            backup_bandwidth=[_gb_per_s(one) for one in writes],
-        )
 
     @property
     def figures(self) -> dict[str, int | float]:
@@ -270,16 +237,6 @@ def _check(config: Any) -> None:
             )
 
 
-def _check_adapters(args: Any) -> None:
-    """Raises CallerError for adapters in a release whose names of pages do not have them."""
-    given = getattr(args, "enable_lora", None) or getattr(args, "lora_paths", None)
-    if release in NAMELESS and given:
-        raise CallerError(
-            "sglang: expected 0.5.20 or later with LoRA, whose names of stored pages have the "
-            f"adapter, found {release}; install a later one, or leave the adapters out"
-        )
-
-
 def _server_arguments() -> Any:
     try:
         return arguments_of(runtime_context.get_server_args())
@@ -314,7 +271,3 @@ def _wanted(transfer: Any, knows: Callable[[str], bool]) -> Wanted:
     known = knows(name) and policy in ("all_pages", "trailing_pages")
     last = max(1, len(transfer.keys or ())) if policy == "trailing_pages" else 0
     return Wanted(name, last, not known)
-
-
-def _gb_per_s(moved: Moved) -> float:
-    return moved.bytes / 1e9 / max(moved.seconds, 1e-9)

@@ -1,4 +1,4 @@
-"""What two servers must have in common to share the pages of a pool: the contexts of keys.
+"""The backend's settings, and what two servers must have in common to share the pages of a pool.
 
 A context's revision is a digest of all that decides what the bytes of a page mean: the weights and
 what goes with them, and the form of the pool's pages. SGLang's own keys are digests of tokens,
@@ -11,11 +11,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.storage.address import parse
+from hicache.storage.base import TIMEOUT_S, StorageOptions
 from hicache.storage.identity import (
     code_of,
     context_of,
@@ -25,6 +28,7 @@ from hicache.storage.identity import (
     release_of,
 )
 from hicache.storage.keys import Context
+from hicache.storage.settings import checked
 
 # SGLang's arguments that may change rows, by parts of their names, so that those of later releases
 # count also; the others are addresses, sizes, logs and schedules.
@@ -40,6 +44,51 @@ _NOT = re.compile(
 # Which of the weights' files are read.
 _LOAD = re.compile("load_format|loader")
 _DUMMY = "dummy"  # SGLang's load format of random weights
+_WHERE = "hicache-storage-backend-extra-config"
+_OF_SGLANG = (
+    *("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold"),
+    *("prefetch_timeout_base", "prefetch_timeout_per_ki_token"),
+    *("hicache_storage_pass_prefix_keys", "tp_lcm_size"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `--hicache-storage-backend-extra-config` says; other names there are SGLang's own.
+
+    storage        address of a store: "file:/data/kv" (docs/storage_backends.md)
+    storage_size   the most bytes that it may use: "1TB"; no limit by default
+    timeout_s      seconds without progress after which the store counts as hung
+    weights        what the weights are called in the keys of a store, in place of a digest of
+                   their files
+    """
+
+    storage: str
+    storage_size: int = 0
+    timeout_s: float = TIMEOUT_S
+    weights: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Raises CallerError for what is unknown, missing, or of another form."""
+        own = {name: value for name, value in given.items() if name not in _OF_SGLANG}
+        found = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
+        if "storage" not in found:
+            raise CallerError(
+                f'{_WHERE}: expected "storage", the address of a store such as "file:/data/kv", '
+                "found none"
+            )
+        if not given.get("interface_v1"):
+            raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache, found none')
+        parse(found["storage"])
+        made = cls(**found)
+        StorageOptions(timeout_s=made.timeout_s)  # raises
+        return made
+
+    @property
+    def options(self) -> StorageOptions:
+        """Of the store."""
+        return StorageOptions(size_bytes=self.storage_size, timeout_s=self.timeout_s)
 
 
 def arguments_of(given: Any) -> Any:

@@ -1,27 +1,181 @@
-"""Pages of SGLang's host pools in a store: what is there, reads, writes, and what became of each.
+"""Pages of SGLang's host pools in a store: what is there, reads and writes.
 
 A pool has keys of its own context, and a shard: that of its rank, or one of all ranks where they
-have the same pages. SGLang asks from several threads at a time. Imports nothing of SGLang.
+have the same pages. SGLang asks from several threads at a time. Where a page is a view of the
+pool's memory, a store moves bytes from and to that memory; otherwise there is a copy. Imports
+nothing of SGLang.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
+from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Value
 from hicache.storage.keys import Context, context_key, page_keys, shard
 from hicache.storage.verified import Verified
 
-from .pages import HostPages, Room, flat_value
-
 _DIGEST = 64  # hexadecimal digits
 _MOST_DELETES = 1024  # keys of one call
+# Of one call of a store: a call that takes too long counts as an outage, on a slow disk, too.
+_MOST_BYTES = 32 << 20
 # Pools of which each rank has a part, also where the keys and values are the same on all.
-_PER_RANK = {"mamba"}
+_PER_RANK = {"mamba", "MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"}
+
+
+class Room(NamedTuple):
+    """Where a page is read to. page: a tensor that the pool takes over, or None: it is there."""
+
+    value: Value
+    page: Any
+
+
+class HostPages:
+    """The pages of a pool. in_place: a store can use the pool's memory. form: what the bytes of a
+    page mean, for keys."""
+
+    def __init__(self, name: str, pool: Any) -> None:
+        """Raises CallerError for a pool whose pages are no bytes that can be had."""
+        self.name, self.pool = name, pool
+        self.page_size = int(getattr(pool, "page_size", 1) or 1)
+        try:
+            first, again = (pool.get_data_page(0, flat=False) for _ in range(2))
+            flat = pool.get_data_page(0, flat=True)
+        except (AttributeError, NotImplementedError, TypeError) as error:
+            raise CallerError(
+                f"host pool {name}: expected one whose pages can be had as bytes, found "
+                f"{type(pool).__name__}: {str(error)[:120] or type(error).__name__}; use another "
+                "storage backend with this model or layout"
+            ) from None
+        self.page_bytes = flat.numel() * flat.element_size()
+        if not self.page_bytes or flat.device.type != "cpu":
+            raise CallerError(
+                f"host pool {name}: expected pages in host memory, found {type(pool).__name__} "
+                f"with {self.page_bytes} bytes on {flat.device.type}"
+            )
+        self.in_place = _is_view(pool, first, again) and first.numel() == flat.numel()
+        self.form = {
+            "pool": name,
+            "class": type(pool).__name__,
+            "dtype": [str(getattr(pool, "dtype", "")), str(flat.dtype)],
+            "layout": str(getattr(pool, "layout", "")),
+            "format": str(getattr(pool, "storage_format_tag", None)),
+            "page_size": self.page_size,
+            "page_bytes": self.page_bytes,
+            "shape": list(first.shape),
+            "layers": [
+                getattr(pool, one, None) for one in ("start_layer", "end_layer", "layer_num")
+            ],
+        }
+        kinds = {name, *(one.__name__ for one in type(pool).__mro__)}
+        self.per_rank = bool(kinds & _PER_RANK)
+
+    def parts(self, count: int) -> list[range]:
+        """The numbers of so many pages, in runs for one call of a store each."""
+        step = max(1, _MOST_BYTES // self.page_bytes)
+        return [range(start, min(count, start + step)) for start in range(0, count, step)]
+
+    def starts(self, keys: int, slots: Any) -> list[int]:
+        """The first slot of each page; none where their number is not that of the keys."""
+        if slots is None or slots.numel() != keys * self.page_size:
+            return []
+        return [int(slot) for slot in slots[:: self.page_size]]
+
+    def held(self, start: int) -> Value:
+        """The bytes of a page, to be written to a store."""
+        if self.in_place:
+            return runs(self.pool.get_data_page(start, flat=False))
+        return flat_value(self.pool.get_data_page(start, flat=True))
+
+    def room(self, start: int) -> Room:
+        """Memory to read a page to; then `arrived`."""
+        if self.in_place:
+            return Room(runs(self.pool.get_data_page(start, flat=False)), None)
+        page = self.pool.get_dummy_flat_data_page().reshape(-1)
+        return Room(flat_value(page), page)
+
+    def arrived(self, start: int, room: Room) -> None:
+        """What was read is the pool's."""
+        if room.page is not None:
+            self.pool.set_from_flat_data_page(start, room.page)
+
+
+def flat_value(page: Any) -> Value:
+    """The bytes of a contiguous tensor."""
+    array = page.contiguous().view(torch.uint8).numpy().reshape(-1)
+    return (array.data,)
+
+
+def runs(view: Any) -> Value:
+    """The bytes of a view in the order of its indices, what is contiguous in one buffer."""
+    raw = view.view(torch.uint8)
+    shape, strides = raw.shape, raw.stride()
+    split, whole = raw.dim(), 1
+    while split and (shape[split - 1] == 1 or strides[split - 1] == whole):
+        split -= 1
+        whole *= shape[split]
+    array = raw.numpy()
+    return tuple(array[at].reshape(-1).data for at in np.ndindex(*shape[:split]))
+
+
+def _is_view(pool: Any, first: Any, again: Any) -> bool:
+    """Whether a page is the pool's own memory, at a place that stays."""
+    if getattr(pool, "shared_allocation_domain", None) is not None:
+        return False
+    bounds = first.untyped_storage().data_ptr(), again.untyped_storage().data_ptr()
+    return bounds[0] == bounds[1] and bool(first.stride() and first.stride(-1) == 1)
+
+
+class Wanted(NamedTuple):
+    """What a pool needs of a prefix. last: pages from its end; 0: all. unknown: a policy that is
+    not known here, so no prefix will do."""
+
+    name: str
+    last: int = 0
+    unknown: bool = False
+
+
+class Found(NamedTuple):
+    """pages: the longest prefix that all pools can restore. longest: for each pool the longest one
+    that it can, where there is one. every: all lengths that all pools can restore."""
+
+    pages: int
+    longest: dict[str, int]
+    every: list[int]
+
+
+def ends(wanted: Wanted, there: Sequence[bool]) -> list[int]:
+    """The lengths of prefixes that a pool can restore. there: its pages of the chain."""
+    if wanted.unknown:
+        return []
+    found, run = [], 0
+    for end, here in enumerate(there, 1):
+        run = run + 1 if here else 0
+        if run >= min(end, wanted.last or end):
+            found.append(end)
+    return found
+
+
+def restorable(
+    anchor: str, full: int, wanted: Sequence[Wanted], there: Sequence[Sequence[bool]]
+) -> Found:
+    """anchor: the pool of keys and values, which has the first `full` pages. there: of each other
+    pool, the pages among these."""
+    longest = {anchor: full} if full else {}
+    every = list(range(1, full + 1))
+    for one, pages in zip(wanted, there, strict=True):
+        lengths = ends(one, pages)
+        if lengths:
+            longest[one.name] = lengths[-1]
+        known = set(lengths)
+        every = [length for length in every if length in known]
+    return Found(every[-1] if every else 0, longest, every)
 
 
 class Rank(NamedTuple):
@@ -49,47 +203,28 @@ class Place(NamedTuple):
         )
 
 
-class Moved(NamedTuple):
-    """One call that moved pages."""
-
-    pages: int
-    bytes: int
-    seconds: float
-
-
-@dataclass
-class Moves:
-    """What was moved. recent: since SGLang last asked."""
-
-    pages: int = 0
-    bytes: int = 0
-    recent: list[Moved] = field(default_factory=list)
-
-
 class Shelves:
-    """The pools of one rank in a store. now: seconds of a clock that never goes back. context_of:
-    the context of a pool's pages."""
+    """The pools of one rank in a store. context_of: the context of a pool's pages."""
 
     def __init__(
         self,
         store: Verified,
         rank: Rank,
         context_of: Callable[[Mapping[str, Any]], Context],
-        now: Callable[[], float],
     ) -> None:
-        self.store, self.rank = store, rank
-        self._context_of, self._now = context_of, now
+        self.store, self.rank, self._context_of = store, rank, context_of
         self._places: dict[str, Place] = {}
         self._lock = threading.Lock()
-        self.read, self.written = Moves(), Moves()
-        self.failed_reads = 0  # pages that were asked for and did not come
+        # failed_reads: pages that were asked for and did not come
+        names = ("read_pages", "read_bytes", "written_pages", "written_bytes", "failed_reads")
+        self._counts = dict.fromkeys(names, 0)
         self.closed = False
 
     def register(self, name: str, pool: Any) -> None:
         """The pages of a pool may be asked for. Raises CallerError for one that has none."""
         pages = HostPages(name, pool)
         at = self.rank
-        shared = at.replicated and name not in _PER_RANK and not pages.per_rank
+        shared = at.replicated and not pages.per_rank
         place = Place(pages, self._context_of(pages.form), shard(*at[:4], shared=shared))
         if at.rank == 0:
             text = memoryview(place.context.text.encode("ascii"))
@@ -118,101 +253,48 @@ class Shelves:
 
     def get(self, name: str, names: Sequence[str], slots: Any) -> list[bool]:
         """Read pages into the slots of a host pool. Whether each is there; what the slots of
-        another hold is not defined."""
+        another hold is not defined. Stops after a call that did not read everything: SGLang takes
+        what is before a gap."""
         place = self._places[name]
-        starts = place.pages.starts(len(names), slots)
-        if starts is None:
-            return [False] * len(names)
-        return self._get(place, names, lambda at: place.pages.room(starts[at]), starts)
-
-    def set(self, name: str, names: Sequence[str], slots: Any) -> list[bool]:
-        """Write pages from the slots of a host pool. Whether each is there afterwards."""
-        place = self._places[name]
-        starts = place.pages.starts(len(names), slots)
-        if starts is None:
-            return [False] * len(names)
-        return self._set(place, names, lambda at: place.pages.held(starts[at]))
-
-    def get_flat(self, name: str, names: Sequence[str], pages: Sequence[Any]) -> list[bool]:
-        """Read pages into flat tensors."""
-        return self._get(self._places[name], names, lambda at: Room(flat_value(pages[at]), None))
-
-    def set_flat(self, name: str, names: Sequence[str], pages: Sequence[Any]) -> list[bool]:
-        """Write pages from flat tensors."""
-        return self._set(self._places[name], names, lambda at: flat_value(pages[at]))
-
-    def _get(
-        self,
-        place: Place,
-        names: Sequence[str],
-        room_of: Callable[[int], Room],
-        starts: Sequence[int] = (),
-    ) -> list[bool]:
-        """Stops after a call that did not read everything: SGLang takes what is before a gap."""
-        keys, found = place.keys(names), list[bool]()
-        for part in place.pages.parts(len(names)):
-            rooms = [room_of(at) for at in part]
-            arrived = self._read([keys[at] for at in part], [room.value for room in rooms])
+        pages, starts, found = place.pages, place.pages.starts(len(names), slots), list[bool]()
+        for part in pages.parts(len(starts)):
+            rooms = [pages.room(starts[at]) for at in part]
+            keys, values = place.keys([names[at] for at in part]), [one.value for one in rooms]
+            arrived = [one is Status.DONE for one in self.store.read(keys, values)]
             for at, room, ok in zip(part, rooms, arrived, strict=True):
-                if ok and starts:
-                    place.pages.arrived(starts[at], room)
+                if ok:
+                    pages.arrived(starts[at], room)
+            self._count("read", sum(arrived), pages.page_bytes, arrived.count(False))
             found += arrived
             if not all(arrived):
                 break
         return found + [False] * (len(names) - len(found))
 
-    def _set(
-        self, place: Place, names: Sequence[str], value_of: Callable[[int], Value]
-    ) -> list[bool]:
-        """Stops after a call that did not write everything, as SGLang then does."""
-        keys, found = place.keys(names), list[bool]()
-        for part in place.pages.parts(len(names)):
-            found += self._written([keys[at] for at in part], part, value_of)
-            if not all(found):
+    def set(self, name: str, names: Sequence[str], slots: Any) -> list[bool]:
+        """Write pages from the slots of a host pool, if they are not there yet: a page never
+        changes. Whether each is there afterwards. Stops after a call that did not write everything,
+        as SGLang then does."""
+        place = self._places[name]
+        pages, starts, found = place.pages, place.pages.starts(len(names), slots), list[bool]()
+        for part in pages.parts(len(starts)):
+            keys = place.keys([names[at] for at in part])
+            there = [one is True for one in self.store.lookup(keys)]
+            new = [at for at, one in enumerate(there) if not one]
+            values = [pages.held(starts[part[at]]) for at in new]
+            done = self.store.write([keys[at] for at in new], values) if new else []
+            for at, status in zip(new, done, strict=True):
+                there[at] = status is Status.DONE
+            self._count("written", sum(there[at] for at in new), pages.page_bytes)
+            found += there
+            if not all(there):
                 break
         return found + [False] * (len(names) - len(found))
 
-    def _read(self, keys: Sequence[str], values: Sequence[Value]) -> list[bool]:
-        began = self._now()
-        found = [one is Status.DONE for one in self.store.read(keys, values)]
+    def _count(self, what: str, pages: int, page_bytes: int, failed: int = 0) -> None:
         with self._lock:
-            self.failed_reads += found.count(False)
-        self._count(self.read, found, values, began)
-        return found
-
-    def _written(
-        self, keys: Sequence[str], numbers: range, value_of: Callable[[int], Value]
-    ) -> list[bool]:
-        """Write what is not there yet: a page never changes."""
-        began = self._now()
-        found = [one is True for one in self.store.lookup(keys)]
-        new = [at for at, there in enumerate(found) if not there]
-        if new:
-            values = [value_of(numbers[at]) for at in new]
-            done = self.store.write([keys[at] for at in new], values)
-            for at, status in zip(new, done, strict=True):
-                found[at] = status is Status.DONE
-            self._count(self.written, [found[at] for at in new], values, began)
-        return found
-
-    def _count(
-        self, moves: Moves, done: Sequence[bool], values: Sequence[Value], began: float
-    ) -> None:
-        moved = [value for value, ok in zip(values, done, strict=True) if ok]
-        size = sum(part.nbytes for value in moved for part in value)
-        with self._lock:
-            moves.pages += len(moved)
-            moves.bytes += size
-            if moved:
-                moves.recent.append(Moved(len(moved), size, self._now() - began))
-                del moves.recent[:-1000]
-
-    def take_recent(self) -> tuple[list[Moved], list[Moved]]:
-        """The reads and the writes since the last call."""
-        with self._lock:
-            found = self.read.recent, self.written.recent
-            self.read.recent, self.written.recent = [], []
-        return found
+            self._counts[f"{what}_pages"] += pages
+            self._counts[f"{what}_bytes"] += pages * page_bytes
+            self._counts["failed_reads"] += failed
 
     # -- the store
 
@@ -222,8 +304,10 @@ class Shelves:
         gone = 0
         for place in self._places.values():
             prefix = f"{place.context.digest}/{place.pages.name}/{place.shard}/"
-            for keys in _batches(one.key for one in self.store.entries(prefix)):
-                gone += self.store.delete(keys).count(Status.DONE)
+            keys = [one.key for one in self.store.entries(prefix)]
+            for start in range(0, len(keys), _MOST_DELETES):
+                done = self.store.delete(keys[start : start + _MOST_DELETES])
+                gone += done.count(Status.DONE)
         return gone
 
     @property
@@ -231,11 +315,7 @@ class Shelves:
         """Figures since the store was opened."""
         losses = self.store.losses
         return {
-            "read_pages": self.read.pages,
-            "read_bytes": self.read.bytes,
-            "written_pages": self.written.pages,
-            "written_bytes": self.written.bytes,
-            "failed_reads": self.failed_reads,
+            **self._counts,
             "corrupt": self.store.corrupt,
             "writes_refused": losses.writes_refused,
             "outages": losses.outages + losses.write_outages,
@@ -256,9 +336,3 @@ def _digest(name: str) -> bytes:
         except ValueError:
             pass
     return sha256(name.encode()).digest()
-
-
-def _batches(keys: Iterator[str]) -> Iterator[list[str]]:
-    waiting = list(keys)  # the store may be changed then
-    for start in range(0, len(waiting), _MOST_DELETES):
-        yield waiting[start : start + _MOST_DELETES]

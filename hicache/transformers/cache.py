@@ -24,13 +24,11 @@ from hicache.clock import Clock
 from hicache.storage.base import TIMEOUT_S
 
 from .arguments import check, check_options, check_seconds, prompt_of
-from .building import Sizes, Store, build
-from .engine import Admission, Asked, Engine, LoadFailed
-from .errors import ClosedError, UnsupportedArgumentError
-from .identity.computation import Identity
-from .identity.setups import Setups, base_of, check_model
-from .live import LiveCache, Resumed, followed
-from .ongoing import Ongoing
+from .engine import Admission, Engine, Ongoing, Request, Sizes, Store
+from .errors import ClosedError
+from .identity import Identity
+from .live import followed
+from .setups import Setups, base_of, check_model
 from .stats import TIERS, Stats
 
 _CLOSE_S = 30.0
@@ -47,11 +45,8 @@ class PrefixCache:
     timeout_s        seconds without progress after which the store counts as hung.
     page_size        tokens of a page: what is shared is a whole number of pages.
     interval_tokens  tokens between two stored states of a model that has states.
-    draft            the assistant model of assisted generation.
     revision         kept apart on disk, beside what decides the rows anyway.
     wait_s           the longest that a request waits for storage before it computes.
-    check_weights    "every_call": all weights are read again for every call. "versions": those
-                     whose version torch has counted up, or that were replaced.
 
     Raises UnsupportedModelError, and CallerError for sizes and addresses that cannot be used.
     """
@@ -67,28 +62,23 @@ class PrefixCache:
         timeout_s: float = TIMEOUT_S,
         page_size: int = 16,
         interval_tokens: int = 256,
-        draft: Any = None,
         revision: str = "",
         wait_s: float = 5.0,
-        check_weights: str = "every_call",
     ) -> None:
         sizes = Sizes(device_tokens, host_tokens, page_size, interval_tokens)
         store = Store(storage, storage_bytes, timeout_s, revision)
-        check_options(sizes, store, wait_s, check_weights)
-        self.model, self.draft = base_of(model), draft if draft is None else base_of(draft)
-        self._models = (self.model,) if draft is None else (self.model, self.draft)
-        for one in self._models:
-            check_model(one)
+        check_options(sizes, store, wait_s)
+        self.model = base_of(model)
+        check_model(self.model)
         clock = Clock()
         with torch.inference_mode(False):  # pools are written in calls outside of it, too
-            self._identity = Identity(self._models, check_weights == "every_call")
-            self._setups = Setups(self._models, page_size)
+            self._identity = Identity(self.model)
+            self._setups = Setups(self.model, page_size)
             computation = self._identity.now()
             described = self._setups.checked(computation.setup).described
             kept = store._replace(revision=f"{revision} {computation.weights.hex()}".strip())
-            name = type(self.model).__name__
-            parts = build(self.model.device, described, name, sizes, kept, clock)
-            self._engine = Engine(parts, self.model.device, wait_s, clock)
+            name, place = type(self.model).__name__, self.model.device
+            self._engine = Engine(place, described, name, sizes, kept, wait_s, clock)
         self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
@@ -101,91 +91,54 @@ class PrefixCache:
         kwargs = dict(kwargs)
         ids = prompt_of(inputs, kwargs)
         check(self.model, ids, kwargs)
-        if (
-            self.draft is not None
-            and kwargs.setdefault("assistant_model", self.draft) is not self.draft
-        ):
-            raise UnsupportedArgumentError(
-                "assistant_model: expected the draft of this cache, found another model; make a "
-                "cache with that draft"
-            )
         prompt = ids[0].tolist()
         with self._turn():
-            admission = self._engine.admit(self._asked(prompt))
+            admission = self._engine.admit(self._request(prompt))
             self._note(len(prompt), admission)
             if admission is None:
                 return self.model.generate(ids, **kwargs)
             return self._generate(ids, admission, kwargs)
 
     def _generate(self, ids: torch.Tensor, admission: Admission, kwargs: dict[str, Any]) -> Any:
-        live = admission.live[0]
-        argument = live.described.argument
-        streamer = None
-        if kwargs.get("streamer") is not None:
-            streamer = Resumed(kwargs["streamer"])
-            kwargs = {**kwargs, "streamer": streamer}
+        live, done = admission.live, False
+        cache = {live.described.argument: live}
         try:
-            with ExitStack() as stack:
-                for model, one in zip(self._models, admission.live, strict=True):
-                    stack.enter_context(followed(model, one, one is live))
+            with followed(self.model, live):
                 for depth in sorted(admission.depths):
-                    if depth < ids.shape[1]:
-                        self._compute(self.model, live, ids, depth)
-                for one in admission.live:
-                    one.first_of_generate = True
-                out = self.model.generate(ids, **{argument: live}, **kwargs)
-                if self.draft is not None:
-                    self._catch_up(live, admission.live[1])
-        except LoadFailed:
-            self._stats.take_back(admission.hits)
-            self._engine.sweep()
-            if streamer is not None:
-                streamer.again()
-            return self.model.generate(ids, **kwargs)
-        except BaseException:
-            self._keep(admission, final=False)
-            raise
-        self._keep(admission, final=True)
+                    if live.count < depth < ids.shape[1]:
+                        self._compute(ids[:, live.count : depth], cache)
+                live.first_of_generate = True
+                out = self.model.generate(ids, **cache, **kwargs)
+            done = True
+        finally:
+            self._keep(admission, done)
         return out
 
-    def _asked(self, prompt: Sequence[int]) -> Asked:
+    def _compute(self, part: torch.Tensor, cache: dict[str, Any]) -> None:
+        """Compute tokens that the cache of the model does not have."""
+        own = inspect.signature(type(self.model).forward).parameters
+        fewest = {"logits_to_keep": 1} if "logits_to_keep" in own else {}
+        with torch.no_grad():
+            ids = part.to(self.model.device)
+            self.model(input_ids=ids, **cache, use_cache=True, **fewest)
+
+    def _request(self, prompt: Sequence[int]) -> Request:
         """A prompt with the computation of now. Raises UnsupportedModelError if that is none that
         the pools can serve."""
         if any(torch.is_autocast_enabled(place) for place in ("cpu", "cuda")):
             torch.clear_autocast_cache()  # it has weights as they were before a change
         computation = self._identity.now()
         setup = self._setups.checked(computation.setup)
-        return Asked(prompt, computation, setup.described, setup.longest)
-
-    def _compute(self, model: Any, live: LiveCache, ids: torch.Tensor, end: int) -> None:
-        """Compute the tokens up to `end` that the cache of the model does not have."""
-        if live.count < end:
-            part = ids[:, live.count : end].to(model.device)
-            taken = inspect.signature(type(model).forward).parameters
-            fewest = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
-            cache = {live.described.argument: live}
-            with torch.no_grad():
-                model(input_ids=part, **cache, use_cache=True, **fewest)
-
-    def _catch_up(self, live: LiveCache, draft: LiveCache) -> None:
-        """Make the draft have the tokens that the model has: it may have some that were not
-        accepted, and lack the last ones."""
-        draft.first_of_generate = False
-        wanted, found = live.tokens(), draft.tokens()
-        pairs = enumerate(zip(wanted, found, strict=False))
-        same = next((at for at, (one, other) in pairs if one != other), len(found))
-        draft.crop(min(same, len(wanted)) - draft.count)
-        self._compute(self.draft, draft, torch.tensor([wanted]), live.count)
+        return Request(prompt, computation, setup.described, setup.longest)
 
     def _keep(self, admission: Admission, final: bool) -> None:
-        """Give what was computed to the tree, if the models are still those that
-        computed it."""
-        live = admission.live[0]
-        if not live.reused:  # none, or a pass that was too long for them
+        """Give what was computed to the tree, if the model is still the one that computed it.
+        final: the call has ended well."""
+        if not admission.live.reused:  # none, or a pass that was too long for them
             self._stats.take_back(admission.hits)
-        self._stats.note_pass(live.prefill_tokens, live.prefill_s)
-        self._stats.waited_s += admission.waited_s if live.reused else 0.0
-        if self._identity.is_still(admission.asked.computation):
+        else:
+            self._stats.waited_s += admission.waited_s
+        if self._identity.is_still(admission.request.computation):
             self._engine.keep(admission, final)
         else:
             self._stats.unkept += 1
@@ -204,7 +157,7 @@ class PrefixCache:
         """Tokens of a prompt that would not be computed now."""
         prompt = prompt_of(input_ids, {})[0].tolist()
         with self._turn():
-            return self._engine.match(self._asked(prompt))
+            return self._engine.match(self._request(prompt))
 
     @property
     def stats(self) -> Stats:

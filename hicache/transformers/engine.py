@@ -1,20 +1,24 @@
 """An engine for one request at a time: it asks the core for pages, and keeps what a model computed.
 
-    admit    match, wait for a prefetch, take pages; the past then arrives layer by layer
+    admit    match, wait for a prefetch, take pages, load, and read the past from them
     keep     write what was computed to the pages, and give them to the tree
     sweep    give the pages of a request back that was not kept
 
-Does not run the model, see `cache`, or take replies between calls, see `ongoing`.
+`Ongoing` takes the replies of copies and stores, also between calls: then a thread does, until
+nothing is under way, so what was computed reaches host memory and the store without another call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from hicache.clock import Clock
+from hicache import registry
+from hicache.clock import Clock, uninterrupted
 from hicache.core.actions import (
     Admitted,
     Evicted,
@@ -26,6 +30,8 @@ from hicache.core.actions import (
     Refused,
     StateSlots,
 )
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
 from hicache.core.events import (
     Aborted,
     AdmitWanted,
@@ -40,25 +46,51 @@ from hicache.core.events import (
 )
 from hicache.core.node import FlightKind
 from hicache.core.types import Key, Tier
-from hicache.runtime.driver import first_of
+from hicache.devices.base import DeviceOptions
+from hicache.memory.pools import stored_pools
+from hicache.runtime.controller import TransferController
+from hicache.runtime.driver import Driver, first_of
+from hicache.runtime.executors import TieredExecutor
+from hicache.runtime.storage.attachment import Attachment, StorageExecutor
+from hicache.runtime.storage.pages import StoredPages
+from hicache.storage.base import Losses, StorageOptions
+from hicache.storage.keys import Context
 
-from .building import Parts
 from .describing import Described
-from .identity.computation import Computation
-from .layers.base import STATE, New, Span
+from .identity import Computation
+from .layers import STATE, New, Span
 from .live import LiveCache
-from .moving import PagedRows, RequestPages, fill, shape, taken, write, write_states
-from .ongoing import Ongoing
+from .rows import PagedRows, RequestPages, read, write, write_states
 
+PAUSE_S = 0.0005
 _PATIENCE_S = 5.0  # for copies under way that free the pages of a request
+_DETACH_S = 5.0
 _AGAIN = ("writing_back", "arriving", "fetching")
+_LAYOUT = DeviceOptions(layout="page_first_direct", io_backend="direct")
+_SLOTS = 3  # of a running request: its working state and two checkpoints
+_log = logging.getLogger("hicache")
 
 
-class LoadFailed(Exception):
-    """Pages did not arrive on the device."""
+class Sizes(NamedTuple):
+    """What the user chose. interval_tokens: between stored states."""
+
+    device_tokens: int
+    host_tokens: int
+    page_size: int
+    interval_tokens: int
 
 
-class Asked(NamedTuple):
+class Store(NamedTuple):
+    """address: None for no store. size_bytes: that it may use, 0 for all. timeout_s: without
+    progress. revision: kept apart, with the weights."""
+
+    address: str | None
+    size_bytes: int
+    timeout_s: float
+    revision: str
+
+
+class Request(NamedTuple):
     """A prompt, and what computes it. longest: a prompt whose rows depend on its tokens alone."""
 
     tokens: Sequence[int]
@@ -67,17 +99,163 @@ class Asked(NamedTuple):
     longest: int
 
 
-class Admission:
-    """A request that has pages. hits: reused tokens by tier. live: a cache for each model.
-    waited_s: for storage and loads."""
+class Ongoing:
+    """One driver. One thread may call it at a time, with `lock` held. evicted: values that the
+    store has evicted since it was opened here, as far as it counts them; see `look`."""
 
     def __init__(
-        self, number: int, asked: Asked, action: Prefill, pages: RequestPages, hits: dict[str, int]
+        self,
+        driver: Driver,
+        device: Any,
+        attachment: Attachment,
+        clock: Clock,
+        note: Callable[[list[Outcome]], None],
     ) -> None:
-        self.number, self.asked, self.action = number, asked, action
-        self.pages, self.hits = pages, hits
-        self.live: list[LiveCache] = []
+        """note: gets all outcomes."""
+        self.lock = threading.Lock()
+        self.closed = False
+        self.clock = clock
+        self.driver, self._device, self._attachment = driver, device, attachment
+        self._note = note
+        self._losses, self._refused, self._left = Losses(), 0, 0
+        self._done = False  # what closing it has returned
+        self.evicted, self._before = 0, 0
+        self.look()
+        self.evicted, self._before = 0, self.evicted
+        self._carrier: threading.Thread | None = None
+        self._crash: BaseException | None = None
+
+    def feed(self, event: Any) -> list[Outcome]:
+        """Pass one event to the core, and begin what it asks for."""
+        self.check()
+        with uninterrupted():
+            outcomes = self.driver.feed(event)
+            self.driver.executor.start()
+            self._note(outcomes)
+        return outcomes
+
+    def poll(self) -> bool:
+        """Feed the core every reply that is ready. Lets a moment pass if there is none, and returns
+        whether there was one."""
+        with uninterrupted():
+            self.driver.executor.start()
+            outcomes = self.driver.poll()
+            self.driver.executor.start()
+            self._note(outcomes)
+        if not outcomes:
+            self.clock.sleep(PAUSE_S)
+        return bool(outcomes)
+
+    def renew(self) -> None:
+        """If the store was out and came back, forget what it is believed to have."""
+        if self._attachment.was_out:
+            with uninterrupted():
+                self._note(self._attachment.renew())
+
+    @property
+    def busy(self) -> bool:
+        """Whether copies or stores are under way."""
+        return bool(self.driver.core.view.flights)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Carry on until nothing is under way. Returns whether that is so."""
+        deadline = self.clock.now_s() + timeout_s
+        while self.busy and (self.poll() or self.clock.now_s() < deadline):
+            pass
+        return not self.busy
+
+    def flush(self, timeout_s: float) -> bool:
+        """Settle. Returns whether all that is in memory was also stored, if there is a store, and
+        nothing was refused since the last flush."""
+        settled = self.settle(timeout_s)
+        refused, self._refused = self._refused, self.losses.writes_refused
+        return settled and refused == self._refused and not self.unstored_tokens
+
+    @property
+    def losses(self) -> Losses:
+        """What the store did not do; of a closed cache, what it had not done."""
+        store = self._attachment.store
+        if store is not None:
+            self._losses = store.losses
+        return self._losses
+
+    def look(self) -> int:
+        """Bytes that the store has. Notes what it has evicted."""
+        store = self._attachment.store
+        told = store.stats() if store is not None else {}
+        self.evicted = max(self.evicted, int(told.get("evicted", 0)) - self._before)
+        return int(told.get("bytes", 0))
+
+    @property
+    def unstored_tokens(self) -> int:
+        """Tokens in memory that the store is not known to have; 0 without a store."""
+        view = self.driver.core.view
+        if self._attachment.store is None:
+            return self._left
+        pages = (
+            node.end_page - node.parent.end_page
+            for node in view.nodes()
+            if node.parent is not None and not view.believed(node)
+        )
+        self._left = sum(pages) * view.config.page_size
+        return self._left
+
+    def carry_on(self) -> None:
+        """Let a thread carry on what is under way after this call."""
+        if self._carrier is None and self.busy and not self.closed:
+            self._carrier = threading.Thread(target=self._carry, name="hicache", daemon=True)
+            self._carrier.start()
+
+    def check(self) -> None:
+        """Raises what the thread between calls has met."""
+        if self._crash is not None:
+            raise self._crash
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for the call under way, for copies and stores, detach the store and end all threads.
+        Returns whether everything was stored."""
+        if not self.lock.acquire(timeout=timeout_s):
+            return False
+        try:
+            if self.closed:
+                return self._done
+            self._done = self._crash is None and self.flush(timeout_s)
+            self.look()
+            self.closed = True
+            if self._attachment.store is not None:
+                self._note(self._attachment.detach(force=self.busy))
+                self.settle(_DETACH_S)
+                self._attachment.wait_closed(_DETACH_S)
+            self._device.close()
+            return self._done
+        finally:
+            self.lock.release()
+
+    def _carry(self) -> None:
+        while True:
+            with self.lock:
+                try:
+                    if not self.closed:
+                        self.poll()
+                except BaseException as crash:  # for the next caller
+                    self._crash = crash
+                if self._crash is not None or self.closed or not self.busy:
+                    self._carrier = None
+                    return
+            self.clock.sleep(PAUSE_S)
+
+
+class Admission:
+    """A request that has pages. hits: reused tokens by tier. waited_s: for storage and loads."""
+
+    def __init__(
+        self, number: int, request: Request, action: Prefill, pages: RequestPages, live: LiveCache
+    ) -> None:
+        self.number, self.request, self.action = number, request, action
+        self.pages, self.live = pages, live
+        self.hits: dict[str, int] = {}
         self.waited_s = 0.0
+        live.wanted = set(self.depths)
 
     @property
     def depths(self) -> dict[int, int]:
@@ -89,57 +267,110 @@ class Engine:
     """One core with its device and store. One thread may call it at a time, with the lock of
     `ongoing` held."""
 
-    def __init__(self, parts: Parts, place: torch.device, wait_s: float, clock: Clock) -> None:
-        """place: where the model is. wait_s: the longest that a request waits for storage."""
-        self.described = parts.described
-        self.ongoing = Ongoing(parts, clock, self._note)
-        self._view = parts.driver.core.view
-        self._device, self._controller = parts.device, parts.controller
+    def __init__(
+        self,
+        place: torch.device,
+        described: Described,
+        name: str,
+        sizes: Sizes,
+        store: Store,
+        wait_s: float,
+        clock: Clock,
+    ) -> None:
+        """Builds everything, with an attached store if an address is given. place: where the model
+        is. name: of the model. wait_s: the longest that a request waits for storage. Raises
+        CallerError for sizes that cannot be used."""
+        self.described = described
+        size = self._size = sizes.page_size
+        window = described.window_tokens
+        least = (-(-window // size) + 1) * size
+        if window and sizes.device_tokens < least:
+            raise CallerError(
+                f"device_tokens: expected at least {least} for a model with a window of {window} "
+                f"tokens, found {sizes.device_tokens}"
+            )
+        interval = -(-sizes.interval_tokens // size) * size
+        pages = [
+            {one: tokens // interval + slots if one == STATE else tokens // size for one in names}
+            for names in [described.components]
+            for tokens, slots in (
+                (sizes.device_tokens, _SLOTS + 1),
+                (sizes.host_tokens, 1 if sizes.host_tokens >= size else 0),
+            )
+        ]
+        config = described.config(pages[0], pages[1], interval)
+        self._device = device_for(place, described, *pages)
+        try:
+            self._controller, executor = TransferController(self._device), StorageExecutor()
+            driver = Driver(Core(config), TieredExecutor(self._controller, executor))
+            context = Context(name, store.revision, size, "tokens", described.model.pools)
+            stored = StoredPages(context, stored_pools(self._device.arena))
+            attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
+            if store.address is not None:
+                options = StorageOptions(size_bytes=store.size_bytes, timeout_s=store.timeout_s)
+                attachment.attach(store.address, options)
+        except BaseException:
+            self._device.close()
+            raise
+        self.ongoing = Ongoing(driver, self._device, attachment, clock, self._note)
+        self._view = driver.core.view
         self._place, self._wait_s, self._clock = place, wait_s, clock
-        self._rows = PagedRows(parts.described, parts.device.arena)
-        config = self._view.config
-        self._size = config.page_size
+        self._rows = PagedRows(described, self._device.arena)
         self._positional = [one for one in config.components if one != STATE]
-        self._most_tokens = config.device_pages[0] * self._size
-        self._interval = parts.interval
+        self._most_tokens = config.device_pages[0] * size
+        self._interval = interval if STATE in described.components else 0
         self._requests = 0
         self._fetched: dict[int, int] = {}
         self.evicted = {Tier.DEVICE: 0, Tier.HOST: 0}  # pages of any component
 
     # -- a request begins
 
-    def admit(self, asked: Asked) -> Admission | None:
-        """Give a prompt pages. None if there are none for it, or if it is so long that its rows
-        are not those of a shorter one."""
-        if len(asked.tokens) > asked.longest:
+    def admit(self, request: Request) -> Admission | None:
+        """Give a prompt pages, with the rows of what it reuses. None if there are none for it, if a
+        load has failed, or if it is so long that its rows are not those of a shorter one."""
+        tokens = request.tokens
+        if len(tokens) > request.longest:
             return None
         began = self._clock.now_s()
         self.ongoing.renew()
-        prompt = asked.tokens[: self._most_tokens]
-        number = self._arrived(asked)
-        outcomes = self._asked(AdmitWanted(number, len(prompt)), self._wait_s)
+        number = self._arrived(request)
+        wanted = AdmitWanted(number, min(len(tokens), self._most_tokens))
+        outcomes = self._pages_for(wanted, self._wait_s)
         action = first_of(Prefill, outcomes)
-        if action is None or not action.completes_prompt:
+        if action is None or not action.completes_prompt or not self._loaded(action.after):
             self.sweep()
             return None
         admitted = first_of(Admitted, outcomes)
         assert admitted is not None, "a request with a pass was admitted"
-        pages = self._pages(action.tables, action.states)
-        found = Admission(number, asked, action, pages, self._hits(admitted, action))
-        found.live = [self._live(found, at) for at in range(len(asked.described.caches))]
-        found.waited_s = self._clock.now_s() - began
-        return found
+        pages, first = self._pages(action.tables, action.states), action.start_token
+        described, span = request.described.cache, Span(first, action.end_token, self._size)
+        past = read(pages, described, span) if first else ()
+        rest = (len(tokens), request.longest, self._interval)
+        live = LiveCache(described, tokens[:first], past, *rest)
+        result = Admission(number, request, action, pages, live)
+        result.hits = self._hits(admitted, action)
+        result.waited_s = self._clock.now_s() - began
+        return result
 
-    def _arrived(self, asked: Asked) -> int:
+    def _loaded(self, flights: Iterable[int]) -> bool:
+        """Wait until loads have ended. Returns whether all have arrived."""
+        for flight in flights:
+            for mark in self._controller.load_marks(flight):
+                self._device.synchronize(mark)
+                if self._device.failed(mark):
+                    return False
+        return True
+
+    def _arrived(self, request: Request) -> int:
         """Tell the core of a request. Its key leaves the last token out, which is always computed:
         so the window or state that is stored is one that the same prompt can use."""
         self._requests += 1
-        prompt = asked.tokens[: self._most_tokens]
-        key = Key.from_tokens(prompt[:-1], self._size, asked.computation.name)
+        prompt = request.tokens[: self._most_tokens]
+        key = Key.from_tokens(prompt[:-1], self._size, request.computation.name)
         self.ongoing.feed(Arrived(self._requests, key, len(prompt), key.pages))
         return self._requests
 
-    def _asked(self, event: Event, wait_s: float) -> list[Outcome]:
+    def _pages_for(self, event: Event, wait_s: float) -> list[Outcome]:
         """Ask for pages until there are some, or until the core refuses for good. wait_s: the
         longest that it waits for a prefetch."""
         began = self._clock.now_s()
@@ -167,43 +398,6 @@ class Engine:
         slots = states[0] if states else None
         return RequestPages(self._rows, self._positional, tables, slots, self._place)
 
-    def _live(self, admission: Admission, at: int) -> LiveCache:
-        """A cache of one model with the reused tokens, whose rows come when a layer is read."""
-        action, asked = admission.action, admission.asked
-        described = asked.described.caches[at]
-        first = action.start_token
-        span = Span(first, action.end_token, self._size)
-
-        def filled(place: int, layer: Any) -> None:
-            one = described.layers[place]
-            began = self._clock.now_s()
-            self._arrive(action.after, one.number)
-            admission.waited_s += self._clock.now_s() - began
-            fill(admission.pages, one, layer, span, None)
-
-        live = LiveCache(
-            described,
-            asked.tokens[:first],
-            len(asked.tokens),
-            asked.longest,
-            filled if first else None,
-            self._interval,
-            self._clock,
-        )
-        live.wanted = set(admission.depths)
-        if first:
-            shape(described, live, first, (), self._place)
-        return live
-
-    def _arrive(self, flights: Iterable[int], layer: int) -> None:
-        """Wait until loads have delivered a layer."""
-        for flight in flights:
-            marks = self._controller.load_marks(flight)
-            if marks:
-                self._device.synchronize(marks[layer])
-                if self._device.failed(marks[layer]):
-                    raise LoadFailed
-
     # -- a request ends
 
     def keep(self, admission: Admission, final: bool) -> None:
@@ -211,30 +405,29 @@ class Engine:
         generated after it."""
         action, live = admission.action, admission.live
         prompt = action.end_token
-        end = min(self._most_tokens, *(min(one.count, one.fitting) for one in live))
+        end = min(self._most_tokens, live.count, live.fitting)
         if end < prompt:
             return
-        for one in live:
-            one.arrive_all()
-        tokens = live[0].tokens()
-        new = [taken(one.described, one, self._span(action, one)) for one in live]
-        self._write(admission.pages, admission, new, action.start_token, prompt)
+        tokens, first = live.tokens(), action.start_token
+        new = live.taken(Span(first, live.count, self._size))
+        self._write(admission.pages, admission, new, first, prompt)
         for depth, page in admission.depths.items():
-            self._write_states(admission.pages, live, depth, page)
+            write_states(admission.pages, live.described, live.states[depth], page)
         self._synchronize()
         self.ongoing.feed(PrefillDone(action.flight))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
-        name = admission.asked.computation.name
+        name = admission.request.computation.name
         self.ongoing.feed(Finished.from_tokens(admission.number, tokens[:end], self._size, name))
 
-    def _grown(self, admission: Admission, new: Sequence[Sequence[New]], end: int) -> bool:
+    def _grown(self, admission: Admission, new: Sequence[New], end: int) -> bool:
         """Give what was generated pages, and write it. Returns whether that could be done."""
         prompt, live = admission.action.end_token, admission.live
         depth = end // self._interval * self._interval if self._interval else 0
-        if depth > prompt and any(depth not in one.states for one in live):
+        if depth > prompt and depth not in live.states:
             return False  # the core would take the state of this depth for one that is there
-        granted = first_of(Granted, self._asked(PagesWanted(admission.number, end, prompt), 0.0))
+        wanted = PagesWanted(admission.number, end, prompt)
+        granted = first_of(Granted, self._pages_for(wanted, 0.0))
         if granted is None:
             return False
         pages = self._pages(granted.tables, granted.states)
@@ -242,32 +435,17 @@ class Engine:
         if depth > prompt:
             slot = granted.states[0].checkpoint_slots[depth // self._interval % 2]
             if slot >= 0:
-                self._write_states(pages, live, depth, slot)
+                write_states(pages, live.described, live.states[depth], slot)
         self._synchronize()
         return True
 
-    def _span(self, action: Prefill, live: LiveCache) -> Span:
-        """The tokens that one model has computed."""
-        return Span(action.start_token, live.count, self._size)
-
     def _write(
-        self,
-        pages: RequestPages,
-        admission: Admission,
-        new: Sequence[Sequence[New]],
-        first: int,
-        end: int,
+        self, pages: RequestPages, admission: Admission, new: Sequence[New], first: int, end: int
     ) -> None:
-        """Write rows of tokens first..end-1 of all models. new: what they computed."""
-        for live, rows in zip(admission.live, new, strict=True):
-            span = self._span(admission.action, live)
-            write(pages, live.described, rows, span, Span(first, end, self._size))
-
-    def _write_states(
-        self, pages: RequestPages, live: Sequence[LiveCache], depth: int, page: int
-    ) -> None:
-        for one in live:
-            write_states(pages, one.described, one.states[depth], page)
+        """Write rows of tokens first..end-1. new: all that was computed."""
+        live = admission.live
+        span = Span(admission.action.start_token, live.count, self._size)
+        write(pages, live.described, new, span, Span(first, end, self._size))
 
     def sweep(self) -> None:
         """End a request that was not kept, and its pass. It gives its pages back."""
@@ -282,11 +460,11 @@ class Engine:
 
     # -- without a request
 
-    def match(self, asked: Asked) -> int:
+    def match(self, request: Request) -> int:
         """Tokens of a prompt that would be reused now. Brings those in storage to host."""
-        if len(asked.tokens) > asked.longest:
+        if len(request.tokens) > request.longest:
             return 0
-        number = self._arrived(asked)
+        number = self._arrived(request)
         deadline = self._clock.now_s() + self._wait_s
         while self._view.requests[number].prefetch and self._clock.now_s() < deadline:
             self.ongoing.poll()
@@ -327,3 +505,17 @@ class Engine:
         """Wait until the model's own work has reached the pages."""
         if self._place.type == "cuda":
             torch.cuda.current_stream(self._place).synchronize()
+
+
+def device_for(
+    place: torch.device,
+    described: Described,
+    device_pages: Mapping[str, int],
+    host_pages: Mapping[str, int],
+) -> Any:
+    """The device where the model is."""
+    arguments = (described.model, described.page_size, device_pages, host_pages, _LAYOUT)
+    module = registry.load("hicache.devices", place.type)
+    if place.type == "cpu":
+        return module.CpuDevice(*arguments)
+    return module.CudaDevice(*arguments, accelerator=module.Accelerator(place.index or 0))

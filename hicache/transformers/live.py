@@ -1,56 +1,89 @@
 """The cache of one request while the library generates: its past from pages, and what is computed.
 
-It is filled once and goes through every pass of the request, so nothing is gathered twice. Hooks on
-the model tell it which tokens each pass computes. Does not write pages; see `engine`.
+It goes through every pass of the request, and hooks on the model tell it what each computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-
-from hicache.clock import Clock
+from transformers import DynamicCache
 
 from .describing import DescribedCache
-from .layers.base import Seen
-from .moving import States, states_of
-from .paged import PagedCache
+from .layers import New, Past, Seen, Span
+
+States = list[New]  # by layer
 
 
-class LiveCache(PagedCache):
-    """The cache of one model. count: tokens that it has, in all layers. reused: of them, those that
+class LiveCache(DynamicCache):  # type: ignore[misc]
+    """The cache of a model. count: tokens that it has, in all layers. reused: of them, those that
     came from pages. fitting: tokens before the first pass that did not fit, whose rows may be kept.
-    prefill_s, prefill_tokens: seconds and tokens of passes over the prompt."""
+    states: by depth in tokens."""
 
     def __init__(
         self,
         described: DescribedCache,
-        reused: Sequence[int],
-        prompt_tokens: int,
-        longest: int,
-        fill: Callable[[int, Any], None] | None,
-        interval: int,
-        clock: Clock,
+        reused: Sequence[int] = (),
+        past: Sequence[Past] = (),
+        prompt_tokens: int = 0,
+        longest: int = sys.maxsize,
+        interval: int = 0,
     ) -> None:
-        """reused: the tokens that come from pages. prompt_tokens: of the whole prompt. longest:
-        a pass that ends later does not fit: it turns all of its tokens by other angles. interval:
-        tokens between states that are kept; 0 for none."""
-        super().__init__(described, fill)
+        """reused: the tokens that come from pages. past: their rows, by layer. prompt_tokens: of
+        the whole prompt. longest: a pass that ends later does not fit: it turns all of its tokens
+        by other angles. interval: tokens between states that are kept; 0 for none."""
+        super().__init__()
+        self.layer_class_to_replicate = None
         self.described = described
+        self._begin_anew()
         self.reused = self.count = len(reused)
+        if past:
+            for one, layer, rows in zip(described.layers, self.layers, past, strict=True):
+                one.kind.put(layer, one.rows, rows, self.count)
         self.fitting = self._longest = longest
-        self.prefill_s, self.prefill_tokens = 0.0, 0
-        self.states: dict[int, States] = {}
         self.wanted: set[int] = set()
         self.first_of_generate = False
-        self._prompt = prompt_tokens
-        self._interval, self._clock = interval, clock
-        self._ids = torch.tensor([reused], dtype=torch.long)
+        self._prompt, self._interval = prompt_tokens, interval
+        self._ids = torch.tensor([list(reused)], dtype=torch.long)
         self._parts: list[torch.Tensor] = []
-        self._began_s = 0.0
+
+    def _begin_anew(self) -> None:
+        self.layers = self.described.fresh()
+        self.seen = [Seen() for _ in self.layers]
+        self.states: dict[int, States] = {}
+
+    @property
+    def is_compileable(self) -> bool:
+        """No: on an accelerator the library compiles a model for every cache whose layers have
+        fixed shapes, as those of states, unless the cache is exactly a DynamicCache. Hooks are no
+        part of a graph."""
+        return False
+
+    def update(
+        self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        seen = self.seen[layer_idx]
+        seen.keys.append(_alone(key_states))
+        seen.values.append(_alone(value_states))
+        return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+
+    def update_indexer(self, indexer_key_states: Any, layer_idx: int) -> Any:
+        self.seen[layer_idx].indexer.append(_alone(indexer_key_states))
+        return super().update_indexer(indexer_key_states, layer_idx)
+
+    def taken(self, span: Span) -> list[New]:
+        """The rows that the tokens of a span, all that were computed, have added to each layer."""
+        layers = zip(self.described.layers, self.layers, self.seen, strict=True)
+        return [one.kind.take(layer, one.rows, seen, span) for one, layer, seen in layers]
+
+    def states_now(self) -> States:
+        """Copies of the states of all layers."""
+        layers = zip(self.described.layers, self.layers, strict=True)
+        return [one.kind.state(layer) for one, layer in layers]
 
     def tokens(self) -> list[int]:
         """The tokens whose rows the cache has."""
@@ -65,37 +98,28 @@ class LiveCache(PagedCache):
         if self.first_of_generate:
             self.first_of_generate = False
             if ids.shape[1] > self._longest:
-                self._forget()
+                # without a cache this pass, with candidates behind the prompt, would compute all
+                # tokens, by its own angles
+                self._begin_anew()
+                self.activate_past_recording()
+                self.reused = self.count = 0
+                self._ids, self._parts = self._ids[:, :0], []
             if self.count and ids.shape[1] >= self._prompt:
                 kwargs = {**kwargs, "input_ids": ids[:, self.count :]}
                 positions = kwargs.get("position_ids")
                 if positions is not None and positions.shape[-1] == ids.shape[1]:
                     kwargs["position_ids"] = positions[..., self.count :]
-        self._began_s = self._clock.now_s()
         return kwargs
 
     def end(self, ids: torch.Tensor) -> None:
         """After a pass over these tokens."""
-        if self.count < self._prompt:
-            self.prefill_s += self._clock.now_s() - self._began_s
-            self.prefill_tokens += ids.shape[1]
         if self.count + ids.shape[1] > self._longest:
             self.fitting = min(self.fitting, self.count)
         self.count += ids.shape[1]
         self._parts.append(ids)
         if self._interval and (self.count in self.wanted or self.count % self._interval == 0):
             self.states = {depth: self.states[depth] for depth in self.wanted & self.states.keys()}
-            self.states[self.count] = states_of(self.described, self)
-
-    def _forget(self) -> None:
-        """Have no tokens: without a cache this pass, with candidates behind the prompt, would
-        compute them all, by its own angles."""
-        self.layers = self.described.fresh()
-        self.activate_past_recording()
-        self.seen, self.states = [Seen() for _ in self.layers], {}
-        self._waiting.clear()
-        self.reused = self.count = 0
-        self._ids, self._parts = self._ids[:, :0], []
+            self.states[self.count] = self.states_now()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens, which assisted generation did not accept. Called with a negative
@@ -113,6 +137,13 @@ class LiveCache(PagedCache):
                 _drop(tensors, axis, dropped)
 
 
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that does not keep more in memory than itself, as a part of a joint projection of
+    queries, keys and values would."""
+    whole = tensor.untyped_storage().nbytes()
+    return tensor if whole <= tensor.numel() * tensor.element_size() else tensor.clone()
+
+
 def _drop(tensors: list[torch.Tensor], axis: int, count: int) -> None:
     """Drop the last `count` rows of a list of tensors."""
     while count and tensors:
@@ -123,42 +154,14 @@ def _drop(tensors: list[torch.Tensor], axis: int, count: int) -> None:
         count = max(0, -kept)
 
 
-class Resumed:
-    """Stands before the streamer of a call, which is not told twice what it knows when the call
-    begins anew."""
-
-    def __init__(self, streamer: Any) -> None:
-        self._streamer = streamer
-        self._given = self._repeated = 0
-
-    def again(self) -> None:
-        """The call begins anew, with the same prompt: what was given already is left out."""
-        self._repeated = self._given
-
-    def put(self, value: Any) -> None:
-        if self._repeated:
-            self._repeated -= 1
-            return
-        self._given += 1
-        self._streamer.put(value)
-
-    def end(self) -> None:
-        self._streamer.end()
-
-
 @contextmanager
-def followed(model: Any, live: LiveCache, given: bool) -> Iterator[None]:
-    """In the `with` block, the passes of the model that use the cache are told to it. given: the
-    library is given the cache; otherwise it makes one of its own for each call, as for an assistant
-    model, and gets this one instead."""
+def followed(model: Any, live: LiveCache) -> Iterator[None]:
+    """In the `with` block, the passes of the model that use the cache are told to it."""
     name = live.described.argument
 
     def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
             kwargs = {**kwargs, "input_ids": args[0]}
-        if not given and kwargs.get(name) is not live and live.first_of_generate:
-            live.activate_past_recording()
-            kwargs = {**kwargs, name: live}
         return ((), live.begin(kwargs)) if kwargs.get(name) is live else None
 
     def after(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

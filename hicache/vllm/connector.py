@@ -7,11 +7,9 @@ in a way that nobody has foreseen, it says so once, and vLLM goes on without it.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import vllm
@@ -25,14 +23,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
     SupportsHMA,
 )
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+    KVConnectorPromMetrics,
+    KVConnectorStats,
+)
 from vllm.v1.request import RequestStatus
 
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.runtime.storage.pages import Rank
 from hicache.storage.address import open_store, parse
-from hicache.storage.changes import after, caller
+from hicache.storage.changes import caller
 
 from . import register
 from .deciding import Decider
@@ -41,14 +42,22 @@ from .groups import groups_of
 from .moving import Ended, Mover
 from .orders import Answer, Message
 from .settings import Settings
-from .stats import PromMetrics, Stats, newer
 from .watching import Adapters, Watching
 
 KNOWN = ("0.32",)
 _CALL = TypeVar("_CALL", bound=Callable[..., Any])
-_SOURCES = {"host": CacheHitSource.HOST, "storage": CacheHitSource.DISK}
 _WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 _log = logging.getLogger("vllm.hicache")  # vLLM shows what is logged under its own name
+# Names for Prometheus, and what they say.
+METRICS = {
+    "host_tokens": "Tokens loaded from host memory",
+    "storage_tokens": "Tokens loaded from storage",
+    "saved_pages": "Pages copied to host memory",
+    "unsaved_pages": "Pages for which there was no room",
+    "failed_loads": "Loads that failed, whose requests were computed",
+    "failed_saves": "Copies to host that failed",
+    "store_losses": "Values that the store did not read or write",
+}
 register()  # also where vLLM's plugins are off
 
 
@@ -68,6 +77,41 @@ class Answers(KVConnectorWorkerMetadata):
 
     def aggregate(self, other: Any) -> Answers:
         return Answers(self.answer.with_other(other.answer), self.failed | other.failed)
+
+
+class Stats(KVConnectorStats):
+    """data: numbers by name of `METRICS`, since the last look."""
+
+    def reset(self) -> None:
+        self.data: dict[str, Any] = {}
+
+    def aggregate(self, other: Any) -> Stats:
+        for name, number in other.data.items():
+            self.data[name] = self.data.get(name, 0) + number
+        return self
+
+    def reduce(self) -> dict[str, int | float]:
+        return dict(self.data)
+
+    def is_empty(self) -> bool:
+        return not any(self.data.values())
+
+
+class PromMetrics(KVConnectorPromMetrics):
+    """A counter for each name, `hicache:NAME`."""
+
+    def __init__(self, config: Any, kinds: Any, labels: list[str], values: Any) -> None:
+        super().__init__(config, kinds, labels, values)
+        self._counters = {
+            name: self._counter_cls(name=f"hicache:{name}", documentation=text, labelnames=labels)
+            for name, text in METRICS.items()
+        }
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        for name, number in transfer_stats_data.items():
+            if name in self._counters and number > 0:
+                labels = self.per_engine_labelvalues[engine_idx]
+                self._counters[name].labels(*labels).inc(number)
 
 
 def _guarded(otherwise: Any) -> Callable[[_CALL], _CALL]:
@@ -107,9 +151,8 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._ranks = vllm_config.parallel_config.world_size
         self._host_pages = self._groups.host_pages(self._settings.host // self._ranks)
         self._clock = Clock()
-        self._before: dict[str, Any] = {}
+        self._before: dict[str, int] = {}
         self._requests: dict[str, Any] = {}
-        self._sources: dict[str, dict[str, int]] = {}
         self._failed: set[str] = set()
         self._decider: Decider | None = None
         self._mover: Mover | None = None
@@ -142,15 +185,6 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._manager = kv_cache_manager
         assert self._decider is not None
         self._decider.orders.use(kv_cache_manager.block_pool)
-        after(kv_cache_manager.block_pool, "reset_prefix_cache", self._emptied)
-
-    @_guarded(None)
-    def _emptied(self) -> None:
-        """vLLM has emptied its own cache, if no block is used but the null block."""
-        assert self._decider is not None
-        pool = self._manager.block_pool
-        if pool.get_num_free_blocks() == pool.num_gpu_blocks - 1:
-            self._decider.emptied()
 
     def on_new_request(self, request: Any) -> None:
         self._requests[request.request_id] = request
@@ -166,17 +200,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     @_guarded(None)
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         assert self._decider is not None
-        self._sources[request.request_id] = self._decider.given(
-            request, blocks.blocks, num_external_tokens
-        )
-
-    def get_external_cache_hit_sources(
-        self, request: Any, num_external_tokens: int
-    ) -> dict[Any, int]:
-        tiers = self._sources.pop(request.request_id, {})
-        found = {_SOURCES[tier]: tokens for tier, tokens in tiers.items() if tokens}
-        whole = sum(found.values()) == num_external_tokens
-        return found if whole else {CacheHitSource.EXTERNAL_UNSPECIFIED: num_external_tokens}
+        self._decider.given(request, blocks.blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Orders:
         return Orders(self._message(scheduler_output))
@@ -218,7 +242,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     @_guarded(None)
     def _heard(self, answer: Answer) -> None:
         assert self._decider is not None
-        self._decider.carry_on(answer.outages, answer.changes)
+        self._decider.carry_on(answer.outages, answer.changed)
 
     def request_finished(
         self, request: Any, block_ids: list[int]
@@ -230,7 +254,6 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> tuple[bool, dict[str, Any] | None]:
         """The blocks may go: those that are copied are held on their own."""
         self._requests.pop(request.request_id, None)
-        self._sources.pop(request.request_id, None)
         self._finish(request)
         return False, None
 
@@ -260,7 +283,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         rank = self._config.parallel_config.rank
-        watched = watching(rank)
+        watched = watching()
         mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watched)
         self._mover = mover
         if self._settings.storage:
@@ -300,14 +323,10 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def build_connector_worker_meta(self) -> Answers | None:
         answer, failed = self._ended.answer, self._ended.failed
-        said = answer.done or answer.outages or answer.changes or failed
+        said = answer.done or answer.outages or answer.changed or failed
         return Answers(answer, failed) if said else None
 
     def shutdown(self) -> None:
-        if self._decider is not None and self._settings.report:
-            draft = Path(f"{self._settings.report}.draft")
-            draft.write_text(json.dumps(self._figures(), indent=2) + "\n")
-            draft.replace(self._settings.report)
         if self._mover is not None:
             self._mover.close()
             self._mover = None
@@ -315,16 +334,19 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     # -- figures
 
     def get_kv_connector_stats(self) -> Stats | None:
-        now = self._figures()
-        found, self._before = newer(now, self._before), now
-        return Stats(data=found) if found else None
-
-    def _figures(self) -> dict[str, Any]:
+        """What has been counted since the last call."""
+        now, before = self._before, self._before
         if self._decider is not None:
-            return self._decider.counts.as_dict
-        if self._mover is not None:
-            return self._mover.figures
-        return {}
+            now = self._decider.counts.as_dict
+        elif self._mover is not None:
+            now = self._mover.figures
+        self._before = now
+        more = {name: number - before.get(name, 0) for name, number in now.items()}
+        return (
+            Stats(data={name: number for name, number in more.items() if number})
+            if any(more.values())
+            else None
+        )
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats:
@@ -338,12 +360,12 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         return ()
 
 
-def watching(rank: int) -> Watching:
+def watching() -> Watching:
     """Of the worker that makes this connector. Raises CallerError if there is none."""
     worker = caller(lambda one: any(base.__name__ == "WorkerBase" for base in type(one).__mro__))
     if worker is None:
         raise CallerError("vllm: expected to be made by a worker, whose weights are known")
-    return Watching(worker, rank)
+    return Watching(worker)
 
 
 def _downloaded(model: str, revision: str | None) -> str | None:

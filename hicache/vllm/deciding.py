@@ -21,7 +21,7 @@ attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,9 +57,8 @@ from hicache.core.events import (
 from hicache.core.types import FlightId, Key, Tier
 from hicache.runtime.driver import Driver, Observer, first_of
 
-from .counts import Counts
 from .groups import FULL, STATE, Group, Groups
-from .orders import Adapter, Change, Message, Orders
+from .orders import Adapter, Message, Orders
 
 Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
 _SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
@@ -74,12 +73,23 @@ class _Place(NamedTuple):
     adapter: Adapter | None
 
 
-class _Use(NamedTuple):
-    """An adapter as vLLM's blocks of its name and path know it. since: the message from which on
-    vLLM computes nothing of them with another one."""
+@dataclass(slots=True)
+class Counts:
+    """Tokens and pages count once they have landed, on all ranks. host_tokens, storage_tokens:
+    loaded, by the tier that had them. saved_pages: copied to host, in full attention.
+    unsaved_pages: for which the core had no room. failed_loads, failed_saves: which count nowhere
+    else."""
 
-    adapter: Adapter
-    since: int = 0
+    host_tokens: int = 0
+    storage_tokens: int = 0
+    saved_pages: int = 0
+    unsaved_pages: int = 0
+    failed_loads: int = 0
+    failed_saves: int = 0
+
+    @property
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -89,8 +99,7 @@ class _Asked:
     number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
     reuses. adapter: that it was asked for. sources: see `_sources`. changes: `Decider._changes`
     when it was put off. fetched: pages that prefetches for it have brought. waits: whether another
-    answer is to be expected soon. waited, limited: that storage was waited for, and longer than
-    allowed.
+    answer is to be expected soon. limited: that storage was waited for longer than allowed.
     """
 
     number: int
@@ -103,30 +112,28 @@ class _Asked:
     changes: int = 0
     fetched: set[int] = field(default_factory=set)
     waits: bool = False
-    waited: bool = False
     limited: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Loading:
-    """A load under way. prefill: flight of the core's pass that waits for it. tokens: that it
-    brings, by name of `Counts`."""
+    """A load under way. prefill: flight of the core's pass that waits for it. host, storage: tokens
+    that it brings."""
 
     number: int
     name: str
     prefill: FlightId
-    tokens: dict[str, int]
+    host: int
+    storage: int
 
 
 @dataclass(slots=True, eq=False)
 class _Known:
     """A request of vLLM. saved: its leading pages that the core was given. failed: a load of it
     has failed, so it computes. begins: tokens before its first pass, as far as this connector
-    knows; -1 after that. foreign: it began with more, which another connector has loaded. counted:
-    that it was admitted; again if a load of another connector fails."""
+    knows; -1 after that. foreign: it began with more, which another connector has loaded."""
 
     saved: int = 0
-    counted: bool = False
     failed: bool = False
     begins: int = -1
     foreign: bool = False
@@ -159,14 +166,8 @@ class Decider:
         self._asked: dict[str, _Asked] = {}
         self._known: dict[str, _Known] = {}
         self._notice = notice
-        self._messages = 0  # that were made
-        self._emptied = 0  # of these, when vLLM last emptied its own cache
-        self._fresh = False  # that it did so since the last message
-        self._updates: dict[int, int] = {}  # of the weights, by rank
-        self._renewed = self._renewed_at = 0  # how often they were, and at which message
-        self._said = False  # that they were
-        self._loaded: dict[int, tuple[str, int]] = {}  # adapters: digest, and since which message
-        self._uses: dict[tuple[str, str], _Use] = {}  # by name and path
+        self._changed = False  # the weights: nothing is loaded or saved any more
+        self._adapters: dict[tuple[str, str], str] = {}  # digests by name and path; empty: replaced
         self._belongs: set[Adapter] = set()  # of what the next message copies
         self._loading: dict[FlightId, _Loading] = {}
         self._saving: dict[FlightId, int] = {}  # pages of full attention of a backup under way
@@ -281,42 +282,28 @@ class Decider:
             return False
         if self._view.requests[asked.number].prefetch and not asked.limited:
             if self._now() - asked.since_s < self._wait_s:
-                self.counts.waits += not asked.waited
-                asked.waited = asked.waits = True
+                asked.waits = True
                 return False
             asked.limited = True
             self._feed(PrefetchLimitReached(asked.number))
-        if asked.waited:
-            asked.waited = False
-            self.counts.waited_s += self._now() - asked.since_s
         return True
 
-    def given(self, request: Any, blocks: Blocks, external: int) -> dict[str, int]:
-        """vLLM has given the request blocks. external: tokens that it waits for. Returns these by
-        the tier that has them."""
+    def given(self, request: Any, blocks: Blocks, external: int) -> None:
+        """vLLM has given the request blocks. external: tokens that it waits for."""
         asked = self._asked.pop(request.request_id, None)
         if asked is None:
-            return {}
+            return
         known = self._known_as(request)
-        if not known.counted:
-            known.counted = True
-            self.counts.requests += 1
-            self.counts.asked_tokens += request.num_tokens
         if not external:
             self._end(asked)
-            return {}
-        storage = self._fetched(asked, external)
-        tokens = {"host_tokens": external - storage, "storage_tokens": storage}
-        tokens["vllm_tokens"] = asked.pages * self._page - external
-        if not self._begin(request.request_id, asked, blocks, tokens):
+        elif not self._begin(request.request_id, asked, blocks, external):
             # vLLM waits for it, so the workers report it as failed.
             known.failed = True
             self.counts.failed_loads += 1
             self.orders.fail(request.request_id)
             self._end(asked)
-            return {}
-        known.saved, known.begins = asked.pages, asked.pages * self._page
-        return {"host": external - storage, "storage": storage}
+        else:
+            known.saved, known.begins = asked.pages, asked.pages * self._page
 
     def _fetched(self, asked: _Asked, external: int) -> int:
         """How many of the last tokens of a load were fetched from storage for it."""
@@ -327,7 +314,7 @@ class Decider:
             if end - external < (page + 1) * self._page <= end
         )
 
-    def _begin(self, name: str, asked: _Asked, blocks: Blocks, tokens: dict[str, int]) -> bool:
+    def _begin(self, name: str, asked: _Asked, blocks: Blocks, external: int) -> bool:
         """Send a load for the blocks of a request that lack their contents. Returns False if a
         block is not there, or nothing is loaded into it."""
         load = asked.load
@@ -359,7 +346,9 @@ class Decider:
         if asked.adapter is not None:
             self._belongs.add(asked.adapter)
         self.orders.send(Load(load.flight, load.request, found), held, name)
-        self._loading[load.flight] = _Loading(asked.number, name, asked.prefill.flight, tokens)
+        storage = self._fetched(asked, external)
+        loading = _Loading(asked.number, name, asked.prefill.flight, external - storage, storage)
+        self._loading[load.flight] = loading
         return True
 
     def _end(self, asked: _Asked) -> None:
@@ -378,7 +367,8 @@ class Decider:
         if loading is None:
             return
         if reply.ok:
-            self.counts.add(loading.tokens)
+            self.counts.host_tokens += loading.host
+            self.counts.storage_tokens += loading.storage
         else:
             self.counts.failed_loads += 1
             if loading.name in self._known:  # it was not aborted meanwhile
@@ -521,41 +511,30 @@ class Decider:
     def preempted(self, name: str) -> None:
         """A request has lost its blocks, and will ask again."""
         if name in self._known:
-            self._known[name].saved, self._known[name].counted = 0, False
+            self._known[name].saved = 0
 
     def message(self) -> Message:
         """What the workers are to do with the next step."""
         self._poll()
         self._sweep()
-        found = replace(
-            self.orders.message(),
-            number=self._messages,
-            updates=tuple(self._updates.items()),
-            adapters=tuple(sorted(self._belongs)),
-            emptied=self._fresh,
-        )
-        self._messages += 1
-        self._fresh = False
+        message = replace(self.orders.message(), adapters=tuple(sorted(self._belongs)))
         self._belongs.clear()
-        return found
+        return message
 
-    def emptied(self) -> None:
-        """vLLM has emptied its own cache, and no request has blocks: what it has from now on is
-        computed from the next message on."""
-        self._emptied, self._fresh = self._messages, True
-
-    def carry_on(self, outages: int = 0, changes: Sequence[Change] = ()) -> None:
+    def carry_on(self, outages: int = 0, changed: bool = False) -> None:
         """Feed the core the replies of the workers. outages: how often the store has come back; it
-        may have lost everything while it was out. changes: of what they compute with."""
-        renewed = self._renewed
-        for one in changes:
-            self._loaded |= {key: (digest, one.message) for key, digest in one.adapters}
-            if self._updates.get(one.rank, 0) != one.updates:
-                self._updates[one.rank] = one.updates
-                self._renewed_at = max(self._renewed_at, one.message)
-                self._renewed += 1
-        if self._renewed != renewed:
-            self._renew()
+        may have lost everything while it was out. changed: the weights of a worker."""
+        if changed and not self._changed:
+            self._changed = True
+            self._notice(
+                "hicache: the weights were changed: nothing is loaded or saved until vLLM is "
+                "started again"
+            )
+            if self._view.attached:
+                self._feed(DetachWanted())
+            for asked in self._asked.values():
+                self._end(asked)
+            self._asked.clear()
         self._poll()
         if outages > self._outages and self._view.attached:
             self._outages = outages
@@ -589,24 +568,6 @@ class Decider:
         self._poll()
         self._sweep()
         return first_of(Refused, self._feed(Flushed())) is None
-
-    def _renew(self) -> None:
-        """The weights are others now: pages get keys of their own, which no store ever has."""
-        if not self._said:
-            self._said = True
-            self._notice(
-                "hicache: the weights were changed: storage is not used until vLLM is started "
-                "again, and host memory from the reset_prefix_cache after it on"
-            )
-        if self._view.attached:
-            self._feed(DetachWanted())
-        for asked in self._asked.values():
-            self._end(asked)
-        self._asked.clear()
-        for places in self._places.values():
-            places.clear()
-        for known in self._known.values():
-            known.saved = 0
 
     def _poll(self) -> None:
         """Feed the core every reply, also those that follow from others."""
@@ -650,47 +611,35 @@ class Decider:
         tokens = request.all_token_ids[: pages * self._page]
         salt, adapter = request.cache_salt or "", self._adapter_of(request)
         name = f"{len(salt)}:{salt}:{adapter.digest if adapter else ''}" if salt or adapter else ""
-        if self._renewed:
-            name = f"{self._renewed}/{name}"
         return Key.from_tokens(np.asarray(tokens, dtype=np.int64), self._page, name)
 
     def _bypasses(self, request: Any) -> bool:
         """Whether a request's KV depends on more than its tokens, its salt, its adapter and the
-        weights, or on a salt that no key can have, or vLLM may still have some of another adapter
-        or of other weights."""
-        salt = request.cache_salt or ""
-        use = self._use(request.lora_request) if request.lora_request else None
+        weights, or on a salt that no key can have, or these have changed."""
+        salt, adapter = request.cache_salt or "", self._adapter_of(request)
         return bool(
-            request.mm_features
+            self._changed
+            or request.mm_features
             or request.prompt_embeds is not None
             or salt.encode(errors="replace").decode() != salt  # half of a surrogate pair
-            or self._emptied < self._renewed_at
-            or (use and (not use.adapter.digest or self._emptied < use.since))
+            or (adapter and not adapter.digest)
         )
 
     def _adapter_of(self, request: Any) -> Adapter | None:
-        return self._use(request.lora_request).adapter if request.lora_request else None
-
-    def _use(self, lora: Any) -> _Use:
-        """What a worker computes a request with: the adapter that it has loaded under this number,
-        or else what is on disk."""
-        number, place = lora.lora_int_id, (lora.lora_name, lora.lora_path)
-        told = None if lora.load_inplace else self._loaded.get(number)
-        adapter = Adapter(number, self._adapter(lora) if told is None else told[0], lora.lora_path)
-        before = self._uses.get(place)
-        use = _Use(adapter) if before is None else before._replace(adapter=adapter)
-        if before is not None and before.adapter.digest != adapter.digest:
-            since = self._messages
-            if told is not None and number == before.adapter.number and told[1] > before.since:
-                since = told[1]
-            use = _Use(adapter, since)
-            if self._emptied < since:
+        """The adapter of a request, without a digest if another one has been in its place."""
+        lora = request.lora_request
+        if not lora:
+            return None
+        place, digest = (lora.lora_name, lora.lora_path), self._adapter(lora)
+        known = self._adapters.setdefault(place, digest)
+        if known != digest:
+            if known:
                 self._notice(
-                    f"hicache: adapter {lora.lora_name!a:.80} was replaced; nothing of it is kept "
-                    "until reset_prefix_cache"
+                    f"hicache: adapter {lora.lora_name!a:.80} was replaced: nothing of it is kept "
+                    "until vLLM is started again; give the new one a name of its own"
                 )
-        self._uses[place] = use
-        return use
+            self._adapters[place] = digest = ""
+        return Adapter(lora.lora_int_id, digest, lora.lora_path)
 
 
 def _is_whole(block: Any, tokens: int) -> bool:

@@ -38,7 +38,7 @@ from hicache.storage.base import Losses, Storage
 from hicache.storage.keys import Context
 
 from .groups import Groups
-from .orders import Answer, Change, Message
+from .orders import Answer, Message
 from .watching import Watching
 
 DEVICES = "hicache.devices"
@@ -89,10 +89,7 @@ class Mover:
         self._watching = watching
         self._stamps: dict[FlightId, int] = {}  # of copies: `Watching.stamp` when they began
         self._refused: list[FlightId] = []
-        self._changes: tuple[Change, ...] = ()
-        self._sizes = {slot.name: slot.block_bytes for slot in self.lent.slots}
-        self._moved = {"loaded_bytes": 0, "saved_bytes": 0}
-        self._moving: dict[FlightId, int] = {}  # bytes
+        self._told = False  # that the weights were changed
 
     def use_store(
         self,
@@ -112,16 +109,16 @@ class Mover:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Bytes whose copy has ended, and values that the store did not read or write."""
+        """Values that the store did not read or write."""
         lost = Losses() if self._store is None else self._store.losses
         values = lost.reads_failed + lost.reads_missing + lost.reads_corrupt + lost.writes_refused
-        return self._moved | {"store_losses": values}
+        return {"store_losses": values}
 
     def load(self, message: Message) -> None:
         """Begin the loads of a step."""
         self._waiting |= dict(message.waiting)
         self._failed |= set(message.failed)
-        if self._watching is not None and (message.loads or message.emptied):
+        if self._watching is not None and message.loads:
             self._watching.look()
         self._begin(message.loads, message)
 
@@ -132,8 +129,6 @@ class Mover:
         for flight in message.abandoned:
             self._executor.abandon(flight)
         self._begin(message.backups, message)
-        if self._watching is not None:
-            self._changes += self._watching.news(message.number)
 
     def poll(self) -> Ended:
         """What has ended since the last call."""
@@ -151,18 +146,15 @@ class Mover:
         for reply in replies:
             right = self._stamps.pop(reply.flight, stamp) == stamp
             done.append((reply.flight, offered(reply) if right else 0))
-            size = self._moving.pop(reply.flight, 0)
-            if size and right and reply[1]:
-                which = "loaded_bytes" if isinstance(reply, LoadDone) else "saved_bytes"
-                self._moved[which] += size
             name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
             if name is not None:
                 ended.loaded.add(name)
                 if not reply[1] or not right:
                     ended.failed.add(name)
         outages = 0 if self._store is None else self._store.poll()
-        changes, self._changes = self._changes, ()
-        ended.answer = Answer(tuple(done), outages, changes)
+        changed = self._watching is not None and self._watching.changed
+        ended.answer = Answer(tuple(done), outages, changed and not self._told)
+        self._told = changed
         return ended
 
     def close(self) -> None:
@@ -178,7 +170,7 @@ class Mover:
             self._executor.start()
             return
         watching = self._watching
-        if watching is not None and not watching.agrees(message):
+        if watching is not None and (watching.changed or not watching.has(message.adapters)):
             for action in transfers:
                 self._refused.append(action.flight)
                 if action.flight in self._waiting:
@@ -188,9 +180,6 @@ class Mover:
             if watching is not None:
                 self._stamps[action.flight] = watching.stamp
             self._executor.submit(action)
-            self._moving[action.flight] = sum(
-                self._sizes[one.component] * len(one.source) for one in action.copies
-            )
         self._device.follow(self._compute)
         self._executor.start()
 

@@ -28,25 +28,14 @@ class Adapter(NamedTuple):
     path: str
 
 
-class Change(NamedTuple):
-    """What a rank computes with since the step of a message. updates: of its weights, so far.
-    adapters: digests by number of those that were loaded; empty if not known."""
-
-    rank: int
-    updates: int
-    message: int
-    adapters: tuple[tuple[int, str], ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
     """From the scheduler to the workers, once a step.
 
     loads, backups: with slots and blocks of vLLM in place of the core's components and device
     pages. waiting: by flight of a load, vLLM's name of the request that waits for it. failed:
-    requests whose load cannot begin. abandoned: actions for which nobody waits any more. number:
-    counted from 0. updates, adapters: what the pages of loads and backups belong to, updates of the
-    weights by rank. emptied: whether vLLM has emptied its own cache since the last message.
+    requests whose load cannot begin. abandoned: actions for which nobody waits any more.
+    adapters: what the pages of loads and backups belong to.
     """
 
     loads: tuple[Load, ...] = ()
@@ -55,28 +44,25 @@ class Message:
     waiting: tuple[tuple[FlightId, str], ...] = ()
     failed: tuple[str, ...] = ()
     abandoned: tuple[FlightId, ...] = ()
-    number: int = 0
-    updates: tuple[tuple[int, int], ...] = ()
     adapters: tuple[Adapter, ...] = ()
-    emptied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """From the workers, once a step. done: by flight, the numbers that are right for its
     reply on one rank, as a set (`restorable`). outages: how often the store has come back, at least
-    on one rank. changes: what ranks compute with."""
+    on one rank. changed: the weights of a rank."""
 
     done: tuple[tuple[FlightId, int], ...] = ()
     outages: int = 0
-    changes: tuple[Change, ...] = ()
+    changed: bool = False
 
     def with_other(self, other: Answer) -> Answer:
         """Those of two ranks."""
         return Answer(
             (*self.done, *other.done),
             max(self.outages, other.outages),
-            (*self.changes, *other.changes),
+            self.changed or other.changed,
         )
 
 

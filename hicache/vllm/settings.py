@@ -8,7 +8,6 @@ eviction       name of an eviction policy (docs/policies.md)
 wait_s         the longest that a request waits for what the store has
 weights        what the weights are called in the keys of a store, in place of a digest of their
                files
-report         a file to which figures are written when the engine ends, as JSON
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Settings:
     eviction: str = "lru"
     wait_s: float = 5.0
     weights: str = ""
-    report: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:

@@ -106,7 +106,7 @@ class World:
         self._cold_names: dict[str, str] = {}
 
     def steps(self) -> list[Step]:
-        """What one process does. Once weights were replaced it uses no storage, so most do that
+        """What one process does. Once weights were replaced nothing is kept, so most do that
         late."""
         draw, left = self.draw, PIECE
         calm = PIECE // 2 if draw.random() < 0.8 else PIECE  # requests that are left then
@@ -239,8 +239,6 @@ def test_all_of_it_was_reached(world: World) -> None:
         play(world, piece)
     for name in ("host_tokens", "storage_tokens", "saved_pages", "failed_loads", "preemptions"):
         assert world.seen[name] > 0, f"{name}: {dict(world.seen)}"
-    # After an update pages are saved again.
-    assert 20 * world.seen["failed_saves"] < world.seen["saved_pages"], dict(world.seen)
 
 
 def test_one_at_a_time_vllm_hits_what_a_replay_counts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -103,14 +103,6 @@ class HiCacheStorage(ABC):
     def exists(self, key: str) -> bool: ...
 
 
-@dataclass
-class StorageMetrics:
-    prefetch_pgs: list[int] = field(default_factory=list)
-    backup_pgs: list[int] = field(default_factory=list)
-    prefetch_bandwidth: list[float] = field(default_factory=list)
-    backup_bandwidth: list[float] = field(default_factory=list)
-
-
 def modules(arguments: Any = None, release: str = RELEASE) -> dict[str, ModuleType]:
     """Modules to put in place of SGLang's. arguments: of the server; None: there are none."""
 
@@ -134,8 +126,6 @@ def modules(arguments: Any = None, release: str = RELEASE) -> dict[str, ModuleTy
             "HiCacheStorage": HiCacheStorage,
             "PoolTransferResult": PoolTransferResult,
         },
-        "sglang.srt.observability": {"__path__": []},
-        "sglang.srt.observability.metrics_collector": {"StorageMetrics": StorageMetrics},
     }
     made = {}
     for name, content in parts.items():

@@ -40,7 +40,8 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     made = []
 
     def open_one(pool: Any = None, extra: Any = None, **config: Any) -> Any:
-        settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w", **(extra or {})}
+        settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w"}
+        settings |= {"interface_v1": 1, **(extra or {})}
         one = module.HicacheStorage(Config(extra_config=settings, **config), {})
         made.append(one)
         one.register_mem_pool_host(pool or MHATokenToKVPoolHost("page_first"))
@@ -84,35 +85,15 @@ def test_a_batch_of_several_calls_ends_at_the_first_that_fails(
     pool = MHATokenToKVPoolHost("page_first")
     one = opened(pool)
     page = one.shelves.place("kv").pages.page_bytes
-    monkeypatch.setattr("hicache.sglang.pages._MOST_BYTES", 2 * page)
+    monkeypatch.setattr("hicache.sglang.storing._MOST_BYTES", 2 * page)
     assert one.batch_set_v1(KEYS[:5], slots(0, 1, 2, 3, 4)) == [True] * 5
     one.shelves.store.delete(one.shelves.place("kv").keys(KEYS[2:3]))
     assert one.batch_get_v1(KEYS[:5], slots(5, 6, 7, 1, 2)) == [True, True, False, True, False]
     before = MHATokenToKVPoolHost("page_first")
     for slot, page in ((5, 0), (6, 1), (1, 3)):
         assert torch.equal(pool.get_data_page(4 * slot), before.get_data_page(4 * page))
-    flat = [pool.get_dummy_flat_data_page() for _ in range(5)]
-    assert [page is not None for page in one.batch_get(KEYS[:5], flat)] == [
-        *(True, True, False, True, False)
-    ]
     assert all(one.batch_set_v1(KEYS, slots(*range(6))))
     assert one.batch_exists(KEYS) == 6
-
-
-def test_flat_tensors_have_the_same_values(opened: Open) -> None:
-    pool = MHATokenToKVPoolHost("page_first")
-    one = opened(pool)
-    assert one.batch_set(KEYS[:2], [pool.get_data_page(4), pool.get_data_page(8)])
-    found = one.batch_get(KEYS[:3], [pool.get_dummy_flat_data_page() for _ in range(3)])
-    assert torch.equal(found[0], pool.get_data_page(4))
-    assert torch.equal(found[1], pool.get_data_page(8))
-    assert found[2] is None
-    assert one.batch_get_v1(KEYS[:1], slots(5)) == [True]
-    assert torch.equal(pool.get_data_page(20), pool.get_data_page(4))
-    assert one.exists(KEYS[1])
-    assert not one.exists(KEYS[2])
-    assert one.set(KEYS[2], pool.get_data_page(0))
-    assert torch.equal(one.get(KEYS[2], pool.get_dummy_flat_data_page()), pool.get_data_page(0))
 
 
 DIFFERENT: dict[str, dict[str, Any]] = {
@@ -235,7 +216,6 @@ def test_weights_of_another_version_stop_it(
         assert one.batch_exists(KEYS) == 0
         assert one.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
         assert one.batch_set_v1(KEYS[:1], slots(1)) == [False]
-        assert not one.batch_set(KEYS[:1], [one.mem_pool_host.get_data_page(0)])
     assert sum("weights were updated" in record.message for record in caplog.records) == 1
     assert opened().batch_exists(KEYS) == 0  # attached again: keys of the new weights
 
@@ -248,19 +228,6 @@ def test_clear_deletes_what_is_its_own(opened: Open) -> None:
     assert one.batch_exists(KEYS) == 0
     assert other.batch_exists(KEYS) == 6
     assert all(one.batch_set_v1(KEYS, slots(*range(6))))
-
-
-def test_metrics_are_what_moved_since_they_were_last_asked_for(opened: Open) -> None:
-    one = opened(enable_storage_metrics=True)
-    one.batch_set_v1(KEYS[:3], slots(1, 2, 3))
-    one.batch_get_v1(KEYS[:2], slots(1, 2))
-    found = one.get_stats()
-    assert (found.backup_pgs, found.prefetch_pgs) == ([3], [2])
-    assert len(found.backup_bandwidth) == len(found.prefetch_bandwidth) == 1
-    assert one.get_stats().prefetch_pgs == []
-    assert opened().get_stats() is None
-    page = one.shelves.place("kv").pages.page_bytes
-    assert (one.figures["written_bytes"], one.figures["read_bytes"]) == (3 * page, 2 * page)
 
 
 @pytest.mark.parametrize(
@@ -282,21 +249,9 @@ def test_a_release_that_is_not_known_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = interface.backend(monkeypatch, release="0.6.0")
-    settings = {"storage": f"file:{tmp_path}", "weights": "w"}
-    with pytest.raises(CallerError, match=r"expected a release of 0\.5\.19.*found 0\.6\.0"):
+    settings = {"storage": f"file:{tmp_path}", "weights": "w", "interface_v1": 1}
+    with pytest.raises(CallerError, match=r"expected a release of 0\.5\.22.*found 0\.6\.0"):
         module.HicacheStorage(Config(extra_config=settings))
-
-
-@pytest.mark.parametrize("given", [{"enable_lora": True}, {"lora_paths": ["a=/a"]}])
-def test_adapters_are_refused_where_names_of_pages_do_not_have_them(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"storage": f"file:{tmp_path}", "weights": "w"}
-    module = interface.backend(monkeypatch, SimpleNamespace(**given), release="0.5.19")
-    with pytest.raises(CallerError, match=r"expected 0\.5\.20 or later with LoRA.*found 0\.5\.19"):
-        module.HicacheStorage(Config(extra_config=settings))
-    module = interface.backend(monkeypatch, SimpleNamespace(), release="0.5.19")
-    module.HicacheStorage(Config(extra_config=settings)).close()
 
 
 class Saver:
@@ -361,7 +316,9 @@ def test_the_arguments_of_a_server_count_as_they_were_resolved(
     for dtype in ("half", "half", "bfloat16"):
         arguments = Arguments(model_path=str(tmp_path), load_format="auto", dtype=dtype)
         module = interface.backend(monkeypatch, arguments)
-        one = module.HicacheStorage(Config(extra_config={"storage": f"file:{tmp_path / 'kv'}"}))
+        one = module.HicacheStorage(
+            Config(extra_config={"storage": f"file:{tmp_path / 'kv'}", "interface_v1": 1})
+        )
         one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
         there.append(one.batch_exists(KEYS[:1]))
         one.batch_set_v1(KEYS[:1], torch.arange(4))
@@ -378,7 +335,7 @@ def test_an_update_stops_it_until_the_weights_have_a_name(
     (model / "model.safetensors").write_bytes(b"w")
     arguments = SimpleNamespace(model_path=str(model), load_format="auto")
     module = interface.backend(monkeypatch, arguments)
-    extra = {"storage": f"file:{tmp_path / 'kv'}"}
+    extra: dict[str, Any] = {"storage": f"file:{tmp_path / 'kv'}", "interface_v1": 1}
 
     def make() -> Any:
         one = module.HicacheStorage(Config(extra_config=extra))
@@ -414,7 +371,7 @@ class Plugged(Runner):
 
 def test_the_code_of_a_plugin_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = interface.backend(monkeypatch, SimpleNamespace())
-    settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w"}
+    settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w", "interface_v1": 1}
 
     def made() -> Any:
         return module.HicacheStorage(Config(extra_config=settings))
@@ -435,7 +392,7 @@ def test_an_adapter_is_what_its_files_were_when_the_server_started(
     weights = tmp_path / "adapter_model.safetensors"
     weights.write_bytes(b"1")
     module = interface.backend(monkeypatch, SimpleNamespace(lora_paths=[f"a={tmp_path}"]))
-    settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w"}
+    settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w", "interface_v1": 1}
 
     def keys() -> list[str]:
         one = module.HicacheStorage(Config(extra_config=settings))

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from hicache.core.errors import CallerError
-from hicache.sglang.describing import form_of, weights_of
-from hicache.sglang.hits import Wanted, restorable
-from hicache.sglang.pages import HostPages
-from hicache.sglang.settings import Settings
+from hicache.sglang.describing import Settings, form_of, weights_of
+from hicache.sglang.storing import HostPages, Wanted, restorable
 from hicache.storage.base import StorageOptions
 
 from .interface import AsymmetricPoolHost, MambaPoolHost, MHATokenToKVPoolHost
@@ -32,6 +30,7 @@ def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
     ("given", "text"),
     [
         ({}, 'expected "storage"'),
+        ({"storage": "file:/d", "interface_v1": 0}, 'expected "interface_v1": 1'),
         ({"storage": "/data/kv"}, "for a folder write file:/data/kv"),
         ({"storage": "file:/d", "storage_sise": "1G"}, "found 'storage_sise'"),
         ({"storage": "file:/d", "storage_size": "much"}, "expected bytes such as 4096"),
@@ -43,7 +42,7 @@ def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
 )
 def test_wrong_settings_are_one_line(given: dict[str, Any], text: str) -> None:
     with pytest.raises(CallerError) as caught:
-        Settings.of(given)
+        Settings.of({"interface_v1": 1} | given)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -89,8 +88,8 @@ def test_a_pool_without_flat_pages_is_refused() -> None:
 def test_slots_of_another_number_are_no_pages() -> None:
     pages = HostPages("kv", MHATokenToKVPoolHost("page_first"))
     assert pages.starts(2, torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])) == [4, 0]
-    assert pages.starts(2, torch.arange(4)) is None
-    assert pages.starts(1, None) is None
+    assert pages.starts(2, torch.arange(4)) == []
+    assert pages.starts(1, None) == []
 
 
 def digest(place: Path, named: str = "", **changed: Any) -> str:

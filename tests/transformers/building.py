@@ -1,7 +1,6 @@
 """The families of attention, and small models of each.
 
-A family has a configuration for each model that runs on the same tokens, the target first; a draft
-model is the second. The vocabulary is small for speed.
+The vocabulary is small for speed.
 
 The weights are random and follow from the seed alone. They are larger than those with which one
 would begin to train, so that logits depend on distant tokens: with small weights every logit is
@@ -44,107 +43,82 @@ def _of(kind: str, *settings: Settings) -> tuple[str, Settings]:
     return kind, {name: value for part in settings for name, value in part.items()}
 
 
-FAMILIES: dict[str, tuple[tuple[str, Settings], ...]] = {
+FAMILIES: dict[str, tuple[str, Settings]] = {
     # latents: one and one rotated key per token; experts
-    "deepseek-v3": (
-        _of("DeepseekV3Config", _LATENTS, {"first_k_dense_replace": 2, "num_mtp_layers": 0}),
+    "deepseek-v3": _of(
+        "DeepseekV3Config", _LATENTS, {"first_k_dense_replace": 2, "num_mtp_layers": 0}
     ),
     # latents, and keys of an indexer that selects the tokens that attention may see
-    "deepseek-v32": (
-        _of(
-            "DeepseekV32Config",
-            _LATENTS | {"first_k_dense_replace": 3},
-            {"index_topk": 16, "index_head_dim": 16, "index_n_heads": 64},
-        ),
+    "deepseek-v32": _of(
+        "DeepseekV32Config",
+        _LATENTS | {"first_k_dense_replace": 3},
+        {"index_topk": 16, "index_head_dim": 16, "index_n_heads": 64},
     ),
     # a window in each layer, beside it compressed entries, and an indexer over them
-    "deepseek-v4": (
-        _of(
-            "DeepseekV4Config",
-            _SHARED | _EXPERTS | {"num_hidden_layers": 3, "num_attention_heads": 4},
-            {"head_dim": 16, "q_lora_rank": 32, "num_experts_per_tok": 2, "sliding_window": 12},
-            {"compress_rates": dict(zip(_COMPRESSED, (4, 8), strict=True))},
-            {"layer_types": [*_COMPRESSED, "sliding_attention"]},
-            {"mlp_layer_types": ["hash_moe", "moe", "moe"]},
-            {"hc_mult": 2, "o_groups": 2, "o_lora_rank": 16, "partial_rotary_factor": 0.5},
-            {"index_n_heads": 64, "index_head_dim": 16, "index_topk": 6},
-        ),
-    ),
-    # a llama and a smaller llama that drafts for it: two caches, which hold the same tokens
-    "draft": (
-        _of("LlamaConfig", _LAYERS),
-        _of(
-            "LlamaConfig",
-            _LAYERS | {"hidden_size": 32, "num_hidden_layers": 1},
-            {"num_attention_heads": 2, "num_key_value_heads": 1},
-        ),
+    "deepseek-v4": _of(
+        "DeepseekV4Config",
+        _SHARED | _EXPERTS | {"num_hidden_layers": 3, "num_attention_heads": 4},
+        {"head_dim": 16, "q_lora_rank": 32, "num_experts_per_tok": 2, "sliding_window": 12},
+        {"compress_rates": dict(zip(_COMPRESSED, (4, 8), strict=True))},
+        {"layer_types": [*_COMPRESSED, "sliding_attention"]},
+        {"mlp_layer_types": ["hash_moe", "moe", "moe"]},
+        {"hc_mult": 2, "o_groups": 2, "o_lora_rank": 16, "partial_rotary_factor": 0.5},
+        {"index_n_heads": 64, "index_head_dim": 16, "index_topk": 6},
     ),
     # a state and full attention in each layer
-    "falcon-h1": (
-        _of(
-            "FalconH1Config",
-            _LAYERS | {"num_hidden_layers": 2, "mamba_d_ssm": 128, "mamba_n_heads": 8},
-            {"mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8},
-            {"mamba_chunk_size": 16},
-        ),
+    "falcon-h1": _of(
+        "FalconH1Config",
+        _LAYERS | {"num_hidden_layers": 2, "mamba_d_ssm": 128, "mamba_n_heads": 8},
+        {"mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8},
+        {"mamba_chunk_size": 16},
     ),
     # most layers see a window, one sees everything
-    "gemma3": (
-        _of(
-            "Gemma3TextConfig",
-            _LAYERS | {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 12},
-            {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"]},
-        ),
+    "gemma3": _of(
+        "Gemma3TextConfig",
+        _LAYERS | {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 12},
+        {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"]},
     ),
     # windows and full layers in turns, sinks, experts
-    "gpt-oss": (
-        _of(
-            "GptOssConfig",
-            _LAYERS | {"num_hidden_layers": 4, "head_dim": 16, "sliding_window": 10},
-            {"intermediate_size": 48, "num_local_experts": 4, "num_experts_per_tok": 2},
-            {"layer_types": ["sliding_attention", "full_attention"] * 2},
-        ),
+    "gpt-oss": _of(
+        "GptOssConfig",
+        _LAYERS | {"num_hidden_layers": 4, "head_dim": 16, "sliding_window": 10},
+        {"intermediate_size": 48, "num_local_experts": 4, "num_experts_per_tok": 2},
+        {"layer_types": ["sliding_attention", "full_attention"] * 2},
     ),
     # keys and values of every token, with fewer heads for them than for queries
-    "llama": (_of("LlamaConfig", _LAYERS),),
+    "llama": _of("LlamaConfig", _LAYERS),
     # states alone
-    "mamba2": (
-        _of(
-            "Mamba2Config",
-            _SHARED | {"num_hidden_layers": 3, "num_heads": 8, "head_dim": 16},
-            {"state_size": 8, "n_groups": 2, "chunk_size": 16},
-        ),
+    "mamba2": _of(
+        "Mamba2Config",
+        _SHARED | {"num_hidden_layers": 3, "num_heads": 8, "head_dim": 16},
+        {"state_size": 8, "n_groups": 2, "chunk_size": 16},
     ),
     # states, full attention and layers without a cache, each on its own
-    "nemotron-h": (
-        _of(
-            "NemotronHConfig",
-            _GROUPED | {"head_dim": 16, "intermediate_size": 96, "ssm_state_size": 8},
-            {
-                "layers_block_type": [
-                    "linear_attention",
-                    "mlp",
-                    "full_attention",
-                    "linear_attention",
-                ]
-            },
-            {"mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "conv_kernel": 4},
-            # The library raises time steps to this in a pass of several tokens and forgets to in a
-            # pass of one, so with its default of 0.001 decoding differs from a cold run.
-            {"chunk_size": 16, "time_step_min": 1e-12},
-        ),
+    "nemotron-h": _of(
+        "NemotronHConfig",
+        _GROUPED | {"head_dim": 16, "intermediate_size": 96, "ssm_state_size": 8},
+        {
+            "layers_block_type": [
+                "linear_attention",
+                "mlp",
+                "full_attention",
+                "linear_attention",
+            ]
+        },
+        {"mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "conv_kernel": 4},
+        # The library raises time steps to this in a pass of several tokens and forgets to in a
+        # pass of one, so with its default of 0.001 decoding differs from a cold run.
+        {"chunk_size": 16, "time_step_min": 1e-12},
     ),
     # gated delta rule in most layers, full attention in one, experts
-    "qwen3-next": (
-        _of(
-            "Qwen3NextConfig",
-            _LAYERS | {"num_hidden_layers": 4, "head_dim": 16, "linear_conv_kernel_dim": 4},
-            {"linear_key_head_dim": 8, "linear_value_head_dim": 8},
-            {"linear_num_key_heads": 2, "linear_num_value_heads": 4},
-            {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
-            {"num_experts": 4, "num_experts_per_tok": 2},
-            {"layer_types": ["linear_attention"] * 3 + ["full_attention"]},
-        ),
+    "qwen3-next": _of(
+        "Qwen3NextConfig",
+        _LAYERS | {"num_hidden_layers": 4, "head_dim": 16, "linear_conv_kernel_dim": 4},
+        {"linear_key_head_dim": 8, "linear_value_head_dim": 8},
+        {"linear_num_key_heads": 2, "linear_num_value_heads": 4},
+        {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
+        {"num_experts": 4, "num_experts_per_tok": 2},
+        {"layer_types": ["linear_attention"] * 3 + ["full_attention"]},
     ),
 }
 WITH_STATES = ("falcon-h1", "mamba2", "nemotron-h", "qwen3-next")
@@ -154,28 +128,18 @@ def names() -> list[str]:
     return [*FAMILIES]
 
 
-def configurations(name: str) -> tuple[PretrainedConfig, ...]:
-    """New configurations of the models of a family, the target first."""
-    return tuple(
-        getattr(transformers, kind)(**deepcopy(settings)) for kind, settings in FAMILIES[name]
-    )
+def configuration(name: str) -> PretrainedConfig:
+    """A new configuration of the model of a family."""
+    kind, settings = FAMILIES[name]
+    made: PretrainedConfig = getattr(transformers, kind)(**deepcopy(settings))
+    return made
 
 
 def build(
     name: str, seed: int = 1, dtype: torch.dtype = torch.float32, attention: str = "eager"
 ) -> PreTrainedModel:
-    """The target model of a family."""
-    return build_all(name, seed, dtype, attention)[0]
-
-
-def build_all(
-    name: str, seed: int = 1, dtype: torch.dtype = torch.float32, attention: str = "eager"
-) -> tuple[PreTrainedModel, ...]:
-    """Every model of a family, the target first, ready to be evaluated."""
-    return tuple(
-        built(configuration, seed, dtype, attention, _PREPARED.get(name))
-        for configuration in configurations(name)
-    )
+    """The model of a family, ready to be evaluated."""
+    return built(configuration(name), seed, dtype, attention, _PREPARED.get(name))
 
 
 def built(

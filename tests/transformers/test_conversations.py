@@ -3,7 +3,6 @@ and whatever came before, the logits are those of the model without a cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,8 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from hicache.core.types import Tier
-from hicache.transformers import PrefixCache, building
-from hicache.transformers.describing import DTYPES, describe
+from hicache.transformers import PrefixCache, engine
+from hicache.transformers.describing import DTYPES
 
 from . import building as base
 from .emptying import Streamer, empty_device, empty_memory
@@ -46,23 +45,15 @@ MODELS = (
 _APART = 1e-3  # in standard deviations of the logits; half of the steps may be farther
 
 
-def test_the_widest_window_may_be_the_drafts() -> None:
-    """The core keeps one window for both models, so it is the wider one."""
-    (narrow,), (wide,) = base.configurations("gemma3"), base.configurations("gemma3")
-    wide.sliding_window = 24
-    model, draft = base.built(narrow), base.built(wide)
-    assert describe(model, 8, draft).window_tokens == 24
-    assert describe(draft, 8, model).window_tokens == 24
-
-
-def ways(model: Any, drafts: list[Any]) -> list[dict[str, Any]]:
+def ways(model: Any) -> list[dict[str, Any]]:
     """Arguments of `generate`. Of some models the library cannot take tokens back."""
     found: list[dict[str, Any]] = [{}]
     if model.config.model_type != "mamba2":  # the library asks states for a length
         found += [{"prefill_chunk_size": 7}]
     if not model._is_stateful:
         found += [{"prompt_lookup_num_tokens": 3, "max_matching_ngram_size": 1}]
-    return found + [{"assistant_model": one} for one in drafts]
+        found += [{"assistant_model": model}]
+    return found
 
 
 def answered(
@@ -88,7 +79,7 @@ def end(call: int) -> None:
 
 
 def converse(
-    models: Sequence[Any],
+    model: Any,
     folder: Path,
     before: list[str],
     other_ways: bool = True,
@@ -96,8 +87,7 @@ def converse(
 ) -> None:
     """Whatever comes before an answer, its logits are those of one pass, and its past was found.
     before: the first is nothing."""
-    model, *drafts = models
-    given = {"storage": f"file:{folder}", "draft": drafts[0] if drafts else None, **SIZES}
+    given = {"storage": f"file:{folder}", **SIZES}
     draws = Random(1)
     with ExitStack() as stack:
         cache = stack.enter_context(PrefixCache(model, **given))
@@ -114,7 +104,7 @@ def converse(
                 ending = {"attention_mask": torch.ones_like(ids), "streamer": Streamer(end)}
                 with pytest.raises(Ended):
                     cache.generate(ids, max_new_tokens=9, do_sample=False, **ending)
-            way = draws.choice(ways(model, drafts)) if other_ways else {}
+            way = draws.choice(ways(model)) if other_ways else {}
             asked = {"max_new_tokens": draws.randrange(1, 20), **way}
             hits = cache.stats.hits
             ids, apart = answered(model, cache, ids, asked)
@@ -128,7 +118,7 @@ def converse(
 def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str, tmp_path: Path) -> None:
     before = ["", "device", "memory", "restart", "abort", ""]
     Random(1).shuffle(before)
-    converse(base.build_all(name), tmp_path, before)
+    converse(base.build(name), tmp_path, before)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +130,9 @@ def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str, tmp_path:
     ],
 )
 def test_other_types_and_attentions(name: str, dtype: str, attention: str, tmp_path: Path) -> None:
-    models = base.build_all(name, dtype=DTYPES[dtype], attention=attention)
+    model = base.build(name, dtype=DTYPES[dtype], attention=attention)
     most = _APART if dtype == "fp32" else 0.2
-    converse(models, tmp_path, ["", "device", "", "memory"], most=most)
+    converse(model, tmp_path, ["", "device", "", "memory"], most=most)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -153,10 +143,10 @@ def test_models_beside_the_families(name: str, tmp_path: Path) -> None:
     if types := known.get("layer_types"):
         fields["layer_types"] = ([*dict.fromkeys(types)] * 4)[:4]
     model = base.built(CONFIG_MAPPING[name](**fields), seed=0)
-    converse([model], tmp_path, ["", "device", "memory"], other_ways=False)
+    converse(model, tmp_path, ["", "device", "memory"], other_ways=False)
 
 
-@pytest.mark.parametrize("name", [one for one in base.names() if one != "draft"])
+@pytest.mark.parametrize("name", base.names())
 def test_every_pool_matters(name: str) -> None:
     """Pages of zeros in any one pool are seen in the logits of a later request."""
     model, ids = base.build(name), prompt(70)
@@ -179,7 +169,7 @@ def test_whichever_copy_of_a_load_fails_the_prompt_is_computed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each copy of the load in turn."""
-    model, *drafts = base.build_all(name)
+    model = base.build(name)
     loaded: list[str] = []
     failing = -1
 
@@ -188,9 +178,9 @@ def test_whichever_copy_of_a_load_fails_the_prompt_is_computed(
             loaded.append(component)
         return direction.value == "h2d" and len(loaded) == failing
 
-    monkeypatch.setattr(building, "_LAYOUT", replace(building._LAYOUT, fault=fails))
+    monkeypatch.setattr(engine, "_LAYOUT", replace(engine._LAYOUT, fault=fails))
     ids = prompt(20)
-    with PrefixCache(model, draft=drafts[0] if drafts else None, **SIZES) as cache:
+    with PrefixCache(model, **SIZES) as cache:
         both(model, cache, ids)
         while len(loaded) >= failing:
             empty_device(cache)

@@ -22,13 +22,13 @@ import torch
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.transformers import PrefixCache, UnsupportedModelError
-from hicache.transformers.ongoing import PAUSE_S
+from hicache.transformers.engine import PAUSE_S
 from tests.patience import PATIENCE_S
 
 from .emptying import empty_device
 from .worlds import FAMILIES, World
 
-CALLS = 300
+CALLS = 1000
 ASKED = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True}
 SIZES = {"page_size": 4, "interval_tokens": 8, "device_tokens": 128, "host_tokens": 256}
 APART = {torch.float32: 1e-3, torch.bfloat16: 0.15}  # in standard deviations of the logits

@@ -1,5 +1,5 @@
-"""Each input of an identity, changed alone, changes it, and what changes no row does not; a store
-never gives a model the pages of another one."""
+"""Each input of an identity, changed alone, changes it or is refused, and what changes no row does
+not; a store never gives a model the pages of another one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
-from hicache.transformers import PrefixCache, UnsupportedModelError
-from hicache.transformers.identity import contents
-from hicache.transformers.identity.computation import Identity
+from hicache.transformers import PrefixCache, UnsupportedModelError, identity
+from hicache.transformers.identity import Identity
 
 from . import building as base
 from .emptying import Streamer
@@ -31,26 +30,24 @@ from .test_cache_errors import refused
 from .worlds import FAMILIES, World
 
 
-def name_of(*models: Any) -> str:
-    return Identity(models, every_call=True).now().name
+def name_of(model: Any) -> str:
+    return Identity(model).now().name
 
 
 class Known:
     """The identity of models that it has looked at before anything was changed."""
 
-    def __init__(self, *models: Any) -> None:
-        self._models = models
-        self._identity = Identity(models, every_call=True)
+    def __init__(self, model: Any) -> None:
+        self._model, self._identity = model, Identity(model)
         self._last = self._identity.now()
 
     def name(self) -> str:
         """What it says is what another one says that looks for the first time; and a call that
-        began before a change of the setup is told of it."""
+        began before a change is told of it."""
         now = self._identity.now()
-        assert now.name == name_of(*self._models)
+        assert now.name == name_of(self._model)
         assert self._identity.is_still(now)
-        if now.setup != self._last.setup:
-            assert not self._identity.is_still(self._last)
+        assert now.name == self._last.name or not self._identity.is_still(self._last)
         self._last = now
         return now.name
 
@@ -66,13 +63,16 @@ def test_each_property_changes_it_and_going_back_restores_it(
     for name, one in world.properties.items():
         # in each of the ways in which a tensor may be written
         found = set()
-        for value in [*range(1, one.values)] * 6:
+        for value in [*range(1, one.values)] * 5:
             world.put(name, value)
             with world.types():
-                found.add(known.name())
+                if name == "hook":
+                    with refused(UnsupportedModelError, "a hook"):
+                        known.name()
+                found.add(name if name == "hook" else known.name())
         assert len(found) == one.values - 1, name
         assert first not in found, name
-        for _ in range(6):
+        for _ in range(5):
             world.put(name, 0)
             with world.types():
                 assert known.name() == first, name
@@ -80,65 +80,58 @@ def test_each_property_changes_it_and_going_back_restores_it(
 
 @pytest.mark.parametrize(
     ("family", "part_bytes"),
-    [*((family, None) for family in base.names()), ("llama", 5000), ("deepseek-v4", 5000)],
+    [*((family, None) for family in base.names()), ("llama", 5000)],
 )
 def test_each_bit_of_each_tensor_counts(
     family: str, part_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """part_bytes: of the parts in which tensors are read, if these are to be large."""
-    if part_bytes is not None:
-        monkeypatch.setattr(contents, "PART_BYTES", part_bytes)
-        monkeypatch.setattr(contents, "_FEW_BYTES", 0)
-    models = base.build_all(family)
-    identity, draws = Identity(models, every_call=True), Random(2)
-    first = identity.now().name
-    for model in models:
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            values = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-            at, bit = draws.randrange(values.size), 1 << draws.randrange(8)
-            values[at] ^= bit
-            assert identity.now().name != first, name
-            values[at] ^= bit
-    assert identity.now().name == first
+    """part_bytes: of the parts in which tensors are read, if these are to be small."""
+    monkeypatch.setattr(identity, "_PART_BYTES", part_bytes or identity._PART_BYTES)
+    model, draws = base.build(family), Random(2)
+    first = name_of(model)
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    for name, tensor in draws.sample(tensors, min(12, len(tensors))):
+        values = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+        at, bit = draws.randrange(values.size), 1 << draws.randrange(8)
+        values[at] ^= bit
+        assert name_of(model) != first, name
+        values[at] ^= bit
+    assert name_of(model) == first
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_versions_tell_what_torch_counts(inference: bool) -> None:
-    """Of tensors that were made in inference mode it counts nothing, so they are read again."""
+def test_weights_are_read_once_and_when_they_were_written(inference: bool) -> None:
+    """Of tensors that were made in inference mode torch counts nothing, so they are read again."""
     with torch.inference_mode(inference):
         model = base.build("llama")
-        identity, draws = Identity([model], every_call=False), Random(4)
+        known, draws = Identity(model), Random(4)
+        known.now()
+        whole = known.read_bytes
+        known.now()
+        assert known.read_bytes == whole * (2 if inference else 1)
         tensors = [*model.parameters(), *model.buffers()]
         for _ in range(40):
-            tensor, way = draws.choice(tensors), draws.randrange(3)
+            tensor, way = draws.choice(tensors), draws.randrange(4)
             with torch.no_grad():
                 if way == 0:
                     tensor.view(-1)[draws.randrange(tensor.numel())] += 1.0
                 elif way == 1:
                     tensor.mul_(1.5)
-                else:
+                elif way == 2:
                     tensor.data = tensor.data + 1.0
-            assert identity.now().name == name_of(model), way
+                else:  # which torch does not count, throughout, as an optimizer would
+                    tensor.data.mul_(0.9)
+            assert known.now().name == name_of(model), way
 
 
 @contextmanager
 def flag(owner: Any, name: str, value: Any) -> Iterator[None]:
-    known = getattr(owner, name, None)
+    known = getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        if known is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, known)
-
-
-@contextmanager
-def hooked() -> Iterator[None]:
-    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    yield
-    hook.remove()
+        setattr(owner, name, known)
 
 
 @contextmanager
@@ -155,16 +148,10 @@ def other(*args: Any, **kwargs: Any) -> Any:
 
 
 ELSEWHERE: dict[str, Callable[[], Any]] = {
-    "a function that the model's code calls": lambda: flag(
-        modeling_llama, "apply_rotary_pos_emb", other
-    ),
-    "a function that such a function calls": lambda: flag(modeling_llama, "rotate_half", other),
-    "a method of a class": lambda: flag(modeling_llama.LlamaMLP, "forward", other),
-    "a function of torch that the model's code calls": lambda: flag(nn.functional, "linear", other),
+    "a pass of a class": lambda: flag(modeling_llama.LlamaMLP, "forward", other),
     "the code of an attention": lambda: put(
         lambda one: ALL_ATTENTION_FUNCTIONS.register("mine", one), nn.functional.relu, other
     ),
-    "a hook on every module": lambda: hooked(),
     "the default type": lambda: put(torch.set_default_dtype, torch.float32, torch.float64),
     "products in TF32": lambda: flag(torch.backends.cuda.matmul, "allow_tf32", True),
     "products in bfloat16 on the CPU": lambda: flag(
@@ -197,7 +184,7 @@ def _named(model: Any, name: str, value: Any) -> None:
     model.model.register_buffer(name, value, persistent=False)
 
 
-def _renamed(model: Any) -> None:
+def _exchanged(model: Any) -> None:
     layer = model.model.layers[0].self_attn
     layer.q_proj, layer.o_proj = layer.o_proj, layer.q_proj
 
@@ -205,25 +192,29 @@ def _renamed(model: Any) -> None:
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "a setting": lambda model: setattr(model.config, "rope_theta_of_mine", 3.0),
     "a nested setting": lambda model: model.config.rope_parameters.update(rope_theta=5.0),
-    "an object of a module": lambda model: setattr(model.model.norm, "mine", Random(3)),
-    "a function of a module": lambda model: setattr(model.model.norm, "forward", other),
+    "an attribute": lambda model: setattr(model.model.norm, "mine", {"a": [1, 2.0]}),
     "a buffer": lambda model: _named(model, "mine", torch.ones(2)),
-    "a tensor that is no buffer": lambda model: setattr(model.model, "mine", torch.ones(2)),
-    "an array": lambda model: setattr(model.model, "mine", np.ones(2)),
-    "an array of objects": lambda model: setattr(model.model, "mine", np.array([{1}, {2}])),
+    "a tensor that is no buffer": lambda model: setattr(model.model, "mine", torch.zeros(2)),
     "a module": lambda model: setattr(model.model, "mine", nn.Dropout(0.5)),
-    "two modules exchanged": _renamed,
+    "two modules exchanged": _exchanged,
     "the mode of a module": lambda model: model.model.norm.train(),
     "the order of layers": lambda model: model.model.layers.insert(0, model.model.layers.pop(1)),
     "a type of the same bytes": lambda model: setattr(
         model.model.norm.weight, "data", model.model.norm.weight.data.view(torch.int32).float()
     ),
+}
+UNKNOWN: dict[str, Callable[[Any], Any]] = {
     "a hook": lambda model: model.model.norm.register_forward_hook(lambda *_: None),
-    "another hook": lambda model: model.model.norm.register_forward_hook(lambda *_: 1),
+    "an object": lambda model: setattr(model.model.norm, "mine", Random(3)),
+    "a function": lambda model: setattr(model.model.norm, "forward", other),
+    "a method": lambda model: setattr(model.model.norm, "mine", model.lm_head.forward),
+    "an array": lambda model: setattr(model.model, "mine", np.ones(2)),
+    "a module in a list": lambda model: setattr(model.model, "mine", [nn.Linear(2, 2)]),
+    "a tensor without elements": lambda model: model.lm_head.to("meta"),
 }
 
 
-def test_what_is_inside_of_the_model_counts() -> None:
+def test_what_is_inside_of_the_model_counts_or_is_refused() -> None:
     found = {name_of(base.build("llama")): "nothing"}
     for what, change in CHANGES.items():
         model = base.build("llama")
@@ -232,10 +223,15 @@ def test_what_is_inside_of_the_model_counts() -> None:
         changed = known.name()
         assert changed not in found, (what, found.get(changed))
         found[changed] = what
-    target, draft = base.build_all("draft")
-    assert (
-        len({name_of(target), name_of(draft), name_of(target, draft), name_of(draft, target)}) == 4
-    )
+    for change in UNKNOWN.values():
+        model = base.build("llama")
+        change(model)
+        with refused(UnsupportedModelError, "model.", "call model.generate"):
+            name_of(model)
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    with refused(UnsupportedModelError, "a hook of all modules"):
+        name_of(base.build("llama"))
+    hook.remove()
 
 
 SAME: dict[str, Callable[[Any], Any]] = {
@@ -304,15 +300,10 @@ def test_only_the_same_model_with_the_same_settings_finds_the_pages_of_a_store(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda model: model.train(), ("eval mode", "model.eval()")),
-        (lambda model: model.model.layers[1].train(), ("eval mode", "module model.layers.1")),
-        (lambda model: model.to(torch.bfloat16), ("float32", "found 3 layers", "bfloat16")),
-        (
-            lambda model: model.model.layers[0].to("meta"),
-            ("weight model.model.layers.0.", "offloaded"),
-        ),
+        (lambda model: model.model.layers[1].train(), ("eval mode", "module 'model.layers.1'")),
+        (lambda model: model.to(torch.bfloat16), ("the pools", "PrefixCache")),
     ],
-    ids=["train", "a layer in training", "type", "offloaded"],
+    ids=["a layer in training", "type"],
 )
 def test_a_change_that_cannot_be_served_is_refused(
     change: Callable[[Any], Any], words: tuple[str, ...]
@@ -339,12 +330,3 @@ def test_what_a_model_computed_that_changed_meanwhile_is_not_kept() -> None:
         cache.generate(prompt(60), max_new_tokens=9, do_sample=False, streamer=Streamer(change))
         assert cache.stats.unkept == 1
         assert cache.match(prompt(60)) == 0
-
-
-@pytest.mark.parametrize("every_call", [True, False])
-def test_weights_of_the_same_version_are_read_again_or_not(every_call: bool) -> None:
-    identity = Identity([base.build("llama")], every_call)
-    identity.now()
-    whole = identity.contents.read_bytes
-    identity.now()
-    assert identity.contents.read_bytes == whole * (2 if every_call else 1)

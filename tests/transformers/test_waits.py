@@ -24,7 +24,6 @@ from hicache.storage.backends import file
 from hicache.storage.base import Status, StorageOptions
 from hicache.transformers import ClosedError, PrefixCache, cache, engine
 from hicache.transformers.cache import _open
-from hicache.transformers.stats import Stats
 from tests.patience import PATIENCE_S
 
 from . import building as base
@@ -116,7 +115,7 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
 
 # -- several threads
 
-_TIMES = ("waited_s", "timed_s", "saved_s")
+_TIMES = ("waited_s",)
 
 
 class Preceded:
@@ -197,16 +196,6 @@ def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
 
 
 # -- figures, and Ctrl-C
-
-
-def test_seconds_saved_follow_from_passes_that_tell() -> None:
-    stats = Stats(hits={"device": 100, "host": 20, "disk": 0}, waited_s=0.5)
-    stats.note_pass(31, 100.0)
-    assert stats.saved_s == 0.0
-    stats.note_pass(200, 1.0)
-    stats.note_pass(200, 3.0)
-    assert stats.saved_s == pytest.approx(120 * 4.0 / 400 - 0.5)
-    assert stats.as_dict()["saved_tokens"] == 120
 
 
 def pages_of(address: str) -> int:

@@ -24,16 +24,6 @@ class Property(NamedTuple):
     served: tuple[int, ...] = (0, 1, 2)
 
 
-class Steered:
-    """A hook with a setting of its own."""
-
-    def __init__(self) -> None:
-        self.added = [0.0]
-
-    def __call__(self, module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
-        return output + self.added[0]
-
-
 class World:
     """One model. state: the value of each property, by name."""
 
@@ -44,7 +34,6 @@ class World:
         self._layer = self.model.model.layers[0]
         self._attention = self._layer.self_attn
         self._hook: Any = None
-        self._steered = Steered()
         rope = next(one for one, _ in self.model.model.rotary_emb.named_buffers())
         self._changes: dict[str, tuple[str, Callable[[torch.Tensor], Any]]] = {
             "word": ("model.embed_tokens.weight", lambda one: one[9:12].add_(1.0)),
@@ -84,7 +73,7 @@ class World:
         return {
             **tensors,
             **self._attributes(),
-            "hook": Property(3, self._steer),
+            "hook": Property(2, self._steer, (0,)),
             "attention": Property(
                 2, lambda one: self.model.set_attn_implementation(("eager", "sdpa")[one])
             ),
@@ -106,9 +95,9 @@ class World:
         }
 
     def _steer(self, value: int) -> None:
-        self._steered.added[0] = (0.0, 0.5, -1.0)[value]
         if value and self._hook is None:
-            self._hook = self.model.model.embed_tokens.register_forward_hook(self._steered)
+            embeddings = self.model.model.embed_tokens
+            self._hook = embeddings.register_forward_hook(lambda _, __, output: output + 0.5)
         elif not value and self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -134,7 +123,6 @@ class World:
             self._write(path, wanted, self._draws.randrange(WAYS))
 
     def _write(self, path: str, wanted: torch.Tensor, way: int) -> None:
-        """Some of the ways torch does not count."""
         owner, _, last = path.rpartition(".")
         module = self.model.get_submodule(owner)
         tensor = getattr(module, last)
@@ -142,12 +130,11 @@ class World:
             with torch.no_grad():
                 tensor.copy_(wanted)
         elif way == 1:
-            tensor.data.copy_(wanted)
-        elif way == 2:
             tensor.data = wanted
-        elif way == 3:
-            bytes_ = tensor.detach().view(torch.uint8).numpy()
-            bytes_[...] = wanted.view(torch.uint8).numpy()
+        elif way == 2:
+            self.model.load_state_dict({path: wanted}, strict=False)
+            if not isinstance(tensor, nn.Parameter):  # which has no buffers that are not stored
+                tensor.copy_(wanted)
         elif way == _REPLACE:
             made = nn.Parameter(wanted) if isinstance(tensor, nn.Parameter) else wanted
             for one in self.model.modules():  # in all that share it
@@ -158,13 +145,13 @@ class World:
                 tensor.copy_(wanted)
 
 
-WAYS, _REPLACE = 6, 4
+WAYS, _REPLACE = 5, 3
 _PROJECTION = "model.layers.0.self_attn.v_proj"
 
 
 def _model(family: str, dtype: torch.dtype) -> Any:
     """A small model of a family, with one layer or two."""
-    (config,) = base.configurations(family)
+    config = base.configuration(family)
     config.num_hidden_layers = 1
     if family == "gemma3":
         config.num_hidden_layers, config.layer_types = 2, ["sliding_attention", "full_attention"]

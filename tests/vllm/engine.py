@@ -134,7 +134,6 @@ class Request:
     mm_features: tuple[Any, ...] = ()
     prompt_embeds: Any = None
     loading: bool = False
-    load_failed: bool = False
     ended: bool = False
     waited: int = 0
 
@@ -217,10 +216,8 @@ class Engine:
         self.arriving: dict[str, Request] = {}
         self.hits: dict[str, tuple[int, int]] = {}
         self.failed = 0
-        self.asked = 0  # admissions, but not after a failed load
-        self.arrived = {"host": 0, "storage": 0, "vllm": 0}  # tokens of loads that landed
+        self.arrived = 0  # tokens of loads that landed
         self.saved = 0  # pages whose copies to host have ended on all ranks
-        self._sources: dict[str, dict[str, int]] = {}
         self._copies: dict[int, list[Any]] = {}  # by flight: pages, and the ranks' answers
         self.weights = 0  # resets that emptied all caches
         self.reset_preempted: list[Request] = []
@@ -334,7 +331,6 @@ class Engine:
             return False
         self.pool.forget()
         self._computed.clear()
-        self.decider.emptied()
         return True
 
     def _admit(self, request: Request, work: dict[str, int]) -> bool:
@@ -354,9 +350,7 @@ class Engine:
             return False
         self.waiting.remove(request)
         request.num_computed_tokens = total
-        sources = self.decider.given(request, request.blocks, external)
-        self.asked += not request.load_failed
-        self._sources[request.request_id] = {"vllm": local} | sources
+        self.decider.given(request, request.blocks, external)
         self.hits[request.request_id] = (local, external)
         if external:
             request.loading = True
@@ -553,8 +547,9 @@ class Engine:
         for flight in [at for at, one in self._copies.items() if len(one) > len(self.movers)]:
             pages, *offers = self._copies.pop(flight)
             self.saved += pages if all(offers) else 0
-        changes = [change for one in ended for change in one.answer.changes]
-        self.decider.carry_on(max(one.answer.outages for one in ended), changes)
+        answers = [one.answer for one in ended]
+        changed = any(one.changed for one in answers)
+        self.decider.carry_on(max(one.outages for one in answers), changed)
         for one in ended:
             for name in one.loaded:
                 self._ranks_left[name] = self._ranks_left.get(name, len(self.movers)) - 1
@@ -564,13 +559,11 @@ class Engine:
             request = self.arriving.pop(name)
             request.loading = False
             if name not in self._failing:
-                for tier, tokens in self._sources[name].items():
-                    self.arrived[tier] += tokens
+                self.arrived += self.hits[name][1]
             if request.ended:
                 self._release(request)
             elif name in self._failing:
                 self.failed += 1
-                request.load_failed = True
                 self._release(request)
                 request.num_computed_tokens = 0
                 self.waiting.insert(0, request)

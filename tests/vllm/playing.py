@@ -18,7 +18,7 @@ from hicache.storage.keys import Context
 from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, groups_of
 from hicache.vllm.moving import Mover
-from hicache.vllm.watching import Watching, called
+from hicache.vllm.watching import Watching, digest_of
 from invariants.watch import Watch
 
 from .engine import ROW, Engine, Lora, Request, Worker, cache_config
@@ -98,7 +98,7 @@ class Playing:
             setting.ranks,
             time.perf_counter,
             5.0,
-            lambda one: called(one.lora_path, self.notices.append),
+            lambda one: digest_of(one.lora_path, self.notices.append),
             [self.watch],
             self.notices.append,
         )
@@ -112,7 +112,7 @@ class Playing:
             }
             tensors.append({layer: seen for layer, (_, seen) in both.items()})
             given = {layer: one for layer, (one, _) in both.items()}
-            mover = Mover(groups, given, setting.blocks, host, Watching(self.worker, rank))
+            mover = Mover(groups, given, setting.blocks, host, Watching(self.worker))
             if setting.store is not None:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
@@ -159,9 +159,8 @@ class Playing:
         assert not view.flights
         assert not self.decider.orders.held_blocks
         counts = self.decider.counts
-        found = (counts.host_tokens, counts.storage_tokens, counts.vllm_tokens, counts.saved_pages)
-        assert found == (*engine.arrived.values(), engine.saved), "counters: not what arrived"
-        assert counts.requests == engine.asked
+        found = (counts.host_tokens + counts.storage_tokens, counts.saved_pages)
+        assert found == (engine.arrived, engine.saved), "counters: not what arrived"
         assert not self.decider.remembered, "something is remembered of a request that has ended"
         assert len(engine.pool.free) == len(engine.pool.blocks) - 1, "a block has leaked"
         self.decider.message()

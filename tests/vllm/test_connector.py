@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +14,9 @@ import pytest
 from hicache.core.types import Key
 from hicache.storage.base import Status
 from hicache.vllm.groups import STATE, WINDOW, groups_of
-from hicache.vllm.orders import Change
 
 from .engine import Request, cache_config
-from .playing import KINDS, Playing, Setting, drawn
+from .playing import KINDS, Playing, Setting, drawn, written
 
 
 @pytest.fixture
@@ -110,18 +111,6 @@ def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
     assert bool(decider.message().backups) == well
 
 
-def test_a_request_counts_once_if_the_load_of_another_connector_fails(opened: Opened) -> None:
-    """And again after a preemption."""
-    decider, request = opened(Setting()).decider, Request("1", PROMPT, len(PROMPT), 1)
-    for count in (1, 1, 2):
-        if count == 2:
-            decider.preempted("1")
-        assert decider.found(request, 0) == 0
-        decider.given(request, [[]], 0)
-        assert decider.counts.requests == count
-        assert decider.counts.asked_tokens == count * len(PROMPT)
-
-
 def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -> None:
     decider = opened(Setting()).decider
     asked, half = SimpleNamespace(pages=2, fetched={0, 1}), decider.groups.page // 2
@@ -141,42 +130,40 @@ def test_a_load_that_finds_no_blocks_leaves_nothing(opened: Opened) -> None:
     assert not decider.remembered
 
 
-def test_the_last_rank_to_change_says_from_when_on_pages_are_kept(opened: Opened) -> None:
-    decider, request = opened(Setting(ranks=2)).decider, Request("1", PROMPT, len(PROMPT), 1)
-    decider.carry_on(0, [Change(0, 1, 7), Change(1, 1, 5)])
-    bypassed = []
-    for _ in range(9):
-        decider.emptied()
-        bypassed.append(decider._bypasses(request))
-        decider.message()
-    assert bypassed == [True] * 7 + [False] * 2
-
-
-def test_after_an_update_nothing_is_loaded_or_saved_until_vllm_has_emptied_its_cache(
-    opened: Opened,
-) -> None:
-    playing = opened(Setting())
-    hit(playing, PROMPT)
-    playing.worker.reload_weights()
-    assert hit(playing, PROMPT)[1] == 0
-    [line] = playing.notices
-    assert line.startswith("hicache: the weights were changed: storage is not used until")
-    playing.engine.pool.forget()
-    assert hit(playing, PROMPT) == (0, 0)
-    assert playing.engine.empty()
-    assert hit(playing, PROMPT) == (0, 0)
-    playing.engine.pool.forget()
-    assert hit(playing, PROMPT) == (0, 56)
-    playing.worker.reload_weights()
-    assert playing.engine.empty()
-    assert hit(playing, PROMPT) == (0, 0)  # it was promised, and refused by the worker
-    assert playing.engine.failed == 1
-    assert playing.notices == [line]
-    playing.worker.write()  # nobody tells of it, and nothing is copied until
-    assert playing.engine.empty()
-    for tokens in (0, 60):
-        assert hit(playing, [2, *PROMPT]) == (0, tokens)
+def test_after_an_update_nothing_is_loaded_or_saved(opened: Opened) -> None:
+    """Also if nobody tells of it, and a load was promised before: the worker refuses it."""
+    for tells in (True, False):
+        playing = opened(Setting())
+        hit(playing, PROMPT)
         playing.engine.pool.forget()
+        assert hit(playing, PROMPT) == (0, 56)
+        playing.worker.reload_weights() if tells else playing.worker.write()
+        assert playing.engine.empty()
+        assert hit(playing, PROMPT) == (0, 0)
+        assert playing.engine.failed == 1
+        [line] = playing.notices
+        assert line.startswith("hicache: the weights were changed: nothing is loaded or saved")
+        for _ in range(2):
+            playing.engine.pool.forget()
+            assert hit(playing, PROMPT) == (0, 0)
+
+
+def test_of_an_adapter_that_was_replaced_nothing_is_loaded_or_saved(
+    opened: Opened, tmp_path: Path
+) -> None:
+    playing, draw = opened(Setting()), Random(1)
+    lora = written(tmp_path, 1, draw)
+    for expected in ((0, 0), (0, 56), (0, 0), (0, 0)):
+        playing.engine.pool.forget()
+        if expected == (0, 0) and playing.number:
+            (Path(lora.lora_path) / "adapter_config.json").write_text('{"lora_alpha": 8}')
+            lora = replace(lora, load_inplace=True)
+            playing.engine.empty()
+        request = playing.request(PROMPT, lora=lora)
+        playing.settle()
+        assert playing.engine.hits[request.request_id] == expected
+    [line] = playing.notices
+    assert line.startswith("hicache: adapter 'tenant0' was replaced: nothing of it is kept")
 
 
 @pytest.mark.parametrize("window", [5, 6])

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from hicache.storage.changes import Samples
-from hicache.vllm.orders import Adapter, Message
-from hicache.vllm.watching import Adapters, Watching, called
+from hicache.vllm.orders import Adapter
+from hicache.vllm.watching import Adapters, Watching, digest_of
 
 from .engine import Worker
 from .playing import written
@@ -58,29 +58,24 @@ def test_an_update_is_noticed_once(change: Callable[[Worker], None]) -> None:
     worker.model.part = torch.nn.Identity()
     worker.model.register_buffer("scale", torch.ones(4))
     worker.model.register_buffer("scratch", torch.ones(4), persistent=False)
-    watching = Watching(worker, 3)
+    watching = Watching(worker)
     worker.model.get_buffer("scratch").fill_(2.0)  # as a pass does
     assert not watching.look()
-    assert watching.agrees(Message())
-    assert not watching.news(0)
+    assert not watching.changed
     change(worker)
     stamp = watching.look()
     assert stamp
-    assert not watching.agrees(Message())
-    [news] = watching.news(7)
-    assert (news.rank, news.message) == (3, 7)
-    assert watching.agrees(Message(updates=((3, news.updates),)))
+    assert watching.changed
     assert watching.look() == stamp
-    assert not watching.news(8)
 
 
 def test_names_by_which_vllm_and_trainers_write_weights() -> None:
     for name in ("update_weights", "finish_weight_update", "load_weights", "sleep"):
         worker = Worker()
         setattr(worker, name, lambda *_: None)
-        watching = Watching(worker, 0)
+        watching = Watching(worker)
         getattr(worker, name)(2)
-        assert not watching.agrees(Message()), name
+        assert watching.changed, name
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -90,30 +85,30 @@ def test_weights_of_a_worker_that_sleeps_are_not_read(
     """On CUDA they are in no memory then. Level 2 forgets them."""
     worker: Any = Worker()
     worker.sleep = worker.wake_up = lambda *_: None
-    watching = Watching(worker, 0)
+    watching = Watching(worker)
     with monkeypatch.context() as patched:
         patched.setattr(Samples, "_now", lambda _: pytest.fail("weights were read"))
         worker.sleep(level)
         for _ in range(2):
             assert watching.look() == level - 1
             worker.wake_up(["kv_cache"])
-    assert watching.agrees(Message()) == (level == 1)
+    assert watching.changed == (level == 2)
     worker.wake_up(["weights"])
     one_number(worker)
-    assert watching.look() == level
+    assert watching.look() == 1
 
 
 def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
     worker, draw = Worker(), random.Random(0)
-    watching = Watching(worker, 0)
+    watching = Watching(worker)
     lora = written(tmp_path, 1, draw)
     notices: list[str] = []
 
     def now() -> Adapter:
-        return Adapter(1, called(lora.lora_path, notices.append), lora.lora_path)
+        return Adapter(1, digest_of(lora.lora_path, notices.append), lora.lora_path)
 
     def agrees(adapter: Adapter) -> bool:
-        return watching.agrees(Message(adapters=(adapter,)))
+        return watching.has((adapter,))
 
     first = now()
     assert agrees(first)  # it would be loaded from disk
@@ -126,8 +121,6 @@ def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
     worker.lora_manager.add_adapter(replace(lora, load_inplace=True))
     assert agrees(second)
     assert watching.look() == 1
-    [news] = watching.news(5)
-    assert news.adapters == ((1, second.digest),)
     worker.lora_manager.loaded.clear()
     (Path(lora.lora_path) / "adapter_model.safetensors").write_text("c")
     assert agrees(now())

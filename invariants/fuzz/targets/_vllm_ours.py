@@ -51,7 +51,7 @@ def ours(cache: Any, pages: int, ranks: int, store: bool) -> dict[str, Any]:
     KVConnectorFactory._registry["HicacheConnector"] = lambda: connector.HicacheConnector
     log = SimpleNamespace(exception=raises, warning=lambda *message: None)
     clock = lambda: SimpleNamespace(now_s=count(1.0).__next__)  # noqa: E731
-    vars(connector).update(Clock=clock, _log=log, watching=lambda rank: None)
+    vars(connector).update(Clock=clock, _log=log, watching=lambda: None)
     host = pages * ranks * sum(groups_of(cache).page_bytes.values())
     settings = {"host": host, "wait_s": WAIT, "weights": "none"}
     return settings | ({"storage": "file:nowhere"} if store else {})

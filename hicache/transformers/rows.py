@@ -1,14 +1,10 @@
-"""Rows of one request between its pages and the layers of a library's cache.
-
-Reads and writes rows by token, puts the past of a request into new layers, and writes what layers
-were given, and their states, to pages. Does not run a model, see `passes` and `engine`, or choose
-pages.
+"""Rows of one request between its pages and the layers of a library's cache: reads and writes rows
+by token, and puts the past of a request into new layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,11 +14,7 @@ from hicache.core.types import Pages, Tier
 from hicache.memory.pools import PoolTable
 
 from .describing import Described, DescribedCache, DescribedLayer
-from .layers.base import STATE, New, Rows, Span
-from .paged import PagedCache
-
-Arrive = Callable[[int], None]
-States = list[New]  # by layer
+from .layers import STATE, New, Past, Rows, Span
 
 
 class PagedRows:
@@ -30,11 +22,9 @@ class PagedRows:
     token is in the page of its position. Rows per page and states are one row of a page."""
 
     def __init__(self, described: Described, table: PoolTable) -> None:
-        self._page_size = described.page_size
         dtypes = {
             layer.pools[one.name]: one.dtype
-            for cache in described.caches
-            for layer in cache.layers
+            for layer in described.cache.layers
             for one in layer.rows
         }
         self._pools: dict[str, torch.Tensor] = {}
@@ -116,39 +106,10 @@ class RequestPages:
         self.slots = slots
 
 
-def shape(
-    described: DescribedCache,
-    cache: PagedCache,
-    first: int,
-    tails: Sequence[Any],
-    device: torch.device,
-) -> None:
-    """Give new layers the lengths that they will have when the rows of `first` tokens have
-    arrived. Until then the rows are not numbers, so that nobody can use them unseen."""
-    for place, (one, layer) in enumerate(zip(described.layers, cache.layers, strict=True)):
-        past = {
-            rows.name: torch.full((), torch.nan, dtype=rows.dtype, device=device).expand(
-                1 if _is_one(rows) else first // rows.tokens_per_row - rows.first_needed(first),
-                len(rows.parts),
-                rows.heads,
-                rows.head_elements,
-            )
-            for rows in one.rows
-        }
-        one.kind.put(layer, one.rows, past, first, tails[place] if tails else None)
-
-
-def fill(pages: RequestPages, described: DescribedLayer, layer: Any, span: Span, tail: Any) -> None:
-    """Put the rows before a span of tokens in place, which are on device from here on."""
-    past = {one.name: _read(pages, described, one, span) for one in described.rows}
-    described.kind.put(layer, described.rows, past, span.first, tail)
-
-
-def taken(described: DescribedCache, cache: PagedCache, span: Span) -> list[New]:
-    """The rows that the tokens of a span have added to each layer."""
+def read(pages: RequestPages, described: DescribedCache, span: Span) -> list[Past]:
+    """The rows before a span of tokens by layer, which are on device."""
     return [
-        one.kind.take(layer, one.rows, seen, span)
-        for one, layer, seen in zip(described.layers, cache.layers, cache.seen, strict=True)
+        {rows.name: _read(pages, one, rows, span) for rows in one.rows} for one in described.layers
     ]
 
 
@@ -167,12 +128,6 @@ def write(
                 table = pages.tables[rows.component]
                 chosen = layer[rows.name][first - begin : end - begin]
                 pages.rows.write(one, rows, table, first, chosen)
-
-
-def states_of(described: DescribedCache, cache: PagedCache) -> States:
-    """Copies of the states of all layers."""
-    layers = zip(described.layers, cache.layers, strict=True)
-    return [one.kind.state(layer) for one, layer in layers]
 
 
 def write_states(
@@ -198,8 +153,3 @@ def _read(pages: RequestPages, described: DescribedLayer, one: Rows, span: Span)
         return pages.rows.read_page(described, one, page)
     first = one.first_needed(tokens)
     return pages.rows.read(described, one, table, first, tokens // one.tokens_per_row)
-
-
-def _is_one(one: Rows) -> bool:
-    """Whether a prefix needs one row of these, whatever its length."""
-    return one.component == STATE or one.per_page

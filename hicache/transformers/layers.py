@@ -1,0 +1,364 @@
+"""Kinds of cache layers of the library: which rows each keeps, and how they go in and come out.
+
+Rows are tensors [rows, parts, heads, elements]: a row is a token, a group of tokens, or a whole
+state. To add a kind, write a class and name it in `KINDS`. Knows no pages: `describing` makes pools
+of rows, and `rows` has the pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import pad
+
+from .errors import UnsupportedModelError
+
+FULL, WINDOW, STATE = "full", "swa", "mamba"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One kind of rows that a layer keeps.
+
+    name           of the rows, unique in the layer. Layers whose rows have the same name and shape
+                   share a pool.
+    component      FULL: a prefix requires every row. WINDOW: those of its last tokens. STATE: one
+                   row, after its last token.
+    kind           as in `PoolDescription`.
+    parts, heads, head_elements  the shape of a row.
+    widths         elements of the tensors that stand side by side in a head; () for one tensor.
+    dtype          of an element, as torch calls it.
+    follows        rows of the same layer that these accompany; empty if they need not.
+    tokens_per_row tokens that share a row.
+    per_page       whether a page has one row, at its end, instead of one for each token.
+    window_tokens  for WINDOW: tokens that a token attends to, with itself.
+    shape          of the library's tensor of a state.
+    """
+
+    name: str
+    component: str
+    kind: str
+    parts: tuple[str, ...]
+    heads: int
+    head_elements: int
+    dtype: torch.dtype
+    widths: tuple[int, ...] = ()
+    follows: str = ""
+    tokens_per_row: int = 1
+    per_page: bool = False
+    window_tokens: int = 0
+    shape: tuple[int, ...] = ()
+
+    def first_needed(self, tokens: int) -> int:
+        """The first row that a prefix of `tokens` tokens needs."""
+        return max(0, tokens - self.window_tokens + 1) if self.component == WINDOW else 0
+
+    @property
+    def single(self) -> bool:
+        """Whether a prefix needs one row of these, whatever its length."""
+        return self.component == STATE or self.per_page
+
+
+RowsOf = tuple[Rows, ...]
+Past = Mapping[str, torch.Tensor]  # rows by name: those from `Rows.first_needed` on
+New = dict[str, torch.Tensor]  # rows by name: those of the tokens of a pass
+
+
+class Span(NamedTuple):
+    """Tokens first..end-1 of a pass, and the page size."""
+
+    first: int
+    end: int
+    page_size: int
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a layer was given in its passes, in order: arguments of its updates."""
+
+    keys: list[torch.Tensor] = field(default_factory=list)
+    values: list[torch.Tensor] = field(default_factory=list)
+    indexer: list[torch.Tensor] = field(default_factory=list)
+
+
+class Empty:
+    """Layers that keep nothing: those without attention, and those that read another layer's cache.
+    The base of all kinds. `layer` is an object of the library."""
+
+    def prepare(self, layer: Any) -> None:
+        """Called for every new layer, before anything else."""
+
+    def rows(self, layer: Any) -> RowsOf:
+        """What the layer keeps, from the tensors of a layer that has seen some tokens."""
+        return ()
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        """Make a new layer one that has seen `tokens` tokens, whole pages, at least one. rows: what
+        `rows` returned for a layer of this place."""
+
+    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+        """The rows that the tokens of the span have added, but for states."""
+        return {}
+
+    def state(self, layer: Any) -> New:
+        """The states after the last token; empty if the layer has none."""
+        return {}
+
+
+class Full(Empty):
+    """Keys and values of every token, or a latent and its rotary key.
+
+    Keys and values of the same shape are two parts of a row. With other widths they stand side by
+    side in one part. With other heads, each are rows of their own."""
+
+    name, component = "kv", FULL
+
+    def rows(self, layer: Any) -> RowsOf:
+        keys, values = layer.keys, layer.values
+        if keys is None:
+            raise UnsupportedModelError(
+                f"cache layer {type(layer).__name__}: expected keys and values after a pass, found "
+                "none; the model does not fill the library's DynamicCache"
+            )
+        heads, width = keys.shape[1], keys.shape[-1]
+        value_heads, value_width = values.shape[1], values.shape[-1]
+        dtype = torch.promote_types(keys.dtype, values.dtype)  # under torch.autocast they differ
+        window = layer.sliding_window if self.component == WINDOW else 0
+        made = partial(Rows, dtype=dtype, component=self.component, window_tokens=window)
+        if keys.shape == values.shape:
+            parts = ("k", "v")
+            return (made(self.name, kind="kv", parts=parts, heads=heads, head_elements=width),)
+        if heads == value_heads:
+            both = {"head_elements": width + value_width, "widths": (width, value_width)}
+            return (made(self.name, kind="latent", parts=("latent",), heads=heads, **both),)
+        first = f"{self.name}_keys"
+        return (
+            made(first, kind="kv", parts=("k",), heads=heads, head_elements=width),
+            made(
+                f"{self.name}_values",
+                kind="kv",
+                parts=("v",),
+                heads=value_heads,
+                head_elements=value_width,
+                follows=first,
+            ),
+        )
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        tensors: list[torch.Tensor] = []
+        for one in rows:
+            for part in range(len(one.parts)):
+                widths = list(one.widths or (one.head_elements,))
+                tensors += torch.split(past[one.name][:, part], widths, dim=-1)
+        keys, values = (tensor.transpose(0, 1).unsqueeze(0) for tensor in tensors)
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+
+    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+        keys, values = (
+            (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0]
+            .transpose(0, 1)
+            .to(rows[0].dtype)
+            for tensors in (seen.keys, seen.values)
+        )
+        if len(rows) == 2:
+            return {rows[0].name: keys.unsqueeze(1), rows[1].name: values.unsqueeze(1)}
+        if rows[0].widths:
+            return {rows[0].name: torch.cat((keys, values), dim=-1).unsqueeze(1)}
+        return {rows[0].name: torch.stack((keys, values), dim=1)}
+
+
+class Window(Full):
+    """Keys and values of the last tokens.
+
+    The library keeps one token less than the window, which is what the next token attends to beside
+    itself. The layer drops those that leave its window, so rows are taken from what it is given."""
+
+    name, component = "window", WINDOW
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        super().put(layer, rows, past, tokens)
+        layer.cumulative_length = tokens
+
+
+class Indexed(Full):
+    """Sparse attention: beside keys and values, the indexer's keys, by which a query selects the
+    tokens that it reads. A layer that reuses the selection of another one has none."""
+
+    def rows(self, layer: Any) -> RowsOf:
+        rows, keys = super().rows(layer), layer.indexer_keys
+        if keys is None:
+            return rows
+        shape = ("indexer", FULL, "indexer", ("k",), 1, keys.shape[-1], keys.dtype)
+        return (*rows, Rows(*shape, follows=rows[0].name))
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        super().put(layer, tuple(one for one in rows if one.name in _KEYS), past, tokens)
+        if "indexer" in past:
+            keys = past["indexer"][:, 0, 0].unsqueeze(0)
+            layer.lazy_initialization_indexer(keys)
+            layer.indexer_keys = keys
+
+    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+        new = super().take(layer, tuple(one for one in rows if one.name in _KEYS), seen, span)
+        if seen.indexer:
+            new["indexer"] = torch.cat(seen.indexer, dim=1)[0][:, None, None]
+        return new
+
+
+_KEYS = ("kv", "kv_keys", "kv_values")
+
+
+class State(Empty):
+    """The states of linear attention and of convolutions. Each is one row, and stands for all
+    tokens read so far."""
+
+    def rows(self, layer: Any) -> RowsOf:
+        return tuple(
+            Rows(name, STATE, "state", ("state",), 1, state.numel(), state.dtype, shape=state.shape)
+            for name, state in _states(layer).items()
+        )
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        """They are copied, since the layer writes to them."""
+        for one in rows:
+            name, _, digits = one.name.rpartition("_")
+            number, state = int(digits), past[one.name].reshape(one.shape)
+            layer.lazy_initialization(**{f"{name}_states": state, "state_idx": number})
+            getattr(layer, f"{name}_states")[number].copy_(state)
+            layer.has_previous_state[number] = True
+            if layer.device is None:
+                layer.device = state.device
+
+    def state(self, layer: Any) -> New:
+        """Copies, [1, 1, 1, elements] each."""
+        return {
+            name: state.detach().clone().reshape(1, 1, 1, -1)
+            for name, state in _states(layer).items()
+        }
+
+
+class Hybrid(State):
+    """States, and the keys and values of full attention or of a window, as the layer has them."""
+
+    def rows(self, layer: Any) -> RowsOf:
+        return (*_attention(layer).rows(layer), *super().rows(layer))
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        keys = tuple(one for one in rows if one.component != STATE)
+        _attention(layer).put(layer, keys, past, tokens)
+        super().put(layer, rows[len(keys) :], past, tokens)
+
+    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+        keys = tuple(one for one in rows if one.component != STATE)
+        return _attention(layer).take(layer, keys, seen, span)
+
+
+def _attention(layer: Any) -> Full:
+    return Window() if getattr(layer, "is_sliding", False) else Full()
+
+
+def _states(layer: Any) -> dict[str, torch.Tensor]:
+    """By name. A layer that can be cropped has more of what a convolution reads, or less than its
+    kernel at the beginning of a text: those as wide as the kernel, with zeros before them."""
+    found = {
+        f"{name}_{number}": state
+        for name in ("conv", "recurrent")
+        for number, state in getattr(layer, f"{name}_states").items()
+        if state is not None
+    }
+    for number, width in layer.conv_kernel_size.items():
+        if (state := found.get(f"conv_{number}")) is not None:
+            found[f"conv_{number}"] = pad(state, (width - state.shape[-1], 0))
+    return found
+
+
+class Compressed(Empty):
+    """DeepSeek V4's compressed attention: a window, and entries that stand for groups of tokens.
+
+    A layer keeps a window of one tensor, which is key and value at once, and an entry for each
+    group of tokens, with another one for its indexer where it has one. Where groups overlap, the
+    next entry also needs the last group's own share: one row per page, of the group that ends
+    there. A page is a multiple of every group, so no group is open at its end."""
+
+    def prepare(self, layer: Any) -> None:
+        """Keep the share of every group of the passes to come: the layer keeps the last only."""
+        if hasattr(layer, "overlap_kv"):
+            layer.shares = {name: [] for name in layer.overlap_kv}
+            layer.update_overlap_state = partial(_recorded, layer, layer.update_overlap_state)
+
+    def rows(self, layer: Any) -> RowsOf:
+        keys, rate, window = layer.keys, layer.compress_rate, layer.sliding_window
+        shape = ("window", WINDOW, "kv", ("kv",), keys.shape[1], keys.shape[-1], keys.dtype)
+        rows = [Rows(*shape, window_tokens=window)]
+        for name, entries in layer.compressed_kv.items():
+            latent = ("latent", ("latent",), 1, entries.shape[-1], entries.dtype)
+            rows.append(Rows(f"{name}_{rate}", FULL, *latent, tokens_per_row=rate))
+        for name in getattr(layer, "overlap_kv", ()):
+            elements = rate * layer.compressed_kv[name].shape[-1]
+            for part in ("kv", "gate"):
+                dtype = getattr(layer, f"overlap_{part}")[name].dtype
+                rows.append(
+                    Rows(
+                        *(f"{name}_{part}", WINDOW, "state", ("state",), 1, elements, dtype),
+                        follows="window",
+                        per_page=True,
+                        window_tokens=window,
+                        shape=(1, rate, elements // rate),
+                    )
+                )
+        return tuple(rows)
+
+    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+        keys = past["window"][:, 0].transpose(0, 1).unsqueeze(0)
+        layer.lazy_initialization(keys, keys)
+        layer.keys = layer.values = keys
+        layer.cumulative_length = tokens
+        for name in layer.compressed_kv:
+            layer.compressed_kv[name] = past[f"{name}_{layer.compress_rate}"][:, 0, 0].unsqueeze(0)
+            layer.entry_count[name] = tokens // layer.compress_rate
+        shapes = {one.name: one.shape for one in rows if one.per_page}
+        for name in getattr(layer, "overlap_kv", ()):
+            for part in ("kv", "gate"):
+                share = past[f"{name}_{part}"].reshape(shapes[f"{name}_{part}"])
+                getattr(layer, f"overlap_{part}")[name] = share
+
+    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+        rate, size = layer.compress_rate, span.page_size
+        new = {"window": torch.cat(seen.keys, dim=2)[0].transpose(0, 1).unsqueeze(1)}
+        for name, entries in layer.compressed_kv.items():
+            new[f"{name}_{rate}"] = entries[0, span.first // rate : span.end // rate, None, None]
+        ends = range(span.first // size * size + size, span.end + 1, size)
+        for name, shares in getattr(layer, "shares", {}).items():
+            for number, part in enumerate(("kv", "gate")):
+                groups = [share for pair in shares for share in pair[number]]
+                at_ends = [groups[end // rate - 1 - span.first // rate].flatten() for end in ends]
+                if at_ends:
+                    new[f"{name}_{part}"] = torch.stack(at_ends)[:, None, None]
+        return new
+
+
+def _recorded(
+    layer: Any, update: Any, name: str, kv: torch.Tensor, gate: torch.Tensor, width: int
+) -> Any:
+    """Stands before the layer's own method, and keeps the share of each group, [rate, width]."""
+    layer.shares[name].append((kv[0, :, :, :width].clone(), gate[0, :, :, :width].clone()))
+    return update(name, kv, gate, width)
+
+
+# By the names of the library's classes.
+KINDS: dict[str, Empty] = {
+    "DummyLayer": Empty(),
+    "DynamicLayer": Full(),
+    "DynamicSlidingWindowLayer": Window(),
+    "DynamicIndexedLayer": Indexed(),
+    "LinearAttentionLayer": State(),
+    "LinearAttentionAndFullAttentionLayer": Hybrid(),
+    "LinearAttentionAndSlidingWindowAttentionLayer": Hybrid(),
+    "DeepseekV4HCACache": Compressed(),
+    "DeepseekV4CSACache": Compressed(),
+}
