@@ -1,9 +1,6 @@
 """Virtual time: a SimPy environment that counts integer nanoseconds and calls functions; and one
 replica's view of a clock that several share.
 
-Lives here: the order and the time of events. Does not decide what happens at an event, and draws no
-random numbers: the caller's function may draw the ties.
-
 Events at the same instant run in the order (priority, tie, order of scheduling). The default tie is
 0, which gives first in, first out; a random tie tries other orders. Times are integers, because
 rounding of floats could change the order of two events.

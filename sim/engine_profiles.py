@@ -25,9 +25,7 @@ STATES = ("interval", "page")
 _MOST = 1 << 40
 _PERMILLE = 1000
 _PARTS = ("memory_permille", "reserve_permille")  # of something, so at most all of it
-_AT_LEAST_1 = (
-    *("token_budget", "max_running", "stream_interval", "memory_permille", "device_permille"),
-)
+_AT_LEAST_1 = (*("token_budget", "max_running", "memory_permille", "device_permille"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,6 @@ class EngineProfile:
     lookahead         a pass is composed while the one before it runs, so a request that comes
                       during a pass joins the one after the next.
     memory_permille   part of the device memory that the engine uses.
-    stream_interval   the client gets the first token, and then so many at a time.
     states            where states of linear layers are kept for later prompts, at the end of a
                       pass: "interval" (at multiples of the model's interval, and where a prompt
                       leaves what is known), or "page" (at multiples of a page of attention that
@@ -96,7 +93,6 @@ class EngineProfile:
     batch_limits: bool = False
     lookahead: bool = False
     memory_permille: int = 900
-    stream_interval: int = 1
     states: str = "interval"
     step_gap_ns: int = 0
     step_host_ns: int = 0

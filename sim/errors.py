@@ -1,8 +1,4 @@
-"""Errors of a simulated run. Each class has its own exit code.
-
-Lives here: the exception classes, and a constructor that several modules use. Does not detect
-anything.
-"""
+"""Errors of a simulated run. Each class has its own exit code."""
 
 from __future__ import annotations
 

@@ -11,9 +11,8 @@ Capacities are the data sheets' decimal gigabytes. Four sources serve several pr
         1.45 to 1.77 with pages of a cache; one direction alone 54.9 GB/s.
 [lat]   arXiv 2602.21548, section 5.2: submitting one cudaMemcpyAsync costs 5 to 7 us.
 
-Peaks of matrix products are without sparsity. Where a figure of streaming multiprocessors or of the
-level 2 cache is left out, its vendor does not publish it. Vendors do not publish reachable
-fractions: those here are estimates of this project. A calibration replaces them.
+Peaks of matrix products are without sparsity. Vendors do not publish reachable fractions: those
+here are estimates of this project. A calibration replaces them.
 """
 
 from __future__ import annotations
@@ -82,8 +81,6 @@ class HardwareProfile:
                             weights then run in bf16.
     ranks_link              between ranks: nvlink (each pair has its own), nvswitch or pcie.
     ranks_link_bytes_per_s  of a rank, one direction, peak.
-    sms                     streaming multiprocessors; 0 if not known.
-    l2_bytes                level 2 cache; 0 if not known.
     curves                  measured copy times by direction (d2h, h2d); they replace
                             link_bytes_per_s and copy_latency_ns.
     geometry                what was copied when the curves were measured (see measured).
@@ -104,8 +101,6 @@ class HardwareProfile:
     fp4_flops_per_s: int = 0
     ranks_link: str = "pcie"
     ranks_link_bytes_per_s: int = 0
-    sms: int = 0
-    l2_bytes: int = 0
     link_both_permille: int = 0
     curves: Mapping[str, Curve] = field(default_factory=dict)
     geometry: Mapping[str, Any] = field(default_factory=dict)
@@ -153,8 +148,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "link_permille": 800,  # estimate: 25 GB/s of 31.5 with packet headers and pinned memory
         "ranks_link": "nvswitch",  # HGX A100: every pair at full rate
         "ranks_link_bytes_per_s": 300_000_000_000,  # data sheet: NVLink 600 GB/s, both directions
-        "sms": 108,  # A100 architecture white paper, table 4
-        "l2_bytes": 41_943_040,  # the same: 40 MB
     },
     # NVIDIA B200 in a DGX B200. Source: NVIDIA DGX B200 data sheet, an eighth of its totals.
     "b200": {
@@ -168,7 +161,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp4_flops_per_s": 9_000_000_000_000_000,  # data sheet: 144 PFLOPS sparse for 8, half dense
         "ranks_link": "nvswitch",  # HGX B200: every pair at full rate
         "ranks_link_bytes_per_s": 900_000_000_000,  # data sheet: 14.4 TB/s for eight, both ways
-        "sms": 148,  # reported by the driver of a B200
         "link_both_permille": 1_616,  # [own], two large copies; the same PCIe Gen5
     },
     # NVIDIA GB200 in an NVL72. Source: NVIDIA GB200 NVL72 data sheet, a 72nd of its totals.
@@ -195,8 +187,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp8_flops_per_s": 1_979_000_000_000_000,  # data sheet: 3,958 TFLOPS fp8 sparse, half dense
         "ranks_link": "nvlink",  # data sheet: NVLink 4 between two of them
         "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-        "sms": 132,  # that of an H100 SXM5, which it shares the die with
-        "l2_bytes": 52_428_800,  # the same: 50 MB
     },
     # NVIDIA H100 SXM5 80GB. Source: NVIDIA H100 data sheet (2287922).
     "h100": {
@@ -209,8 +199,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp8_flops_per_s": 1_979_000_000_000_000,  # data sheet: 3,958 TFLOPS fp8 sparse, half dense
         "ranks_link": "nvswitch",  # HGX H100: every pair at full rate
         "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-        "sms": 132,  # H100 architecture white paper, table 2
-        "l2_bytes": 52_428_800,  # the same: 50 MB
         "link_both_permille": 1_616,  # [own], two large copies
     },
     # NVIDIA H100 PCIe 80GB. Source: NVIDIA H100 data sheet (2287922).
@@ -224,8 +212,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp8_flops_per_s": 1_513_000_000_000_000,  # data sheet: 3,026 TFLOPS fp8 sparse, half dense
         "ranks_link": "pcie",  # without NVLink bridges
         "ranks_link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-        "sms": 114,  # H100 architecture white paper, table 2
-        "l2_bytes": 52_428_800,  # the same: 50 MB
         "link_both_permille": 1_616,  # [own], two large copies; the same PCIe Gen5
     },
     # NVIDIA H20 96GB. Source: NVIDIA H20 data sheet, read in public copies.
@@ -239,8 +225,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp8_flops_per_s": 296_000_000_000_000,  # data sheet: 296 TFLOPS fp8, dense
         "ranks_link": "nvswitch",  # HGX board: every pair at full rate
         "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-        "sms": 78,  # reported by Geekbench 6 on a card
-        "l2_bytes": 62_914_560,  # data sheet: 60 MB
         "link_both_permille": 1_616,  # [own], two large copies; the same PCIe Gen5
     },
     # NVIDIA L40S. Source: NVIDIA L40S data sheet (2671951).
@@ -254,8 +238,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp8_flops_per_s": 733_000_000_000_000,  # data sheet: 733 TFLOPS fp8, dense
         "ranks_link": "pcie",  # has no NVLink
         "ranks_link_bytes_per_s": 31_500_000_000,  # data sheet: PCIe Gen4; [pcie]
-        "sms": 142,  # Ada architecture white paper: 18,176 CUDA cores, 128 an SM
-        "l2_bytes": 100_663_296,  # the same: 96 MB
     },
     # NVIDIA GeForce RTX 4090. Source: NVIDIA Ada GPU architecture white paper, its table.
     "rtx-4090": {
@@ -268,8 +250,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp8_flops_per_s": 330_000_000_000_000,  # 330.3 TFLOPS fp8 with fp32 sums, dense
         "ranks_link": "pcie",  # has no NVLink
         "ranks_link_bytes_per_s": 31_500_000_000,  # PCIe Gen4; [pcie]
-        "sms": 128,  # white paper
-        "l2_bytes": 75_497_472,  # white paper: 72 MB
     },
     # NVIDIA RTX PRO 6000 Blackwell. Source: its data sheet; RTX Blackwell PRO white paper.
     "rtx-pro-6000": {
@@ -283,8 +263,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "fp4_flops_per_s": 2_000_000_000_000_000,  # data sheet: 4,000 TOPS fp4 sparse, half dense
         "ranks_link": "pcie",  # has no NVLink
         "ranks_link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-        "sms": 188,  # data sheet: 24,064 CUDA cores, 128 an SM
-        "l2_bytes": 134_217_728,  # white paper: 128 MB
     },
 }
 _LIKE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -292,10 +270,7 @@ _LIKE: dict[str, tuple[str, dict[str, Any]]] = {
     "a100-40gb": ("a100", {"hbm_bytes_per_s": 1_555_000_000_000, "hbm_bytes": 40_000_000_000}),
     # NVIDIA GB300 in an NVL72. Source: NVIDIA GB300 NVL72 data sheet, a 72nd of its totals: 20.1 TB
     # of memory, 1,080 PFLOPS fp4 dense.
-    "gb300": (
-        "gb200",
-        {"hbm_bytes": 279_000_000_000, "fp4_flops_per_s": 15_000_000_000_000_000},
-    ),
+    "gb300": ("gb200", {"hbm_bytes": 279_000_000_000, "fp4_flops_per_s": 15_000_000_000_000_000}),
     # NVIDIA H20-3e 141GB: an H20 with the HBM3e of an H200.
     "h20-3e": ("h20", {"hbm_bytes_per_s": 4_800_000_000_000, "hbm_bytes": 141_000_000_000}),
     # NVIDIA H200 SXM. Source: NVIDIA H200 data sheet (3002446).
@@ -350,7 +325,7 @@ _GEOMETRY = {
     "shapes": [Only({"pool": _NAME, "layers": INTEGER, "pieces": INTEGER, "piece_bytes": INTEGER})],
 }
 _RATES = ("fp8_flops_per_s", "fp4_flops_per_s")
-_PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes")
+_PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s")
 _NOT_MEASURED = ("name", "curves", "geometry", "link_both_permille", *_RATES, *_PUBLISHED)
 _AGAIN = "measure again with hicache calibrate"
 

@@ -1,4 +1,4 @@
-"""Settings of a simulated run and of a fleet. Data only; each class explains its fields."""
+"""Settings of a simulated run and of a fleet."""
 
 from __future__ import annotations
 

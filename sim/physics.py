@@ -625,15 +625,9 @@ def states(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> St
 
 _MOST = 8
 _SUMS = ("custom", "fused", "nccl")
-_OTHERS = ("all_gather", "all_to_all", "send", "pcie")
 _PHASE_BYTES = 1 << 20
 _ELEMENT_BYTES = 2  # of what is exchanged
 _LOG_SUM_BYTES = 4  # of a head's partial output
-
-
-def is_one(kind: str) -> bool:
-    """Whether kernels of this kind are exchanges."""
-    return kind.partition(".")[0] in (*_SUMS, *_OTHERS)
 
 
 @dataclass(frozen=True, slots=True)

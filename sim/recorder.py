@@ -1,7 +1,6 @@
 """A running digest of all events, outcomes and times of a run.
 
-Lives here: the digest and two counters; checks nothing. Which numbers of an outcome enter the
-digest is decided in hicache.runtime.encoding.
+Which numbers of an outcome enter the digest is decided in hicache.runtime.encoding.
 """
 
 from __future__ import annotations

@@ -123,12 +123,7 @@ def layer_groups(wanted: int, layers: int, stages: int) -> int:
 
 
 def group_bytes(
-    model: ModelDescription,
-    component: str,
-    page_size: int,
-    groups: int,
-    tp: int,
-    among: int = 1,
+    model: ModelDescription, component: str, page_size: int, groups: int, tp: int, among: int = 1
 ) -> tuple[int, ...]:
     """Returns the bytes of one page of a component on one rank, for each layer group. among:
     as for a pool."""

@@ -269,11 +269,7 @@ class Desk:
     choices: the replica of each request."""
 
     def __init__(
-        self,
-        workload: Workload,
-        replicas: int,
-        options: RouterOptions,
-        now_ns: Callable[[], int],
+        self, workload: Workload, replicas: int, options: RouterOptions, now_ns: Callable[[], int]
     ) -> None:
         self.choices: dict[int, int] = {}
         self._workload = workload

@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 25_699,
-    "lines of sim": 11_624,
+    "lines of sim": 10_766,
     "lines of invariants": 18_397,
     "lines of traces": 16_674,
-    "lines of tests": 40_892,
-    "files of source": 329,
+    "lines of tests": 40_803,
+    "files of source": 325,
     "files of tests": 316,
-    "words of pages": 55_910,
+    "words of pages": 55_894,
 }
 
 

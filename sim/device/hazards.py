@@ -1,9 +1,6 @@
 """Hazard detection on pages: finds conflicting accesses without a defined order, at any timing.
 
-Lives here: a vector clock for each stream and one for the host, the last read and write of every
-page by every stream, and a `Device` that reports each call to the detector first. The detector sees
-only the calls that issue work, so it works in front of any device. Does not know when anything
-runs.
+The detector sees only the calls that issue work, so it works in front of any device.
 
     an access of stream s is ordered after one of stream t at tick k  <=>  clock_s[t] >= k
 

@@ -1,8 +1,5 @@
 """The link between device and host: two directions, one copy at a time in each, one shared limit.
 
-Lives here: the time that bytes take while the other direction is busy or idle. Does not know about
-pages, streams or the purpose of a copy.
-
 A transfer first waits `latency_ns`. Then it moves at `single` bytes/s while the other direction is
 idle, else at half of `shared`, but never above `single`. The remaining work is kept in
 byte-nanoseconds per second (bytes * 10**9), so that rate * elapsed is exact. The end is rounded up

@@ -1,9 +1,5 @@
 """The simulated bytes of every pool, the bytes that they must be by program order, and the audit.
 
-Lives here: the arrays, their comparison byte by byte at each write, at each end of a copy and at
-each read, and the message that names the wrong content. Does not know about time, streams, or the
-owners of pages.
-
 `claims` are updated when work is issued, rows when it runs. If all conflicting accesses are
 ordered, the two agree at any timing. A difference means that one access overtook another.
 """

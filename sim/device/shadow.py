@@ -1,13 +1,10 @@
 """Checks in front of a device with real bytes: hazards, overwritten targets, poisoned free pages.
 
-Lives here: the checks in front of any `Inspectable` device, in the order of its streams. Does not
-know the device, the time, or the owners of pages.
-
-    scribble  overwrites the targets of a load just before the copy, so that bytes that the copy
-              did not write are recognised
-    poison    overwrites a page when it becomes free. Reading it is an error. It must still hold
-              the poison when it is next written or swept; if not, something wrote outside its
-              own pages
+scribble  overwrites the targets of a load just before the copy, so that bytes that the copy
+          did not write are recognised
+poison    overwrites a page when it becomes free. Reading it is an error. It must still hold
+          the poison when it is next written or swept; if not, something wrote outside its
+          own pages
 """
 
 from __future__ import annotations

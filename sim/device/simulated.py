@@ -1,9 +1,5 @@
 """A device in virtual time: FIFO streams, copies in chunks, and marks that the host sees late.
 
-Lives here: the order and time of work on streams, as `hicache.devices.base.Device` defines it, and
-the extra calls of a simulated model (`compute`, `publish`, `verify`, `sync`). Does not model the
-speed of copies (see link), store bytes (see memory) or detect hazards (see hazards).
-
 Times do not depend on whether bytes are kept: runs with and without checks have the same history.
 """
 
@@ -34,11 +30,8 @@ KEPT = 1 << 16  # marks whose times are known at least
 class Marks:
     """When the marks of a device were reached, and when the host sees that.
 
-    Marks are numbered in the order of their recording. Those of long ago are forgotten: they count
-    as reached and seen, and their times are not known any more. So a long run needs no more memory
-    than a short one.
-
-    Times in nanoseconds.
+    Those of long ago are forgotten: they count as reached and seen, so a long run needs no more
+    memory than a short one. Times in nanoseconds.
     """
 
     def __init__(self) -> None:
@@ -53,8 +46,9 @@ class Marks:
 
     def record(self, now_ns: int) -> int:
         """The number of a new mark."""
-        if len(self._reached) >= 2 * KEPT:
-            self._forget(now_ns)
+        if len(self._reached) >= 2 * KEPT and max(self._visible[:KEPT]) <= now_ns:
+            del self._reached[:KEPT], self._visible[:KEPT]
+            self._forgotten += KEPT
         number = self.following
         self._reached.append(NEVER)
         self._visible.append(UNSEEN)
@@ -72,10 +66,7 @@ class Marks:
     def reached_ns(self, mark: int) -> int:
         """Raises CallerError for a mark of long ago."""
         if mark < self._forgotten:
-            raise CallerError(
-                f"mark {mark}: expected one of the last {KEPT:,}, whose times are kept, found one "
-                f"of {self._forgotten:,} that were forgotten; ask earlier"
-            )
+            raise CallerError(f"mark {mark}: its time was forgotten; ask earlier")
         return self._reached[mark - self._forgotten]
 
     def reach(self, mark: int, now_ns: int) -> None:
@@ -84,12 +75,6 @@ class Marks:
     def show(self, mark: int, time_ns: int) -> None:
         """The host sees it from this time on."""
         self._visible[mark - self._forgotten] = time_ns
-
-    def _forget(self, now_ns: int) -> None:
-        """Forgets the older half, unless one of it is still to be seen."""
-        if max(self._visible[:KEPT]) <= now_ns:
-            del self._reached[:KEPT], self._visible[:KEPT]
-            self._forgotten += KEPT
 
 
 Action: TypeAlias = Callable[[], None]
@@ -213,10 +198,7 @@ class SimDevice:
     def copy(self, stream: Stream, job: CopyJob) -> None:
         source, target, layers = job.source, job.target, job.layers
         if len(source) != len(target):
-            raise CallerError(
-                f"{job.why}: expected as many targets as sources, "
-                f"found {len(target)} for {len(source)}"
-            )
+            raise CallerError(f"{job.why}: {len(target)} targets for {len(source)} sources")
         if not len(source):
             return
         number = self._copies
@@ -323,7 +305,8 @@ class SimDevice:
             synced()
             return
         line.marks += 1
-        lag_ns = self._lag_ns(line, mark)
+        options = self._options
+        lag_ns = draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
         self._marks.show(mark, now + lag_ns)
         self._clock.after(lag_ns, lambda: self.listener())
 
@@ -348,7 +331,7 @@ class SimDevice:
         if self._memory is None:
             link.send(direction, size, [lambda: self._release(line)])
             return
-        parts = self._parts(number)
+        parts = 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
         words = len(copy.job.source) * ROW_WORDS
         bounds = [words * part // parts for part in range(parts + 1)]
         link.send(
@@ -357,15 +340,6 @@ class SimDevice:
             [lambda part=part: self._chunk(line, copy, bounds, part) for part in range(parts)],  # type: ignore[misc]
         )
         self._read(copy, bounds, 0)
-
-    def _lag_ns(self, line: _Stream, mark: int) -> int:
-        """Nanoseconds from the reaching of a mark until the host sees it."""
-        options = self._options
-        return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
-
-    def _parts(self, number: int) -> int:
-        """Number of chunks of a copy."""
-        return 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
 
     def _read(self, copy: _Copy, bounds: list[int], part: int) -> None:
         assert self._memory is not None

@@ -1,9 +1,5 @@
 """The engine: continuous batching with chunked prefill, in virtual time or on a real device.
 
-Lives here: the steps of the boundary between two passes, their order, and the time of the next
-boundary. Does not implement the steps (see prefill, growth, running), compute durations (see
-forward, sim/times), choose the next request (see schedulers) or decide about pages (see the core).
-
 No pass of the micro-batch whose turn it is is in flight at a boundary (there is one micro-batch;
 of several see pipeline). The steps, in this order:
 
@@ -27,7 +23,7 @@ from ..options import EngineOptions
 from ..schedulers import Scheduler, make
 from ..workload import Job, Workload
 from .prefill import Prefills, Reception
-from .running import RESERVES, Growth, Platform, Running, growth_tokens
+from .running import RESERVES, Platform, Running, growth_tokens
 from .sequence import Sequence, TokenGaps
 
 
@@ -50,10 +46,9 @@ class Engine:
         self._waiting: Scheduler[Sequence] = make(options.order, options.window)
         profile = options.profile
         reserve = RESERVES[profile.reserve](profile.reserve_permille)
-        self._running = Running(platform, self._waiting, size, reserve, ended)
-        self._prefills = Prefills(self._running, workload, platform, options)
         stretch = growth_tokens(components, size, options.growth_tokens)
-        self._growth = Growth(self._running, platform.forward, stretch)
+        self._running = Running(platform, self._waiting, size, reserve, stretch, ended)
+        self._prefills = Prefills(self._running, workload, platform, options)
         self._gaps = self._running.gaps
         self._host = platform.forward.host
         self._reception = Reception(options, platform.clock, self._waiting, self._received)
@@ -151,10 +146,10 @@ class Engine:
         self._reception.compose(self._decoded)
 
     def _compose(self) -> None:
-        self._growth.finish_ended()
+        self._running.finish_ended()
         retractions = self._running.retractions
-        self._growth.retry_stalled()
-        self._growth.grow_full()
+        self._running.retry_stalled()
+        self._running.grow_full()
         self._prefills.schedule(retractions)
         empty = not self._prefills.batch and not len(self._running.decode)
         if empty and self._reception.pending:

@@ -122,7 +122,7 @@ class Pipeline(Engine):
         elapsed_ns = now_ns - one.launched_ns
         self._running.decoded(one.steps, elapsed_ns)
         self._prefills.ended(one.chunks, elapsed_ns, self._stood_still(one))
-        self._growth.finish_ended()
+        self._running.finish_ended()
         self._running.retract_wanted()
         if len(self._idle) == len(self._running.batches):
             self._under_way_ns += now_ns - self._began_ns

@@ -290,7 +290,6 @@ class Prefills:
                 self._refused = running.blocked(refusal)
                 return
             waiting.remove(sequence)
-            running.prefetching.admitted(sequence)
             running.admit(sequence)
             if not sequence.incoming:
                 running.prefilling[sequence.job.index] = sequence

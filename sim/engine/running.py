@@ -11,9 +11,9 @@ arrival ends the wait: the core has no clock, so the engine tells it (`PrefetchL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hicache.core.actions import (
     NO_REQUEST,
@@ -47,25 +47,7 @@ _LEAST_PERCENT = 14  # SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 _DECAY_STEPS = 600  # SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
 _RETRACT_STEPS = 20  # SGLANG_RETRACT_DECODE_STEPS
 _CLIP = 4096  # SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
-
-
-class Held(Protocol):
-    """What a reserve may ask of the running requests. promised: pages that all admitted requests
-    have when they end."""
-
-    @property
-    def page_size(self) -> int: ...
-    @property
-    def promised(self) -> int: ...
-    @property
-    def capacity(self) -> int: ...
-    @property
-    def available(self) -> int: ...
-    @property
-    def admitted(self) -> Mapping[int, Sequence]: ...
-
-    def left(self, sequence: Sequence) -> int:
-        """Tokens that a request will still generate."""
+_MOST_ALONE = 64
 
 
 class Reserve:
@@ -76,7 +58,7 @@ class Reserve:
 
     settled = True
 
-    def admits(self, sequence: Sequence, held: Held) -> bool:
+    def admits(self, sequence: Sequence, running: Running) -> bool:
         """Whether a waiting request may be admitted beside those that run."""
         return True
 
@@ -86,7 +68,7 @@ class Reserve:
     def decoded(self, steps: int) -> None:
         """So many decode steps are done."""
 
-    def retracted(self, held: Held) -> None:
+    def retracted(self, running: Running) -> None:
         """A request was retracted; these are left."""
 
 
@@ -94,8 +76,8 @@ class Whole(Reserve):
     """All pages that a request may ever need are reserved: none is preempted. TensorRT-LLM's
     GUARANTEED_NO_EVICT."""
 
-    def admits(self, sequence: Sequence, held: Held) -> bool:
-        return held.promised + -(-sequence.final // held.page_size) <= held.capacity
+    def admits(self, sequence: Sequence, running: Running) -> bool:
+        return running.promised + -(-sequence.final // running.page_size) <= running.pool.capacity
 
 
 class Estimated(Reserve):
@@ -119,10 +101,10 @@ class Estimated(Reserve):
         self._decay = (self._first - self._least) // _DECAY_STEPS
         self._part = self._first
 
-    def admits(self, sequence: Sequence, held: Held) -> bool:
-        expected = sum(min(held.left(one), _CLIP) for one in held.admitted.values())
-        room = held.available * held.page_size - self._part * expected // _ONE
-        return sequence.length + min(held.left(sequence), _CLIP) < room
+    def admits(self, sequence: Sequence, running: Running) -> bool:
+        expected = sum(min(running.left(one), _CLIP) for one in running.admitted.values())
+        room = running.pool.available * running.page_size - self._part * expected // _ONE
+        return sequence.length + min(running.left(sequence), _CLIP) < room
 
     def idle(self) -> None:
         self._part = self._first
@@ -130,10 +112,10 @@ class Estimated(Reserve):
     def decoded(self, steps: int) -> None:
         self._part = max(self._least, self._part - steps * self._decay)
 
-    def retracted(self, held: Held) -> None:
-        left = held.admitted.values()
+    def retracted(self, running: Running) -> None:
+        left = running.admitted.values()
         outputs = sum(one.outputs for one in left)
-        generated = sum(one.outputs - held.left(one) for one in left)
+        generated = sum(one.outputs - running.left(one) for one in left)
         part = (generated + _RETRACT_STEPS * len(left)) * _ONE // (outputs + 1)
         self._part = min(_ONE, part)
 
@@ -155,7 +137,8 @@ class PrefetchLimit:
 
 
 class Prefetching:
-    """See the module. limit: None if no request waits. feed: passes an event to the core."""
+    """Requests that wait for their prefetch. limit: None if no request waits. feed: passes an event
+    to the core."""
 
     def __init__(
         self,
@@ -192,13 +175,9 @@ class Prefetching:
         if index in self._pending:
             self._feed(PrefetchLimitReached(index))
 
-    def ended(self, told: Prefetched, sequence: Sequence) -> None:
-        """The core says that the prefetch of a request has ended."""
-        self._pending.pop(told.request, None)
-        sequence.prefetched = told.first_page, told.fetched_pages
-
-    def admitted(self, sequence: Sequence) -> None:
-        self._pending.pop(sequence.job.index, None)
+    def ended(self, index: RequestId) -> None:
+        """The prefetch of a request has ended, or the request was admitted without it."""
+        self._pending.pop(index, None)
 
     def park(self, sequence: Sequence) -> None:
         """Takes a request that waits for its prefetch out of the queue."""
@@ -224,9 +203,6 @@ class Relay(NamedTuple):
 
     gives: Callable[[Sequence], bool]
     fetch: Callable[[Sequence, Prefill], None]
-
-
-_MOST_ALONE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +242,11 @@ class Running:
     arriving    admitted sequences whose prompt a transfer brings. leaving: sequences that decode
                 elsewhere, whose pages a transfer still reads.
     admitted    those that are computed here. promised: the pages that they have when they end.
-                reserve: what must stay free for them.
+                reserve: what must stay free for them. pool: that of the first component.
     retractions how often one was preempted.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
+    stretch     tokens for which pages are requested at a time.
     """
 
     def __init__(
@@ -278,6 +255,7 @@ class Running:
         waiting: Scheduler[Sequence],
         page_size: int,
         reserve: Reserve,
+        stretch: int,
         ended: Callable[[Sequence], None],
     ) -> None:
         self.waiting = waiting
@@ -293,10 +271,12 @@ class Running:
         self.admitted: dict[RequestId, Sequence] = {}
         self.promised = 0
         self.reserve = reserve
-        self._pool = platform.driver.core.view.pool(Tier.DEVICE)
+        self.pool = platform.driver.core.view.pool(Tier.DEVICE)
         self.progress = 0
         self.retractions = 0
         self.last_refusal: Refused | None = None
+        self._stretch = stretch
+        self._blocked: dict[RequestId, Blocked] = {}  # why each stalled sequence waits
         self._clock = platform.clock
         self._driver = platform.driver
         self._controller = platform.controller
@@ -310,22 +290,13 @@ class Running:
         self.turn, self.decode = batch, batch.decode
         self.stalled, self.gaps = batch.stalled, batch.gaps
 
-    @property
-    def capacity(self) -> int:
-        """Pages of the first component on device."""
-        return self._pool.capacity
-
-    @property
-    def available(self) -> int:
-        """Of these, those that no request holds."""
-        return self._pool.available
-
     def left(self, sequence: Sequence) -> int:
         """Tokens that a sequence will still generate."""
         return sequence.outputs - self.batches[sequence.home].decode.generated(sequence)
 
     def admit(self, sequence: Sequence) -> None:
         """It is computed here from now on."""
+        self.prefetching.ended(sequence.job.index)
         self.admitted[sequence.job.index] = sequence
         self.promised += -(-sequence.final // self.page_size)
 
@@ -402,6 +373,53 @@ class Running:
             if index in self.admitted and other.job.index in self.admitted:
                 self.retract(self.sequences[index])
 
+    def finish_ended(self) -> None:
+        """Ends the finished sequences. Called before any growth, which could otherwise retract
+        them."""
+        while (sequence := self.decode.pop_ended()) is not None:
+            self._forward.report_decoded(sequence, leaving=True)
+            self.finish(sequence)
+
+    def retry_stalled(self) -> None:
+        """Retries all stalled sequences, oldest first, if the refusal of any of them may have
+        changed."""
+        stalled, blocked = self.stalled, self._blocked
+        if all(self.is_blocked(blocked.get(index)) for index in stalled):
+            return
+        blocked.clear()
+        for sequence in list(stalled.values()):
+            if stalled.pop(sequence.job.index, None) is not None:
+                self._grow(sequence)
+
+    def grow_full(self) -> None:
+        while (sequence := self.decode.pop_full()) is not None:
+            self._forward.report_decoded(sequence)
+            self._grow(sequence)
+
+    def _grow(self, sequence: Sequence) -> None:
+        """Requests pages for the next stretch of tokens, or for one token if that is refused.
+
+        No pass is in flight, so pages behind the window of the next token may be freed.
+        """
+        index, held = sequence.job.index, sequence.held
+        tokens = min(held + self._stretch, sequence.final)
+        for _ in range(len(self.admitted) + 2):
+            refusal = self.refusal_of(self.feed(PagesWanted(index, tokens, held)), sequence)
+            if refusal is None:
+                self.decode.join(sequence, self.page_size)
+                return
+            if (tokens - 1) // self.page_size > held // self.page_size:
+                tokens = held + 1  # ask again for one page only, which may be granted
+            elif refusal.preempt != NO_REQUEST and refusal.preempt not in self.arriving:
+                self.retract(self.sequences[refusal.preempt])
+                if refusal.preempt == index:
+                    return
+            else:
+                self.stalled[index] = sequence
+                self._blocked[index] = self.blocked(refusal)
+                return
+        raise CoreBug(f"request {index}: refused after every other was retracted")
+
     def finish(self, sequence: Sequence) -> None:
         """Its last token was sampled here."""
         self._leave(sequence)
@@ -423,8 +441,7 @@ class Running:
 
     def retract(self, sequence: Sequence) -> None:
         """Frees the pages of a sequence and puts it back in the queue. Its generated tokens become
-        part of its prompt.
-        """
+        part of its prompt."""
         job = sequence.job
         self._stop(sequence)
         self._forward.report_decoded(sequence, leaving=True)
@@ -456,7 +473,9 @@ class Running:
                 self._requeue(sequence)
             elif kind is Prefetched:
                 assert isinstance(outcome, Prefetched)
-                self.prefetching.ended(outcome, self.sequences[outcome.request])
+                self.prefetching.ended(outcome.request)
+                fetched = outcome.first_page, outcome.fetched_pages
+                self.sequences[outcome.request].prefetched = fetched
 
     def _stop(self, sequence: Sequence) -> None:
         """Stops its prefill or decode and brings its counters up to date."""
@@ -479,76 +498,15 @@ class Running:
         self.waiting.push_front(sequence)
 
 
-class Growth:
-    """stretch: number of tokens for which pages are requested at a time."""
-
-    def __init__(self, running: Running, forward: Forward, stretch: int) -> None:
-        self._running = running
-        self._forward = forward
-        self._stretch = stretch
-        self._blocked: dict[RequestId, Blocked] = {}  # why each stalled sequence waits
-
-    def finish_ended(self) -> None:
-        """Ends the finished sequences. Called before any growth, which could otherwise retract
-        them.
-        """
-        while (sequence := self._running.decode.pop_ended()) is not None:
-            self._forward.report_decoded(sequence, leaving=True)
-            self._running.finish(sequence)
-
-    def retry_stalled(self) -> None:
-        """Retries all stalled sequences, oldest first, if the refusal of any of them may have
-        changed.
-        """
-        stalled, blocked = self._running.stalled, self._blocked
-        if all(self._running.is_blocked(blocked.get(index)) for index in stalled):
-            return
-        blocked.clear()
-        for sequence in list(stalled.values()):
-            if stalled.pop(sequence.job.index, None) is not None:
-                self._grow(sequence)
-
-    def grow_full(self) -> None:
-        while (sequence := self._running.decode.pop_full()) is not None:
-            self._forward.report_decoded(sequence)
-            self._grow(sequence)
-
-    def _grow(self, sequence: Sequence) -> None:
-        """Requests pages for the next stretch of tokens, or for one token if that is refused.
-
-        No pass is in flight, so pages behind the window of the next token may be freed.
-        """
-        running = self._running
-        index, held = sequence.job.index, sequence.held
-        wanted = min(held + self._stretch, sequence.final)
-        for _ in range(len(running.admitted) + 2):
-            refusal = running.refusal_of(running.feed(PagesWanted(index, wanted, held)), sequence)
-            if refusal is None:
-                running.decode.join(sequence, running.page_size)
-                return
-            if (wanted - 1) // running.page_size > held // running.page_size:
-                wanted = held + 1  # ask again for one page only, which may be granted
-            elif refusal.preempt != NO_REQUEST and refusal.preempt not in running.arriving:
-                running.retract(running.sequences[refusal.preempt])
-                if refusal.preempt == index:
-                    return
-            else:
-                running.stalled[index] = sequence
-                self._blocked[index] = running.blocked(refusal)
-                return
-        raise CoreBug(f"request {index}: refused after every other was retracted")
-
-
 def growth_tokens(components: Iterable[Component], page_size: int, wanted: int) -> int:
     """Returns the tokens to request at a time while decoding.
 
     Pages requested in advance are held besides those of the window. With a window the stretch is at
     most two pages, or an eighth of the window if that is more.
     """
-    bounds = [
-        each.window_pages
+    ahead = [
+        max(2, each.window_pages // 8) * page_size
         for each in components
         if each.positional and each.window_pages < UNBOUNDED
     ]
-    ahead = [max(2, window // 8) * page_size for window in bounds]
     return max(page_size, min(wanted, *ahead) if ahead else wanted)

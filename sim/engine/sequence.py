@@ -169,26 +169,9 @@ class Sequence:
 
     @property
     def result(self) -> RequestResult:
-        return RequestResult(
-            self.job.index,
-            self.job.input_length,
-            self.job.output_length,
-            self.device_tokens,
-            self.host_tokens,
-            self.computed_tokens,
-            self.arrival_ns,
-            self.admit_ns,
-            self.first_token_ns,
-            self.finish_ns,
-            self.retractions,
-            self.depths,
-            self.loaded,
-            self.capped,
-            self.load_ns,
-            self.compute_ns,
-            self.refusals,
-            self.storage_tokens,
-        )
+        job, names = self.job, RequestResult._fields[3:]
+        values = [getattr(self, name) for name in names]
+        return RequestResult(job.index, job.input_length, job.output_length, *values)
 
 
 def final_length(job: Job) -> int:

@@ -2,7 +2,6 @@
 
     python -m sim.fit DATA -o sim/fitted/fitted.json        needs the extra `fit` (scipy)
 
-`rows` reads published measurements, `loads` and `server` say what each ran, `passes` replays it and
-notes every pass, `samples` are these with the work in them, a `table` predicts all samples under
-changed `parameters`, and `solving` finds these. See docs/fidelity.md.
+`rows` reads published measurements, `server` says what each ran on, `replays` plays them and notes
+every pass, and `solving` finds the factors. See docs/fidelity.md.
 """

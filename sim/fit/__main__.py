@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from hicache.core.errors import CallerError
+from sim.fit.replays import Sample
 from sim.fit.rows import THROUGHPUT, TPOT, TTFT, read
-from sim.fit.solving import Fitted, fit, predicted, text_of
+from sim.fit.solving import fit, predicted, text_of
+from sim.fitted import Factor
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sim.fit", description=__doc__)
     parser.add_argument("data", type=Path, nargs="+", help="measurements.jsonl, or its folder")
     parser.add_argument("-o", "--output", type=Path, required=True, help="write constants here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     options = parser.parse_args()
-    try:
-        found = fit(read(options.data), options.jobs)
-    except CallerError as error:
-        print(f"sim.fit: {error}", file=sys.stderr)
-        return 2
-    options.output.write_text(text_of(found.factors))
-    for name, group, part in found.beyond:
-        print(f"{name} of {group}: the fit asks for {part:.3f} of the data sheet, held at 1")
-    print_errors(found)
-    return 0
+    factors, samples = fit(read(options.data), options.jobs)
+    options.output.write_text(text_of(factors))
+    print_errors(samples, factors)
 
 
-def print_errors(found: Fitted) -> None:
+def print_errors(samples: Sequence[Sample], factors: Sequence[Factor]) -> None:
     """Of the rows that the constants are fitted to: predicted / published - 1."""
     print(f"{'':12}{'figures':>8}{'median':>9}{'9 of 10':>9}{'bias':>9}{'in 25 %':>9}")
-    targets = [target for sample in found.samples for target in sample.figures]
-    pairs = list(zip(targets, predicted(found.samples, found.factors), strict=True))
+    targets = [target for sample in samples for target in sample.figures]
+    pairs = list(zip(targets, predicted(samples, factors), strict=True))
     for quantity in (TPOT, TTFT, THROUGHPUT):
         each = [(one.measured, took) for one, took in pairs if one.what == quantity]
         if each:
@@ -50,4 +44,4 @@ def print_errors(found: Fitted) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -23,36 +23,21 @@ from sim.fitted import Factor
 from sim.hardware import HardwareProfile
 from sim.times.base import Parallelism
 
-from .loads import Load, load_of
-from .rows import TTFT, Figure, Row, version
+from .rows import TTFT, Figure, Load, Row, load_of, version
 
 # The versions of public images, with the month from which runs use them.
 _RELEASES = {
     "vllm": (
-        ("2024-07", "0.6.0"),
-        ("2025-01", "0.7.3"),
-        ("2025-04", "0.8.0"),
-        ("2025-09", "0.10.2"),
-        ("2025-11", "0.11.2"),
-        ("2025-12", "0.12.0"),
-        ("2026-01", "0.14.0"),
-        ("2026-02", "0.15.1"),
-        ("2026-03", "0.18.0"),
-        ("2026-04", "0.20.1"),
+        *(("2024-07", "0.6.0"), ("2025-01", "0.7.3"), ("2025-04", "0.8.0"), ("2025-09", "0.10.2")),
+        *(("2025-11", "0.11.2"), ("2025-12", "0.12.0"), ("2026-01", "0.14.0")),
+        *(("2026-02", "0.15.1"), ("2026-03", "0.18.0"), ("2026-04", "0.20.1")),
     ),
     "sglang": (
-        ("2024-07", "0.4.0"),
-        ("2025-08", "0.5.1"),
-        ("2025-11", "0.5.6"),
-        ("2026-02", "0.5.9"),
+        *(("2024-07", "0.4.0"), ("2025-08", "0.5.1"), ("2025-11", "0.5.6"), ("2026-02", "0.5.9")),
     ),
     "trtllm": (
-        ("2024-01", "0.14.0"),
-        ("2025-05", "0.20"),
-        ("2025-08", "1.0.0rc3"),
-        ("2025-10", "1.1.0rc2.post2"),
-        ("2025-12", "1.2.0rc2"),
-        ("2026-02", "1.2.0rc6"),
+        *(("2024-01", "0.14.0"), ("2025-05", "0.20"), ("2025-08", "1.0.0rc3")),
+        *(("2025-10", "1.1.0rc2.post2"), ("2025-12", "1.2.0rc2"), ("2026-02", "1.2.0rc6")),
         ("2026-03", "1.3.0rc1"),
     ),
 }
@@ -110,11 +95,11 @@ def flags_of(row: Row, concurrency: int) -> Flags:
     if "InferenceX" not in str(row.workload.get("distribution")):
         return NONE
     if row.engine == "sglang" and row.hardware == "b200":
-        return replace(_sglang_b200(row), poll_passes=_poll_passes(row, concurrency))
+        often = (row.model, row.weights, row.tp) == ("deepseek-v3", "fp8", 4) or concurrency < 16
+        return replace(_sglang_b200(row), poll_passes=10 if often else 30)
     if row.engine == "trtllm" and row.model == "llama-3.1-70b":
-        if row.workload.get("isl") == row.workload.get("osl") == 1024 and row.tp < _WHOLE_NODE:
-            return Flags(wait_passes=20, wait_permille=900)
-        return NONE
+        short = row.lengths == (1024, 1024) and row.tp < _WHOLE_NODE
+        return Flags(wait_passes=20, wait_permille=900) if short else NONE
     if row.engine == "trtllm" and row.model == "deepseek-v3":
         return _deepseek_trtllm(row, concurrency)
     if row.engine == "trtllm" and row.model == "gpt-oss-120b":
@@ -142,24 +127,14 @@ def _deepseek_trtllm(row: Row, concurrency: int) -> Flags:
     return found
 
 
-def _poll_passes(row: Row, concurrency: int) -> int:
-    """Of --scheduler-recv-interval."""
-    if row.model == "deepseek-v3" and row.weights == "fp8" and row.tp == 4:
-        return 10
-    return 10 if concurrency < 16 else 30
-
-
 def _sglang_b200(row: Row) -> Flags:
-    if row.model == "deepseek-v3" and row.weights == "fp8":
-        if row.tp == 4:
-            return Flags(8192, 32, 0.95, "fp8", "fused")
-        return Flags(32_768, 128, 0.82, "fp8", "fused")
+    fp8 = row.weights == "fp8"
     if row.model == "deepseek-v3":
-        return Flags(16_384, 256, 0.85, "fp8", "fused")
+        if fp8 and row.tp == 4:
+            return Flags(8192, 32, 0.95, "fp8", "fused")
+        return Flags(*((32_768, 128, 0.82) if fp8 else (16_384, 256, 0.85)), "fp8", "fused")
     if row.model == "qwen3.5-397b-a17b":
-        if row.weights == "fp8":
-            return Flags(32_768, 128, 0.82, "fp8")
-        return Flags(32_768, 128, 0.82, "", "fused")
+        return Flags(32_768, 128, 0.82, *(("fp8",) if fp8 else ("", "fused")))
     return NONE
 
 
@@ -267,8 +242,7 @@ def _max_running(row: Row, flags: Flags, engine: EngineProfile, concurrency: int
         return max(1, concurrency)
     text = row.limits.get("max_running_requests")
     if isinstance(text, str) and (found := re.search(r"(\d+) for 1k/1k, (\d+) else", text)):
-        short = row.workload.get("isl") == row.workload.get("osl") == 1024
-        return int(found[1] if short else found[2])
+        return int(found[1] if row.lengths == (1024, 1024) else found[2])
     return _number(row.limits, *_RUNNING) or flags.max_running or engine.max_running
 
 

@@ -1,8 +1,14 @@
-"""The whole fit: from rows to factors, and the file that has them.
+"""From rows to the factors on the defaults, and the file that has them.
 
-It has two rounds. Passes are first those of replays with the defaults, on which they depend only a
-little; what comes out replays all rows again, and the passes of that are fitted once more. Nothing
-depends on the constants that the project has already, so the same rows give the same file.
+A factor counts for the runs that have all of its labels (see sim/fitted), and the factors of a
+constant multiply. So what runs share is fitted once, and a version, an accelerator, a model, a
+model on an accelerator, an engine's code for a model, or a pair that somebody published (an engine
+with an accelerator and a model) only says how it differs. How far a factor may go is its `spread`:
+the standard deviation of its logarithm that is expected before any row is seen.
+
+The fit has two rounds. Passes are first those of replays with the defaults, on which they depend
+only a little; what comes out replays all rows again, and the passes of that are fitted once more.
+Nothing depends on the constants that the project has already, so the same rows give the same file.
 
 Where requests come in bunches, one waits for the host's time of those before it, and the longer
 that is, the more of them come together: a second of it may cost more than a second of TTFT. What
@@ -11,29 +17,37 @@ the second recording has more than the first one foretells under the same consta
 Factors are found by least squares of the logarithms of predicted over measured. What errors beyond
 a tenth count grows ever more slowly, so single bad rows do not pull. Groups with more rows than
 most count less for each row, so that none decides alone. Factors are held near 1 by their spread.
+
+    pass    = device + host, or the longer of both where the engine overlaps them, + gap
+    device  = sum over the kernels of the pass, as in sim/physics, at their peaks at most;
+              at least their launches
+    figure  = sum over passes of pass x weight, + what no pass explains
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from sim.fitted import ENGINE, FORMAT, PEAK, Factor, is_part, total
+from sim.physics import Kernel
 
-from .parameters import Parameter, parameters
+from .replays import HOST, Floats, Labels, Sample, Target, recorded
 from .rows import TTFT, Row
-from .samples import Sample, Target, recorded
-from .table import FIELDS, Floats, Table, constants_of
 
+_FIELDS = tuple(field.name for field in fields(Kernel))
+_PARTS = np.array([is_part(name) for name in _FIELDS])
 _ROBUST = 0.1  # error, as a logarithm, beyond which more of it counts less
 _WIDE = 0.4  # the same for the first steps
-_MOST, _MOST_HOST = 1.1, 3.0
+_MOST, _MOST_HOST = 1.1, 3.0  # how far the logarithm of a factor may go, whatever the rows say
 _STEPS = 40
 _LEAST = 1e-3  # part of the whole error that a step must save, or it is the last
 _REQUEST = "request_host_ns"
@@ -45,38 +59,276 @@ _SMALLEST = 0.002  # a factor nearer to 1 is left out
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """samples: of the second round. beyond: of constants that the factors put above the peak of the
-    data sheet, at which they are held: name, group of the runs, and the part of the peak that the
-    fit asked for."""
+class Parameter:
+    """One factor. constant: its name, or a pattern for several that share the factor."""
 
-    factors: tuple[Factor, ...]
-    samples: list[Sample]
-    beyond: list[tuple[str, str, float]]
+    constant: str
+    where: tuple[str, ...]
+    spread: float
+
+    def applies(self, constant: str, labels: frozenset[str]) -> bool:
+        return labels.issuperset(self.where) and fnmatchcase(constant, self.constant)
 
 
-def fit(rows: Iterable[Row], jobs: int) -> Fitted:
-    """jobs: processes."""
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """constant: a pattern. each: a factor for every name that matches, not one for all of them."""
+
+    constant: str
+    levels: tuple[str, ...]
+    spread: float
+    each: bool = False
+
+
+_OF_MODELS = (("model",), ("hardware", "model"), ("engine", "model"))
+_PAIR = ("engine", "hardware", "model")
+_RULES = (
+    _Rule("product.*.power", (), 0.3),
+    _Rule("product.*.compute", ("family",), 0.2, each=True),
+    _Rule("product.*.compute", ("engine",), 0.1),
+    _Rule("product.*.memory", ("hardware",), 0.1),
+    _Rule("product.*.fixed_us", ("family",), 0.3, each=True),
+    _Rule("elements.fixed_us", ("family", "engine"), 0.25),
+    _Rule("elements.memory", ("family",), 0.3),
+    _Rule("[cf]us*.fixed_us", ("family",), 0.25),  # sums of ranks: custom and fused
+    _Rule("[cf]us*.memory", ("family", "engine"), 0.25),
+    _Rule("all_*.fixed_us", ("family",), 0.25),
+    _Rule("prefill.*.compute", ("family",), 0.25),
+    _Rule("prefill.*.fixed_us", ("engine",), 0.3),
+    _Rule("decode.*.memory", ("family",), 0.2, each=True),
+    _Rule("decode.*.fixed_us", ("engine",), 0.3),
+    _Rule("experts.*.fixed_us", ("family", "engine"), 0.2, each=True),
+    _Rule("experts.*.memory", ("family",), 0.15, each=True),
+    _Rule("experts.*.compute", ("family",), 0.2, each=True),
+    _Rule("sampling.memory", ("engine",), 0.4),
+    _Rule("engine.step_host_ns", ("engine",), 0.5),
+    _Rule("engine.step_host_ns", ("version",), 0.5),
+    _Rule("engine.step_gap_ns", ("engine",), 1.0),
+    _Rule("engine.step_gap_ns", ("version",), 0.8),
+    _Rule("engine.per_sequence_host_ns", ("engine",), 0.6),
+    _Rule("engine.prefill_host_ns", ("engine",), 0.6),
+    _Rule("engine.launch_ns", ("engine",), 0.3),
+    _Rule("engine.request_host_ns", ("engine",), 1.0),
+    _Rule("engine.request_host_ns", ("version",), 0.5),
+    _Rule("engine.request_host_ns", ("version", "hardware"), 1.0),
+    # of a model, of it on one accelerator, and of an engine's code for it
+    *(_Rule("*.fixed_us", levels, 0.2) for levels in _OF_MODELS),
+    *(_Rule("product.*.compute", levels, 0.1) for levels in _OF_MODELS),
+    *(_Rule("product.*.memory", levels, 0.1) for levels in _OF_MODELS),
+    *(_Rule("prefill.*.compute", levels, 0.3) for levels in _OF_MODELS),
+    *(_Rule("experts.*.compute", levels, 0.3) for levels in _OF_MODELS),
+    *(_Rule("experts.*.memory", levels, 0.2) for levels in _OF_MODELS),
+    _Rule("decode.*.memory", ("model",), 0.1),
+    _Rule("engine.step_host_ns", ("engine", "model"), 0.3),
+    _Rule("engine.step_gap_ns", ("engine", "model"), 0.4),
+    _Rule("engine.request_host_ns", ("engine", "model"), 0.7),
+    # of a pair that somebody published
+    _Rule("*.fixed_us", _PAIR, 0.3),
+    _Rule("product.*.compute", _PAIR, 0.2),
+    _Rule("product.*.memory", _PAIR, 0.2),
+    _Rule("decode.*.memory", _PAIR, 0.2),
+    _Rule("prefill.*.compute", _PAIR, 0.4),
+    _Rule("experts.*.memory", _PAIR, 0.2),
+    _Rule("experts.*.compute", _PAIR, 0.4),
+    _Rule("engine.step_host_ns", _PAIR, 0.4),
+    _Rule("engine.step_gap_ns", _PAIR, 0.6),
+    _Rule("engine.request_host_ns", _PAIR, 1.0),
+)
+
+
+def constants_of(sample: Sample) -> list[str]:
+    """The names of the constants that count in a sample."""
+    kinds = [f"{kind}.{field}" for kind in sample.kernels for field in _FIELDS]
+    return kinds + [ENGINE + name for name in HOST if sample.host[name]]
+
+
+def parameters(samples: Iterable[Sample]) -> list[Parameter]:
+    """The factors on what these rows have."""
+    seen = {(one.labels, name) for one in samples for name in constants_of(one)}
+    known: dict[tuple[str, tuple[str, ...]], Parameter] = {}
+    for labels, constant in sorted(seen, key=repr):
+        for rule in _RULES:
+            if fnmatchcase(constant, rule.constant):
+                name = constant if rule.each else rule.constant
+                where = tuple(getattr(labels, level) for level in rule.levels)
+                known.setdefault((name, where), Parameter(name, where, rule.spread))
+    return sorted(known.values(), key=lambda one: (one.constant, one.where))
+
+
+# -- the figures of all samples at once, for any factors on their constants
+
+
+class Table:
+    """See the module. Cells are kernels of one kind and one set of labels."""
+
+    def __init__(self, samples: Sequence[Sample], given: Sequence[Parameter]) -> None:
+        self.samples = samples
+        cells: dict[tuple[Labels, str], int] = {}
+        defaults: list[list[float]] = []
+        entries, kinds = [], []
+        begin = figures = 0
+        figure, of, weight = [], [], []
+        for sample in samples:
+            for kind, kernel in sample.kernels.items():
+                if cells.setdefault((sample.labels, kind), len(cells)) == len(defaults):
+                    defaults.append([getattr(kernel, name) for name in _FIELDS])
+            own = np.array([cells[sample.labels, kind] for kind in sample.kinds], dtype=np.int64)
+            entries.append(sample.work[:, 0] + begin)
+            kinds.append(own[sample.work[:, 1].astype(np.int64)])
+            for one in sample.figures:
+                figure.append(np.full(len(one.weights), figures))
+                of.append(np.arange(len(one.weights)) + begin)
+                weight.append(one.weights)
+                figures += 1
+            begin += len(sample.sequences)
+        self._count = len(cells)
+        self._pass = np.concatenate(entries).astype(np.int64)
+        self._cell = np.concatenate(kinds)
+        columns = np.concatenate([sample.work[:, 2:] for sample in samples])
+        self._launches, self._compute, self._moved, self._inside = columns.T
+        lengths = [len(sample.sequences) for sample in samples]
+        self._sample = np.repeat(np.arange(len(samples)), lengths)
+        self._sequences, self._prompts, self._starts = (
+            np.concatenate([getattr(sample, name) for sample in samples])
+            for name in ("sequences", "prompts", "starts")
+        )
+        self._overlap = np.array([sample.overlap for sample in samples])[self._sample]
+        self._permille = np.array([sample.device for sample in samples])[self._sample]
+        self._figure, self._of, self._weight = map(np.concatenate, (figure, of, weight))
+        flat = [(number, one) for number, sample in enumerate(samples) for one in sample.figures]
+        self.owner = np.array([number for number, _ in flat])
+        self._rest, self._request, self.measured = np.array(
+            [(one.rest, one.requests, one.measured) for _, one in flat], dtype=np.float64
+        ).T
+        self._base = np.array(defaults)
+        names = [(one.all, f"{kind}.{field}") for one, kind in cells for field in _FIELDS]
+        self._matrix = _changes(given, names)
+        self._host_base = np.array([[one.host[name] for name in HOST] for one in samples], float)
+        hosts = [(one.labels.all, ENGINE + name) for one in samples for name in HOST]
+        self._host_matrix = _changes(given, hosts)
+        self._repeat()
+
+    def _repeat(self) -> None:
+        """Every entry of work once for each figure that its pass is part of."""
+        order = np.argsort(self._pass, kind="stable")
+        begins = np.searchsorted(self._pass[order], np.arange(len(self._sample) + 1))
+        counts = (begins[1:] - begins[:-1])[self._of]
+        ends = np.cumsum(counts)
+        within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        self._entry = order[np.repeat(begins[:-1][self._of], counts) + within]
+        self._entry_weight = np.repeat(self._weight, counts)
+        self._entry_key = np.repeat(self._figure, counts) * self._count + self._cell[self._entry]
+
+    def predict(self, logs: Floats) -> Floats:
+        """The figures in seconds. logs: of the factors, in the order of the parameters."""
+        return self._predicted(self._state(logs))
+
+    def slopes(self, logs: Floats) -> tuple[Floats, Floats]:
+        """The figures, and the derivative of each by each logarithm: a row for each figure."""
+        state, figures = self._state(logs), len(self.measured)
+        on_device = np.where(self._overlap, state.device >= state.hosted, 1.0)
+        on_layers = on_device * (state.layers >= state.floor) * self._permille
+        shares = on_layers[self._pass] * self._inside
+        shares += (on_device * self._permille)[self._pass] * (1 - self._inside)
+        sloped = np.zeros((figures, len(logs)))
+        for number, slope in enumerate(self._of_fields(state)):
+            each = (slope * state.free[number] * shares)[self._entry] * self._entry_weight
+            sums = np.bincount(self._entry_key, each, figures * self._count)
+            sloped += sums.reshape(figures, -1) @ self._matrix[number :: len(_FIELDS)]
+        on_host = np.where(self._overlap, state.device < state.hosted, 1.0)
+        floored = on_device * (state.layers < state.floor) * self._starts
+        per_pass = (on_host, 1.0, on_host * self._sequences, on_host * self._prompts, 0.0, floored)
+        for number, (name, each) in enumerate(zip(HOST, per_pass, strict=True)):
+            weighed = (each * state.host[:, number])[self._of] * self._weight
+            sums = np.bincount(self._figure, weighed, figures)
+            if name == _REQUEST:
+                sums = state.request * self._request
+            sloped += sums[:, None] * self._host_matrix[number :: len(HOST)][self.owner]
+        return self._predicted(state), sloped * _NS
+
+    def _of_fields(self, state: Any) -> Iterator[Floats]:
+        """Of each entry's time, the slope by the logarithm of each field of its kernel."""
+        yield self._launches * state.fixed * 1000
+        both = np.maximum(state.both, 1e-9)
+        of_longer = (state.longer / both) ** state.power
+        of_shorter = 1 - of_longer
+        yield -of_longer * state.both
+        yield -of_shorter * state.both
+        ratio = np.log(np.maximum(state.longer, 1e-9) / both) * of_longer
+        other = np.log(np.maximum(state.shorter, 1e-9) / both) * of_shorter
+        yield state.both * (ratio + other)
+
+    def _state(self, logs: Floats) -> Any:
+        """What a prediction computes: of each entry of work, and of each pass. free: by field,
+        whether it is below its peak, so that its factors count."""
+        values = self._base * np.exp(self._matrix @ logs).reshape(self._base.shape)
+        free = ~(_PARTS & (values > PEAK))
+        fixed, compute, memory, power = np.where(free, values, PEAK)[self._cell].T
+        longer, shorter = self._compute / compute, self._moved / memory
+        both = (longer**power + shorter**power) ** (1 / power)
+        entry = self._launches * fixed * 1000 + both
+        count = len(self._sample)
+        layers = np.bincount(self._pass, entry * self._inside, count) * self._permille
+        ends = np.bincount(self._pass, entry * (1 - self._inside), count) * self._permille
+        factors = np.exp(self._host_matrix @ logs).reshape(self._host_base.shape)
+        of_sample = self._host_base * factors
+        host = of_sample[self._sample]
+        step, gap, sequence, prompt, _, launch = host.T
+        hosted = step + self._sequences * sequence + self._prompts * prompt
+        floor = self._starts * launch
+        device = np.maximum(layers, floor) + ends
+        took = np.where(self._overlap, np.maximum(device, hosted), device + hosted) + gap
+        return SimpleNamespace(
+            fixed=fixed,
+            power=power,
+            longer=longer,
+            shorter=shorter,
+            both=both,
+            free=free[self._cell].T,
+            layers=layers,
+            floor=floor,
+            device=device,
+            hosted=hosted,
+            host=host,
+            took=took,
+            request=of_sample[self.owner, HOST.index(_REQUEST)],
+        )
+
+    def _predicted(self, state: Any) -> Floats:
+        sums = np.bincount(self._figure, state.took[self._of] * self._weight, len(self.measured))
+        seconds: Floats = (sums + state.request * self._request) * _NS + self._rest
+        return seconds
+
+
+def _changes(given: Sequence[Parameter], names: list[tuple[frozenset[str], str]]) -> Floats:
+    """Which parameters change each constant of a run with these labels: a row for each."""
+    changes = np.zeros((len(names), len(given)))
+    for row, (labels, constant) in enumerate(names):
+        for column, parameter in enumerate(given):
+            if parameter.applies(constant, labels):
+                changes[row, column] = 1.0
+    return changes
+
+
+# -- the fit
+
+
+def fit(rows: Iterable[Row], jobs: int) -> tuple[tuple[Factor, ...], list[Sample]]:
+    """The factors, and the samples of the second round. jobs: processes."""
     samples = recorded(rows, (), jobs)
     first = fitted_to(samples, ())
-    again = with_response(samples, recorded(rows, first, jobs), first)
-    factors = fitted_to(again, first)
-    return Fitted(factors, again, _beyond(samples, factors))
-
-
-def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Factor, ...]:
-    """The factors of these samples. begin: where the search begins."""
-    return factors_of(samples, solve(samples, begin))
+    again = _with_response(samples, recorded(rows, first, jobs), first)
+    return fitted_to(again, first), again
 
 
 def predicted(samples: Sequence[Sample], factors: Sequence[Factor]) -> list[float]:
     """Every figure of the samples under these factors, in seconds."""
     table = Table(samples, [Parameter(one.constant, one.where, 1.0) for one in factors])
-    found: list[float] = table.predict(np.log([one.factor for one in factors])).tolist()
-    return found
+    seconds: list[float] = table.predict(np.log([one.factor for one in factors])).tolist()
+    return seconds
 
 
-def with_response(
+def _with_response(
     before: Sequence[Sample], now: Sequence[Sample], factors: Sequence[Factor]
 ) -> list[Sample]:
     """`now`, with what each target grows by in `requests`. before: from replays with the defaults.
@@ -84,47 +336,60 @@ def with_response(
     known = {one.row: one for one in before}
     old = iter(predicted([known[one.row] for one in now], factors))
     new = iter(predicted(now, factors))
-    found = []
+    samples = []
     for sample in now:
         default_s = sample.host[_REQUEST] * _NS
-        factor = total(ENGINE + _REQUEST, sample.labels.all, factors)
-        host_s = default_s * factor
-        targets = []
+        host_s = default_s * total(ENGINE + _REQUEST, sample.labels.all, factors)
+        change, targets = host_s - default_s, []
         for target in sample.figures:
             grown = next(new) - next(old)
-            change = host_s - default_s
             if target.what == TTFT and abs(change) >= _LEAST_S:
                 target = _grown(target, 1 + grown / change, host_s)
             targets.append(target)
-        found.append(replace(sample, figures=tuple(targets)))
-    return found
+        samples.append(replace(sample, figures=tuple(targets)))
+    return samples
 
 
 def _grown(target: Target, by: float, host_s: float) -> Target:
     """Predicts the same as before where the host takes `host_s`."""
     requests = min(max(by, target.requests), _MOST_RESPONSE)
-    return replace(
-        target, requests=requests, rest=target.rest - (requests - target.requests) * host_s
-    )
+    rest = target.rest - (requests - target.requests) * host_s
+    return replace(target, requests=requests, rest=rest)
 
 
-@dataclass(frozen=True)
-class Solution:
-    """parameters and the logarithms of their factors, in the same order."""
+def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Factor, ...]:
+    """The factors that fit these samples best and change something, rounded as the file has them.
+    begin: where the search begins."""
+    given = parameters(samples)
+    factors = []
+    names = [(one, constants_of(one)) for one in samples]
+    for parameter, factor in zip(given, np.exp(_solve(samples, given, begin)), strict=True):
+        rounded = float(f"{factor:.{_DIGITS}g}")
+        if abs(rounded - 1) < _SMALLEST:
+            continue
+        on = [
+            one
+            for one, own in names
+            if any(parameter.applies(name, one.labels.all) for name in own)
+        ]
+        groups = tuple(sorted({one.group for one in on}))
+        default = _default(parameter.constant, on)
+        factors.append(
+            Factor(parameter.constant, parameter.where, rounded, default, len(on), groups)
+        )
+    return tuple(factors)
 
-    parameters: list[Parameter]
-    logs: Floats
 
-    def factors(self) -> list[tuple[Parameter, float]]:
-        return list(zip(self.parameters, np.exp(self.logs).tolist(), strict=True))
-
-
-def solve(samples: Sequence[Sample], begin: Sequence[Factor]) -> Solution:
-    """The factors that fit best. begin: where the search begins."""
-    found = parameters((one.labels, name) for one in samples for name in constants_of(one))
-    table = Table(samples, found)
-    spread = np.array([one.spread for one in found])
-    weights = _weights(table)
+def _solve(
+    samples: Sequence[Sample], given: Sequence[Parameter], begin: Sequence[Factor]
+) -> Floats:
+    """The logarithms of the factors that fit best."""
+    table = Table(samples, given)
+    spread = np.array([one.spread for one in given])
+    sizes = Counter(one.group for one in samples)
+    mean = len(samples) / len(sizes)
+    of_sample = np.array([min(1.0, (sizes[one.group] / mean) ** -0.25) for one in samples])
+    weights = of_sample[table.owner]
 
     def errors(logs: Floats, robust: float) -> Floats:
         off = np.log(table.predict(logs) / table.measured)
@@ -132,15 +397,16 @@ def solve(samples: Sequence[Sample], begin: Sequence[Factor]) -> Solution:
         return np.concatenate([weights * bent, logs / spread])
 
     def slopes(logs: Floats, robust: float) -> Floats:
-        predicted, slope = table.slopes(logs)
-        off = np.log(predicted / table.measured)
+        seconds, slope = table.slopes(logs)
+        off = np.log(seconds / table.measured)
         far = np.maximum(np.abs(off / robust), 1e-6)
         bend = far / (1 + far**2) / np.sqrt(np.log1p(far**2)) / _ROBUST
-        rows = (weights * bend / predicted)[:, None] * slope
+        rows = (weights * bend / seconds)[:, None] * slope
         return np.concatenate([rows, np.diag(1 / spread)])
 
-    most = np.array([_most(one) for one in found])
-    logs = _logs_of(found, begin)
+    most = np.array([_MOST_HOST if one.constant.startswith(ENGINE) else _MOST for one in given])
+    known = {(one.constant, one.where): one.factor for one in begin}
+    logs = np.log([known.get((one.constant, one.where), 1.0) for one in given])
     # a wide loss first: what is far from its rows would count as a bad row in the narrow one
     for robust, part in ((_WIDE, 0.4), (_ROBUST, 0.6)):
         logs = least_squares(
@@ -154,92 +420,30 @@ def solve(samples: Sequence[Sample], begin: Sequence[Factor]) -> Solution:
             tr_solver="lsmr",
             args=(robust,),
         ).x
-    return Solution(found, logs)
+    return logs
 
 
-def _logs_of(found: Sequence[Parameter], factors: Sequence[Factor]) -> Floats:
-    """The logarithms of these factors in the order of the parameters; 0 where there is none."""
-    known = {(one.constant, one.where): one.factor for one in factors}
-    return np.log([known.get((one.constant, one.where), 1.0) for one in found])
-
-
-def _most(parameter: Parameter) -> float:
-    """How far the logarithm of a factor may go, whatever the rows say."""
-    return _MOST_HOST if parameter.constant.startswith(ENGINE) else _MOST
-
-
-def _weights(table: Table) -> Floats:
-    sizes = Counter(one.group for one in table.samples)
-    mean = len(table.samples) / len(sizes)
-    of_sample = np.array([min(1.0, (sizes[one.group] / mean) ** -0.25) for one in table.samples])
-    found: Floats = of_sample[table.owner]
-    return found
-
-
-def _beyond(samples: Sequence[Sample], factors: Sequence[Factor]) -> list[tuple[str, str, float]]:
-    """See `Fitted`."""
-    found: dict[tuple[str, str], float] = {}
-    seen = {
-        (f"{kind}.{field}", getattr(kernel, field), one.labels, one.group)
-        for one in samples
-        for kind, kernel in one.kernels.items()
-        for field in FIELDS
-        if is_part(field)
-    }
-    for name, default, labels, group in seen:
-        part = round(default * total(name, labels.all, factors), _DIGITS)
-        if part > max(PEAK, found.get((name, group), 0.0)):
-            found[name, group] = part
-    return sorted((name, group, part) for (name, group), part in found.items())
-
-
-def factors_of(samples: Sequence[Sample], solution: Solution) -> tuple[Factor, ...]:
-    """The factors that change something, rounded as the file has them."""
-    found = []
-    names = {one.row: constants_of(one) for one in samples}
-    for parameter, factor in solution.factors():
-        rounded = float(f"{factor:.{_DIGITS}g}")
-        if abs(rounded - 1) < _SMALLEST:
-            continue
-        on = [one for one in samples if _applies(parameter, one, names[one.row])]
-        groups = tuple(sorted({one.group for one in on}))
-        default = _default(parameter, on)
-        found.append(Factor(parameter.constant, parameter.where, rounded, default, len(on), groups))
-    return tuple(found)
+def _default(constant: str, samples: Sequence[Sample]) -> float | None:
+    """The default that a factor changes, if it is one and the same in all of these samples."""
+    kind, _, field = constant.rpartition(".")
+    values: set[float | None]
+    if constant.startswith(ENGINE):
+        values = {float(one.host[field]) for one in samples}
+    else:
+        values = {getattr(one.kernels.get(kind), field, None) for one in samples}
+    return values.pop() if len(values) == 1 else None
 
 
 def text_of(factors: Sequence[Factor]) -> str:
     """The file, one constant a line."""
     groups = sorted({group for one in factors for group in one.groups})
-    numbers = {group: number for number, group in enumerate(groups)}
-    lines = [json.dumps(_entry(one, numbers)) for one in factors]
+    names = ("constant", "where", "factor", "default", "rows")
+    lines = [
+        json.dumps(
+            {name: getattr(one, name) for name in names}
+            | {"groups": [groups.index(group) for group in one.groups]}
+        )
+        for one in factors
+    ]
     head = f'"format": {FORMAT},\n"groups": {json.dumps(groups, indent=1)},\n'
     return "{\n" + head + '"constants": [\n' + ",\n".join(lines) + "\n]\n}\n"
-
-
-def _entry(one: Factor, numbers: dict[str, int]) -> dict[str, Any]:
-    return {
-        "constant": one.constant,
-        "where": list(one.where),
-        "factor": one.factor,
-        "default": one.default,
-        "rows": one.rows,
-        "groups": [numbers[group] for group in one.groups],
-    }
-
-
-def _applies(parameter: Parameter, sample: Sample, names: Sequence[str]) -> bool:
-    labels = sample.labels.all
-    return any(parameter.applies(name, labels) for name in names)
-
-
-def _default(parameter: Parameter, samples: Sequence[Sample]) -> float | None:
-    """The default that a factor changes, if it is one and the same in all of these samples."""
-    values: set[float | None] = set()
-    for sample in samples:
-        if parameter.constant.startswith(ENGINE):
-            values.add(float(sample.host[parameter.constant.removeprefix(ENGINE)]))
-        else:
-            kind, _, field = parameter.constant.rpartition(".")
-            values.add(getattr(sample.kernels[kind], field) if kind in sample.kernels else None)
-    return values.pop() if len(values) == 1 else None

@@ -9,33 +9,22 @@ whatever its factors say: a kernel does not move more than the data sheet.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from hicache.files import NUMBER, TEXT, Maybe, Only, Value, fit, number, parsed, unlike, whole
-
 from ..engine_profiles import EngineProfile
 from ..physics import RooflineConstants
 
 FILE = Path(__file__).with_name("fitted.json")
 FORMAT = 1
-ENGINE = "engine."  # begins the names of an engine profile's constants
-_LARGEST = 1000.0
-_AGAIN = "make it again with python -m sim.fit"
+ENGINE = "engine."  # begins the names of an engine profile's constants, which are times of its host
 PEAK = 1.0
-# Those of an engine profile that a factor may change: its times of the host.
-_TIMES = {one.name for one in fields(EngineProfile) if one.name.endswith("_ns")}
-_CONSTANT = Value(
-    f"a name of a constant; of an engine, one of {ENGINE}{', '.join(sorted(_TIMES))}",
-    lambda name: (
-        type(name) is str and (not name.startswith(ENGINE) or name.removeprefix(ENGINE) in _TIMES)
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,48 +48,25 @@ def factors() -> tuple[Factor, ...]:
 
 
 def read(file: Path) -> tuple[Factor, ...]:
-    """The factors in a file. Raises CallerError, in one line, for one that is not well-formed."""
-    try:
-        document = parsed(file.read_text())
-    except (OSError, ValueError) as error:
-        raise unlike(file.name, "JSON with fitted constants", str(error)[:100], _AGAIN) from None
-    found = fit(document, {"format": whole(FORMAT, FORMAT), "groups": [TEXT]}, file.name, _AGAIN)
-    groups = found["groups"]
-    entry = Only(
-        {
-            "constant": _CONSTANT,
-            "where": [TEXT],
-            "factor": number(1 / _LARGEST, _LARGEST),
-            "default": Maybe(NUMBER),
-            "rows": whole(1),
-            "groups": [whole(0, len(groups) - 1)],
-        }
-    )
-    factors = tuple(
+    """The factors in a file of the script."""
+    document = json.loads(file.read_text())
+    return tuple(
         Factor(
-            one["constant"],
-            tuple(one["where"]),
-            one["factor"],
-            one["default"],
-            one["rows"],
-            tuple(groups[number] for number in one["groups"]),
+            **one
+            | {
+                "where": tuple(one["where"]),
+                "groups": tuple(document["groups"][number] for number in one["groups"]),
+            }
         )
-        for one in fit(document, {"constants": [entry]}, file.name, _AGAIN)["constants"]
+        for one in document["constants"]
     )
-    if len({(one.constant, one.where) for one in factors}) < len(factors):
-        raise unlike(file.name, "each constant once for the same labels", "one twice", _AGAIN)
-    return factors
-
-
-def matches(pattern: str, constant: str) -> bool:
-    return fnmatchcase(constant, pattern)
 
 
 def total(constant: str, labels: frozenset[str], given: Iterable[Factor]) -> float:
     """The product of the factors of a constant for a run with these labels."""
     product = 1.0
     for one in given:
-        if labels.issuperset(one.where) and matches(one.constant, constant):
+        if labels.issuperset(one.where) and fnmatchcase(constant, one.constant):
             product *= one.factor
     return product
 
@@ -130,10 +96,7 @@ def is_part(constant: str) -> bool:
 
 
 def engine(
-    profile: EngineProfile,
-    hardware: str,
-    model: str,
-    given: tuple[Factor, ...] | None = None,
+    profile: EngineProfile, hardware: str, model: str, given: tuple[Factor, ...] | None = None
 ) -> EngineProfile:
     """A profile with its fitted times of the host, on this accelerator and with this model."""
     known = factors() if given is None else given

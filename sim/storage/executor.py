@@ -31,11 +31,17 @@ from hicache.storage.base import Losses, Status
 from ..clock import Timer
 from ..content import Words, draw
 from ..device.memory import Memory
-from .contents import MILLION, Contents, Medium, StoreOptions
+from .contents import MILLION, Contents, StoreOptions
+
+_SECOND_NS = 1_000_000_000
+_SLOWER = 10
+Ended: TypeAlias = Callable[[int], None]
 
 
 class PageBytes:
-    """memory: None if the run keeps no bytes; then nothing happens here."""
+    """The bytes of host pages. A value's content is that of the prefix with its digest, so a page
+    stored under another digest is found here, and one fetched into the wrong place when it is read.
+    memory: None if the run keeps no bytes; then nothing happens here."""
 
     def __init__(self, memory: Memory | None) -> None:
         self._memory = memory
@@ -50,12 +56,8 @@ class PageBytes:
         """Compares the host pages that are stored with their digests. Raises WrongBytesError."""
         if self._memory is not None and len(piece.digests):
             why = f"store of {piece.component} from page {piece.first_page}"
-            self._memory.verify(
-                (Tier.HOST, piece.component),
-                piece.pages,
-                self._tagged(piece.digests),
-                *self._all(why),
-            )
+            tags, layers = self._tagged(piece.digests), (0, self._memory.layers)
+            self._memory.verify((Tier.HOST, piece.component), piece.pages, tags, layers, why)
 
     def fill(self, piece: Piece, statuses: Sequence[Status]) -> None:
         """Writes the content of the values that have arrived into their host pages."""
@@ -65,66 +67,22 @@ class PageBytes:
         place, pages = (Tier.HOST, piece.component), piece.pages[arrived]
         tags = self._tagged([piece.digests[index] for index in arrived])
         why = f"fetch of {piece.component} from page {piece.first_page}"
-        self._memory.claim(place, pages, tags, (0, self._memory.layers))
-        self._memory.write(place, pages, tags, *self._all(why))
-
-    def _all(self, why: str) -> tuple[tuple[int, int], str]:
-        assert self._memory is not None
-        return (0, self._memory.layers), why
+        layers = 0, self._memory.layers
+        self._memory.claim(place, pages, tags, layers)
+        self._memory.write(place, pages, tags, layers, why)
 
     def _tagged(self, digests: Sequence[bytes]) -> Words:
         return np.array([self._tags[digest] for digest in digests], dtype=np.uint64)
 
 
-def looked_up(contents: Contents, components: Sequence[str], action: Lookup) -> tuple[int, bool]:
-    """The answer to a lookup, and whether the store has answered. components: in the order of the
-    configuration."""
-    asked = len(action.digests)
-    there: list[tuple[int, list[bool | None]]] = []
-    for place, (name, trailing) in enumerate(zip(components, action.trailing_pages, strict=True)):
-        known = action.known_pages if place == 0 else 0
-        found: list[bool | None] = [True] * known
-        found += contents.lookup(name, action.digests[known:])
-        there.append((trailing, found))
-    answered = not any(one is None for _, found in there for one in found)
-    for pages in range(asked, 0, -1):
-        first = [max(0, pages - trailing) if trailing else 0 for trailing, _ in there]
-        if all(all(found[start:pages]) for start, (_, found) in zip(first, there, strict=True)):
-            return pages, answered
-    return 0, answered
-
-
-def arrived(action: Fetch, statuses: Sequence[Sequence[Status]]) -> int:
-    """The answer to a fetch. statuses: of the pages of each piece, fewer where it was cut short."""
-    missing = [
-        piece.first_page + place
-        for piece, found in zip(action.pieces, statuses, strict=True)
-        for place in range(len(piece.digests))
-        if place >= len(found) or found[place] is not Status.DONE
-    ]
-    if not missing:
-        return action.pages
-    return min(action.pages, max(0, min(missing) - action.first_page))
-
-
-def durable(statuses: Sequence[Status]) -> int:
-    """The answer to a store. statuses: of all pages of all pieces, in order."""
-    leading = 0
-    for status in statuses:
-        if status is not Status.DONE:
-            break
-        leading += 1
-    return leading
-
-
-def pieces_within(pieces: Sequence[Piece], values: int) -> list[tuple[Piece, int]]:
+def _within(pieces: Sequence[Piece], values: int) -> list[tuple[Piece, int]]:
     """Each piece, and how many of its pages are among the first `values` of all."""
-    found = []
+    parts = []
     for piece in pieces:
         taken = min(values, len(piece.digests))
-        found.append((piece, taken))
+        parts.append((piece, taken))
         values -= taken
-    return found
+    return parts
 
 
 def values(action: Fetch | Store) -> int:
@@ -134,12 +92,11 @@ def values(action: Fetch | Store) -> int:
 
 @dataclass(slots=True)
 class Moved:
-    """What a store did: values by component and status, in each direction. short: by flight, the
-    status of the first value that did not arrive. losses: of actions that it did not answer."""
+    """What a store did: values by component and status, in each direction. losses: of actions that
+    it did not answer."""
 
     read: dict[str, Counter[Status]] = field(default_factory=dict)
     written: dict[str, Counter[Status]] = field(default_factory=dict)
-    short: dict[FlightId, Status] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
 
 
@@ -184,8 +141,8 @@ class StoreExecutor:
     def close(self) -> None:
         self.contents.close()
 
-    def _answer(self, flight: FlightId, reply: StorageReply) -> None:
-        if self._open.pop(flight, None) is not None:
+    def _answer(self, reply: StorageReply) -> None:
+        if self._open.pop(reply.flight, None) is not None:
             self._replies.append(reply)
             self.listener()
 
@@ -204,71 +161,72 @@ class StoreExecutor:
         """Answer an action of which nothing is done."""
         flight = action.flight
         if type(action) is Lookup:
-            self._answer(flight, LookupDone(flight))
+            self._answer(LookupDone(flight))
         elif type(action) is Fetch:
-            self._answer(flight, FetchDone(flight))
+            self._answer(FetchDone(flight))
         elif type(action) is Store:
-            self._answer(flight, StoreDone(flight))
+            self._answer(StoreDone(flight))
         else:
-            self._answer(flight, DeleteDone(flight, ok=False))
-        self.moved.short[flight] = Status.FAILED
+            self._answer(DeleteDone(flight, ok=False))
 
-    def _looked_up(self, action: Lookup) -> None:
-        pages, answered = looked_up(self.contents, self._components, action)
-        if not answered:
-            self.moved.short[action.flight] = Status.FAILED
-        self._answer(action.flight, LookupDone(action.flight, pages))
+    def _perform(self, action: StorageAction, moved: int) -> None:
+        """moved: how many values of a fetch or a store have moved."""
+        if type(action) is Lookup:
+            self._answer(LookupDone(action.flight, self._looked_up(action)))
+        elif type(action) is Fetch:
+            self._answer(FetchDone(action.flight, self._fetched(action, moved)))
+        elif type(action) is Store:
+            self._answer(StoreDone(action.flight, self._stored(action, moved)))
+        elif type(action) is Delete:
+            self._answer(DeleteDone(action.flight, self.contents.clear()))
 
-    def _fetched(self, action: Fetch, moved: int) -> None:
-        """moved: how many values."""
-        found: list[list[Status]] = []
-        for piece, taken in pieces_within(action.pieces, moved):
+    def _looked_up(self, action: Lookup) -> int:
+        there: list[tuple[int, list[bool | None]]] = []
+        for place, (name, trailing) in enumerate(
+            zip(self._components, action.trailing_pages, strict=True)
+        ):
+            known = action.known_pages if place == 0 else 0
+            rest = self.contents.lookup(name, action.digests[known:])
+            there.append((trailing, [*[True] * known, *rest]))
+        for pages in range(len(action.digests), 0, -1):
+            first = [max(0, pages - trailing) if trailing else 0 for trailing, _ in there]
+            if all(all(one[start:pages]) for start, (_, one) in zip(first, there, strict=True)):
+                return pages
+        return 0
+
+    def _fetched(self, action: Fetch, moved: int) -> int:
+        missing = []
+        for piece, taken in _within(action.pieces, moved):
             statuses = self.contents.read(piece.component, piece.digests[:taken])
             self.page_bytes.fill(piece, statuses)
             self.moved.read.setdefault(piece.component, Counter()).update(statuses)
-            found.append(statuses)
-            wrong = next((one for one in statuses if one is not Status.DONE), None)
-            if wrong is not None:
-                self.moved.short.setdefault(action.flight, wrong)
-        self._answer(action.flight, FetchDone(action.flight, arrived(action, found)))
+            done = [status is Status.DONE for status in statuses] + [False]
+            if (place := done.index(False)) < len(piece.digests):
+                missing.append(piece.first_page + place)
+        if not missing:
+            return action.pages
+        return min(action.pages, max(0, min(missing) - action.first_page))
 
-    def _stored(self, action: Store, moved: int) -> None:
-        """moved: how many values."""
-        found: list[Status] = []
-        for piece, taken in pieces_within(action.pieces, moved):
+    def _stored(self, action: Store, moved: int) -> int:
+        done: list[bool] = []
+        for piece, taken in _within(action.pieces, moved):
             self.page_bytes.check(piece)
             statuses = self.contents.write(piece.component, piece.digests[:taken])
             self.moved.written.setdefault(piece.component, Counter()).update(statuses)
-            found += statuses
+            done += [status is Status.DONE for status in statuses]
             if taken < len(piece.digests):
                 break
-        self._answer(action.flight, StoreDone(action.flight, durable(found)))
-
-    def _deleted(self, action: Delete) -> None:
-        self._answer(action.flight, DeleteDone(action.flight, self.contents.clear()))
+        return [*done, False].index(False)
 
 
 class ImmediateStore(StoreExecutor):
-    """An executor of storage without a clock: every action ends at the next poll.
-
-    For replays that count hits. Does not model time; see timed.
-    """
+    """Without a clock: every action ends at the next poll. For replays that count hits."""
 
     def poll(self) -> list[StorageReply]:
         for action in list(self._open.values()):
-            if type(action) is Lookup:
-                self._looked_up(action)
-            elif type(action) is Fetch:
-                self._fetched(action, values(action))
-            elif type(action) is Store:
-                self._stored(action, values(action))
-            elif type(action) is Delete:
-                self._deleted(action)
+            moves = type(action) is Fetch or type(action) is Store
+            self._perform(action, values(action) if moves else 0)  # type: ignore[arg-type]
         return super().poll()
-
-
-_SECOND_NS = 1_000_000_000
-Ended: TypeAlias = Callable[[int], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -316,7 +274,7 @@ class Pipe:
         """Ends a batch now. False if it is not here."""
         batch = self._current
         if batch is not None and batch.flight == flight:
-            self._end(batch, self.moved(flight))
+            self._end(batch, self._moved(flight))
             return True
         for batch in self._queue:
             if batch.flight == flight:
@@ -325,7 +283,7 @@ class Pipe:
                 return True
         return False
 
-    def moved(self, flight: FlightId) -> int:
+    def _moved(self, flight: FlightId) -> int:
         """How many values of a batch have moved by now."""
         batch = self._current
         if batch is None or batch.flight != flight or self._clock.now_ns < batch.began_ns:
@@ -333,12 +291,6 @@ class Pipe:
         elapsed_ns = self._clock.now_ns - batch.began_ns
         reached = elapsed_ns * self._rate // (_SECOND_NS * batch.factor)
         return sum(end <= reached for end in batch.ends)
-
-    def is_moving(self, flight: FlightId) -> bool:
-        """Whether the first byte of a batch has begun to move, and the last one has not."""
-        batch = self._current
-        began = batch is not None and self._clock.now_ns >= batch.began_ns
-        return began and batch is not None and batch.flight == flight
 
     def _next(self) -> None:
         if not self._queue:
@@ -361,11 +313,8 @@ class Pipe:
         batch.ended(values)
 
 
-_SLOWER = 10
-
-
 class TimedStore(StoreExecutor):
-    """See the module. value_bytes: of one value, by component."""
+    """In virtual time. value_bytes: of one value, by component."""
 
     def __init__(
         self,
@@ -389,9 +338,10 @@ class TimedStore(StoreExecutor):
         factor = self._factor()
         if type(action) is Fetch or type(action) is Store:
             pipe = self.reads if type(action) is Fetch else self.writes
-            pipe.send(action.flight, self._sizes(action.pieces), self._mover(action), factor)
+            sizes = [self._value_bytes[one.component] for one in action.pieces for _ in one.digests]
+            pipe.send(action.flight, sizes, lambda moved: self._ended(action, moved), factor)
         else:
-            self._clock.after(self._options.latency_ns * factor, lambda: self._asked(action))
+            self._clock.after(self._options.latency_ns * factor, lambda: self._ended(action, 0))
 
     def abandon(self, flight: FlightId) -> None:
         action = self._open.get(flight)
@@ -404,19 +354,6 @@ class TimedStore(StoreExecutor):
         elif not self.reads.cut(flight):
             self.writes.cut(flight)
 
-    def crash(self, medium: Medium) -> None:
-        """Writes what has moved of the stores under way, without syncing it, and tears the value
-        that is moving. medium: what this store keeps its values on."""
-        for action in list(self._open.values()):
-            if type(action) is not Store:
-                continue
-            moved = self.writes.moved(action.flight)
-            names = [(piece.component, one) for piece in action.pieces for one in piece.digests]
-            for name in names[:moved]:
-                medium.put(name)
-            if moved < len(names) and self.writes.is_moving(action.flight):
-                medium.put(names[moved], whole=False)
-
     def _factor(self) -> int:
         """How many times as long this batch takes."""
         if not self._options.slow:
@@ -425,38 +362,19 @@ class TimedStore(StoreExecutor):
         slow = draw(MILLION, self._options.seed, "slow", self._batches) < self._options.slow
         return _SLOWER if slow else 1
 
-    def _sizes(self, pieces: Sequence[Piece]) -> list[int]:
-        return [self._value_bytes[piece.component] for piece in pieces for _ in piece.digests]
-
-    def _mover(self, action: Fetch | Store) -> Callable[[int], None]:
-        def ended(values: int) -> None:
-            if self._answers(action):
-                if type(action) is Fetch:
-                    self._fetched(action, values)
-                elif type(action) is Store:
-                    self._stored(action, values)
-
-        return ended
-
-    def _asked(self, action: StorageAction) -> None:
-        if action.flight in self._open and self._answers(action):
-            if type(action) is Lookup:
-                self._looked_up(action)
-            elif type(action) is Delete:
-                self._deleted(action)
-
-    def _answers(self, action: StorageAction) -> bool:
-        """Whether the store is there. If it is dead, the action fails; if it hangs, it waits."""
+    def _ended(self, action: StorageAction, moved: int) -> None:
+        """If the store is dead, the action fails; if it hangs, it waits."""
+        if action.flight not in self._open:
+            return
         now_ns = self._clock.now_ns
         if self._options.hangs(now_ns):
             self._hung[action.flight] = action
             if self._options.back_at_ns > now_ns:
                 self._clock.after(self._options.back_at_ns - now_ns, lambda: self._woken(action))
-            return False
-        if self._options.is_dead(now_ns):
+        elif self._options.is_dead(now_ns):
             self._lose(action)
-            return False
-        return True
+        else:
+            self._perform(action, moved)
 
     def _woken(self, action: StorageAction) -> None:
         if self._hung.pop(action.flight, None) is not None:

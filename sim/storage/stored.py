@@ -4,8 +4,7 @@ A page of a simulation has no bytes of its own, so its value stands for it: the 
 repeated up to a length in proportion to the page's size. The keys are those of real pages, under a
 context of their own: its revision names the workload, whose numbers of blocks mean nothing beside
 it, and all of the model, so that no engine takes them for pages of its model. A component that has
-several pools has a value for each. Does not open a store (see hicache/storage/address) or
-model its time (see timed).
+several pools has a value for each.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hicache.storage.base import Losses, Status, Storage
 from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
 from hicache.storage.verified import HEADER_BYTES
 
-from .contents import Contents, Fate
+from .contents import Contents
 
 REVISION = "simulated"  # begins the revision of every context of a simulation
 UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
@@ -87,7 +86,6 @@ class StoredContents(Contents):
             for name in value_bytes
         }
         self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
-        self._written: dict[tuple[str, bytes], None] = {}
         self._has_context = False
         self._closed, self._evicted = False, 0
 
@@ -96,26 +94,24 @@ class StoredContents(Contents):
         this key; the error names the fields that differ. Those of other workloads lie beside it."""
         if self._store.lookup([context_key(self._digest)])[0]:
             return
-        ours = _flat(document_of(self._context.text.encode("ascii"), self._digest))
+        ours = _fields(self._context.text.encode("ascii"), self._digest)
         for entry in islice(self._store.entries(""), _MOST_ENTRIES):
-            found = take_apart(entry.key)
-            if found is None or found.pool:
+            key = take_apart(entry.key)
+            if key is None or key.pool:
                 continue
-            length = entry.size_bytes - HEADER_BYTES
-            theirs = _flat(self._document(entry.key, length, found.context))
+            buffer = bytearray(max(0, entry.size_bytes - HEADER_BYTES))
+            read = self._store.read([entry.key], [(memoryview(buffer),)]) == [Status.DONE]
+            theirs = _fields(bytes(buffer), key.context) if read else {}
             if theirs.get("workload") == ours["workload"]:
+                names = [one for one in {*ours, *theirs} if ours.get(one) != theirs.get(one)]
+                if len(names) > 1 and "definition" in names:
+                    names.remove("definition")  # of the whole model, which the others say better
+                names.sort(key=lambda one: (" of pool " in one, one))
                 raise CallerError(
-                    f"--storage: expected pages of {_named(ours)}, found in {name} those of "
-                    f"{_named(theirs)} ({_differences(ours, theirs)}); name another place, or give "
-                    "the options of the earlier replay"
+                    f"--storage: {name} has pages of this workload under another key (different: "
+                    f"{', '.join(names[:_MOST_FIELDS])}); name another place, or give the options "
+                    "of the earlier replay"
                 )
-
-    def _document(self, key: str, length: int, context: str) -> dict[str, Any]:
-        """What a stored context stands for; empty if it cannot be read."""
-        buffer = bytearray(max(0, length))
-        status = self._store.read([key], [(memoryview(buffer),)])
-        found = document_of(bytes(buffer), context) if status == [Status.DONE] else None
-        return found or {}
 
     def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
         found: list[bool | None] = [True] * len(digests)
@@ -145,8 +141,6 @@ class StoredContents(Contents):
             for place, status in enumerate(self._store.write(keys, values)):
                 if found[place] is Status.DONE:
                     found[place] = status
-        done = zip(digests, found, strict=True)
-        self._written.update(((component, one), None) for one, how in done if how is Status.DONE)
         return found
 
     def clear(self) -> bool:
@@ -154,9 +148,6 @@ class StoredContents(Contents):
         gone = (Status.DONE, Status.MISSING)
         self._has_context = False
         return all(status in gone for status in self._store.delete(keys))
-
-    def fate(self, component: str, digest: bytes) -> Fate:
-        return Fate.EVICTED if (component, digest) in self._written else Fate.NEVER
 
     @property
     def losses(self) -> Losses:
@@ -187,34 +178,15 @@ class StoredContents(Contents):
             self._has_context = done == [Status.DONE]
 
 
-def _flat(document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A context with the fields of its revision as fields of its own."""
-    found = dict(document or {})
-    kind, *fields = str(found.pop("revision", "")).split(";")
-    return found | dict(one.partition("=")[::2] for one in fields) if kind == REVISION else found
-
-
-def _named(document: Mapping[str, Any]) -> str:
-    return f"{document.get('model')} with pages of {document.get('page_size')} tokens"
-
-
-def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """The fields of two keys that differ, those of pools with the pool's name."""
-    names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
-    if len(names) > 1 and "definition" in names:
-        names.remove("definition")  # of the whole model, which the others say better
-    if "pools" not in names:
-        return "different: " + ", ".join(names)
-    names.remove("pools")
-    here, there = ours["pools"], theirs.get("pools", {})
-    for pool in sorted({*here, *there}):
-        fields = {*here.get(pool, {}), *there.get(pool, {})}
-        names += [
-            f"{field} of pool {pool}"
-            for field in sorted(fields)
-            if here.get(pool, {}).get(field) != there.get(pool, {}).get(field)
-        ][:_MOST_FIELDS]
-    return "different: " + ", ".join(names[:_MOST_FIELDS])
+def _fields(text: bytes, digest: str) -> dict[str, Any]:
+    """What a context has, with the fields of its revision and of its pools as its own."""
+    fields = dict(document_of(text, digest) or {})
+    kind, *parts = str(fields.pop("revision", "")).split(";")
+    if kind == REVISION:
+        fields |= dict(one.partition("=")[::2] for one in parts)
+    for pool, inner in fields.pop("pools", {}).items():
+        fields |= {f"{name} of pool {pool}": value for name, value in inner.items()}
+    return fields
 
 
 def _value(digest: bytes, length: int) -> bytes:

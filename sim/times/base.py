@@ -1,8 +1,7 @@
 """The interface of a time model: the duration of each forward pass of one model on given ranks.
 
 A module of this folder defines `times(model, hardware, parallelism, engine)`, which returns a
-`TimeModel`. Does not handle streams, copies or queues; an engine overlaps `layer_ns` with loads
-(see sim/engine).
+`TimeModel`.
 """
 
 from __future__ import annotations

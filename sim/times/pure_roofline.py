@@ -19,14 +19,12 @@ decode to at most its share of the summed context. A layer without keys and valu
 Figures of models: hicache/models; of hardware: sim/hardware.
 
 Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the expansion
-of cached latents in an MLA prefill, what an engine adds, and how experts and attention are spread
-over ranks, and what the stages of a pipeline send. They divide a pass by their layers; the first
-one has the fixed overhead, the last one the output head.
+of cached latents in an MLA prefill, what an engine adds, how experts and attention are spread over
+ranks, and what stages send. The first stage has the fixed overhead, the last the output head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
@@ -35,7 +33,7 @@ from hicache.models import ModelDescription
 from ..engine_profiles import EngineProfile
 from ..hardware import HardwareProfile
 from ..physics import met, real, twice_pairs
-from .base import Parallelism
+from .base import Chunks, Parallelism
 
 SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"
 
@@ -54,26 +52,6 @@ def times(
 
 class PureRoofline:
     """Durations of one model on `tp` ranks of one accelerator. Keeps no state between calls."""
-
-    __slots__ = (
-        "_decode_flops",
-        "_expert_bytes",
-        "_experts",
-        "_experts_per_token",
-        "_flops_per_s",
-        "_hbm_bytes_per_s",
-        "_head_bytes",
-        "_head_flops",
-        "_linear_flops",
-        "_overhead_ns",
-        "_pair_flops",
-        "_rows",
-        "_state_bytes",
-        "_weight_bytes",
-        "_windows",
-        "label",
-        "layers",
-    )
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
         self.layers = model.layers
@@ -98,31 +76,21 @@ class PureRoofline:
         self._head_bytes = model.head_bytes
         self._overhead_ns = profile.step_overhead_ns
 
-    def layer_ns(
-        self,
-        prefill_chunks: Sequence[tuple[int, int]],
-        decode_requests: int,
-        decode_context_tokens: int,
-    ) -> int:
-        """Nanoseconds of one layer; `layers` of these and `overhead_ns` make `step_ns`.
-
-        prefill_chunks: (start, end) token ranges; tokens before start are cached. decode_requests:
-        number of sequences that generate one token. decode_context_tokens: sum of the tokens that
-        they attend to.
-        """
-        chunks = real(prefill_chunks)
-        tokens = decode_requests + sum(end - start for start, end in chunks)
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
+        """See `LayerTimes`. Of one average layer."""
+        filled = real(chunks)
+        tokens = decoding + sum(end - start for start, end in filled)
         if not tokens:
             return 0
         flops = self._linear_flops * tokens
         for window, layers in self._windows:
-            pairs = sum(twice_pairs(start, end, window) for start, end in chunks)
-            context = met(decode_context_tokens, decode_requests, window)
-            flops += layers * (self._pair_flops * pairs // 2 + self._decode_flops * context)
-        moved = self._weight_bytes + self._state_bytes * (decode_requests + len(chunks))
+            pairs = sum(twice_pairs(start, end, window) for start, end in filled)
+            attended = met(context, decoding, window)
+            flops += layers * (self._pair_flops * pairs // 2 + self._decode_flops * attended)
+        moved = self._weight_bytes + self._state_bytes * (decoding + len(filled))
         for window, size in self._rows:
-            rows = met(decode_context_tokens, decode_requests, window)
-            rows += sum(met(end, 1, window and end - start + window) for start, end in chunks)
+            rows = met(context, decoding, window)
+            rows += sum(met(end, 1, window and end - start + window) for start, end in filled)
             moved += size * rows
         if self._experts:
             moved += self._expert_bytes * min(self._experts, self._experts_per_token * tokens)
@@ -130,36 +98,27 @@ class PureRoofline:
         memory_ns = -(-moved * _NS // (self._hbm_bytes_per_s * self.layers))
         return compute_ns if compute_ns > memory_ns else memory_ns
 
-    def overhead_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
-        """Nanoseconds of a step outside its layers. Each chunk samples as one sequence."""
-        sampled = decode_requests
-        for start, end in prefill_chunks:
-            if end > start:
-                sampled += 1
+    def overhead_ns(self, chunks: Chunks, decoding: int, /) -> int:
+        """See `LayerTimes`."""
+        sampled = decoding + len(real(chunks))
         if not sampled:
             return 0
         compute_ns = -(-self._head_flops * sampled * _NS // self._flops_per_s)
         memory_ns = -(-self._head_bytes * _NS // self._hbm_bytes_per_s)
         return self._overhead_ns + max(compute_ns, memory_ns)
 
-    def first_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
+    def first_ns(self, chunks: Chunks, decoding: int, /) -> int:
         """See `StagedTimes`."""
-        return self._overhead_ns if real(prefill_chunks) or decode_requests else 0
+        return self._overhead_ns if real(chunks) or decoding else 0
 
-    def send_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
+    def send_ns(self, chunks: Chunks, decoding: int, /) -> int:
         """See `StagedTimes`: not modelled."""
         return 0
 
-    def step_ns(
-        self,
-        prefill_chunks: Sequence[tuple[int, int]],
-        decode_requests: int,
-        decode_context_tokens: int,
-    ) -> int:
-        """Nanoseconds of a forward pass over a batch of prefill chunks and decoding sequences."""
-        return self.layers * self.layer_ns(
-            prefill_chunks, decode_requests, decode_context_tokens
-        ) + self.overhead_ns(prefill_chunks, decode_requests)
+    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
+        """See `TimeModel`."""
+        layer_ns = self.layer_ns(chunks, decoding, context)
+        return self.layers * layer_ns + self.overhead_ns(chunks, decoding)
 
 
 def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:

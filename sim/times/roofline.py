@@ -16,10 +16,7 @@ from __future__ import annotations
 
 from hicache.models import ModelDescription
 
-from .. import fitted
-from .. import physics as attention
-from .. import physics as exchanges
-from .. import physics as products
+from .. import fitted, physics
 from ..engine_profiles import EngineProfile
 from ..hardware import HardwareProfile
 from ..physics import (
@@ -28,7 +25,6 @@ from ..physics import (
     RooflineConstants,
     Work,
     defaults,
-    experts,
     family,
     of_reached,
     real,
@@ -80,36 +76,36 @@ class Roofline:
         self.constants = constants
         ranks, shared = parallelism.tp, parallelism.attention_tp
         self._groups = parallelism.attention_dp
-        matrices = list(products.matrices_of(model))
+        matrices = list(physics.matrices_of(model))
         plain = [matrix for matrix in matrices if not matrix.routed]
         routed = [matrix for matrix in matrices if matrix.routed]
         own = [matrix for matrix in plain if matrix.part != "mlp"]
         mlp = [matrix for matrix in plain if matrix.part == "mlp"]
         # of each token of an attention group, and of each token of a stage
         self._of_group: list[PerToken | Exchange] = [
-            products.product(matrix, hardware, shared) for matrix in own if not matrix.expands
+            physics.product(matrix, hardware, shared) for matrix in own if not matrix.expands
         ]
         self._of_stage: list[PerToken | Exchange] = [
-            products.product(matrix, hardware, ranks) for matrix in mlp
+            physics.product(matrix, hardware, ranks) for matrix in mlp
         ]
         self._expanding = [
-            products.product(matrix, hardware, shared) for matrix in own if matrix.expands
+            physics.product(matrix, hardware, shared) for matrix in own if matrix.expands
         ]
         dcp = parallelism.dcp
         kept = float(sum(pool.token_bytes(shared) for pool in model.pools)) / dcp
-        self._of_group.append(products.small_kernels(own, hardware, shared, model.layers, kept))
-        self._of_stage.append(products.small_kernels(mlp, hardware, ranks, 0, 0.0))
+        self._of_group.append(physics.small_kernels(own, hardware, shared, model.layers, kept))
+        self._of_stage.append(physics.small_kernels(mlp, hardware, ranks, 0, 0.0))
         kind = engine.all_reduce
-        sums = exchanges.sums(matrices, model, hardware, kind, ranks, shared, parallelism.ep)
+        sums = physics.sums(matrices, model, hardware, kind, ranks, shared, parallelism.ep)
         self._of_group += sums[0]
         self._of_stage += sums[1]
-        self._experts = experts(model, routed, hardware, ranks, parallelism.ep, constants)
-        self._attention = attention.groups(model, hardware, shared, dcp)
+        self._experts = physics.experts(model, routed, hardware, ranks, parallelism.ep, constants)
+        self._attention = physics.groups(model, hardware, shared, dcp)
         self._decoded, self._cached = list[Exchange](), None
         if dcp > 1:
-            self._decoded = exchanges.decoded(model, hardware, shared, dcp)
-            self._cached = exchanges.cached(model, hardware, shared, dcp)
-        self._states = attention.states(model, hardware, shared)
+            self._decoded = physics.decoded(model, hardware, shared, dcp)
+            self._cached = physics.cached(model, hardware, shared, dcp)
+        self._states = physics.states(model, hardware, shared)
         self._outside(model, hardware, parallelism, engine)
         self._kernels = constants.kernels
         self._device = engine.device_permille / 1000
@@ -127,14 +123,14 @@ class Roofline:
     ) -> None:
         """The kernels outside the layers, by token that is sampled, and by token."""
         passes = engine.logit_passes or _LOGIT_PASSES
-        read = model.vocabulary * _LOGIT_BYTES * passes * products.NS / hardware.hbm_bytes_per_s
-        gathered = exchanges.logits(model, hardware, parallelism.tp)
+        read = model.vocabulary * _LOGIT_BYTES * passes * physics.NS / hardware.hbm_bytes_per_s
+        gathered = physics.logits(model, hardware, parallelism.tp)
         self._of_sampled: list[PerToken | Exchange] = [
-            products.head(model, hardware, parallelism.tp),
+            physics.head(model, hardware, parallelism.tp),
             *([gathered] if gathered is not None else []),
             PerToken("sampling", 1, 0.0, 0.0, read),
         ]
-        self._sent = exchanges.send(model, hardware)
+        self._sent = physics.send(model, hardware)
 
     def works(self, chunks: Chunks, decoding: int, context: int) -> tuple[list[Work], list[Work]]:
         """The work of a pass: in its layers, and outside. Empty if there is nothing to compute.
@@ -214,7 +210,7 @@ class Roofline:
         total, launches = self._sum(self._of_context(filled, decoding, context))
         total = (total + kept[0]) * self._device
         if self._launch_ns and tokens[1] > self._in_graph[not filled]:
-            small = products.launches_of_small(self.layers)
+            small = physics.launches_of_small(self.layers)
             total = max(total, (launches + kept[1] + small) * self._launch_ns)
         return int(total / self.layers + 0.5)
 
@@ -224,14 +220,7 @@ class Roofline:
         inside = self.works(chunks, decoding, context)[0]
         if not inside or self._tokens(filled, decoding)[1] <= self._in_graph[not filled]:
             return 0.0
-        return sum(each.launches for each in inside) + products.launches_of_small(self.layers)
-
-    def exchanged(self, chunks: Chunks, decoding: int, context: int) -> float:
-        """The part of a pass in which the ranks exchange something; 0 if nothing is computed."""
-        inside, outside = self.works(chunks, decoding, context)
-        sent = [each for each in (*inside, *outside) if exchanges.is_one(each.kind)]
-        total = self._sum([*inside, *outside])[0]
-        return self._sum(sent)[0] / total if total else 0.0
+        return sum(each.launches for each in inside) + physics.launches_of_small(self.layers)
 
     def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
         """See `TimeModel`: the output head, sampling, and the rest of a pass."""

@@ -12,7 +12,6 @@ from hicache import models
 from hicache.core.config import Config
 from hicache.devices.base import Direction
 from sim import hardware
-from sim import hardware as measured
 from sim.options import WorldOptions
 from sim.replica import build
 
@@ -34,8 +33,6 @@ def test_smaller_types_have_faster_units_or_none(name: str) -> None:
         assert one.ranks_link_bytes_per_s == one.link_bytes_per_s
     else:
         assert one.ranks_link_bytes_per_s >= one.link_bytes_per_s
-    assert one.sms >= 0
-    assert one.l2_bytes >= 0
 
 
 def _file(path: Path, accelerator: str, **changed: Any) -> str:
@@ -61,7 +58,7 @@ def _file(path: Path, accelerator: str, **changed: Any) -> str:
         "made": {},
         "measured": {},
     }  # fmt: skip
-    path.write_text(json.dumps(measured.seal(document)))
+    path.write_text(json.dumps(hardware.seal(document)))
     return str(path)
 
 
@@ -82,7 +79,7 @@ def test_a_measured_profile_has_what_was_not_measured_from_the_published_one(
     accelerator: str, name: str, tmp_path: Path
 ) -> None:
     found, known = hardware.get(_file(tmp_path / "mine.json", accelerator)), hardware.get(name)
-    for field in ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes"):
+    for field in ("ranks_link", "ranks_link_bytes_per_s"):
         assert getattr(found, field) == getattr(known, field)
     for field in ("fp8_flops_per_s", "fp4_flops_per_s"):
         share = found.flops_per_s / known.flops_per_s
@@ -91,7 +88,7 @@ def test_a_measured_profile_has_what_was_not_measured_from_the_published_one(
 
 def test_a_measured_profile_of_another_device_has_no_such_units(tmp_path: Path) -> None:
     found = hardware.get(_file(tmp_path / "mine.json", "AMD EPYC 9354"))
-    assert (found.fp8_flops_per_s, found.fp4_flops_per_s, found.sms) == (0, 0, 0)
+    assert (found.fp8_flops_per_s, found.fp4_flops_per_s) == (0, 0)
     assert (found.ranks_link, found.ranks_link_bytes_per_s) == ("pcie", 0)
 
 

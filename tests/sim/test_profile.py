@@ -16,7 +16,7 @@ from .found_out import refused
 
 _NOT_MEASURED = (
     *("name", "curves", "geometry", "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link"),
-    *("ranks_link_bytes_per_s", "sms", "l2_bytes", "link_both_permille"),
+    *("ranks_link_bytes_per_s", "link_both_permille"),
 )
 _NUMBERS = [name for name in asdict(hardware.get("h100")) if name not in _NOT_MEASURED]
 _SHAPE = {"pool": "kv", "layers": 2, "pieces": 1, "piece_bytes": 64}

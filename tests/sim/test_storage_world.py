@@ -1,16 +1,13 @@
-"""Whole runs with a simulated store: they end, their bytes are right, and a restart is warm."""
+"""Whole runs with a simulated store: they end, and their bytes are right."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.types import Key
-from hicache.storage.base import Status
 from sim.engine.running import PrefetchLimit
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import WorldStorage
@@ -23,7 +20,6 @@ from tests.sim.workloads import PAGE, Prompts, shared_prefixes
 
 BYTES = 1 << 20
 FAST = StoreOptions(latency_ns=200_000)
-_HALF_PAGE_NS = 175_000
 LIMIT = PrefetchLimit(2 * 10**9, 1000)
 SIZES = {"full": ((16, 9), (40, 60)), "swa": ((9, 9), (20, 30)), "mamba": ((12, 6), (24, 12))}
 
@@ -125,60 +121,3 @@ def test_a_fetched_page_counts_for_storage_for_the_request_that_fetched_it() -> 
     found = run(again, 60, 60, storage=first).requests
     reused = [(one.device_tokens, one.host_tokens, one.storage_tokens) for one in found]
     assert reused == [(0, 0, 9 * PAGE), (9 * PAGE, 0, 0), (8 * PAGE, 0, 0)]
-
-
-def test_a_restart_after_a_crash_at_any_step_serves_what_was_acknowledged() -> None:
-    """Every step of a small run, and every state in which a crash there can leave the store."""
-    prompts = [list(range(9 * PAGE)), [*range(2 * PAGE), *range(100, 100 + 3 * PAGE)]]
-    jobs = [Job(index, index * 10**6, len(prompt), 1) for index, prompt in enumerate(prompts)]
-    workload = Prompts(jobs, prompts)
-    whole = Prompts(
-        [replace(job, input_length=job.input_length + 1) for job in jobs],
-        [[*prompt, -1] for prompt in prompts],
-    )
-    digests = [Key.from_tokens(prompt, PAGE).page_digests() for prompt in prompts]
-    medium = Medium({"full": BYTES})
-    world = make(workload, 60, 60, storage=stored(medium=medium))
-    world._arrivals.begin()
-    seen: dict[tuple[tuple[str, bytes], ...], None] = {}
-    while world.clock.next_ns() >= 0:
-        _step(world)
-        acknowledged, crashed = _believed(world), deepcopy(medium)
-        assert world.store is not None
-        world.store.crash(crashed)
-        for left in crashed.crashes():
-            there = {one for chain in digests for one in chain if _is_whole(left, one)}
-            assert acknowledged <= there
-            state = tuple(sorted(left.names()))
-            if state in seen:
-                continue
-            seen[state] = None
-            expected = [_leading(chain, there) for chain in digests]
-            found = run(whole, 60, 60, storage=stored(medium=left)).requests
-            assert found[0].storage_tokens == expected[0] * PAGE
-            rest = found[1].device_tokens + found[1].host_tokens + found[1].storage_tokens
-            assert rest == max(expected[1], 2) * PAGE
-    assert len(seen) > 60
-
-
-def _step(world: World) -> None:
-    """One event, or half the time that a page takes to be written."""
-    assert world.store is not None
-    if world.store.unanswered and world.clock.next_ns() - world.clock.now_ns > _HALF_PAGE_NS:
-        world.clock.after(_HALF_PAGE_NS, lambda: None)
-    world.clock.step()
-
-
-def _believed(world: World) -> set[bytes]:
-    """The digests of which the core believes that they are stored."""
-    view = world.core.view
-    stored_ = [node for node in view.nodes() if view.believed(node, 0)]
-    return {digest for node in stored_ for digest in node.digests or ()}
-
-
-def _is_whole(medium: Medium, digest: bytes) -> bool:
-    return medium.read("full", [digest]) == [Status.DONE]
-
-
-def _leading(chain: list[bytes], there: set[bytes]) -> int:
-    return next((place for place, one in enumerate(chain) if one not in there), len(chain))

@@ -1,4 +1,4 @@
-"""The simulated store: its time, what it answers, what goes wrong with it, and crashes."""
+"""The simulated store: its time, what it answers, and what goes wrong with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
 from hicache.core.events import FetchDone, LookupDone, StoreDone
 from hicache.storage.base import Status
 from sim.clock import Clock
-from sim.storage.contents import MILLION, Fate, Faulty, Medium, StoreOptions
+from sim.storage.contents import MILLION, Faulty, Medium, StoreOptions
 from sim.storage.executor import ImmediateStore, PageBytes, TimedStore
 
 MS = 1_000_000
@@ -105,10 +105,7 @@ def test_a_fetch_answers_the_run_of_pages_that_arrived_in_every_piece() -> None:
 
     assert fetched(*pieces[:2]) == 4
     assert fetched(*pieces) == 3, "the state is missing"
-    assert store.moved.short == {1: Status.MISSING}
     assert fetched(piece(2, 4)) == 4, "the tree has the last two"
-    medium.drop(("swa", D[4]), Fate.EVICTED)
-    assert fetched(*pieces[:2]) == 2
 
 
 def test_the_least_recently_used_values_leave_a_full_store() -> None:
@@ -117,13 +114,10 @@ def test_the_least_recently_used_values_leave_a_full_store() -> None:
     assert medium.read("full", D[:1]) == [Status.DONE]
     medium.write("mamba", D[:1])
     assert medium.lookup("full", D[:3]) == [True, False, False]
-    assert medium.fate("full", D[1]) is Fate.EVICTED
-    assert medium.fate("full", D[9]) is Fate.NEVER
     assert medium.bytes == 3_000_000
     assert Medium(SIZES, 1_500_000).write("mamba", D[:1]) == [Status.FULL]
     assert medium.clear()
     assert not len(medium)
-    assert medium.fate("full", D[0]) is Fate.DELETED
 
 
 @pytest.mark.parametrize(
@@ -168,17 +162,3 @@ def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> Non
     assert ended(clock, store) == [(5, FetchDone(2)), (7, LookupDone(1))]
     assert store.unanswered == 2
     assert not store.is_unanswered(1)
-
-
-def test_what_a_crash_has_torn_is_corrupt_until_it_is_written_again() -> None:
-    clock, store, medium = timed()
-    medium.put(("full", D[4]), whole=False)
-    assert [len(left) for left in medium.crashes()] == [1, 0, 1]  # whole, gone and torn
-    store.submit(Store(1, (piece(0, 3),)))
-    clock.after(4 * MS, lambda: store.crash(medium))
-    while clock.now_ns < 4 * MS:
-        clock.step()
-    assert medium.write("full", D[4:5]) == medium.read("full", D[4:5]) == [Status.DONE]
-    for torn in (Status.CORRUPT, Status.MISSING):
-        assert medium.read("full", D[:3]) == [Status.DONE, torn, Status.MISSING]
-    assert medium.bytes == 2_000_000
