@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from pathlib import Path
 
 from hicache.core.errors import CallerError
@@ -113,7 +113,8 @@ def run(options: Options, command: str) -> int:
         tally, seeds = Tally(), _seeds(seed, options)
         complete, lost = hunt(target, seeds, tally, options.output, options.first)
     code = lost or tally.code() or (0 if complete else INTERRUPTED)
-    settings = _settings(options, name, seed)
+    settings: dict[str, object] = {"target": name, "seed": seed}
+    settings |= {"operations a sequence": options.operations, **dict(options.config)}
 
     with ignore_broken_pipe():
         show(tally, settings, target, stream)
@@ -142,17 +143,9 @@ def _target(name: str, options: Options, seed: int, stack: ExitStack) -> Target:
 
 def _seeds(first: int, options: Options) -> Iterator[int]:
     """Seeds until the budget is spent. A sequence that has started is played to its end."""
-    limit = options.seconds or (None if options.sequences else SECONDS)
-    end = None if limit is None else time.monotonic() + limit
-    for seed in islice(count(first), options.sequences):
-        if end is not None and time.monotonic() >= end:
-            return
-        yield seed
-
-
-def _settings(options: Options, name: str, seed: int) -> dict[str, object]:
-    about = {"target": name, "seed": seed, "operations a sequence": options.operations}
-    return about | dict(options.config)
+    limit = options.seconds or (float("inf") if options.sequences else SECONDS)
+    end = time.monotonic() + limit
+    return takewhile(lambda _: time.monotonic() < end, islice(count(first), options.sequences))
 
 
 def _head(kind: str, command: str, code: int) -> dict[str, object]:

@@ -86,12 +86,8 @@ class Work:
     def swarm(self, seed: int) -> Swarm:
         given = dict(self.config)
         names = tuple(part for part in given.get("components", "").split(",") if part)
-        return draw_swarm(
-            *(seed, names, given.get("write_policy", "")),
-            given.get("ranks", 0),
-            eviction=given.get("eviction", ""),
-            passes=given.get("passes", 0),
-        )
+        more = {key: given[key] for key in ("ranks", "eviction", "passes") if key in given}
+        return draw_swarm(seed, names, given.get("write_policy", ""), **more)
 
     def shrunk(self, drawn: Failure) -> Failure:
         """The same failure of a smaller sequence, told with its operations. One whose sequence

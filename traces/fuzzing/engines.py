@@ -188,15 +188,11 @@ class Process:
             lines += ["    {}:{} {}: {}".format(*line) for line in found.raw["lines"]]
         if answers:
             told = zip(map(str, loads(found.sequence).entries), answers, strict=False)
-            rows = [
-                f"    {entry} -> {answer}" if answer else f"    {entry}" for entry, answer in told
-            ]
+            rows = [f"    {entry}" + f" -> {answer}" * bool(answer) for entry, answer in told]
             lines += ["the last operations, and what was answered:", *rows[-MOST_ENTRIES:]]
         if found.script:
             script = str(Path(path).with_suffix(".py"))
             says = self.session.script_fails(found.script, PLAY_S).rpartition("\n")[2]
-            lines += [
-                f"its own calls: {self._command('--replay', script)}",
-                f"    {says or 'no error'}",
-            ]
+            lines.append(f"its own calls: {self._command('--replay', script)}")
+            lines.append(f"    {says or 'no error'}")
         return "\n".join([*lines, f"replay: {self._command('--replay', path)}"])
