@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import parse
+from hicache.storage.address import checked, parse
 from hicache.storage.base import TIMEOUT_S, StorageOptions
 from hicache.storage.identity import (
     code_of,
@@ -28,7 +28,6 @@ from hicache.storage.identity import (
     release_of,
 )
 from hicache.storage.keys import Context
-from hicache.storage.settings import checked
 
 # SGLang's arguments that may change rows, by parts of their names, so that those of later releases
 # count also; the others are addresses, sizes, logs and schedules.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -235,3 +235,21 @@ def refuse_options(scheme: str, options: StorageOptions, size: str, durable: str
         )
     if options.durable and durable:
         raise CallerError(f"storage_durable: expected none with {scheme}:; {durable}")
+
+
+def checked(
+    kind: Any, given: Mapping[str, Any], where: str, sizes: Sequence[str], more: str = ""
+) -> dict[str, Any]:
+    """What is given for the fields of a dataclass. where, more: of the settings, and which others
+    there are, for messages. sizes: fields that are bytes; their texts are read.
+
+    Raises CallerError for a name that is not a field, and for a text or size of another form."""
+    texts = {one.name: one.type in ("str", str) for one in fields(kind)}
+    for name, value in given.items():
+        if name not in texts:
+            raise CallerError(f"{where}: expected {', '.join(texts)}{more}, found {name[:40]!a}")
+        if texts[name] and not isinstance(value, str):
+            raise CallerError(f"{name}: expected a text, found {value!r:.40}")
+    return {
+        name: bytes_of(value, name) if name in sizes else value for name, value in given.items()
+    }

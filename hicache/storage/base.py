@@ -19,8 +19,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from hicache.core.errors import CallerError
 
 Value: TypeAlias = tuple[memoryview, ...]
@@ -195,10 +193,6 @@ class Storage(ABC):
             seal(index)
         return self.write(keys, values)
 
-    def register(self, memory: Sequence[memoryview]) -> None:  # noqa: B027
-        """Tell the store of the memory that most buffers will lie in, for reads and writes without
-        a copy. Optional, and without effect here."""
-
 
 def tell(reason: object) -> None:
     """Say why values of the call under way fail, in plain words, on the thread that called the
@@ -236,14 +230,6 @@ def watching(stepped: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _watching.reset(token)
-
-
-def address_of(buffer: memoryview) -> int:
-    """Where a contiguous buffer begins, also one that is read-only."""
-    if not buffer.nbytes:
-        return 0
-    start: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
-    return start
 
 
 def size_of(value: Value) -> int:

@@ -21,7 +21,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from .base import Entry, Losses, Status, Storage, Value, listening, watching
+from .base import Entry, Losses, Status, Storage, Value, listening, size_of, watching
 
 A = TypeVar("A", bool | None, Status)
 _LOST = (Status.FAILED, Status.FULL)
@@ -49,88 +49,74 @@ class _Kind(Enum):
 @dataclass(slots=True, eq=False)
 class _Call:
     """One call of the store. moved_s: when it began, or last made progress. probe: of what its
-    answer decides. late: it was judged already."""
+    answer decides. late: it was judged already. heard: why values failed."""
 
     kind: _Kind
     keys: Sequence[str]
     value_bytes: int  # of the first value
     began_s: float
-    moved_s: float = field(init=False)
+    moved_s: float
     probe: bool = False
     late: bool = False
     heard: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.moved_s = self.began_s
 
-
+@dataclass(slots=True)
 class _Health:
-    """Whether calls of one kind fare well: failures in a row, an outage, and the pauses between
-    probes. why: the reason of the outage. told: whether a person was told of it."""
+    """Failures in a row, an outage, and the pauses between probes. why: of the outage. told: a
+    person knows of it."""
 
-    def __init__(self, first_pause_s: float, longest_pause_s: float) -> None:
-        self._first_s, self._longest_s = first_pause_s, longest_pause_s
-        self._failures = 0  # in a row
-        self._spent_s = 0.0  # in these
-        self._out_since: float | None = None
-        self._back_at: float | None = None
-        self._pause = first_pause_s
-        self._probe_at = float("-inf")
-        self._probing = False
-        self.why = ""
-        self.told = False
+    options: BreakerOptions
+    failures: int = 0  # in a row
+    spent_s: float = 0.0  # in these
+    since: float | None = None  # of the outage
+    back_at: float = float("-inf")
+    pause: float = 0.0
+    probe_at: float = float("-inf")
+    probing: bool = False
+    why: str = ""
+    told: bool = False
 
-    @property
-    def is_out(self) -> bool:
-        return self._out_since is not None
-
-    def answered(self) -> None:
-        self._failures, self._spent_s = 0, 0.0
-
-    def failed(self, seconds: float, whole: bool) -> None:
-        """A call has failed. whole: for all of its values."""
-        self._failures = self._failures + 1 if whole else 0
-        self._spent_s += seconds
-
-    def is_over(self, failures: int, patience_s: float) -> bool:
-        """Whether that is too much."""
-        return self._failures >= failures or self._spent_s >= patience_s
+    def failed(self, seconds: float, whole: bool) -> bool:
+        """A call has failed. whole: for all of its values. Returns whether that is too much."""
+        self.failures = self.failures + 1 if whole else 0
+        self.spent_s += seconds
+        limits = self.options
+        return self.failures >= limits.failures or self.spent_s >= limits.patience_s
 
     def go_out(self, now: float, why: str) -> None:
         """The first pause is longer than the last one if it was back for a short time only."""
-        stayed = self._back_at is None or now - self._back_at > self._longest_s
-        self._pause = self._first_s if stayed else min(2 * self._pause, self._longest_s)
-        self._out_since, self.why, self.told = now, why, False
-        self._probe_at = now + self._pause
-
-    def back(self, now: float) -> float:
-        """Returns for how long it was out."""
-        assert self._out_since is not None
-        away = now - self._out_since
-        self._back_at = now
-        self.forget()
-        return away
+        first, longest = self.options.first_pause_s, self.options.longest_pause_s
+        self.pause = first if now - self.back_at > longest else min(2 * self.pause, longest)
+        self.since, self.why, self.told, self.probe_at = now, why, False, now + self.pause
 
     def forget(self) -> None:
         """It counts as well again."""
-        self._out_since, self._probing, self.told = None, False, False
-        self.answered()
+        self.since, self.probing, self.told, self.failures, self.spent_s = (
+            None,
+            False,
+            False,
+            0,
+            0.0,
+        )
+
+    def back(self, now: float) -> float:
+        """Returns for how long it was out."""
+        away = now - (self.since or 0.0)
+        self.back_at = now
+        self.forget()
+        return away
 
     def begin_probe(self, now: float) -> bool:
         """Whether the pause is over and no probe is under way. Then one has begun."""
-        if self._probing or now < self._probe_at:
-            return False
-        self._probing = True
-        return True
-
-    def end_probe(self) -> None:
-        self._probing = False
+        due = not self.probing and now >= self.probe_at
+        self.probing = self.probing or due
+        return due
 
     def failed_probe(self, now: float) -> None:
         """The next one comes after twice the pause."""
-        self._probing = False
-        self._pause = min(2 * self._pause, self._longest_s)
-        self._probe_at = now + self._pause
+        self.probing, self.pause = False, min(2 * self.pause, self.options.longest_pause_s)
+        self.probe_at = now + self.pause
 
 
 class Breaker(Storage):
@@ -147,18 +133,16 @@ class Breaker(Storage):
         options: BreakerOptions | None = None,
         start: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        self.store = store
-        self._name, self._now, self._notice = name, now, notice
-        self._options = options or BreakerOptions()
+        self.store, self._name, self._now, self._notice = store, name, now, notice
+        self._slow_s = (options := options or BreakerOptions()).slow_s
         self._start = start or _on_a_thread
         self._lock = threading.Lock()
         self._begun: list[_Call] = []  # under way
         self._closed = False
         self._losses = Losses()
-        pauses = self._options.first_pause_s, self._options.longest_pause_s
-        self._reads = {kind: _Health(*pauses) for kind in (_Kind.LOOKUP, _Kind.READ)}
-        self._writes = _Health(*pauses)
-        self._whole = _Health(*pauses)  # whether it answers at all
+        self._healths = {kind: _Health(options) for kind in list(_Kind)[:3]}
+        self._writes = self._healths[_Kind.WRITE]
+        self._whole = _Health(options)  # whether it answers at all
         self._suspect: _Call | None = None  # what a probe is to repeat
         self._hung_probes = 0
         self.refused = 0  # calls that the store was not asked
@@ -209,13 +193,10 @@ class Breaker(Storage):
         self._closed = True
         self.store.close()
 
-    def register(self, memory: Sequence[memoryview]) -> None:
-        self.store.register(memory)
-
     @property
     def out(self) -> bool:
         """Whether the store counts as out."""
-        return self._whole.is_out
+        return self._whole.since is not None
 
     @property
     def outages(self) -> int:
@@ -238,113 +219,79 @@ class Breaker(Storage):
         """The answers of the store, or as many failures if it is not asked."""
         if not keys:
             return []
+        self.poll()
+        answers = [failed] * len(keys)  # if it raises, or is not asked
         with self._lock:
-            self._judge_hanging()
-        self._probe_if_due()
-        size = sum(buffer.nbytes for buffer in values[0]) if values else 0
-        with self._lock:
-            call = _Call(kind, keys, size, self._now())
-            if not self._may_ask(call):
+            call = self._call(kind, keys, size_of(values[0]) if values else 0)
+            refuses = kind is _Kind.WRITE and self._writes.since is not None
+            call.probe = refuses and not self.out and self._writes.begin_probe(call.began_s)
+            if self.out or refuses > call.probe:
                 self.refused += 1
-                self._count(kind, [failed] * len(keys))
-                return [failed] * len(keys)
+                self._count(kind, answers)
+                return answers
             self._begun.append(call)
-        answers = [failed] * len(keys)  # if it raises
         try:
             with listening() as call.heard, watching(partial(self._moved, call)):
                 answers = ask()
         finally:
-            self._ended(call, answers)
+            with self._lock:
+                if call.late:
+                    self._losses.late += 1
+                else:
+                    self._begun.remove(call)
+                    self._judge(call, answers, self._too_long() if self._hangs(call) else "")
+            self._probe_if_due()
         return answers
 
-    def _may_ask(self, call: _Call) -> bool:
-        if self.out:
-            return False
-        if call.kind is _Kind.WRITE and self._writes.is_out:
-            call.probe = self._writes.begin_probe(call.began_s)
-            return call.probe
-        return True
-
-    def _ended(self, call: _Call, answers: Sequence[bool | Status | None]) -> None:
-        with self._lock:
-            if call.late:
-                self._losses.late += 1
-                return
-            self._begun.remove(call)
-            self._judge(call, answers, self._too_long() if self._hangs(call) else "")
-        self._probe_if_due()
+    def _call(self, kind: _Kind, keys: Sequence[str], value_bytes: int) -> _Call:
+        return _Call(kind, keys, value_bytes, (now := self._now()), now)
 
     def _judge(self, call: _Call, answers: Sequence[bool | Status | None], slow: str) -> None:
         """What a call says about the store. slow: the reason if it took too long."""
         now = self._now()
         self._count(call.kind, answers)
-        wrong = [one for one in answers if one is None or one in _LOST]
+        wrong = [answer for answer in answers if answer is None or answer in _LOST]
         if wrong or slow:
             self._losses.waited_s += now - call.began_s
         if self._closed:
             return  # closing makes calls fail
-        health = self._writes if call.kind is _Kind.WRITE else self._reads.get(call.kind)
+        health = self._healths.get(call.kind)
         if health is None:
             if slow:
                 self._suspect = self._suspect or call
         elif not wrong and not slow:
-            health.answered()
-            if call.probe and health.is_out:  # it may have been forgotten since
-                self._writes_again()
+            health.failures, health.spent_s = 0, 0.0
+            if call.probe and health.since is not None:  # it may have been forgotten since
+                told, away = health.told, health.back(now)
+                if told:
+                    self._say(f"takes writes again, after {away:.1f} s")
         else:
             waited = 0.0 if wrong and set(wrong) == {Status.FULL} else now - call.moved_s
-            health.failed(waited, whole=bool(slow) or len(wrong) == len(answers))
+            over = health.failed(waited, whole=bool(slow) or len(wrong) == len(answers))
+            why = slow or (call.heard or [_in_words(wrong[0])])[0]
             if call.probe:
-                health.failed_probe(self._now())
-            elif slow or health.is_over(self._options.failures, self._options.patience_s):
-                self._gone(call, slow or (call.heard or [_in_words(wrong[0])])[0])
-
-    def _gone(self, call: _Call, why: str) -> None:
-        """Calls of this kind fail: the store is out, or takes no writes."""
-        if call.kind is not _Kind.WRITE:
-            self._go_out(call, why)
-        elif not self._writes.is_out and not self.out:
-            self._writes.go_out(self._now(), why)
-            self._suspect = self._suspect or call  # it may be dead: a probe shows which
+                health.failed_probe(now)
+            elif (slow or over) and health is not self._writes:
+                self._go_out(call, why)
+            elif (slow or over) and health.since is None and not self.out:
+                health.go_out(now, why)
+                self._suspect = self._suspect or call  # it may be dead: a probe shows which
 
     def _go_out(self, call: _Call, why: str) -> None:
         if self.out:
             return
-        now = self._now()
         self._losses.outages += 1
-        self._whole.go_out(now, why)
+        self._whole.go_out(self._now(), why)
         self._suspect = replace(call, keys=call.keys[:1])
         self._writes.forget()  # it is found out anew
-        self._notice(
-            f"storage: {self._name} does not answer ({why}); going on without it, and asking "
-            "again now and then"
-        )
+        self._say(f"does not answer ({why}); going on without it, and asking again now and then")
 
-    def _back(self) -> None:
-        away = self._whole.back(self._now())
-        self._suspect = None
-        for health in self._reads.values():
-            health.answered()
-        self._notice(f"storage: {self._name} answers again, after {away:.1f} s")
-
-    def _refuses(self) -> None:
-        """It answers, and takes no writes."""
-        self._losses.write_outages += 1
-        self._writes.told = True
-        self._notice(
-            f"storage: {self._name} takes no writes ({self._writes.why}); what it has is read, and "
-            "new pages are not kept"
-        )
-
-    def _writes_again(self) -> None:
-        told = self._writes.told
-        away = self._writes.back(self._now())
-        if told:
-            self._notice(f"storage: {self._name} takes writes again, after {away:.1f} s")
+    def _say(self, what: str) -> None:
+        self._notice(f"storage: {self._name} {what}")
 
     def _judge_hanging(self) -> None:
         """Give up on calls that have been under way for too long."""
-        for call in [one for one in self._begun if self._hangs(one)]:
+        for call in [call for call in self._begun if self._hangs(call)]:
             self._begun.remove(call)
             call.late = True
             failed: Status | None = None if call.kind is _Kind.LOOKUP else Status.FAILED
@@ -358,23 +305,23 @@ class Breaker(Storage):
         call.moved_s = self._now()
 
     def _hangs(self, call: _Call) -> bool:
-        return self._now() - call.moved_s > self._options.slow_s
+        return self._now() - call.moved_s > self._slow_s
 
     def _too_long(self) -> str:
-        return f"a call has taken more than {self._options.slow_s:g} s without progress"
+        return f"a call has taken more than {self._slow_s:g} s without progress"
 
     def _count(self, kind: _Kind, answers: Sequence[bool | Status | None]) -> None:
-        losses = self._losses
+        losses, lost = self._losses, sum(answer in _LOST for answer in answers)
         if kind is _Kind.LOOKUP:
-            losses.lookups_unanswered += sum(one is None for one in answers)
+            losses.lookups_unanswered += sum(answer is None for answer in answers)
         elif kind is _Kind.READ:
-            losses.reads_failed += sum(one in _LOST for one in answers)
-            losses.reads_missing += sum(one is Status.MISSING for one in answers)
-            losses.reads_corrupt += sum(one is Status.CORRUPT for one in answers)
+            losses.reads_failed += lost
+            losses.reads_missing += sum(answer is Status.MISSING for answer in answers)
+            losses.reads_corrupt += sum(answer is Status.CORRUPT for answer in answers)
         elif kind is _Kind.WRITE:
-            losses.writes_refused += sum(one is not Status.DONE for one in answers)
-        elif kind is _Kind.DELETE:
-            losses.deletes_failed += sum(one in _LOST for one in answers)
+            losses.writes_refused += sum(answer is not Status.DONE for answer in answers)
+        else:
+            losses.deletes_failed += lost
 
     # -- probes
 
@@ -392,9 +339,9 @@ class Breaker(Storage):
         with self._lock:
             what = self._suspect
             if what is None:  # it was found out meanwhile
-                self._whole.end_probe()
+                self._whole.probing = False
                 return
-            call = _Call(_Kind.PROBE, what.keys[:1], what.value_bytes, self._now())
+            call = self._call(_Kind.PROBE, what.keys[:1], what.value_bytes)
             self._begun.append(call)
         with listening() as heard, watching(partial(self._moved, call)):
             try:
@@ -418,15 +365,21 @@ class Breaker(Storage):
         if why and self.out:
             self._whole.failed_probe(self._now())
             return
-        self._whole.end_probe()
+        self._whole.probing, self._suspect = False, None
         if self.out:
-            self._back()
-            return
-        self._suspect = None
-        if why:
+            away = self._whole.back(self._now())
+            for kind in (_Kind.LOOKUP, _Kind.READ):
+                self._healths[kind].failures, self._healths[kind].spent_s = 0, 0.0
+            self._say(f"answers again, after {away:.1f} s")
+        elif why:
             self._go_out(call, why)
-        elif self._writes.is_out and not self._writes.told:
-            self._refuses()
+        elif self._writes.since is not None and not self._writes.told:
+            self._losses.write_outages += 1
+            self._writes.told = True
+            self._say(
+                f"takes no writes ({self._writes.why}); what it has is read, and new pages are not "
+                "kept"
+            )
 
 
 def _on_a_thread(job: Callable[[], None]) -> None:

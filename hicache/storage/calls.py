@@ -4,21 +4,31 @@ Some clients block for many seconds when their server is gone, and cannot be tol
 `Workers` runs on a thread with a resource of its own (staging memory). When it makes no progress
 for `timeout_s`, `run` ends with `GivenUp`. The thread goes on with its resource. It may touch the
 caller's memory only in `Call.delivering`, which it cannot enter any more.
+
+`PlainSocket` and `SecureSocket` have a time-out that means: so long without a byte that moved.
+Python's own have one for all that `sendall` sends, and wait for an answer while megabytes of the
+question still lie in the kernel's buffer.
 """
 
 from __future__ import annotations
 
+import fcntl
 import queue
+import socket
+import ssl
+import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .base import step
 
 R = TypeVar("R")
 T = TypeVar("T")
+_PIECE = 256 << 10  # bytes of one `send`
 
 
 class GivenUp(Exception):
@@ -182,3 +192,49 @@ class _Worker(Generic[R]):
         if not self.resources:
             self.resources.append(make())
         return self.resources[0]
+
+
+class _Patient(socket.socket):
+    """Only `sendall` and `recv_into`, which the clients of stores use."""
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[self._moving(super().send, left[:_PIECE], flags) :]
+
+    def recv_into(self, *arguments: Any) -> int:
+        return self._moving(super().recv_into, *arguments)
+
+    def _moving(self, call: Callable[..., int], *arguments: Any) -> int:
+        """The bytes of a call, which is made again as long as the other side takes what was
+        sent. Raises TimeoutError."""
+        while True:
+            unsent = self._unsent()
+            try:
+                moved = call(*arguments)
+            except TimeoutError:
+                if self._unsent() >= unsent:
+                    raise
+                step()
+            else:
+                step()
+                return moved
+
+    def _unsent(self) -> int:
+        """Bytes that the other side has not taken yet."""
+        unsent = fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(unsent, sys.byteorder)
+
+
+class PlainSocket(_Patient):
+    @classmethod
+    def of(cls, other: socket.socket) -> PlainSocket:
+        """The same connection; `other` is not used any more."""
+        timeout = other.gettimeout()
+        patient = cls(fileno=other.detach())
+        patient.settimeout(timeout)
+        return patient
+
+
+class SecureSocket(_Patient, ssl.SSLSocket):
+    """For `sslsocket_class` of a context."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import xxhash
 
@@ -49,19 +48,17 @@ class Verified(Storage):
         self.corrupt = 0  # values that a read found wrong
         self._delete_corrupt = delete_corrupt
         self._lock = threading.Lock()
-        self._slots = _Slots()
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         return self.store.lookup(keys)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        with self._slots.lend(len(keys)) as headers:
+        framed = _framed(values)
 
-            def check(index: int) -> bool:
-                return headers[index] == header_of(keys[index], values[index])
+        def check(index: int) -> bool:
+            return framed[index][0] == header_of(keys[index], values[index])
 
-            framed = [(header, *value) for header, value in zip(headers, values, strict=True)]
-            found = self.store.read_checked(keys, framed, check)
+        found = self.store.read_checked(keys, framed, check)
         wrong = [key for key, status in zip(keys, found, strict=True) if status is Status.CORRUPT]
         if wrong:
             with self._lock:
@@ -71,13 +68,12 @@ class Verified(Storage):
         return found
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        with self._slots.lend(len(keys)) as headers:
+        framed = _framed(values)
 
-            def seal(index: int) -> None:
-                headers[index][:] = header_of(keys[index], values[index])
+        def seal(index: int) -> None:
+            framed[index][0][:] = header_of(keys[index], values[index])
 
-            framed = [(header, *value) for header, value in zip(headers, values, strict=True)]
-            return self.store.write_sealed(keys, framed, seal)
+        return self.store.write_sealed(keys, framed, seal)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         return self.store.delete(keys)
@@ -98,31 +94,7 @@ class Verified(Storage):
     def close(self) -> None:
         self.store.close()
 
-    def register(self, memory: Sequence[memoryview]) -> None:
-        self.store.register([*memory, self._slots.memory])
 
-
-class _Slots:
-    """Memory for headers: one block, so that a backend can register it as it registers pages."""
-
-    def __init__(self, count: int = 4096) -> None:
-        self.memory = memoryview(bytearray(count * HEADER_BYTES))
-        self._free = [
-            self.memory[start : start + HEADER_BYTES]
-            for start in range(0, self.memory.nbytes, HEADER_BYTES)
-        ]
-
-    @contextmanager
-    def lend(self, count: int) -> Iterator[list[memoryview]]:
-        """Slots for the time of a `with`. Beyond what is free, there is new memory."""
-        taken: list[memoryview] = []
-        try:
-            while self._free and len(taken) < count:
-                taken.append(self._free.pop())
-        except IndexError:
-            pass  # another thread took the last one
-        fresh = [memoryview(bytearray(HEADER_BYTES)) for _ in range(count - len(taken))]
-        try:
-            yield [*taken, *fresh]
-        finally:
-            self._free.extend(taken)
+def _framed(values: Sequence[Value]) -> list[Value]:
+    """The values with room for a header before each."""
+    return [(memoryview(bytearray(HEADER_BYTES)), *value) for value in values]

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import parse
+from hicache.storage.address import checked, parse
 from hicache.storage.base import TIMEOUT_S, StorageOptions
-from hicache.storage.settings import checked
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ def test_every_backend_says_what_it_is() -> None:
 
 def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
     memory = memoryview(bytearray(drawn(0, MIB)))
-    store.register([memory])
     keys = keys_of("scattered", 4)
     values = [
         value_of(drawn(1, 5000), 1, 64, 64, 4097),
@@ -54,7 +53,6 @@ def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
     assert store.lookup(keys) == [True] * 4
     found = [blank(value) for value in values]
     target = memoryview(bytearray(MIB))
-    store.register([target])
     found[1] = (found[1][0], target[1000:66536])
     assert store.read(keys, found) == [Status.DONE] * 4
     assert joined(found) == joined(values)
@@ -161,25 +159,6 @@ def test_use_after_close_fails_and_closing_twice_does_not(rig: Rig, tmp_path: Pa
     assert store.lookup([key]) == [None]
     assert store.read([key], [value]) == [Status.FAILED]
     assert store.write([key], [value]) == store.delete([key]) == [Status.FAILED]
-
-
-def test_mooncake_reads_into_registered_memory_itself(tmp_path: Path) -> None:
-    with started("mooncake", tmp_path) as rig:
-        direct = replace(rig, address=rig.address + "&reads=direct")
-        with closing(direct.open()) as store:
-            memory, loose = memoryview(bytearray(3 * MIB)), memoryview(bytearray(MIB))
-            store.register([memory])
-            memory[:MIB] = drawn(8, MIB)
-            keys = keys_of("direct", 2)
-            values = [(memory[:MIB],), (memory[: MIB // 2],)]
-            assert store.write(keys, values) == [Status.DONE] * 2
-            found = [(memory[MIB : MIB + 7], memory[2 * MIB : 3 * MIB - 7]), (loose[: MIB // 2],)]
-            assert store.read(keys, found) == [Status.DONE] * 2
-            assert joined(found) == joined(values)
-            assert store.read(keys[:1], [(memory[: MIB - 1],)]) == [Status.CORRUPT]
-            assert store.read([keys[0], "none"], [found[0], (memory[:5],)]) == [
-                *(Status.DONE, Status.MISSING),
-            ]
 
 
 def test_threads_at_a_time(store: Storage) -> None:

@@ -80,7 +80,6 @@ def test_a_server_that_does_not_answer(silent: str) -> None:
         ("redis://h:99999/0", "another form of redis:"),
         ("redis://h:1/0?x=1", "expected redis://HOST:PORT/DB without a query, found 'x'"),
         ("mooncake://h:1?segment=much", "found 'much'"),
-        ("mooncake://h:1?reads=fast", "found 'fast'"),
         ("mooncake://h:1?metrics=-1", "found '-1'"),
         ("hf3fs://host/folder", "expected hf3fs:DIR"),
         ("hf3fs:d?size=0", "found '0'"),
@@ -117,7 +116,7 @@ def test_the_address_of_a_folder_has_settings(scheme: str, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [folder]
     two = refusal(address, StorageOptions(size_bytes=1 << 20))
     assert "expected one size, found 1,048,576 bytes and size=128Ki in the address" in two
-    where = in_folder(parse(address), "slot")
+    where = in_folder(parse(address))
     assert with_query(StorageOptions(), where) == StorageOptions(128 << 10, durable=True)
     assert with_query(StorageOptions(durable=True), in_folder(parse(f"{scheme}:x"))).durable
 

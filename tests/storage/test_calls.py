@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hicache.storage import sockets
+from hicache.storage import calls
 from hicache.storage.calls import Call, GivenUp, Workers
 
 PATIENT_S = 30.0
@@ -44,9 +44,9 @@ def workers() -> Iterator[Workers[object]]:
 
 def test_a_socket_whose_bytes_are_taken_in_time_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     step, unsent = Mock(), Mock(side_effect=[10, 5, 5])
-    monkeypatch.setattr(sockets, "step", step)
-    monkeypatch.setattr(sockets.Plain, "_unsent", unsent)
-    with sockets.Plain() as one:
+    monkeypatch.setattr(calls, "step", step)
+    monkeypatch.setattr(calls.PlainSocket, "_unsent", unsent)
+    with calls.PlainSocket() as one:
         assert one._moving(Mock(side_effect=[TimeoutError, 3])) == 3
     assert step.call_count == 2
 

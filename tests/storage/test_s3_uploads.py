@@ -65,7 +65,7 @@ def server() -> Iterator[Server]:
 
 
 def put(server: Server, *urls: str) -> None:
-    from hicache.storage.backends._s3_uploads import Uploads
+    from hicache.storage.backends.s3 import Uploads
 
     with closing(Uploads(10.0)) as uploads:
         for url in urls:

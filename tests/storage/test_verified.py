@@ -84,14 +84,6 @@ def test_a_store_that_says_done_and_writes_nothing_is_found(medium: MemoryStore)
     assert store.read([KEY], [value(b"former.")]) == [Status.CORRUPT]
 
 
-def test_headers_lie_in_registered_memory(medium: MemoryStore) -> None:
-    store = Verified(medium)
-    pages = memoryview(bytearray(100))
-    store.register([pages])
-    assert medium.registered[0] is pages
-    assert medium.registered[1].nbytes % HEADER_BYTES == 0
-
-
 def test_threads_share_a_store(medium: MemoryStore) -> None:
     store = Verified(medium)
     failed: list[str] = []

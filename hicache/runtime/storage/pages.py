@@ -117,10 +117,6 @@ class StoredPages:
         """Whether a store can use the memory of every page."""
         return all(place.pool.in_place for places in self._places.values() for place in places)
 
-    def memory(self) -> list[memoryview]:
-        """All host memory that has pages."""
-        return [place.pool.flat for places in self._places.values() for place in places]
-
     def keys(self, component: str, digests: Sequence[bytes]) -> list[list[str]]:
         """For each pool of the component, the keys of these pages."""
         return [

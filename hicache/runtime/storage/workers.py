@@ -188,7 +188,6 @@ class Workers:
             for lane in self._lanes
             for _ in range(lane.threads)
         ]
-        store.register(pages.memory() if in_place else [one for one in memory if one is not None])
         self._lanes[1].queue.append(self._task(None))
         for lane in self._lanes:
             for number in range(lane.threads):

@@ -1,16 +1,13 @@
 """Mooncake Store: values in the memory of other machines, through Mooncake's own client.
 
     mooncake://HOST:PORT?metrics=PORT&segment=BYTES&protocol=tcp&device=NAME&local=HOST
-        &metadata=P2PHANDSHAKE&reads=staged
+        &metadata=P2PHANDSHAKE
 
 HOST:PORT is the master. `metrics` is its second port, which lists keys. `segment` is the memory
 that this process gives to the store: none by default, others hold the values.
 
 The client blocks for 4 to 90 s when a server is gone, so every call runs on a thread that is given
-up on (`calls`). A write takes its bytes where they are, if the memory is registered. A read that is
-given up on could still write into its target, much later. So reads arrive in staging memory and
-are copied. With `reads=direct` they arrive in registered memory, and such a call is waited for, up
-to half a minute: for callers who do not wait for a call themselves.
+up on (`calls`), with memory of its own, which the client may still use much later.
 
 Mooncake keeps the old value of a key that is written again, and answers 0. So a key that exists is
 removed first.
@@ -19,13 +16,13 @@ removed first.
 from __future__ import annotations
 
 import atexit
-import bisect
 import os
 import re
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -45,8 +42,8 @@ from ..base import (
     Storage,
     StorageOptions,
     Value,
-    address_of,
     batches,
+    gather,
     scatter,
     size_of,
     tell,
@@ -56,9 +53,8 @@ from ..calls import Call, GivenUp, Workers
 SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the master"
 
 _FORM = "mooncake://HOST:PORT"
-_QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata", "reads")
-_STAGED = 16 << 20  # bytes of a read at a time
-_WRITTEN = 32 << 20  # bytes of a write at a time: a deadline is for each
+_QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata")
+_STAGED = 16 << 20  # bytes at a time: a deadline is for each
 _BUFFER = 64 << 20  # bytes of the client's own, for single puts that we do not make
 _KEYS = 4096  # of a lookup at a time
 _CODES = {
@@ -91,10 +87,6 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         "its size is that of the segments that its clients give",
         "it holds values in memory",
     )
-    if where.query.get("reads", "staged") not in ("staged", "direct"):
-        raise CallerError(
-            f"mooncake: expected reads=staged or reads=direct, found {where.query['reads'][:40]!a}"
-        )
     segment = where.size("segment", 0) if "segment" in where.query else 0
     where.number("metrics", _METRICS)
     probe(where, options.timeout_s)
@@ -131,8 +123,6 @@ class Mooncake(Storage):
 
     def __init__(self, client: MooncakeDistributedStore, where: Location, timeout_s: float) -> None:
         self._client, self._where, self._timeout_s = client, where, timeout_s
-        self._direct = where.query.get("reads") == "direct"
-        self._registered = Registered()
         self._workers = Workers("mooncake", self._staging, Staging.close)
         self._closed = False
         atexit.register(self._leave)
@@ -149,14 +139,12 @@ class Mooncake(Storage):
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
-        if self._direct and all(self._is_registered(value) for value in values):
-            return self._run(lambda _, call: self._read_direct(keys, values), statuses, wait=True)
 
         def job(stage: Staging, call: Call) -> list[Status]:
             for group in batches(values, _STAGED):
                 sizes = [size_of(values[index]) for index in group]
                 stage.reserve(sum(sizes))
-                starts = _starts(0, sizes)
+                starts = [0, *accumulate(sizes)][:-1]
                 wanted = [keys[index] for index in group]
                 places = [stage.start + start for start in starts]
                 codes = self._client.batch_get_into(wanted, places, sizes)
@@ -174,7 +162,7 @@ class Mooncake(Storage):
         statuses = [Status.FAILED] * len(keys)
 
         def job(stage: Staging, call: Call) -> list[Status]:
-            for group in batches(values, _WRITTEN):
+            for group in batches(values, _STAGED):
                 wanted = [keys[index] for index in group]
                 known = self._client.batch_is_exist(wanted)
                 if all(code < 0 for code in known):
@@ -183,12 +171,14 @@ class Mooncake(Storage):
                 old = [key for key, code in zip(wanted, known, strict=True) if code == 1]
                 if old:
                     self._client.batch_remove(old, True)
-                pieces = self._sources(stage, [values[index] for index in group])
-                codes = self._client.batch_put_from_multi_buffers(
-                    wanted,
-                    [[start for start, _ in one] for one in pieces],
-                    [[size for _, size in one] for one in pieces],
-                )
+                sizes = [size_of(values[index]) for index in group]
+                stage.reserve(sum(sizes))
+                starts = [0, *accumulate(sizes)][:-1]
+                with call.delivering():
+                    for index, start in zip(group, starts, strict=True):
+                        gather(values[index], stage.memory, start)
+                places = [stage.start + start for start in starts]
+                codes = self._client.batch_put_from(wanted, places, sizes)
                 with call.delivering():
                     for index, code in zip(group, codes, strict=True):
                         statuses[index] = Status.DONE if code == 0 else _lost(code)
@@ -242,56 +232,16 @@ class Mooncake(Storage):
         self.close()
         self._workers.join(_LEAVE_S)
 
-    def register(self, memory: Sequence[memoryview]) -> None:
-        for block in memory:
-            start = address_of(block)
-            registering = partial(_register, self._client, start, block.nbytes)
-            registered: int | None = self._run(registering, None)
-            if registered == 0:
-                self._registered.add(block)
-
-    def _run(self, job: Callable[[Staging, Call], T], otherwise: T, wait: bool = False) -> T:
-        """The result of a job, or `otherwise` if it is given up. wait: it never is."""
+    def _run(self, job: Callable[[Staging, Call], T], otherwise: T) -> T:
+        """The result of a job, or `otherwise` if it is given up."""
         try:
-            return self._workers.run(job, None if wait else self._timeout_s)
+            return self._workers.run(job, self._timeout_s)
         except GivenUp as error:
             tell(error)
             return otherwise
 
     def _staging(self) -> Staging:
-        return Staging(_STAGED, self._client.register_buffer, self._client.unregister_buffer)
-
-    def _is_registered(self, value: Value) -> bool:
-        return all(self._registered.holds(address_of(one), one.nbytes) for one in value)
-
-    def _read_direct(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        parts = [[one for one in value if one.nbytes] for value in values]
-        codes = self._client.batch_get_into_multi_buffers(
-            list(keys),
-            [[address_of(one) for one in some] for some in parts],
-            [[one.nbytes for one in some] for some in parts],
-        )
-        return [
-            self._status(key, code, size_of(value))
-            for key, code, value in zip(keys, codes, values, strict=True)
-        ]
-
-    def _sources(self, stage: Staging, values: Sequence[Value]) -> list[list[tuple[int, int]]]:
-        """Where the bytes of each value are: as they lie, or a copy in the staging memory."""
-        pieces = [[(address_of(one), one) for one in value if one.nbytes] for value in values]
-        holds = self._registered.holds
-        loose = [one for some in pieces for at, one in some if not holds(at, one.nbytes)]
-        stage.reserve(sum(one.nbytes for one in loose))
-        used = 0
-        result: list[list[tuple[int, int]]] = []
-        for some in pieces:
-            result.append([])
-            for at, one in some:
-                if not holds(at, one.nbytes):
-                    stage.memory[used : used + one.nbytes] = one.cast("B")
-                    at, used = stage.start + used, used + one.nbytes
-                result[-1].append((at, one.nbytes))
-        return result
+        return Staging(self._client)
 
     def _status(self, key: str, code: int, size: int) -> Status:
         """Of a read. A value of another length fails like a broken connection, or is cut."""
@@ -333,67 +283,28 @@ def _lost(code: int) -> Status:
     return status
 
 
-def _starts(start: int, sizes: Sequence[int]) -> list[int]:
-    starts = []
-    for size in sizes:
-        starts.append(start)
-        start += size
-    return starts
-
-
-def _register(
-    client: MooncakeDistributedStore, start: int, size: int, stage: Staging, call: Call
-) -> int | None:
-    code: int = client.register_buffer(start, size)
-    return code
-
-
 def _went_on(call: Call, codes: Sequence[int]) -> None:
     """The deadline begins anew, unless a server did not answer."""
     if all(code > _TRANSFER_FAILED for code in codes):
         call.step()
 
 
-class Registered:
-    """Blocks of memory by their address. Keeps them alive."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._blocks: list[tuple[int, memoryview]] = []
-
-    def add(self, memory: memoryview) -> None:
-        start = address_of(memory)
-        at = bisect.bisect(self._starts, start)
-        self._starts.insert(at, start)
-        self._blocks.insert(at, (start + memory.nbytes, memory))
-
-    def holds(self, start: int, size: int) -> bool:
-        """Whether all these bytes are registered."""
-        at = bisect.bisect(self._starts, start) - 1
-        return at >= 0 and start + size <= self._blocks[at][0]
-
-
 class Staging:
-    """Registered memory of one thread. It grows to the largest value. register, unregister: get
-    the address and the size."""
+    """Memory of one thread that the client knows. It grows to the largest batch."""
 
-    def __init__(
-        self, size: int, register: Callable[[int, int], None], unregister: Callable[[int], None]
-    ) -> None:
-        self._register, self._unregister = register, unregister
-        self.memory = memoryview(b"")
-        self.start = 0
-        self.reserve(size)
+    def __init__(self, client: MooncakeDistributedStore) -> None:
+        self._client, self.memory, self.start = client, memoryview(b""), 0
+        self.reserve(_STAGED)
 
     def reserve(self, size: int) -> None:
         """Make room for so many bytes. What was in it is lost."""
         if size > self.memory.nbytes:
             self.close()
-            self.memory = np.empty(size, np.uint8).data
-            self.start = address_of(self.memory)
-            self._register(self.start, size)
+            array = np.empty(size, np.uint8)
+            self.memory, self.start = array.data, array.ctypes.data
+            self._client.register_buffer(self.start, size)
 
     def close(self) -> None:
         if self.memory.nbytes:
-            self._unregister(self.start)
+            self._client.unregister_buffer(self.start)
             self.memory = memoryview(b"")

@@ -43,7 +43,7 @@ from ..base import (
     size_of,
     tell,
 )
-from ..sockets import Plain
+from ..calls import PlainSocket
 
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
 
@@ -96,8 +96,8 @@ def _refusal(server: str, error: RedisError, options: StorageOptions) -> str:
 class _Patient(Connection):
     """A connection that waits as long as bytes move."""
 
-    def _connect(self) -> Plain:
-        return Plain.of(super()._connect())  # type: ignore[no-untyped-call]
+    def _connect(self) -> PlainSocket:
+        return PlainSocket.of(super()._connect())  # type: ignore[no-untyped-call]
 
 
 class RedisStorage(Storage):

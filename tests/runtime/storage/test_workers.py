@@ -292,15 +292,6 @@ def test_options_out_of_range_are_refused(name: str) -> None:
         WorkerOptions(**{name: 0})
 
 
-def test_memory_is_told_to_the_store() -> None:
-    """The memory that values will lie in: staging, or the host pools."""
-    with bench(verified=False) as one:
-        assert len(one.store.registered) == SMALL.readers + SMALL.writers
-    with bench(verified=False, options=IN_PLACE) as one:
-        total = sum(pool.page_bytes * 24 for pool in pools_of(one))
-        assert sum(memory.nbytes for memory in one.store.registered) == total
-
-
 def pools_of(one: Bench) -> list[StoredPool]:
     places = one.pages._places.values()
     return [place.pool for found in places for place in found]  # type: ignore[misc]
