@@ -220,33 +220,33 @@ def _validate(state: State) -> None:
     nodes, flights = list(nodes_below(state.root)), list(state.flights.values())
     holders: list[Request | Flight | Pin] = [*state.running.values(), *flights]
     holders += state.pins.values()
-    receipts = {one.receipt.id: one.receipt for one in holders if one.receipt is not None}
+    receipts = {by.receipt.id: by.receipt for by in holders if by.receipt is not None}
     entries_of = [  # [component][kind][garbage]: the nodes that have an entry
         [[{entry[3].id for entry in heap} for heap in queue.heaps] for queue in queues]
         for queues in state.queues
     ]
     for node in nodes:  # the shape of the tree
-        above, pages = node.parent, span(node, state.stride)
+        above, length = node.parent, span(node, state.stride)
         assert above is not None, f"{node} has no parent"
         assert above.children.get(node.label) is node, f"{node} is not below {above}"
-        assert pages > 0, f"{node} is empty"
-        assert node.end_page == above.end_page + pages, f"{node} does not begin at {above}"
+        assert length > 0, f"{node} is empty"
+        assert node.end_page == above.end_page + length, f"{node} does not begin at {above}"
         for tier in (DEVICE, HOST):
-            below = [one for one in node.children.values() if one.pages[tier][BACKBONE] is not None]
+            below = [c for c in node.children.values() if c.pages[tier][BACKBONE] is not None]
             assert node.with_pages[tier] == len(below), f"{node} counts its children"
     for tier, index in product((DEVICE, HOST), range(len(state.components))):
         pool, positional = state.pools[tier][index], state.components[index].positional
         loans, cached, protected = np.zeros_like(pool.loans), 0, 0
         for node in nodes:
-            held, locks = node.pages[tier][index], node.locks[tier][index]
+            pages, locks = node.pages[tier][index], node.locks[tier][index]
             what = f"{node}, component {index} on {TIERS[tier].name.lower()}"
-            if held is not None:  # nodes own what is cached
-                assert len(held) == (span(node, state.stride) if positional else 1), what
-                assert (pool.state[held] == PageState.CACHED).all(), f"{what} is not cached"
-                assert (pool.owner[held] == node.id).all(), f"{what} is another's"
-                cached, protected = cached + len(held), protected + len(held) * bool(locks)
+            if pages is not None:  # nodes own what is cached
+                assert len(pages) == (span(node, state.stride) if positional else 1), what
+                assert (pool.state[pages] == PageState.CACHED).all(), f"{what} is not cached"
+                assert (pool.owner[pages] == node.id).all(), f"{what} is another's"
+                cached, protected = cached + len(pages), protected + len(pages) * bool(locks)
             for number, receipt in locks.items():  # receipts list the locks
-                assert held is not None, f"{what} is locked and not there"
+                assert pages is not None, f"{what} is locked and not there"
                 assert receipts.get(number) is receipt, f"{what} is locked by nobody"
                 assert (node, tier) in receipt.locked[index], f"{what} is on no list"
             kind = kind_now(node, tier, index)
@@ -275,8 +275,8 @@ def _validate(state: State) -> None:
         assert pool.counts == counts, f"{pool}: counts {pool.counts}, has {counts}"
         owned = pool.capacity - counts[PageState.FREE] - counts[PageState.RETIRING]
         assert owned == cached, f"{pool}: {owned} pages in use, {cached} have an owner"
-        free = np.sort(pool.free_pages())
-        assert (free == np.flatnonzero(pool.state == PageState.FREE)).all(), f"{pool}: free list"
+        free = np.flatnonzero(pool.state == PageState.FREE)
+        assert np.array_equal(np.sort(pool.free_pages()), free), f"{pool}: free list"
         assert pool.protected == protected, f"{pool}: {pool.protected} pages protected"
     for receipt in receipts.values():
         for index, locked in enumerate(receipt.locked):

@@ -49,7 +49,7 @@ from .flights import (
     unlock_deleted,
 )
 from .lru import DUPLICATE, is_garbage, next_victim, offer
-from .node import NONE, Flight, FlightKind, Node, is_locked
+from .node import NONE, Flight, FlightKind, Node, copy_of, is_locked
 from .state import State
 from .tree import (
     copies,
@@ -101,8 +101,6 @@ def evict_host(state: State, index: int, count: int) -> None:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
-        if node.pages[HOST][index] is None:
-            raise CoreBug(f"{node} is to free host pages of component {index} that it has not")
         short = goal - pool.free
         on_device = node.pages[DEVICE][BACKBONE] is not None
         pages = span(node, state.stride)
@@ -241,8 +239,6 @@ def evict_device(state: State, index: int, count: int) -> None:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
-        if node.pages[DEVICE][index] is None:
-            raise CoreBug(f"{node} is to free device pages of component {index} that it has not")
         short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
@@ -266,8 +262,8 @@ def _floor(state: State) -> int | None:
     copy of a higher rank may be evicted before. None if there is no such copy."""
     if not state.backups:
         return None
-    backups = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
-    receipts = {one.receipt.id for one in backups if one.receipt is not None}
+    backups = [flight for flight in state.flights.values() if flight.kind is FlightKind.BACKUP]
+    receipts = {flight.receipt.id for flight in backups if flight.receipt is not None}
     ranks: list[int] = []
     for flight in backups:
         if flight.evicts and flight.frees[BACKBONE]:
@@ -336,10 +332,7 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
 
 def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
     """Begin the copy that an eviction waits for. Returns False if host has no room."""
-    pages = node.pages[DEVICE][index]
-    if pages is None:
-        raise CoreBug(f"{node} has nothing to write back of component {index}")
-    return begin_backup(state, [(node, components)], index, len(pages))
+    return begin_backup(state, [(node, components)], index, len(copy_of(node, DEVICE, index)))
 
 
 Wanted = tuple[Node, list[int]]
@@ -403,7 +396,7 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     for index, wanted in enumerate(wanting):
         lock(state, receipt, wanted, DEVICE, index)
     counts = [
-        sum(len(_device_pages(node, index)) for node in wanted)
+        sum(len(copy_of(node, DEVICE, index)) for node in wanted)
         for index, wanted in enumerate(wanting)
     ]
     for index, count in enumerate(counts):
@@ -437,7 +430,7 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     fitting: list[Wanted] = []
     for node, components in nodes:
         for index in components:
-            room[index] -= len(_device_pages(node, index))
+            room[index] -= len(copy_of(node, DEVICE, index))
         if min(room) < 0:
             break
         fitting.append((node, components))
@@ -477,10 +470,3 @@ def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
     return not state.writes.contiguous or (
         parent is not None and (parent.parent is None or parent.pages[HOST][BACKBONE] is not None)
     )
-
-
-def _device_pages(node: Node, index: int) -> Pages:
-    pages = node.pages[DEVICE][index]
-    if pages is None:
-        raise CoreBug(f"{node} has nothing to back up of component {index}")
-    return pages

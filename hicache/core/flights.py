@@ -10,7 +10,18 @@ from itertools import chain
 from .actions import NO_REQUEST, Copy
 from .errors import About, CallerError, CoreBug
 from .lru import offer
-from .node import NOTHING, Flight, FlightKind, Leg, Node, Receipt, drop_leg, drop_locks, own_locks
+from .node import (
+    NOTHING,
+    Flight,
+    FlightKind,
+    Leg,
+    Node,
+    Receipt,
+    copy_of,
+    drop_leg,
+    drop_locks,
+    own_locks,
+)
 from .state import State
 from .tree import attach, path_to
 from .types import BACKBONE, DEVICE, HOST, FlightId, Pages, RequestId
@@ -173,9 +184,7 @@ def add_legs(
     tier = DEVICE if flight.kind is _BACKUP else HOST
     start = 0
     for node in nodes:
-        source = node.pages[tier][index]
-        if source is None:
-            raise CoreBug(f"{node} has nothing to copy of component {index}")
+        source = copy_of(node, tier, index)
         leg = Leg(flight, node, index, source, target[start : start + len(source)])
         start += len(source)
         flight.legs.append(leg)

@@ -209,7 +209,8 @@ class Pool:
         if not count:
             return NO_PAGES
         stop = self.free - count
-        pages = self._stack[stop : self.free][::-1].copy()
+        pages = self._stack[stop : self.free]
+        pages = pages[::-1].copy() if count > 1 else pages.copy()
         self.free = stop
         self.counts[_FREE] -= count
         self.counts[state] += count

@@ -75,9 +75,11 @@ def kind_now(node: Node, tier: int, component: int) -> int:
     return DUPLICATE
 
 
-def is_candidate(node: Node, queue: Queue) -> bool:
-    """Whether the node's copy belongs in this queue now."""
-    return kind_now(node, queue.tier, queue.component) == queue.kind
+def belongs(node: Node, queue: Queue, garbage: bool) -> bool:
+    """Whether the node's copy belongs in this heap of the queue now."""
+    return (node.live_distance >= queue.window_pages) == garbage and kind_now(
+        node, queue.tier, queue.component
+    ) == queue.kind
 
 
 def offer(
@@ -105,7 +107,7 @@ def _sweep(queue: Queue, garbage: bool) -> None:
     live = []
     for entry in queue.heaps[garbage]:
         node = entry[3]
-        if is_garbage(node, queue.window_pages) == garbage and is_candidate(node, queue):
+        if belongs(node, queue, garbage):
             live.append(entry)
         else:
             node.queued &= ~queue.bits[garbage]
@@ -132,7 +134,7 @@ def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
     while heap:
         entry = heappop(heap)
         node = entry[3]
-        if is_garbage(node, queue.window_pages) != garbage or not is_candidate(node, queue):
+        if not belongs(node, queue, garbage):
             node.queued &= ~bit
             continue
         rank = policy.rank(node, queue.component)

@@ -116,6 +116,14 @@ class Node:
         return f"<node {self.id} ..{self.end_page} {sides} use {self.last_use}>"
 
 
+def copy_of(node: Node, tier: int, index: int) -> Pages:
+    """The pages of a component that the node must have on the tier."""
+    pages = node.pages[tier][index]
+    if pages is None:
+        raise CoreBug(f"{node} lacks component {index} on {Tier(tier).name.lower()}")
+    return pages
+
+
 def set_pages(node: Node, tier: int, index: int, pages: Pages | None) -> None:
     """Store the pages of a component on the tier."""
     device, host = node.pages

@@ -33,7 +33,7 @@ from .flights import (
 )
 from .insertion import use
 from .lru import offer
-from .node import Flight, FlightKind, Node, Receipt, Request
+from .node import Flight, FlightKind, Node, Receipt, Request, copy_of
 from .refusals import refuse, refuse_room
 from .requests import fill, filled, joined, own_pages, pages_of, write
 from .state import State
@@ -157,7 +157,7 @@ def _plan(
         flight = open_flight(state, FlightKind.LOAD, request.id)
         lock_for_load(state, flight, path, loads)
     loading = tuple(
-        [sum([len(_host_pages(node, i)) for node in nodes]) for i, nodes in enumerate(loads)]
+        [sum([len(copy_of(node, HOST, i)) for node in nodes]) for i, nodes in enumerate(loads)]
     )
     pages = path[-1].end_page if path else 0
     plan = Plan(path, pages, loads, loading, receipt, flight, list(loading))
@@ -236,20 +236,13 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     for node in required(plan.path, state.components[index].window_pages):
         held = node.pages[DEVICE][index]
         if held is None:
-            count = len(_host_pages(node, index))
+            count = len(copy_of(node, HOST, index))
             held = target[start : start + count]
             start += count
         parts.append(held)
     if not parts:
         return NO_PAGES
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _host_pages(node: Node, index: int) -> Pages:
-    pages = node.pages[HOST][index]
-    if pages is None:
-        raise CoreBug(f"{node} has nothing to load of component {index}")
-    return pages
 
 
 def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
@@ -262,7 +255,7 @@ def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[li
         if index != BACKBONE:
             lock(state, flight.receipt, nodes, HOST, index)
     for index, nodes in enumerate(loads if state.config.exchange_pages else ()):
-        flight.gives_up.append(sum([len(_host_pages(node, index)) for node in nodes]))
+        flight.gives_up.append(sum([len(copy_of(node, HOST, index)) for node in nodes]))
         state.giving_up[index] += flight.gives_up[index]
 
 
@@ -304,7 +297,8 @@ def land(state: State, flight: Flight) -> None:
         if node is None:
             continue
         if request is not None and not adopted and state.components[index].positional:
-            _replace(request, index, node)
+            held = copy_of(node, DEVICE, index)  # came meanwhile: the request uses it
+            write(request, index, [(node.end_page - len(held), held)])
         if receipt is not None and (adopted or request is not None):
             lock(state, receipt, [node], DEVICE, index)
         else:
@@ -313,14 +307,6 @@ def land(state: State, flight: Flight) -> None:
     flight.request = NO_REQUEST
     if request is not None:
         request.load = 0
-
-
-def _replace(request: Request, index: int, node: Node) -> None:
-    """The node got a copy meanwhile: put that copy into the request's table."""
-    held = node.pages[DEVICE][index]
-    if held is None:
-        raise CoreBug(f"{node} has neither what was loaded nor a copy that came before it")
-    write(request, index, [(node.end_page - len(held), held)])
 
 
 def cancel_load(state: State, flight: Flight) -> None:
