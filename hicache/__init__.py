@@ -35,14 +35,15 @@ _NAMES = {
     "hicache.core.view": ("CoreView",),
     "hicache.core.write_policies": ("WritePolicy",),
     "hicache.runtime.controller": ("ControllerOptions", "TransferController"),
-    "hicache.runtime.driver": ("Driver", "Executor", "Observer"),
-    "hicache.runtime.executors": ("ImmediateExecutor", "TieredExecutor"),
+    "hicache.runtime.driver": (
+        *("Driver", "Executor", "ImmediateExecutor", "Observer", "TieredExecutor"),
+    ),
     "hicache.runtime.policies": (
         *("add_eviction_policy", "add_prefetch_policy", "add_write_policy"),
     ),
-    "hicache.runtime.storage.attachment": ("Attachment", "StorageExecutor"),
-    "hicache.runtime.storage.pages": ("Rank", "StoredPages"),
-    "hicache.runtime.storage.workers": ("WorkerOptions",),
+    "hicache.runtime.storage": (
+        *("Attachment", "Rank", "StorageExecutor", "StoredPages", "WorkerOptions"),
+    ),
     "hicache.memory.pools": ("stored_pools",),
     "hicache.storage.base": ("Storage", "StorageOptions"),
     "hicache.storage.keys": ("Context",),

@@ -18,8 +18,7 @@ from hicache.devices.base import Device, Direction
 from hicache.models import ModelDescription
 from hicache.models.base import stage_layers
 from hicache.runtime.controller import TransferController
-from hicache.runtime.driver import Driver, Executor, Observer
-from hicache.runtime.executors import TieredExecutor
+from hicache.runtime.driver import Driver, Executor, Observer, TieredExecutor
 
 from .clock import Clock
 from .content import prefix_tags

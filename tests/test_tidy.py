@@ -37,8 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory", "hicache.registry"),
     "hicache.storage": ("hicache.clock", "hicache.core", "hicache.models", "hicache.registry"),
     "hicache.runtime": (
-        *("hicache.clock", "hicache.core", "hicache.devices", "hicache.files"),
-        *("hicache.registry", "hicache.storage"),
+        *("hicache.core", "hicache.devices", "hicache.registry", "hicache.storage"),
     ),
     "hicache.clock": (),
     "hicache.sglang": ("hicache.clock", "hicache.core", "hicache.models", "hicache.storage"),

@@ -20,8 +20,6 @@ _FILES = (
     "hicache/runtime/controller.py",
     "hicache/runtime/driver.py",
     "hicache/runtime/encoding.py",
-    "hicache/runtime/executors.py",
-    "hicache/runtime/lanes.py",
     "invariants/watch.py",
     "sim/content.py",
     "sim/recorder.py",

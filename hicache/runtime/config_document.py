@@ -1,8 +1,7 @@
 """A core's configuration as one flat JSON object, as tapes and recordings contain it.
 
 The key of a component's setting begins with the component's name: `window_tokens` of swa is
-`swa_window`. This file converts in both directions. It does not read files, see `recording_format`,
-or check values, see `hicache/core/config` and each component.
+`swa_window`. Values are checked in `hicache/core/config` and by each component.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The driver: it passes events to a core, and outcomes to observers and an executor.
+"""The driver passes events to a core, and outcomes to observers and an executor.
 
 It is the only caller of `Core.handle`, so it calls the observers, before the core handles an event
-and after it has answered. It does nothing unless it is called, and does not know what an event
-means.
+and after it has answered. Here, too: executors that have no device of their own.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -52,7 +52,6 @@ REPLY_TO: dict[type, Callable[[FlightId, int], Any]] = {
 }
 _SUBMITTED = frozenset(REPLY_TO) - {Prefill}
 
-
 T = TypeVar("T")
 
 
@@ -87,15 +86,6 @@ class Executor(Protocol):
 
     def poll(self) -> list[Reply]:
         """Replies of the actions that ended since the last call, oldest first per direction."""
-
-
-def without_storage(action: object, executor: object) -> CallerError:
-    """The error of an executor that carries out transfers only, for any other action."""
-    return CallerError(
-        f"executor: expected one that carries out {type(action).__name__}, found "
-        f"{type(executor).__name__}, which moves pages between device and host only; put a "
-        "TieredExecutor with a StorageExecutor around it"
-    )
 
 
 class Driver:
@@ -133,10 +123,8 @@ class Driver:
         """Start everything that is queued and feed the core each reply, until no action is left,
         also none that a reply began. Returns the outcomes. Prefills are not waited for.
 
-        pause: called whenever nothing has ended yet, to let time pass: a short sleep, or a step of
-        a simulated clock. Without it the executor is asked again at once. If it raises, a later
-        call goes on where this one ended.
-        """
+        pause: called whenever nothing has ended yet, to let time pass; to bound the wait, it
+        raises. A later call goes on where this one ended."""
         outcomes: list[Outcome] = []
         flights = self.core.view.flights
         while any(flight.kind is not FlightKind.PREFILL for flight in flights.values()):
@@ -147,3 +135,66 @@ class Driver:
             if not replies and pause is not None:
                 pause()
         return outcomes
+
+
+def without_storage(action: object, executor: object) -> CallerError:
+    """The error of an executor that carries out transfers only, for any other action."""
+    return CallerError(
+        f"executor: {type(executor).__name__} cannot carry out {type(action).__name__}; put a "
+        "TieredExecutor around it"
+    )
+
+
+class ImmediateExecutor:
+    """Without a device or a clock: every transfer ends as soon as it is started. It is for replays
+    that count hits and for measuring the core alone; it has no storage."""
+
+    __slots__ = ("_ended", "_queued")
+
+    def __init__(self) -> None:
+        self._queued: deque[Transfer] = deque()
+        self._ended: deque[Transfer] = deque()
+
+    def submit(self, action: Transfer | StorageAction) -> None:
+        if type(action) is not Load and type(action) is not Backup:
+            raise without_storage(action, self)
+        self._queued.append(action)
+
+    def abandon(self, flight: FlightId) -> None:
+        """Does nothing: nobody abandons a load or backup."""
+
+    def start(self) -> None:
+        self._ended += self._queued
+        self._queued.clear()
+
+    def poll(self) -> list[Reply]:
+        if not self._ended:
+            return []
+        replies: list[Reply] = [REPLY_TO[type(action)](action.flight, 1) for action in self._ended]
+        self._ended.clear()
+        return replies
+
+
+class TieredExecutor:
+    """For three tiers: passes loads and backups to `transfers`, and actions for storage to
+    `storage`, whose methods are those of an `Executor`."""
+
+    def __init__(self, transfers: Executor, storage: Any) -> None:
+        self.transfers = transfers
+        self.storage = storage
+
+    def submit(self, action: Transfer | StorageAction) -> None:
+        if isinstance(action, Load | Backup):
+            self.transfers.submit(action)
+        else:
+            self.storage.submit(action)
+
+    def abandon(self, flight: FlightId) -> None:
+        self.storage.abandon(flight)
+
+    def start(self) -> None:
+        self.transfers.start()
+        self.storage.start()
+
+    def poll(self) -> list[Reply]:
+        return [*self.transfers.poll(), *self.storage.poll()]

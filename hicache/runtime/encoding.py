@@ -1,7 +1,7 @@
-"""The encoding of outcomes and events as bytes, or as numbers, for all digests.
+"""The encoding of outcomes and events as bytes, or as numbers, and the digest of all decisions.
 
-Encodes the fields of a record so that different values never give the same bytes. It does not
-compute digests; see `decisions` and `sim.recorder`.
+Different values never give the same bytes. No times and nothing of a device are covered, so two
+runs with the same events have the same digest on any device.
 
 A record needs no line here. The tables keep recorded digests valid: the codes and names of records
 that were there before, and those whose values were covered in another order or in part.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, get_args
 from zlib import crc32
 
@@ -168,3 +169,26 @@ def _encode(parts: list[bytes], value: object) -> None:
         assert isinstance(value, str), f"an outcome holds {type(value).__name__}"
         text = value.encode()
         parts += (b"s%d:" % len(text), text)
+
+
+class Decisions:
+    """A rolling digest of one run. Call `add` with the outcomes of each event, in order."""
+
+    __slots__ = ("_hash", "events")
+
+    def __init__(self) -> None:
+        self._hash: Any = blake2b(digest_size=16)
+        self.events = 0
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Add the outcomes of the next event, even if there are none."""
+        self._hash.update(outcome_bytes(outcomes))
+        self.events += 1
+
+    def digest(self) -> str:
+        """The digest of all decisions so far: 32 hexadecimal digits."""
+        return str(self._hash.hexdigest())
+
+    def short(self) -> str:
+        """The first 8 digits of `digest`, enough to see where two runs differ."""
+        return self.digest()[:8]

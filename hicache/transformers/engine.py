@@ -49,10 +49,8 @@ from hicache.core.types import Key, Tier
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools
 from hicache.runtime.controller import TransferController
-from hicache.runtime.driver import Driver, first_of
-from hicache.runtime.executors import TieredExecutor
-from hicache.runtime.storage.attachment import Attachment, StorageExecutor
-from hicache.runtime.storage.pages import StoredPages
+from hicache.runtime.driver import Driver, TieredExecutor, first_of
+from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages
 from hicache.storage.base import Losses, StorageOptions
 from hicache.storage.keys import Context
 

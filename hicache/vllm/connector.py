@@ -31,7 +31,7 @@ from vllm.v1.request import RequestStatus
 
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
-from hicache.runtime.storage.pages import Rank
+from hicache.runtime.storage import Rank
 from hicache.storage.address import open_store, parse
 from hicache.storage.changes import caller
 

@@ -29,11 +29,9 @@ from hicache.memory.lent import (
     lend,
 )
 from hicache.runtime.controller import COMPUTE, TransferController
-from hicache.runtime.executors import TieredExecutor
-from hicache.runtime.restorable import offered
-from hicache.runtime.storage.attachment import StorageExecutor
-from hicache.runtime.storage.pages import Rank, StoredPages
-from hicache.runtime.storage.workers import WorkerOptions, Workers
+from hicache.runtime.driver import TieredExecutor
+from hicache.runtime.ranks import offered
+from hicache.runtime.storage import Rank, StorageExecutor, StoredPages, WorkerOptions, Workers
 from hicache.storage.base import Losses, Storage
 from hicache.storage.keys import Context
 

@@ -2,7 +2,7 @@
 
 Keeps the core's actions for the next message, and vLLM's references to the blocks that they copy.
 A reply counts when every rank has given it, and is the largest number that is right on all of them
-(`restorable`); replies of loads and backups are in order on every rank, and so they are here.
+(`ranks`); replies of loads and backups are in order on every rank, and so they are here.
 Decides nothing, see `deciding`.
 """
 
@@ -50,7 +50,7 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """From the workers, once a step. done: by flight, the numbers that are right for its
-    reply on one rank, as a set (`restorable`). outages: how often the store has come back, at least
+    reply on one rank, as a set (`ranks`). outages: how often the store has come back, at least
     on one rank. changed: the weights of a rank."""
 
     done: tuple[tuple[FlightId, int], ...] = ()

@@ -21,7 +21,7 @@ import pytest
 
 from hicache.core.core import Core
 from hicache.core.events import Event
-from hicache.runtime.recording_format import Recording, read_recording
+from hicache.runtime.recording import Recording, read_recording
 from tests.patience import PATIENCE_S
 from traces.cli import main
 

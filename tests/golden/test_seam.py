@@ -23,8 +23,8 @@ from hicache.devices.base import DeviceOptions, Front, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
-from hicache.runtime.decisions import Decisions
-from hicache.runtime.recording_format import Recording
+from hicache.runtime.encoding import Decisions
+from hicache.runtime.recording import Recording
 from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link

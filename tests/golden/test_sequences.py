@@ -16,7 +16,7 @@ from hicache.core.core import Core
 from hicache.core.events import BackupDone, Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
-from hicache.runtime.decisions import Decisions
+from hicache.runtime.encoding import Decisions
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay

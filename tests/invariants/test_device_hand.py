@@ -11,7 +11,7 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.types import Tier
-from hicache.runtime.lanes import Lane
+from hicache.runtime.controller import Lane
 from invariants.fuzz.hicache import simpler
 from invariants.fuzz.hicache.device import DeviceHand, hand_of
 from invariants.fuzz.hicache.draw import draw_swarm

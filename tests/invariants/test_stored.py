@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hicache.memory.pools import StoredPool
-from hicache.runtime.storage import pages, workers
+from hicache.runtime import storage
 from hicache.storage.file_index import Index
 from invariants.fuzz.hicache.draw import Swarm, draw_swarm
 from invariants.fuzz.hicache.executors import FILES
@@ -70,10 +70,10 @@ def although_blocks_were_given_away(real: Callable[..., Any]) -> Callable[..., A
 
 
 BUGS = (
-    (workers, "fetch", one_page_too_many),
-    (workers, "_batches", the_last_is_left_out),
-    (workers, "_fine", always),
-    (pages, "page_keys", of_one_pool),
+    (storage, "fetch", one_page_too_many),
+    (storage, "_batches", the_last_is_left_out),
+    (storage, "_fine", always),
+    (storage, "page_keys", of_one_pool),
     (StoredPool, "load", into_the_first_page),
     (Index, "_evict", of_reserved_blocks),
     (Index, "moved", although_blocks_were_given_away),

@@ -35,11 +35,10 @@ from hicache.core.prefetch import oldest
 from hicache.core.types import NO_PAGES, FlightId, Tier
 from hicache.core.view import CoreView
 from hicache.devices.base import Device, Direction, Front, Mark, Stream
-from hicache.runtime import agreement, group, lanes, restorable
-from hicache.runtime.agreement import Agreement
+from hicache.runtime import controller, ranks
+from hicache.runtime.controller import Ended, Lane
 from hicache.runtime.driver import Driver
-from hicache.runtime.group import Call, Group, Turn, Values
-from hicache.runtime.lanes import Ended, Lane
+from hicache.runtime.ranks import Agreement, Call, Group, Turn, Values
 from tests.planted.planting import Patch, bug
 
 # -- admission
@@ -410,10 +409,10 @@ def donated_slot_stays_with_its_request(
     request.tables[:] = tables
 
 
-# -- lanes
+# -- transfers
 
 _Lane_issue = Lane.issue
-_lanes_merged = lanes._merged
+_lanes_merged = controller._merged
 
 
 class _Deaf(Front[Device]):
@@ -464,7 +463,7 @@ def youngest_batch_is_answered_first(self: Lane) -> list[Ended]:
     return ended
 
 
-@bug(lanes, "_merged")
+@bug(controller, "_merged")
 def copy_writes_one_page_too_many(actions: tuple[Any, ...]) -> dict[str, Any]:
     """A copy also writes the page after its last one."""
     found = _lanes_merged(actions)
@@ -648,7 +647,7 @@ def flush_leaves_requests_waiting(state: Any, reason: Any) -> None:
 _Agreement_everywhere = Agreement._everywhere
 _Agreement_agree = Agreement.agree
 _Driver_feed = Driver.feed
-_group_combined = group.combined
+_ranks_combined = ranks.combined
 
 
 @bug(Agreement, "agree")
@@ -656,7 +655,7 @@ def idle_rank_skips_the_collective(self: Agreement) -> Turn[None]:
     """A rank without a finished transfer does not enter the collective at a poll."""
     for reply in self.executor.poll():
         self.end(reply)
-    if any(self.leading()):
+    if self._ended:
         yield from _Agreement_agree(self)
 
 
@@ -667,17 +666,17 @@ def ranks_do_not_agree_on_success(self: Agreement) -> Turn[dict[FlightId, int]]:
     return {flight: self._ended[flight] for flight in everywhere}
 
 
-@bug(agreement, "agree_on_settings")
+@bug(ranks, "agree_on_settings")
 def ranks_do_not_agree_on_capacity(config: Config, group: Group) -> Turn[Config]:
     """Each rank has as many pages as fit into its own memory."""
     yield from ()
     return config
 
 
-@bug(group, "combined")
+@bug(ranks, "combined")
 def reduction_omits_the_last_rank(calls: Sequence[Call]) -> Values:
     """The last rank takes part in every collective, but its values are ignored."""
-    return _group_combined(calls[:-1])
+    return _ranks_combined(calls[:-1])
 
 
 @bug(Driver, "feed")
@@ -692,10 +691,10 @@ def ranks_use_their_own_clock(self: Driver, event: Event) -> list[Outcome]:
     return outcomes
 
 
-@bug(restorable, "offered")
+@bug(ranks, "offered")
 def ranks_take_the_least_of_their_deepest_boundaries(reply: Any) -> int:
     """A rank stands for every number up to its deepest boundary, also where it has no boundary."""
-    return restorable.upto(int(reply[1]))
+    return ranks.upto(int(reply[1]))
 
 
 # -- reclaim

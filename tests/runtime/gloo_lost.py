@@ -14,9 +14,8 @@ from typing import Any
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.runtime.agreement import agree_on_settings
 from hicache.runtime.gloo_group import join
-from hicache.runtime.group import MissingRank, alone
+from hicache.runtime.ranks import MissingRank, agree_on_settings, alone
 
 SIZE = 4
 
@@ -37,7 +36,7 @@ def main(address: str, rank: int) -> None:
     try:
         alone(group.minimum("a killed rank", [0]))
     except MissingRank as error:
-        found |= {"lost": str(error), "missing": error.missing}
+        found["lost"] = str(error)
     print(json.dumps(found))
 
 

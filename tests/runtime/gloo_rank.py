@@ -9,14 +9,14 @@ import json
 import sys
 from datetime import timedelta
 
+import torch.distributed as dist
+
 from hicache.core.actions import Backup, Prefill
 from hicache.core.config import Config
 from hicache.core.events import BackupDone, PrefillDone
 from hicache.core.types import NO_PAGES
-from hicache.runtime.agreement import Agreement, agree_on_settings
-from hicache.runtime.gloo_group import GlooGroup, join, leave
-from hicache.runtime.group import RankError, alone
-from hicache.runtime.restorable import packed, upto
+from hicache.runtime.gloo_group import GlooGroup, join
+from hicache.runtime.ranks import Agreement, RankError, agree_on_settings, alone, packed, upto
 
 from .test_agreement import Scripted
 
@@ -61,7 +61,7 @@ def main(address: str, rank: int) -> None:
     if rank == 0:
         found["gone"] = refused(group, "nobody comes", 1)
     print(json.dumps(found))
-    leave()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

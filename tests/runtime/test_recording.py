@@ -37,17 +37,18 @@ from hicache.core.events import (
 )
 from hicache.core.types import Key, Pages, Tier
 from hicache.runtime.config_document import MAY_LACK, config_of, document, written
-from hicache.runtime.decisions import Decisions
-from hicache.runtime.driver import Driver
-from hicache.runtime.encoding import add_words, event_bytes
-from hicache.runtime.executors import ImmediateExecutor
-from hicache.runtime.recording import CHECK_EVERY, DivergedError, Recorder, replay
-from hicache.runtime.recording_format import (
+from hicache.runtime.driver import Driver, ImmediateExecutor
+from hicache.runtime.encoding import Decisions, add_words, event_bytes
+from hicache.runtime.recording import (
+    CHECK_EVERY,
     MAX_LINE_BYTES,
+    DivergedError,
+    Recorder,
     Recording,
     as_json,
     parse,
     read_recording,
+    replay,
 )
 from sim.options import WorldOptions
 from sim.world import World
@@ -276,46 +277,40 @@ def arrived(**changes: Any) -> str:
 
 
 BAD: dict[str, tuple[list[str], int, str]] = {
-    "empty": ([], 1, "an empty file"),
-    "a tape of the fuzzer": (
-        ['{"tape": "hicache-fuzz", "version": 1}'],
-        1,
-        "a tape of hicache fuzz; give it to hicache fuzz --replay",
-    ),
-    "an older recording": (['{"hicache_tape": 2}'], 1, "another kind of file"),
-    "not JSON": (["what"], 1, "a JSON object"),
-    "version": (
-        [HEADER.replace('"hicache_recording": 3', '"hicache_recording": 2')],
-        1,
-        "version 3",
-    ),
+    "empty": ([], 1, "truncated"),
+    "an older recording": (['{"hicache_tape": 2}'], 1, "unknown field `hicache_tape`"),
+    "not JSON": (["what"], 1, "JSON is malformed"),
+    "version": ([HEADER.replace('recording": 3', 'recording": 2')], 1, "Invalid enum value 2"),
     "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
-    "page size 1.5": ([HEADER.replace('"page_size": 4', '"page_size": 1.5')], 1, "whole numbers"),
+    "page size 1.5": ([HEADER.replace('"page_size": 4', '"page_size": 1.5')], 1, "whole number"),
     "pools without bound": (
-        [HEADER.replace('"device_pages": [', '"device_pages": [99999999999, ')],
+        [HEADER.replace('"device_pages": [24', '"device_pages": [99999999999')],
         1,
         "pages together at most",
     ),
     "no end": ([HEADER, arrived()], 3, "truncated"),
-    "line cut": ([HEADER, arrived()[:20]], 2, "a JSON object"),
-    "unknown op": ([HEADER, arrived(op="Eval")], 2, "op: one of Arrived"),
-    "a float": ([HEADER, arrived(args=[0.0, [8, "", ""], 4, 0])], 2, "an integer"),
-    "true for 1": ([HEADER, arrived(args=[True, [8, "", ""], 4, 0])], 2, "an integer"),
-    "below 0": ([HEADER, arrived(args=[-1, [8, "", ""], 4, 0])], 2, "an integer from 0"),
-    "key no list": ([HEADER, arrived(args=[0, "AAAA", 4, 0])], 2, "a key"),
+    "line cut": ([HEADER, arrived()[:20]], 2, "JSON is malformed"),
+    "unknown op": ([HEADER, arrived(op="Eval")], 2, "op: expected one of Arrived"),
+    "a float": ([HEADER, arrived(args=[0.0, [8, "", ""], 4, 0])], 2, "Expected `int`"),
+    "true for 1": ([HEADER, arrived(args=[True, [8, "", ""], 4, 0])], 2, "Expected `int`"),
+    "below 0": ([HEADER, arrived(args=[-1, [8, "", ""], 4, 0])], 2, "Expected `int` >= 0"),
+    "too few": ([HEADER, arrived(args=[0, [8, "", ""]])], 2, "length"),
+    "key no list": ([HEADER, arrived(args=[0, "AAAA", 4, 0])], 2, "Expected `array`"),
     "half a row": ([HEADER, arrived(args=[0, [8, "", "AAAA"], 4, 0])], 2, "whole rows"),
-    "digest": ([HEADER, arrived(d="XYZ")], 2, "8 hexadecimal"),
+    "no base64": ([HEADER, arrived(args=[0, [8, "", "A*"], 4, 0])], 2, "base64"),
+    "digest": ([HEADER, arrived(d="XYZ")], 2, "matching regex"),
     "counted": (
         [HEADER, f'{{"op":"end","events":1,"digest":"{EMPTY}"}}'],
         2,
         "events: expected 0",
     ),
-    "tier": (
-        [HEADER, arrived(op="EvictWanted", args=[7, "full", 1])],
-        2,
-        "tier: expected a tier",
+    "tier": ([HEADER, arrived(op="EvictWanted", args=[7, "full", 1])], 2, "Invalid enum value 7"),
+    "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "Expected `bool`"),
+    "behind the end": (
+        [HEADER, f'{{"op":"end","events":0,"digest":"{EMPTY}"}}', arrived()],
+        3,
+        "behind the end",
     ),
-    "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "args: ok: expected true or false"),
 }
 
 
@@ -326,7 +321,6 @@ def test_bad_recordings_are_refused_in_one_line(fault: str) -> None:
         recording_of([line + "\n" for line in lines])
     message = str(caught.value)
     assert message.startswith(f"t.recording:{number}: ")
-    assert "expected " in message
     assert expected in message
     assert "\n" not in message
 
@@ -334,13 +328,13 @@ def test_bad_recordings_are_refused_in_one_line(fault: str) -> None:
 def test_a_truncated_recording_is_refused() -> None:
     lines, _ = recorded(1, 4)
     text = "".join(lines).encode()
-    for cut in range(0, len(text), 97):
+    for cut in range(0, len(text) - 1, 97):
         with pytest.raises(CallerError):
             parse("t.recording", text[:cut].splitlines(keepends=True))
 
 
 def test_long_lines_and_missing_files_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CallerError, match="at most 67108864 bytes"):
+    with pytest.raises(CallerError, match="too long"):
         parse("t.recording", [b" " * (MAX_LINE_BYTES + 1)])
     with pytest.raises(CallerError, match="No such file"):
         read_recording(str(tmp_path / "absent"))
@@ -352,7 +346,5 @@ def test_events_that_the_core_refuses_are_named() -> None:
     twice = [*lines[:2], *lines[1:]] if records[1]["op"] == "Arrived" else lines
     end = json.loads(twice[-1])
     end["events"] += 1
-    with pytest.raises(
-        CallerError, match=r"t.recording:3: expected an event that the core can take"
-    ):
+    with pytest.raises(CallerError, match=r"t.recording:3: Arrived: "):
         replay(recording_of([*twice[:-1], json.dumps(end) + "\n"]))

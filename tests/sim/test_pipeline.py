@@ -15,8 +15,7 @@ import pytest
 from hicache import models
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.runtime.controller import TransferController
-from hicache.runtime.lanes import Lane
+from hicache.runtime.controller import Lane, TransferController
 from sim import hardware
 from sim.engine.pipeline import StageUse
 from sim.engine.running import Running

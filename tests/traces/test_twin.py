@@ -19,8 +19,7 @@ from hicache.core.errors import CoreBug
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
-from hicache.runtime.recording import replay
-from hicache.runtime.recording_format import Recording, parse
+from hicache.runtime.recording import Recording, parse, replay
 from sim import hardware
 from sim import hardware as measured
 from sim.errors import WrongBytesError

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hicache.runtime.storage.pages import Rank
+from hicache.runtime.storage import Rank
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context

@@ -19,7 +19,7 @@ from hicache.core.config import Config, Shape
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Direction
 from hicache.memory.pools import unmeasured_shapes
-from hicache.runtime.recording_format import parse
+from hicache.runtime.recording import parse
 from sim import hardware
 from sim.engine.sequence import final_length
 from sim.hardware import Measured

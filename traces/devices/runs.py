@@ -31,8 +31,7 @@ from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
 from hicache.runtime.driver import Driver
-from hicache.runtime.recording import Follower, Recorder
-from hicache.runtime.recording_format import Recording
+from hicache.runtime.recording import Follower, Recorder, Recording
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
 from sim.engine.engine import Engine

@@ -32,8 +32,14 @@ from hicache.core.events import (
 )
 from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
-from hicache.runtime.driver import Driver, Executor, Observer, first_of
-from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
+from hicache.runtime.driver import (
+    Driver,
+    Executor,
+    ImmediateExecutor,
+    Observer,
+    TieredExecutor,
+    first_of,
+)
 from hicache.storage.base import Status
 from invariants.watch import SPECIFIED_PAGES, Watch
 from sim.engine.pipeline import StageUse

@@ -26,7 +26,7 @@ from hicache.core.events import Event
 from hicache.core.state import State
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
-from hicache.runtime.group import RankError
+from hicache.runtime.ranks import RankError
 from invariants.against import Against
 from invariants.base import (
     CRASH,

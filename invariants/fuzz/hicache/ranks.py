@@ -2,7 +2,7 @@
 
 Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks: their outcomes
 and the pools must be the same. Replies go through
-`hicache.runtime.agreement` in lockstep: one is delivered when all ranks have it, it is good if it
+`hicache.runtime.ranks` in lockstep: one is delivered when all ranks have it, it is good if it
 is good on all, and a lookup finds the longest prefix that all offer.
 
 For the n-th action of an entry, rank r uses the delay, the tie and the fault of act n + r, so an
@@ -23,12 +23,10 @@ from hicache.core.errors import About
 from hicache.core.events import Event, LookupDone, Reply, StorageReply
 from hicache.core.types import FlightId, Tier
 from hicache.core.view import CoreView
-from hicache.runtime import agreement
-from hicache.runtime.agreement import REPLIES, Agreement
+from hicache.runtime import ranks as runtime_ranks
 from hicache.runtime.driver import Driver
 from hicache.runtime.encoding import outcome_bytes
-from hicache.runtime.group import Diverged, local_groups, lockstep
-from hicache.runtime.restorable import LookedUp
+from hicache.runtime.ranks import REPLIES, Agreement, Diverged, LookedUp, local_groups, lockstep
 from invariants.books.story import named_by
 from invariants.fuzz.hicache.hand import LOST, PLAIN, Fault, Hand, kind_of
 from invariants.fuzz.hicache.shelf import Shelf
@@ -108,7 +106,7 @@ class RankedHand(Hand):
             replace(config, host_pages=tuple(one + rank * bool(one) for one in config.host_pages))
             for rank in range(ranks)
         ]
-        agreed = lockstep(list(map(agreement.agree_on_settings, offers, groups)))
+        agreed = lockstep(list(map(runtime_ranks.agree_on_settings, offers, groups)))
         self.drivers = list(map(Driver, map(Core, agreed[1:]), self.agreements[1:]))
         self._agreed: deque[Reply] = deque()  # not delivered yet
         self._replies: dict[FlightId, Reply] = {}

@@ -39,8 +39,7 @@ from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.pools import Arena, StoredPool, stored_pools
 from hicache.models import ModelDescription, described
-from hicache.runtime.storage.pages import Rank, StoredPages
-from hicache.runtime.storage.workers import WorkerOptions, Workers
+from hicache.runtime.storage import Rank, StoredPages, WorkerOptions, Workers
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import file, hf3fs
 from hicache.storage.base import Status, StorageOptions

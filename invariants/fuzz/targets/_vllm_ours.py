@@ -25,8 +25,8 @@ from hicache.core import actions
 from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
 from hicache.runtime.driver import REPLY_TO
-from hicache.runtime.restorable import LookedUp
-from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.runtime.ranks import LookedUp
+from hicache.runtime.storage import Rank, StoredPages
 from hicache.vllm.describing import context_of
 from hicache.vllm.groups import STATE, groups_of
 from invariants.fuzz.target import need

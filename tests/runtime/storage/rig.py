@@ -16,8 +16,7 @@ from hicache.core.types import Key, Pages, Tier
 from hicache.memory.pools import Arena, stored_pools
 from hicache.models import ModelDescription
 from hicache.models.base import PoolDescription
-from hicache.runtime.storage.pages import Rank, StoredPages
-from hicache.runtime.storage.workers import WorkerOptions, Workers
+from hicache.runtime.storage import Rank, StoredPages, WorkerOptions, Workers
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.keys import Context

@@ -37,15 +37,11 @@ from hicache.devices.base import Content, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Words
 from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan, stored_pools
-from hicache.runtime.agreement import Agreement
 from hicache.runtime.controller import COMPUTE, TransferController
-from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.driver import Driver, Observer, TieredExecutor
 from hicache.runtime.encoding import outcome_bytes
-from hicache.runtime.executors import TieredExecutor
-from hicache.runtime.group import Group, local_groups, lockstep
-from hicache.runtime.storage.attachment import Attachment, StorageExecutor
-from hicache.runtime.storage.pages import Rank, StoredPages
-from hicache.runtime.storage.workers import WorkerOptions
+from hicache.runtime.ranks import Agreement, Group, local_groups, lockstep
+from hicache.runtime.storage import Attachment, Rank, StorageExecutor, StoredPages, WorkerOptions
 from tests.configs import configured
 from tests.patience import PATIENCE_S
 

@@ -21,11 +21,8 @@ from hicache.core.events import (
     PrefetchLimitReached,
 )
 from hicache.core.types import Tier
-from hicache.runtime.agreement import agree_that
-from hicache.runtime.group import lockstep
-from hicache.runtime.recording import Recorder, replay
-from hicache.runtime.recording_format import parse
-from hicache.runtime.storage.workers import WorkerOptions
+from hicache.runtime.recording import Recorder, parse, replay
+from hicache.runtime.storage import WorkerOptions
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
@@ -325,7 +322,7 @@ def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Pat
         return len(list(OPEN_FILES.iterdir()))
 
     def threads() -> int:
-        return sum(thread.name.startswith("storage-") for thread in threading.enumerate())
+        return sum(thread.name.startswith("storage") for thread in threading.enumerate())
 
     with Server(SMALL) as server:
         before = 0
@@ -361,8 +358,6 @@ def test_ranks_fetch_as_much_as_every_rank_has(shard: str) -> None:
     """Each rank checks its own bytes, and all of them decide the same."""
     store = Unlucky(shard, 9)
     with Server(SMALL, ranks=2) as server:
-        turns = [agree_that("open", True, rank.agreement.group) for rank in server.ranks]
-        assert lockstep(turns) == [True, True]
         for rank in server.ranks:
             rank.attachment.attach_store(Verified(store))
         cold = server.serve(PROMPTS)

@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from hicache.core.actions import Lookup
 from hicache.core.events import LookupDone, Reply
-from hicache.runtime.agreement import Agreement
-from hicache.runtime.group import local_groups, lockstep
-from hicache.runtime.restorable import offered
-from hicache.runtime.storage.pages import Rank
-from hicache.runtime.storage.workers import Task, WorkerOptions, look_up
+from hicache.runtime.ranks import Agreement, local_groups, lockstep, offered
+from hicache.runtime.storage import Rank, Task, WorkerOptions, look_up
 from hicache.vllm.orders import Orders
 from tests.runtime.test_agreement import Scripted
 from tests.storage.memory_store import MemoryStore

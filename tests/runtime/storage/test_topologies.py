@@ -11,7 +11,7 @@ import pytest
 
 from hicache.core.actions import Lookup
 from hicache.core.events import FetchDone, LookupDone, StoreDone
-from hicache.runtime.storage.pages import PagePool, Rank, StoredPages
+from hicache.runtime.storage import PagePool, Rank, StoredPages
 from hicache.storage.keys import context_key
 
 from .rig import DIGESTS, Gated, bench, context_of, hybrid, piece

@@ -15,9 +15,8 @@ from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.pools import StoredPool
-from hicache.runtime.storage import workers
-from hicache.runtime.storage.attachment import StorageExecutor
-from hicache.runtime.storage.workers import WorkerOptions
+from hicache.runtime import storage
+from hicache.runtime.storage import StorageExecutor, WorkerOptions
 from hicache.storage.base import Status, Value, step
 from tests.storage.memory_store import MemoryStore
 
@@ -279,7 +278,7 @@ def test_a_defect_of_this_project_is_not_taken_for_one_of_the_store(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(workers, "look_up", fail)
+    monkeypatch.setattr(storage, "look_up", fail)
     with bench() as one:
         one.workers.begin([lookup(1, 2)])
         with pytest.raises(CoreBug, match=r"a thread for storage failed: .*a defect"):
@@ -312,10 +311,10 @@ def test_progress_of_a_fetch_stops_before_a_page_whose_window_is_still_to_come(
     def items(depths: tuple[int, ...], written: bool) -> list[SimpleNamespace]:
         return [SimpleNamespace(depth=one, bytes=1, keys=[one], pools=[0]) for one in depths]
 
-    monkeypatch.setattr(workers, "_read", lambda task, batch: [True] * len(batch))
+    monkeypatch.setattr(storage, "_read", lambda task, batch: [True] * len(batch))
     task: Any = Watched(pages=SimpleNamespace(items=items), options=replace(SMALL, batch_bytes=1))
     action: Any = SimpleNamespace(pieces=[(0, 1, 2, 3), (2, 3)], first_page=0, pages=4)
-    workers.fetch(task, action)
+    storage.fetch(task, action)
     assert seen == [1, 2, 2, 2, 3, 4, 4]
 
 

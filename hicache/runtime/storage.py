@@ -1,4 +1,5 @@
-"""Threads that carry out actions for storage, each action with exactly one answer.
+"""Storage at run time: what of a page is kept and under which keys, the threads that carry out
+actions, and a store that is attached and detached while requests run.
 
 Nothing that a store does may block the thread that asks for answers. So every action is a task in a
 queue, worker threads take tasks, and a task can be answered before its thread is done with it:
@@ -11,32 +12,156 @@ A thread that hangs in a call keeps its task's staging memory and nothing else: 
 memory of host pages, so they can go to others. With `zero_copy` the store works in the host pages
 themselves. Then a task is answered only when its call has returned, however long that takes.
 
-What a task has done is counted in `Task.progress`. Every call of the store goes through `Task.ask`,
-and every access to host pages through `Task.using_pages`; both end the task if it was answered
-meanwhile.
+    attach   open the store, start its threads, tell the core (`StorageAttached`)
+    detach   tell the core (`DetachWanted`); when no action is in flight any more
+             (`StorageDetached`), end the threads and close the store
+    force    the same, but close the store at once, so that its calls under way fail
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from hicache.core.actions import Delete, Fetch, Lookup, StorageAction, Store
+from hicache.core.actions import (
+    Delete,
+    Fetch,
+    Lookup,
+    Outcome,
+    Piece,
+    Refused,
+    StorageAction,
+    StorageDetached,
+    Store,
+)
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.events import StorageReply
+from hicache.core.events import DetachWanted, Event, StorageAttached, StorageReply
 from hicache.core.types import FlightId
-from hicache.storage.base import Status, Storage, Value, watching
-from hicache.storage.keys import context_key
+from hicache.core.view import CoreView
+from hicache.storage.address import open_store, parse
+from hicache.storage.base import Losses, Status, Storage, StorageOptions, Value, watching
+from hicache.storage.breaker import BreakerOptions
+from hicache.storage.keys import Context, context_key, page_keys, shard
 
-from ..driver import REPLY_TO
-from ..restorable import LookedUp
-from .pages import Item, StoredPages
+from .driver import REPLY_TO, Driver
+from .ranks import Agreement, LookedUp
+
+
+class PagePool(Protocol):
+    """The host pages of one pool. shared: whether every rank has the same bytes. in_place: whether
+    a store can use `buffers`. `hicache/memory/pools` has it with real bytes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def page_bytes(self) -> int: ...
+    @property
+    def shared(self) -> bool: ...
+    @property
+    def in_place(self) -> bool: ...
+    def buffers(self, page: int) -> tuple[memoryview, ...]:
+        """The memory of a page."""
+
+    def save(self, page: int, target: memoryview) -> None:
+        """Copy a page's bytes to a buffer."""
+
+    def load(self, page: int, source: memoryview) -> None:
+        """Copy a page's bytes from a buffer."""
+
+
+class Rank(NamedTuple):
+    """One rank among those that share a cache: of tensor and of pipeline parallelism. own_store: it
+    has a store to itself, such as a folder on its own disk, and writes there all that it reads."""
+
+    rank: int = 0
+    ranks: int = 1
+    stage: int = 0
+    stages: int = 1
+    own_store: bool = False
+
+
+class Place(NamedTuple):
+    """One pool of a component. writes: whether this rank stores its pages."""
+
+    pool: PagePool
+    shard: str
+    writes: bool
+
+
+class Item(NamedTuple):
+    """One page of a piece. keys: one for each of `pools`."""
+
+    depth: int
+    page: int
+    keys: tuple[str, ...]
+    pools: tuple[PagePool, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(pool.page_bytes for pool in self.pools)
+
+
+class StoredPages:
+    """The pages of one rank in storage: in which pools, and under which keys."""
+
+    def __init__(
+        self, context: Context, pools: Mapping[str, Sequence[PagePool]], rank: Rank | None = None
+    ) -> None:
+        """context: what this cache shares pages with. pools: those that have bytes, by component in
+        the order of the configuration."""
+        place = rank or Rank()
+        self.context = context.digest
+        describes = place.own_store or place.rank == place.stage == 0
+        self.document = context.text.encode("ascii") if describes else b""
+        self._places = {
+            component: tuple(
+                Place(
+                    pool,
+                    shard(*place[:4], shared=pool.shared),
+                    writes=place.own_store or not (pool.shared and place.rank),
+                )
+                for pool in each
+            )
+            for component, each in pools.items()
+        }
+        self.components = tuple(self._places)
+        self._pools = [place.pool for each in self._places.values() for place in each]
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest page number, over its pools."""
+        sums = [sum(place.pool.page_bytes for place in each) for each in self._places.values()]
+        return max(sums, default=0)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a store can use the memory of every page."""
+        return all(pool.in_place for pool in self._pools)
+
+    def keys(self, component: str, digests: Sequence[bytes]) -> list[list[str]]:
+        """For each pool of the component, the keys of these pages."""
+        return [self._keys(place, digests) for place in self._places[component]]
+
+    def items(self, piece: Piece, *, written: bool) -> Iterator[Item]:
+        """The pages of a piece. written: only in the pools that this rank stores."""
+        chosen = [place for place in self._places[piece.component] if place.writes or not written]
+        pools = tuple(place.pool for place in chosen)
+        columns = [self._keys(place, piece.digests) for place in chosen]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(piece.digests)
+        for offset, (page, keys) in enumerate(zip(piece.pages.tolist(), rows, strict=True)):
+            yield Item(piece.first_page + offset, page, tuple(keys), pools)
+
+    def _keys(self, place: Place, digests: Sequence[bytes]) -> list[str]:
+        return page_keys(self.context, place.pool.name, place.shard, digests)
+
+
+# -- threads
 
 T = TypeVar("T")
 _GONE = (Status.DONE, Status.MISSING)
@@ -46,10 +171,9 @@ _GONE = (Status.DONE, Status.MISSING)
 class WorkerOptions:
     """readers: threads for lookups and fetches. writers: threads for stores and deletes.
     batch_bytes: of the values of one call, if one page is not larger. batch_keys: of one lookup or
-    delete. call_s: after that long without progress a call of the store counts as hung. zero_copy:
-    the store reads and writes host pages in their place. every_boundary: lookups find all
-    boundaries and not only the deepest, for ranks that agree on one. Raises CallerError for values
-    below 1, or for no time."""
+    delete. call_s: the bound on every wait: after that long without progress a call of the store
+    counts as hung. zero_copy: the store reads and writes host pages in their place. every_boundary:
+    lookups find all boundaries and not only the deepest, for ranks that agree on one."""
 
     readers: int = 4
     writers: int = 2
@@ -60,11 +184,9 @@ class WorkerOptions:
     every_boundary: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("readers", "writers", "batch_bytes", "batch_keys"):
-            if getattr(self, name) < 1:
-                raise CallerError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        if self.call_s <= 0:
-            raise CallerError(f"call_s: expected more than 0 seconds, found {self.call_s}")
+        for name in ("readers", "writers", "batch_bytes", "batch_keys", "call_s"):
+            if getattr(self, name) <= 0:
+                raise CallerError(f"{name}: expected more than 0, found {getattr(self, name)}")
 
 
 class _GivenUp(Exception):
@@ -76,11 +198,13 @@ class _StoreRaised(Exception):
 
 
 class Task:
-    """One action. progress: what it has done so far, the answer whenever it ends or is given up.
-    boundaries: of a lookup, all that were found, if they are asked for. called_s: when the call
-    under way began, or last made progress. touching: its thread uses host pages, so it must not be
-    answered. stop: nobody waits for it. staging: of its thread; None: the store uses the memory of
-    the host pages themselves."""
+    """One action. Every call of the store goes through `ask`, and every access to host pages
+    through `using_pages`; both end the task if it was answered meanwhile.
+
+    progress: what it has done so far, the answer whenever it ends or is given up. boundaries: of a
+    lookup, all of them, if they are wanted. called_s: when the call under way began, or last made
+    progress. touching: its thread uses host pages, so it must not be answered. stop: nobody waits
+    for it. staging: of its thread; None: the store uses the memory of the host pages."""
 
     def __init__(
         self,
@@ -94,10 +218,8 @@ class Task:
         self.action = action
         self.store, self.pages, self.options = store, pages, options
         self.staging: memoryview | None = None
-        self.progress = 0
-        self.boundaries = 0
+        self.progress = self.boundaries = self._calls = 0
         self.called_s: float | None = None
-        self._calls = 0
         self.touching = self.stop = self.answered = False
         self._changed, self._now = changed, now
 
@@ -151,8 +273,7 @@ class Task:
 class _Lane:
     """Tasks of one kind of thread. running: those that a thread has, answered ones too."""
 
-    def __init__(self, name: str, threads: int) -> None:
-        self.name = name
+    def __init__(self, threads: int) -> None:
         self.threads = threads
         self.queue: deque[Task] = deque()
         self.running: list[Task] = []
@@ -180,28 +301,17 @@ class Workers:
         self._open: dict[FlightId, Task] = {}
         self._answers: list[StorageReply] = []
         self._closed = False
-        self._lanes = (_Lane("read", options.readers), _Lane("write", options.writers))
-        size = max(options.batch_bytes, pages.largest_bytes)
+        self._lanes = (_Lane(options.readers), _Lane(options.writers))
         in_place = options.zero_copy and pages.in_place
-        memory = [
-            None if in_place else memoryview(bytearray(size))
-            for lane in self._lanes
-            for _ in range(lane.threads)
-        ]
+        size = max(options.batch_bytes, pages.largest_bytes)
+        lanes = [lane for lane in self._lanes for _ in range(lane.threads)]
+        memory = [None if in_place else memoryview(bytearray(size)) for _ in lanes]
         self._lanes[1].queue.append(self._task(None))
-        for lane in self._lanes:
-            for number in range(lane.threads):
-                threading.Thread(
-                    target=self._run,
-                    args=(lane, memory.pop()),
-                    name=f"storage-{lane.name}-{number}",
-                    daemon=True,
-                ).start()
+        for each in zip(lanes, memory, strict=True):
+            threading.Thread(target=self._run, args=each, name="storage", daemon=True).start()
 
     def _task(self, action: StorageAction | None) -> Task:
         return Task(action, self.store, self.pages, self.options, self.changed, self.now)
-
-    # -- the caller's thread
 
     def begin(self, actions: Sequence[StorageAction]) -> None:
         """Queue actions for the threads."""
@@ -210,17 +320,15 @@ class Workers:
                 task = self._open[action.flight] = self._task(action)
                 if self._closed:
                     self._stop(task)
-                    continue
-                lane = self._lanes[type(action) in (Store, Delete)]
-                lane.queue.append(task)
+                else:
+                    self._lanes[type(action) in (Store, Delete)].queue.append(task)
             self.changed.notify_all()
 
     def abandon(self, flight: FlightId) -> None:
         """Answer an action with what has been done, as soon as its thread lets go of host pages."""
         with self.changed:
-            task = self._open.get(flight)
-            if task is not None:
-                self._stop(task)
+            if flight in self._open:
+                self._stop(self._open[flight])
 
     def poll(self) -> list[StorageReply]:
         """Answers since the last call. Raises CoreBug if a thread failed for another reason than
@@ -248,19 +356,18 @@ class Workers:
     def _give_up_hung(self) -> bool:
         """Answer the tasks whose calls hang, and those in a queue whose every thread does. Returns
         whether there are any."""
-        found = False
+        any_hung = False
         for lane in self._lanes:
             hung = [task for task in lane.running if self._hangs(task)]
-            found = found or bool(hung)
+            any_hung = any_hung or bool(hung)
+            if len(hung) == lane.threads:
+                hung += lane.queue
+                lane.queue.clear()
             for task in hung:
                 self._stop(task)
-            if len(hung) == lane.threads:
-                for task in lane.queue:
-                    self._stop(task)
-                lane.queue.clear()
-        if found:
+        if any_hung:
             self.changed.notify_all()  # a delete no longer waits for them
-        return found
+        return any_hung
 
     def _may_begin(self, lane: _Lane) -> bool:
         """Whether the next task may begin. A delete is alone, so that no store that began before it
@@ -289,8 +396,6 @@ class Workers:
             del self._open[reply.flight]
             self._answers.append(reply)
 
-    # -- a worker's thread
-
     def _run(self, lane: _Lane, staging: memoryview | None) -> None:
         while True:
             with self.changed:
@@ -307,7 +412,7 @@ class Workers:
             except _GivenUp:
                 pass
             except _StoreRaised as raised:
-                self._tell(raised.__cause__)
+                self._report(raised.__cause__)
             except Exception as error:
                 self._crashed = error
             with self.changed:
@@ -315,13 +420,13 @@ class Workers:
                 self._answer(task)
                 self.changed.notify_all()
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _report(self, error: BaseException | None) -> None:
         """One notice for each kind of error of an open store."""
         with self.changed:
             known = self._closed or type(error) in self._raised
             self._raised.add(type(error))
         if not known:
-            self._notice(f"storage: expected a status, found an error, taken for FAILED: {error!r}")
+            self._notice(f"storage: the store raised an error, taken for FAILED: {error!r}")
 
 
 def _carry_out(task: Task) -> None:
@@ -532,3 +637,170 @@ def _fine(batch: Sequence[Item], statuses: Sequence[Status]) -> list[bool]:
     """Whether every value of each item is `DONE`."""
     answers = iter(statuses)
     return [set(islice(answers, len(item.pools))) <= {Status.DONE} for item in batch]
+
+
+class StorageExecutor:
+    """Answers each submitted action exactly once, in any order. It outlives the stores that it
+    uses: without one, every action is answered at once: nothing is found, and nothing is stored."""
+
+    def __init__(self) -> None:
+        self._workers: Workers | None = None
+        self._queued: list[StorageAction] = []
+        self._answers: list[StorageReply] = []
+
+    def use(self, workers: Workers | None) -> None:
+        """Give all further actions to these threads. Those before may have open actions only if
+        they were closed: their answers are taken now."""
+        if self._workers is not None:
+            self._answers += self._workers.poll()
+        self._workers = workers
+
+    def submit(self, action: StorageAction) -> None:
+        """Queue an action. Nothing moves before `start`."""
+        self._queued.append(action)
+
+    def abandon(self, flight: FlightId) -> None:
+        """Answer an action as soon as possible, with what has been done."""
+        self.start()
+        if self._workers is not None:
+            self._workers.abandon(flight)
+
+    def start(self) -> None:
+        """Begin everything that is queued."""
+        if not self._queued:
+            return
+        actions, self._queued = self._queued, []
+        if self._workers is not None:
+            self._workers.begin(actions)
+            return
+        self._answers += [REPLY_TO[type(action)](action.flight, 0) for action in actions]
+
+    def poll(self) -> list[StorageReply]:
+        """Answers since the last call."""
+        answers, self._answers = self._answers, []
+        if self._workers is not None:
+            answers += self._workers.poll()
+        return answers
+
+
+class Attachment:
+    """The store of one driver, whose executor passes actions for storage to `executor`. It observes
+    the driver. No method waits for a store, but `open` and `wait_closed`."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        executor: StorageExecutor,
+        pages: StoredPages,
+        now: Callable[[], float],
+        notice: Callable[[str], None],
+        options: WorkerOptions | None = None,
+    ) -> None:
+        """now: seconds of a clock that never goes back. notice: gets a sentence for a person when
+        the store stops answering and when it answers again, on any thread."""
+        self._driver, self._executor, self._pages = driver, executor, pages
+        self._now, self._notice = now, notice
+        self._options = options or WorkerOptions()
+        if isinstance(driver.executor, Agreement) and driver.executor.group.size > 1:
+            self._options = replace(self._options, every_boundary=True)
+        self._store: Storage | None = None
+        self._workers: Workers | None = None
+        self._closing: list[threading.Thread] = []
+        self._outages = 0
+        self._past = Losses()  # of stores that are detached
+        driver.observers = (*driver.observers, self)
+
+    @property
+    def store(self) -> Storage | None:
+        """The open store."""
+        return self._store
+
+    @property
+    def losses(self) -> Losses:
+        """What the stores that were attached so far did not do."""
+        return self._past if self._store is None else self._past + self._store.losses
+
+    def open(self, address: str, options: StorageOptions | None = None) -> Storage:
+        """Open a store, checked and guarded, for `attach_store`. Raises CallerError for what a
+        person can mend. It may take as long as the store takes to connect."""
+        breaker = BreakerOptions(slow_s=self._options.call_s)
+        options = options or StorageOptions()
+        return open_store(parse(address), options, self._now, self._notice, breaker)
+
+    def attach(self, address: str, options: StorageOptions | None = None) -> list[Outcome]:
+        """Open a store and attach it."""
+        self._check_none()
+        return self.attach_store(self.open(address, options))
+
+    def attach_store(self, store: Storage) -> list[Outcome]:
+        """Attach an open store. The core may refuse ("detaching"); then the store is closed again.
+        Several ranks must all have opened it before one attaches it."""
+        self._check_none()
+        workers = Workers(store, self._pages, self._now, self._notice, self._options)
+        outcomes = self._driver.feed(StorageAttached())
+        if any(isinstance(outcome, Refused) for outcome in outcomes):
+            workers.close()
+            self._close(store)
+            return outcomes
+        self._store, self._workers, self._outages = store, workers, 0
+        self._executor.use(workers)
+        return outcomes
+
+    @property
+    def was_out(self) -> bool:
+        """Whether the store was out and came back since it was attached or renewed. To be asked now
+        and then."""
+        return self._store is not None and self._store.poll() > self._outages
+
+    def renew(self) -> list[Outcome]:
+        """Forget what the store is believed to have, because it may have lost everything while it
+        was out. On several ranks, all of them must do it."""
+        if self._store is None or not self._driver.core.view.attached:
+            return []
+        self._outages = self._store.poll()
+        return self._driver.feed(StorageAttached())
+
+    def detach(self, force: bool = False) -> list[Outcome]:
+        """Detach the store. It is closed with the outcome `StorageDetached`, here or of a later
+        reply; with `force` at once. Force may also follow a detach that takes too long. Raises
+        CallerError if no store is attached."""
+        if self._workers is None:
+            raise CallerError("storage: expected an attached one, found none; attach one first")
+        outcomes = self._driver.feed(DetachWanted()) if self._driver.core.view.attached else []
+        if force:
+            self._end()
+        return outcomes
+
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Wait until detached stores are closed. Returns whether they are."""
+        for thread in self._closing:
+            thread.join(timeout_s)
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        return not self._closing
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """Does nothing: only outcomes matter."""
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if outcomes and type(outcomes[-1]) is StorageDetached:
+            self._end()
+            self._executor.use(None)
+            self._workers = None
+
+    def _check_none(self) -> None:
+        if self._workers is not None:
+            raise CallerError("storage: expected none, found one that is attached; detach it first")
+
+    def _end(self) -> None:
+        """End the threads and close the store, once."""
+        if self._workers is not None and self._store is not None:
+            self._workers.close()
+            self._past += self._store.losses
+            self._close(self._store)
+            self._store = None
+
+    def _close(self, store: Storage) -> None:
+        """On a thread of its own, because a store that hangs may also hang here."""
+        thread = threading.Thread(target=store.close, name="storage-close", daemon=True)
+        thread.start()
+        self._closing.append(thread)
