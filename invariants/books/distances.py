@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from hicache.core.node import FAR, NONE
-from hicache.core.types import Tier
-from hicache.core.view import CoreView
 
-from .kinds import EVERYTHING, Kind, kinds_of
-from .mirror import NodeMirror, serves
+from .kinds import EVERYTHING, Kind
+from .mirror import NodeMirror
 
 
 def widest(kinds: Sequence[Kind]) -> int:
@@ -150,29 +148,3 @@ def _from_above(child: NodeMirror, parent: NodeMirror, most: int) -> int:
         return NONE
     distance = child.live_distance + child.end_page - parent.end_page
     return distance if distance <= most else FAR
-
-
-def garbage_report(view: CoreView) -> dict[str, dict[str, int]]:
-    """Returns, per pool ("device swa"), the cached pages and those that no live boundary
-    requires.
-    """
-    kinds = kinds_of(view.config)
-    report = {
-        f"{tier.name.lower()} {kind.name}": {"cached": 0, "garbage": 0}
-        for tier in (Tier.DEVICE, Tier.HOST)
-        for kind in kinds
-    }
-    mirrors = {0: NodeMirror(0, len(kinds))}
-    for node in view.nodes():
-        mirror = mirrors[node.id] = NodeMirror(node.id, len(kinds))
-        mirror.parent = mirrors[node.parent.id] if node.parent is not None else None
-        mirror.end_page, mirror.pages = node.end_page, [*node.pages[0], *node.pages[1]]
-    recounted(list(mirrors.values()), kinds, widest(kinds))
-    for mirror in mirrors.values():
-        for slot, pages in enumerate(mirror.pages):
-            tier, index = divmod(slot, len(kinds))
-            if pages is not None:
-                found = report[f"{Tier(tier).name.lower()} {kinds[index].name}"]
-                found["cached"] += len(pages)
-                found["garbage"] += 0 if serves(kinds[index], mirror.live_distance) else len(pages)
-    return report

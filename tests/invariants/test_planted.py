@@ -17,13 +17,9 @@ from invariants.base import (
     check_names,
     load_check,
 )
-from invariants.books.distances import garbage_report
 from invariants.books.kinds import kinds_of
 from invariants.checks.transfers import HappensBeforeWrite
-from invariants.watch import Watch
 from tests.configs import changed, configured
-
-from .life import Life, corner
 
 
 def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
@@ -66,23 +62,3 @@ def test_the_books_derive_each_component_as_the_core_does() -> None:
         for kind, one in zip(kinds_of(config), Core(config).view.components, strict=True):
             found = (kind.name, kind.positional, kind.need, kind.interval, kind.slots)
             assert found == (one.name, one.positional, one.window_pages, one.interval, one.slots)
-
-
-def test_the_share_of_garbage_is_counted_by_brute_force() -> None:
-    seen = 0
-    for seed in range(12, 24):
-        life = Life(corner(hybrid()), seed, Watch("off"))
-        life.run(200)
-        view = life.core.view
-        report = garbage_report(view)
-        for tier, index in ((tier, index) for tier in (0, 1) for index in range(3)):
-            component = view.components[index]
-            found = report[f"{Tier(tier).name.lower()} {component.name}"]
-            held = [(node.live_distance, node.pages[tier][index]) for node in view.nodes()]
-            sizes = [(near, len(pages)) for near, pages in held if pages is not None]
-            assert found["cached"] == sum(size for _, size in sizes)
-            assert found["garbage"] == sum(
-                size for near, size in sizes if near >= component.window_pages
-            )
-            seen += found["garbage"]
-    assert seen
