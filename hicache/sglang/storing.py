@@ -8,7 +8,6 @@ nothing of SGLang.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -214,10 +213,6 @@ class Shelves:
     ) -> None:
         self.store, self.rank, self._context_of = store, rank, context_of
         self._places: dict[str, Place] = {}
-        self._lock = threading.Lock()
-        # failed_reads: pages that were asked for and did not come
-        names = ("read_pages", "read_bytes", "written_pages", "written_bytes", "failed_reads")
-        self._counts = dict.fromkeys(names, 0)
         self.closed = False
 
     def register(self, name: str, pool: Any) -> None:
@@ -264,7 +259,6 @@ class Shelves:
             for at, room, ok in zip(part, rooms, arrived, strict=True):
                 if ok:
                     pages.arrived(starts[at], room)
-            self._count("read", sum(arrived), pages.page_bytes, arrived.count(False))
             found += arrived
             if not all(arrived):
                 break
@@ -284,17 +278,10 @@ class Shelves:
             done = self.store.write([keys[at] for at in new], values) if new else []
             for at, status in zip(new, done, strict=True):
                 there[at] = status is Status.DONE
-            self._count("written", sum(there[at] for at in new), pages.page_bytes)
             found += there
             if not all(there):
                 break
         return found + [False] * (len(names) - len(found))
-
-    def _count(self, what: str, pages: int, page_bytes: int, failed: int = 0) -> None:
-        with self._lock:
-            self._counts[f"{what}_pages"] += pages
-            self._counts[f"{what}_bytes"] += pages * page_bytes
-            self._counts["failed_reads"] += failed
 
     # -- the store
 
@@ -315,7 +302,6 @@ class Shelves:
         """Figures since the store was opened."""
         losses = self.store.losses
         return {
-            **self._counts,
             "corrupt": self.store.corrupt,
             "writes_refused": losses.writes_refused,
             "outages": losses.outages + losses.write_outages,

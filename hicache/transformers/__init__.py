@@ -9,12 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from .errors import (
-    ClosedError,
-    NotInstalledError,
-    UnsupportedArgumentError,
-    UnsupportedModelError,
-)
+from hicache.core.errors import CallerError
 
 __all__ = [
     "ClosedError",
@@ -26,6 +21,22 @@ __all__ = [
 ]
 _MODULES = {"PrefixCache": ".cache", "Stats": ".stats"}
 _LIBRARIES = ("torch", "transformers")
+
+
+class UnsupportedModelError(CallerError):
+    """A model whose cache has a layer that no description fits, or that is not as described."""
+
+
+class UnsupportedArgumentError(CallerError):
+    """An argument of `generate` with which nothing could be reused. `model.generate` takes it."""
+
+
+class NotInstalledError(CallerError, ImportError):
+    """A library is missing. The text says what installs it."""
+
+
+class ClosedError(CallerError):
+    """The cache was closed, or is used from inside one of its own calls."""
 
 
 def __getattr__(name: str) -> Any:

@@ -15,9 +15,9 @@ from transformers.utils import TransformersKwargs
 from hicache.core.errors import CallerError
 from hicache.storage.base import StorageOptions
 
+from . import UnsupportedArgumentError
 from .describing import CACHES
 from .engine import Sizes, Store
-from .errors import UnsupportedArgumentError
 
 _MOST_TEXT = 200  # characters of a revision, which is a part of longer text
 _MOST_TOKENS = 1 << 40
@@ -77,6 +77,12 @@ def _refusal(name: str, expected: str, found: Any) -> UnsupportedArgumentError:
     return UnsupportedArgumentError(
         f"{name}: expected {expected}, found {found}; call model.generate for it"
     )
+
+
+def is_assisted(model: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether candidates are computed that may be taken back: then nothing is reused or kept."""
+    names = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit")
+    return any(_setting(model, kwargs, name) is not None for name in names)
 
 
 def _setting(model: Any, kwargs: dict[str, Any], name: str) -> Any:

@@ -23,13 +23,13 @@ import torch
 from hicache.clock import Clock
 from hicache.storage.base import TIMEOUT_S
 
-from .arguments import check, check_options, check_seconds, prompt_of
+from . import ClosedError
+from .arguments import check, check_options, check_seconds, is_assisted, prompt_of
 from .engine import Admission, Engine, Ongoing, Request, Sizes, Store
-from .errors import ClosedError
 from .identity import Identity
 from .live import followed
 from .setups import Setups, base_of, check_model
-from .stats import TIERS, Stats
+from .stats import Stats
 
 _CLOSE_S = 30.0
 _open: set[Ongoing] = set()
@@ -93,7 +93,8 @@ class PrefixCache:
         check(self.model, ids, kwargs)
         prompt = ids[0].tolist()
         with self._turn():
-            admission = self._engine.admit(self._request(prompt))
+            request = self._request(prompt)
+            admission = None if is_assisted(self.model, kwargs) else self._engine.admit(request)
             self._note(len(prompt), admission)
             if admission is None:
                 return self.model.generate(ids, **kwargs)
@@ -134,10 +135,7 @@ class PrefixCache:
     def _keep(self, admission: Admission, final: bool) -> None:
         """Give what was computed to the tree, if the model is still the one that computed it.
         final: the call has ended well."""
-        if not admission.live.reused:  # none, or a pass that was too long for them
-            self._stats.take_back(admission.hits)
-        else:
-            self._stats.waited_s += admission.waited_s
+        self._stats.waited_s += admission.waited_s if admission.hits else 0.0
         if self._identity.is_still(admission.request.computation):
             self._engine.keep(admission, final)
         else:
@@ -171,8 +169,6 @@ class PrefixCache:
             if not self._ongoing.closed:
                 found.bytes = self._engine.used_bytes()
             found.unstored_tokens = self._ongoing.unstored_tokens
-            counts = (*self._engine.evicted.values(), self._ongoing.evicted)
-            found.evicted = dict(zip(TIERS, counts, strict=True))
             return found
 
     def clear(self, storage: bool = False) -> None:

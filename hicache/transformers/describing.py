@@ -19,7 +19,7 @@ from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import ComponentSettings, Config
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .errors import UnsupportedModelError
+from . import UnsupportedModelError
 from .layers import FULL, KINDS, STATE, WINDOW, Empty, Rows
 
 # Types of elements by the names of pools.
@@ -38,7 +38,6 @@ class DescribedLayer:
     kind: Empty
     rows: tuple[Rows, ...]
     pools: Mapping[str, str]
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,7 @@ class DescribedCache:
 
     def fresh(self) -> list[Any]:
         """New layers that have seen no token."""
-        made = deepcopy(list(self.template))
-        for layer, described in zip(made, self.layers, strict=True):
-            described.kind.prepare(layer)
-        return made
+        return deepcopy(list(self.template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ def _cache(model: Any, pools: dict[str, PoolDescription]) -> DescribedCache:
     for number, layer in enumerate(cache.layers):
         kind = KINDS[type(layer).__name__]
         rows = kind.rows(layer)
-        layers.append(DescribedLayer(kind, rows, _named(pools, rows, number, model), number))
+        layers.append(DescribedLayer(kind, rows, _named(pools, rows, number, model)))
     return DescribedCache(template, tuple(layers), argument)
 
 
@@ -184,9 +180,8 @@ def _pool(one: Rows, names: Mapping[str, str], model: Any) -> PoolDescription:
         head_elements=one.head_elements,
         dtype=dtype,
         anchor=names.get(one.follows, ""),
-        compression=one.tokens_per_row,
-        page_rows=int(one.single),
-        window=one.window_tokens if one.component == WINDOW else int(one.single),
+        page_rows=int(one.component == STATE),
+        window=one.window_tokens if one.component == WINDOW else int(one.component == STATE),
     )
 
 

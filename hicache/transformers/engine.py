@@ -21,7 +21,6 @@ from hicache import registry
 from hicache.clock import Clock, uninterrupted
 from hicache.core.actions import (
     Admitted,
-    Evicted,
     Granted,
     Matched,
     Outcome,
@@ -56,9 +55,9 @@ from hicache.storage.keys import Context
 
 from .describing import Described
 from .identity import Computation
-from .layers import STATE, New, Span
+from .layers import STATE, New
 from .live import LiveCache
-from .rows import PagedRows, RequestPages, read, write, write_states
+from .rows import PagedRows, RequestPages
 
 PAUSE_S = 0.0005
 _PATIENCE_S = 5.0  # for copies under way that free the pages of a request
@@ -98,8 +97,7 @@ class Request(NamedTuple):
 
 
 class Ongoing:
-    """One driver. One thread may call it at a time, with `lock` held. evicted: values that the
-    store has evicted since it was opened here, as far as it counts them; see `look`."""
+    """One driver. One thread may call it at a time, with `lock` held."""
 
     def __init__(
         self,
@@ -117,9 +115,6 @@ class Ongoing:
         self._note = note
         self._losses, self._refused, self._left = Losses(), 0, 0
         self._done = False  # what closing it has returned
-        self.evicted, self._before = 0, 0
-        self.look()
-        self.evicted, self._before = 0, self.evicted
         self._carrier: threading.Thread | None = None
         self._crash: BaseException | None = None
 
@@ -177,12 +172,11 @@ class Ongoing:
             self._losses = store.losses
         return self._losses
 
-    def look(self) -> int:
-        """Bytes that the store has. Notes what it has evicted."""
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that the store has."""
         store = self._attachment.store
-        told = store.stats() if store is not None else {}
-        self.evicted = max(self.evicted, int(told.get("evicted", 0)) - self._before)
-        return int(told.get("bytes", 0))
+        return int(store.stats().get("bytes", 0)) if store is not None else 0
 
     @property
     def unstored_tokens(self) -> int:
@@ -218,7 +212,6 @@ class Ongoing:
             if self.closed:
                 return self._done
             self._done = self._crash is None and self.flush(timeout_s)
-            self.look()
             self.closed = True
             if self._attachment.store is not None:
                 self._note(self._attachment.detach(force=self.busy))
@@ -313,13 +306,11 @@ class Engine:
         self.ongoing = Ongoing(driver, self._device, attachment, clock, self._note)
         self._view = driver.core.view
         self._place, self._wait_s, self._clock = place, wait_s, clock
-        self._rows = PagedRows(described, self._device.arena)
-        self._positional = [one for one in config.components if one != STATE]
+        self._rows = PagedRows(described, self._device.arena, place)
         self._most_tokens = config.device_pages[0] * size
         self._interval = interval if STATE in described.components else 0
         self._requests = 0
         self._fetched: dict[int, int] = {}
-        self.evicted = {Tier.DEVICE: 0, Tier.HOST: 0}  # pages of any component
 
     # -- a request begins
 
@@ -341,10 +332,9 @@ class Engine:
         admitted = first_of(Admitted, outcomes)
         assert admitted is not None, "a request with a pass was admitted"
         pages, first = self._pages(action.tables, action.states), action.start_token
-        described, span = request.described.cache, Span(first, action.end_token, self._size)
-        past = read(pages, described, span) if first else ()
+        past = pages.read(first) if first else ()
         rest = (len(tokens), request.longest, self._interval)
-        live = LiveCache(described, tokens[:first], past, *rest)
+        live = LiveCache(request.described.cache, tokens[:first], past, *rest)
         result = Admission(number, request, action, pages, live)
         result.hits = self._hits(admitted, action)
         result.waited_s = self._clock.now_s() - began
@@ -393,8 +383,7 @@ class Engine:
         return {"device": device, "host": below - disk, "disk": disk}
 
     def _pages(self, tables: Sequence[Any], states: Sequence[StateSlots]) -> RequestPages:
-        slots = states[0] if states else None
-        return RequestPages(self._rows, self._positional, tables, slots, self._place)
+        return RequestPages(self._rows, tables, states[0] if states else None)
 
     # -- a request ends
 
@@ -407,10 +396,10 @@ class Engine:
         if end < prompt:
             return
         tokens, first = live.tokens(), action.start_token
-        new = live.taken(Span(first, live.count, self._size))
-        self._write(admission.pages, admission, new, first, prompt)
+        new = live.taken()
+        admission.pages.write(new, first, first, prompt)
         for depth, page in admission.depths.items():
-            write_states(admission.pages, live.described, live.states[depth], page)
+            admission.pages.write_states(live.states[depth], page)
         self._synchronize()
         self.ongoing.feed(PrefillDone(action.flight))
         if not final or end == prompt or not self._grown(admission, new, end):
@@ -429,21 +418,13 @@ class Engine:
         if granted is None:
             return False
         pages = self._pages(granted.tables, granted.states)
-        self._write(pages, admission, new, prompt, end)
+        pages.write(new, admission.action.start_token, prompt, end)
         if depth > prompt:
             slot = granted.states[0].checkpoint_slots[depth // self._interval % 2]
             if slot >= 0:
-                write_states(pages, live.described, live.states[depth], slot)
+                pages.write_states(live.states[depth], slot)
         self._synchronize()
         return True
-
-    def _write(
-        self, pages: RequestPages, admission: Admission, new: Sequence[New], first: int, end: int
-    ) -> None:
-        """Write rows of tokens first..end-1. new: all that was computed."""
-        live = admission.live
-        span = Span(admission.action.start_token, live.count, self._size)
-        write(pages, live.described, new, span, Span(first, end, self._size))
 
     def sweep(self) -> None:
         """End a request that was not kept, and its pass. It gives its pages back."""
@@ -477,7 +458,7 @@ class Engine:
 
     def used_bytes(self) -> dict[str, int]:
         """Bytes of the pages in use, by tier; on disk, all that the store has."""
-        config, found = self._view.config, {"disk": self.ongoing.look()}
+        config, found = self._view.config, {"disk": self.ongoing.stored_bytes}
         for tier, name, sizes in (
             (Tier.DEVICE, "device", config.device_pages),
             (Tier.HOST, "host", config.host_pages),
@@ -496,8 +477,6 @@ class Engine:
             if isinstance(one, Prefetched):
                 known = self._fetched.get(one.request, 0)
                 self._fetched[one.request] = known + one.fetched_pages
-            elif isinstance(one, Evicted):
-                self.evicted[one.tier] += len(one.pages)
 
     def _synchronize(self) -> None:
         """Wait until the model's own work has reached the pages."""

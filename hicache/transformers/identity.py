@@ -29,7 +29,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hicache.storage.identity import code_of_modules
 
-from .errors import UnsupportedModelError
+from . import UnsupportedModelError
 
 # Attributes that say where a model came from, how it generates or is trained, or that are looked at
 # on their own: they change no row.

@@ -1,8 +1,7 @@
 """Kinds of cache layers of the library: which rows each keeps, and how they go in and come out.
 
-Rows are tensors [rows, parts, heads, elements]: a row is a token, a group of tokens, or a whole
-state. To add a kind, write a class and name it in `KINDS`. Knows no pages: `describing` makes pools
-of rows, and `rows` has the pages.
+Rows are tensors [rows, parts, heads, elements]: a row is a token, or a whole state. To add a kind,
+write a class and name it in `KINDS`.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
-from .errors import UnsupportedModelError
+from . import UnsupportedModelError
 
 FULL, WINDOW, STATE = "full", "swa", "mamba"
 
@@ -33,8 +32,6 @@ class Rows:
     widths         elements of the tensors that stand side by side in a head; () for one tensor.
     dtype          of an element, as torch calls it.
     follows        rows of the same layer that these accompany; empty if they need not.
-    tokens_per_row tokens that share a row.
-    per_page       whether a page has one row, at its end, instead of one for each token.
     window_tokens  for WINDOW: tokens that a token attends to, with itself.
     shape          of the library's tensor of a state.
     """
@@ -48,8 +45,6 @@ class Rows:
     dtype: torch.dtype
     widths: tuple[int, ...] = ()
     follows: str = ""
-    tokens_per_row: int = 1
-    per_page: bool = False
     window_tokens: int = 0
     shape: tuple[int, ...] = ()
 
@@ -57,23 +52,10 @@ class Rows:
         """The first row that a prefix of `tokens` tokens needs."""
         return max(0, tokens - self.window_tokens + 1) if self.component == WINDOW else 0
 
-    @property
-    def single(self) -> bool:
-        """Whether a prefix needs one row of these, whatever its length."""
-        return self.component == STATE or self.per_page
-
 
 RowsOf = tuple[Rows, ...]
 Past = Mapping[str, torch.Tensor]  # rows by name: those from `Rows.first_needed` on
 New = dict[str, torch.Tensor]  # rows by name: those of the tokens of a pass
-
-
-class Span(NamedTuple):
-    """Tokens first..end-1 of a pass, and the page size."""
-
-    first: int
-    end: int
-    page_size: int
 
 
 @dataclass(slots=True)
@@ -89,9 +71,6 @@ class Empty:
     """Layers that keep nothing: those without attention, and those that read another layer's cache.
     The base of all kinds. `layer` is an object of the library."""
 
-    def prepare(self, layer: Any) -> None:
-        """Called for every new layer, before anything else."""
-
     def rows(self, layer: Any) -> RowsOf:
         """What the layer keeps, from the tensors of a layer that has seen some tokens."""
         return ()
@@ -100,8 +79,8 @@ class Empty:
         """Make a new layer one that has seen `tokens` tokens, whole pages, at least one. rows: what
         `rows` returned for a layer of this place."""
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
-        """The rows that the tokens of the span have added, but for states."""
+    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
+        """The rows that passes have added, but for states."""
         return {}
 
     def state(self, layer: Any) -> New:
@@ -158,7 +137,7 @@ class Full(Empty):
         layer.lazy_initialization(keys, values)
         layer.keys, layer.values = keys, values
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
         keys, values = (
             (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0]
             .transpose(0, 1)
@@ -203,8 +182,8 @@ class Indexed(Full):
             layer.lazy_initialization_indexer(keys)
             layer.indexer_keys = keys
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
-        new = super().take(layer, tuple(one for one in rows if one.name in _KEYS), seen, span)
+    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
+        new = super().take(layer, tuple(one for one in rows if one.name in _KEYS), seen)
         if seen.indexer:
             new["indexer"] = torch.cat(seen.indexer, dim=1)[0][:, None, None]
         return new
@@ -253,9 +232,9 @@ class Hybrid(State):
         _attention(layer).put(layer, keys, past, tokens)
         super().put(layer, rows[len(keys) :], past, tokens)
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
+    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
         keys = tuple(one for one in rows if one.component != STATE)
-        return _attention(layer).take(layer, keys, seen, span)
+        return _attention(layer).take(layer, keys, seen)
 
 
 def _attention(layer: Any) -> Full:
@@ -277,79 +256,6 @@ def _states(layer: Any) -> dict[str, torch.Tensor]:
     return found
 
 
-class Compressed(Empty):
-    """DeepSeek V4's compressed attention: a window, and entries that stand for groups of tokens.
-
-    A layer keeps a window of one tensor, which is key and value at once, and an entry for each
-    group of tokens, with another one for its indexer where it has one. Where groups overlap, the
-    next entry also needs the last group's own share: one row per page, of the group that ends
-    there. A page is a multiple of every group, so no group is open at its end."""
-
-    def prepare(self, layer: Any) -> None:
-        """Keep the share of every group of the passes to come: the layer keeps the last only."""
-        if hasattr(layer, "overlap_kv"):
-            layer.shares = {name: [] for name in layer.overlap_kv}
-            layer.update_overlap_state = partial(_recorded, layer, layer.update_overlap_state)
-
-    def rows(self, layer: Any) -> RowsOf:
-        keys, rate, window = layer.keys, layer.compress_rate, layer.sliding_window
-        shape = ("window", WINDOW, "kv", ("kv",), keys.shape[1], keys.shape[-1], keys.dtype)
-        rows = [Rows(*shape, window_tokens=window)]
-        for name, entries in layer.compressed_kv.items():
-            latent = ("latent", ("latent",), 1, entries.shape[-1], entries.dtype)
-            rows.append(Rows(f"{name}_{rate}", FULL, *latent, tokens_per_row=rate))
-        for name in getattr(layer, "overlap_kv", ()):
-            elements = rate * layer.compressed_kv[name].shape[-1]
-            for part in ("kv", "gate"):
-                dtype = getattr(layer, f"overlap_{part}")[name].dtype
-                rows.append(
-                    Rows(
-                        *(f"{name}_{part}", WINDOW, "state", ("state",), 1, elements, dtype),
-                        follows="window",
-                        per_page=True,
-                        window_tokens=window,
-                        shape=(1, rate, elements // rate),
-                    )
-                )
-        return tuple(rows)
-
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        keys = past["window"][:, 0].transpose(0, 1).unsqueeze(0)
-        layer.lazy_initialization(keys, keys)
-        layer.keys = layer.values = keys
-        layer.cumulative_length = tokens
-        for name in layer.compressed_kv:
-            layer.compressed_kv[name] = past[f"{name}_{layer.compress_rate}"][:, 0, 0].unsqueeze(0)
-            layer.entry_count[name] = tokens // layer.compress_rate
-        shapes = {one.name: one.shape for one in rows if one.per_page}
-        for name in getattr(layer, "overlap_kv", ()):
-            for part in ("kv", "gate"):
-                share = past[f"{name}_{part}"].reshape(shapes[f"{name}_{part}"])
-                getattr(layer, f"overlap_{part}")[name] = share
-
-    def take(self, layer: Any, rows: RowsOf, seen: Seen, span: Span) -> New:
-        rate, size = layer.compress_rate, span.page_size
-        new = {"window": torch.cat(seen.keys, dim=2)[0].transpose(0, 1).unsqueeze(1)}
-        for name, entries in layer.compressed_kv.items():
-            new[f"{name}_{rate}"] = entries[0, span.first // rate : span.end // rate, None, None]
-        ends = range(span.first // size * size + size, span.end + 1, size)
-        for name, shares in getattr(layer, "shares", {}).items():
-            for number, part in enumerate(("kv", "gate")):
-                groups = [share for pair in shares for share in pair[number]]
-                at_ends = [groups[end // rate - 1 - span.first // rate].flatten() for end in ends]
-                if at_ends:
-                    new[f"{name}_{part}"] = torch.stack(at_ends)[:, None, None]
-        return new
-
-
-def _recorded(
-    layer: Any, update: Any, name: str, kv: torch.Tensor, gate: torch.Tensor, width: int
-) -> Any:
-    """Stands before the layer's own method, and keeps the share of each group, [rate, width]."""
-    layer.shares[name].append((kv[0, :, :, :width].clone(), gate[0, :, :, :width].clone()))
-    return update(name, kv, gate, width)
-
-
 # By the names of the library's classes.
 KINDS: dict[str, Empty] = {
     "DummyLayer": Empty(),
@@ -359,6 +265,4 @@ KINDS: dict[str, Empty] = {
     "LinearAttentionLayer": State(),
     "LinearAttentionAndFullAttentionLayer": Hybrid(),
     "LinearAttentionAndSlidingWindowAttentionLayer": Hybrid(),
-    "DeepseekV4HCACache": Compressed(),
-    "DeepseekV4CSACache": Compressed(),
 }

@@ -14,15 +14,14 @@ import torch
 from transformers import DynamicCache
 
 from .describing import DescribedCache
-from .layers import New, Past, Seen, Span
+from .layers import New, Past, Seen
 
 States = list[New]  # by layer
 
 
 class LiveCache(DynamicCache):  # type: ignore[misc]
-    """The cache of a model. count: tokens that it has, in all layers. reused: of them, those that
-    came from pages. fitting: tokens before the first pass that did not fit, whose rows may be kept.
-    states: by depth in tokens."""
+    """The cache of a model. count: tokens that it has, in all layers. fitting: tokens before the
+    first pass that did not fit, whose rows may be kept. states: by depth in tokens."""
 
     def __init__(
         self,
@@ -39,8 +38,10 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         super().__init__()
         self.layer_class_to_replicate = None
         self.described = described
-        self._begin_anew()
-        self.reused = self.count = len(reused)
+        self.layers = described.fresh()
+        self.seen = [Seen() for _ in self.layers]
+        self.states: dict[int, States] = {}
+        self.count = len(reused)
         if past:
             for one, layer, rows in zip(described.layers, self.layers, past, strict=True):
                 one.kind.put(layer, one.rows, rows, self.count)
@@ -50,11 +51,6 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         self._prompt, self._interval = prompt_tokens, interval
         self._ids = torch.tensor([list(reused)], dtype=torch.long)
         self._parts: list[torch.Tensor] = []
-
-    def _begin_anew(self) -> None:
-        self.layers = self.described.fresh()
-        self.seen = [Seen() for _ in self.layers]
-        self.states: dict[int, States] = {}
 
     @property
     def is_compileable(self) -> bool:
@@ -75,10 +71,10 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         self.seen[layer_idx].indexer.append(_alone(indexer_key_states))
         return super().update_indexer(indexer_key_states, layer_idx)
 
-    def taken(self, span: Span) -> list[New]:
-        """The rows that the tokens of a span, all that were computed, have added to each layer."""
+    def taken(self) -> list[New]:
+        """The rows that all passes have added to each layer."""
         layers = zip(self.described.layers, self.layers, self.seen, strict=True)
-        return [one.kind.take(layer, one.rows, seen, span) for one, layer, seen in layers]
+        return [one.kind.take(layer, one.rows, seen) for one, layer, seen in layers]
 
     def states_now(self) -> States:
         """Copies of the states of all layers."""
@@ -95,20 +91,12 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
     def begin(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Before a pass: leave out the tokens that the cache has, where the library did not."""
         ids = kwargs["input_ids"]
-        if self.first_of_generate:
-            self.first_of_generate = False
-            if ids.shape[1] > self._longest:
-                # without a cache this pass, with candidates behind the prompt, would compute all
-                # tokens, by its own angles
-                self._begin_anew()
-                self.activate_past_recording()
-                self.reused = self.count = 0
-                self._ids, self._parts = self._ids[:, :0], []
-            if self.count and ids.shape[1] >= self._prompt:
-                kwargs = {**kwargs, "input_ids": ids[:, self.count :]}
-                positions = kwargs.get("position_ids")
-                if positions is not None and positions.shape[-1] == ids.shape[1]:
-                    kwargs["position_ids"] = positions[..., self.count :]
+        first, self.first_of_generate = self.first_of_generate, False
+        if first and self.count and ids.shape[1] >= self._prompt:
+            kwargs = {**kwargs, "input_ids": ids[:, self.count :]}
+            positions = kwargs.get("position_ids")
+            if positions is not None and positions.shape[-1] == ids.shape[1]:
+                kwargs["position_ids"] = positions[..., self.count :]
         return kwargs
 
     def end(self, ids: torch.Tensor) -> None:
@@ -121,20 +109,10 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
             self.states = {depth: self.states[depth] for depth in self.wanted & self.states.keys()}
             self.states[self.count] = self.states_now()
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens, which assisted generation did not accept. Called with a negative
-        number, or with 0."""
-        super().crop(tokens_to_remove)
-        dropped = abs(tokens_to_remove)
-        if not dropped:
-            return
-        self.tokens()
-        self.count -= dropped
-        self._ids = self._ids[:, : self.count]
-        self.states = {depth: one for depth, one in self.states.items() if depth <= self.count}
-        for seen in self.seen:
-            for tensors, axis in ((seen.keys, 2), (seen.values, 2), (seen.indexer, 1)):
-                _drop(tensors, axis, dropped)
+    def crop(self, *args: Any, **kwargs: Any) -> None:
+        """What was computed and taken back is not kept, nor what follows."""
+        super().crop(*args, **kwargs)
+        self.fitting = 0
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -142,16 +120,6 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
     queries, keys and values would."""
     whole = tensor.untyped_storage().nbytes()
     return tensor if whole <= tensor.numel() * tensor.element_size() else tensor.clone()
-
-
-def _drop(tensors: list[torch.Tensor], axis: int, count: int) -> None:
-    """Drop the last `count` rows of a list of tensors."""
-    while count and tensors:
-        last = tensors.pop()
-        kept = last.shape[axis] - count
-        if kept > 0:
-            tensors.append(last.narrow(axis, 0, kept))
-        count = max(0, -kept)
 
 
 @contextmanager

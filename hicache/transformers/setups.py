@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from . import UnsupportedModelError
 from .describing import Described, DescribedCache, describe
-from .errors import UnsupportedModelError
-from .layers import New, Span
+from .layers import New
 from .live import LiveCache
 
 _MOST = 64  # setups that are remembered
@@ -138,17 +138,10 @@ def _verify(model: Any, described: DescribedCache, size: int) -> None:
 
 def _past(described: DescribedCache, cache: LiveCache, tokens: int) -> list[New]:
     """What a prefix of so many tokens, a page, needs of each layer."""
-    new = cache.taken(Span(0, tokens, tokens))
     past = []
-    for one, rows, states in zip(described.layers, new, cache.states_now(), strict=True):
-        needed = {
-            kind.name: rows[kind.name][-1:]
-            if kind.single
-            else rows[kind.name][kind.first_needed(tokens) :]
-            for kind in one.rows
-            if kind.name in rows
-        }
-        past.append({**needed, **states})
+    for one, rows, states in zip(described.layers, cache.taken(), cache.states_now(), strict=True):
+        first = {kind.name: kind.first_needed(tokens) for kind in one.rows}
+        past.append({**{name: tensor[first[name] :] for name, tensor in rows.items()}, **states})
     return past
 
 

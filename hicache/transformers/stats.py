@@ -16,8 +16,7 @@ class Stats:
     whose rows were not kept, since the model was changed before they ended. hits: reused
     prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
     requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
-    the store has. evicted: pages that made room for others, by tier; on disk since this cache was
-    made, whoever made them. unstored_tokens: in memory, and not known to be stored. losses: what
+    the store has. unstored_tokens: in memory, and not known to be stored. losses: what
     the store did not do."""
 
     requests: int = 0
@@ -28,7 +27,6 @@ class Stats:
     hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     waited_s: float = 0.0
     bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
-    evicted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     unstored_tokens: int = 0
     losses: Losses = field(default_factory=Losses)
 
@@ -36,12 +34,6 @@ class Stats:
     def saved_tokens(self) -> int:
         """Prompt tokens that were not computed."""
         return sum(self.hits.values())
-
-    def take_back(self, hits: dict[str, int]) -> None:
-        """Count tokens as computed that were counted as reused, because a load has failed."""
-        for tier, tokens in hits.items():
-            self.hits[tier] -= tokens
-            self.computed_tokens += tokens
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "saved_tokens": self.saved_tokens}
@@ -55,8 +47,7 @@ class Stats:
             ("tokens computed", f"{self.computed_tokens:,}", ""),
             ("tokens saved", f"{self.saved_tokens:,}", f"{share:.1%}"),
         ]
-        lost = {f"evicted, {tier}": self.evicted[tier] for tier in TIERS}
-        lost |= {"tokens unstored": self.unstored_tokens, "requests unkept": self.unkept}
+        lost = {"tokens unstored": self.unstored_tokens, "requests unkept": self.unkept}
         lost |= {name.replace("_", " "): count for name, count in asdict(self.losses).items()}
         rows += [(name, f"{count:,.0f}", "") for name, count in lost.items() if count]
         return "\n".join(f"{name:<16}{value:>12}  {note}".rstrip() for name, value, note in rows)

@@ -37,11 +37,10 @@ from hicache.storage.changes import caller
 
 from . import register
 from .deciding import Decider
-from .describing import belonging, context_of
+from .describing import Settings, belonging, context_of
 from .groups import groups_of
 from .moving import Ended, Mover
 from .orders import Answer, Message
-from .settings import Settings
 from .watching import Adapters, Watching
 
 KNOWN = ("0.32",)

@@ -188,12 +188,8 @@ class Decider:
         asked = self._asked.get(name)
         if self._bypasses(request):
             if asked is not None:
-                self._end(asked)
-            self._asked[name] = _Asked(-1, self._now(), changes=-1, waits=True)
+                self._end(self._asked.pop(name))
             return 0
-        if asked is not None and asked.adapter != self._adapter_of(request):
-            self._end(self._asked.pop(name))
-            asked = None
         if asked is None or (asked.number < 0 and asked.waits and asked.changes != self._changes):
             asked = self._asked[name] = self._ask(request, asked)
         if asked.load is not None and self._lacks(asked, computed // self._page):

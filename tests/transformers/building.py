@@ -34,7 +34,6 @@ _LATENTS = (
     | {"kv_lora_rank": 24, "q_lora_rank": 32}
     | {"qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
 )
-_COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 Settings = dict[str, Any]
 
 
@@ -53,17 +52,6 @@ FAMILIES: dict[str, tuple[str, Settings]] = {
         "DeepseekV32Config",
         _LATENTS | {"first_k_dense_replace": 3},
         {"index_topk": 16, "index_head_dim": 16, "index_n_heads": 64},
-    ),
-    # a window in each layer, beside it compressed entries, and an indexer over them
-    "deepseek-v4": _of(
-        "DeepseekV4Config",
-        _SHARED | _EXPERTS | {"num_hidden_layers": 3, "num_attention_heads": 4},
-        {"head_dim": 16, "q_lora_rank": 32, "num_experts_per_tok": 2, "sliding_window": 12},
-        {"compress_rates": dict(zip(_COMPRESSED, (4, 8), strict=True))},
-        {"layer_types": [*_COMPRESSED, "sliding_attention"]},
-        {"mlp_layer_types": ["hash_moe", "moe", "moe"]},
-        {"hc_mult": 2, "o_groups": 2, "o_lora_rank": 16, "partial_rotary_factor": 0.5},
-        {"index_n_heads": 64, "index_head_dim": 16, "index_topk": 6},
     ),
     # a state and full attention in each layer
     "falcon-h1": _of(
@@ -180,17 +168,11 @@ def _lengthen_memory(model: PreTrainedModel) -> None:
             module.dt_bias.uniform_(-1.0, 0.5)
 
 
-def _fill_zeros(model: PreTrainedModel) -> None:
-    """What the library leaves at zero: which experts a token has, the weights of the places in a
-    group, and the sinks."""
-    for name, buffer in model.named_buffers():
-        if name.endswith("tid2eid"):
-            experts = model.config.n_routed_experts
-            drawn = [torch.randperm(experts)[: buffer.shape[1]] for _ in range(len(buffer))]
-            buffer.copy_(torch.stack(drawn))
+def _fill_sinks(model: PreTrainedModel) -> None:
+    """What the library leaves at zero."""
     for name, parameter in model.named_parameters():
-        if name.endswith(("position_bias", "sinks")):
+        if name.endswith("sinks"):
             parameter.normal_(std=0.5)
 
 
-_PREPARED = {"deepseek-v4": _fill_zeros, **dict.fromkeys(WITH_STATES, _lengthen_memory)}
+_PREPARED = {"gpt-oss": _fill_sinks, **dict.fromkeys(WITH_STATES, _lengthen_memory)}

@@ -27,7 +27,6 @@ from transformers import (
     XLNetConfig,
 )
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.transformers import (
     ClosedError,
@@ -35,8 +34,7 @@ from hicache.transformers import (
     UnsupportedArgumentError,
     UnsupportedModelError,
 )
-from hicache.transformers.describing import argument_of, describe
-from hicache.transformers.engine import device_for
+from hicache.transformers.describing import argument_of
 from hicache.transformers.layers import KINDS
 
 from . import building as base
@@ -234,7 +232,7 @@ def test_without_the_library_the_error_names_the_extra() -> None:
     assert "pip install 'hicache[transformers]'" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3-next", "deepseek-v4"])
+@pytest.mark.parametrize("name", ["llama", "qwen3-next"])
 @pytest.mark.parametrize("calls", [1, 2, 5])
 def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -> None:
     """What the prompt needed is kept, if it was computed: the first call of a streamer has the
@@ -276,20 +274,3 @@ def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> 
     with refused(ClosedError, "from inside"):
         cache.generate(prompt(60), max_new_tokens=3, streamer=Streamer(calls[call]))
     both(cache.model, cache, prompt(60))
-
-
-def test_the_device_is_where_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    cuda = SimpleNamespace(
-        Accelerator=lambda index: index,
-        CudaDevice=lambda *given, accelerator: asked.append((given, accelerator)),
-    )
-    load = registry.load
-    monkeypatch.setattr(
-        registry, "load", lambda package, name: cuda if name == "cuda" else load(package, name)
-    )
-    described = describe(base.build("llama"), 8)
-    device_for(torch.device("cuda:1"), described, {"full": 4}, {"full": 5})
-    [((model, page_size, *pages, _), accelerator)] = asked
-    assert (model, page_size, accelerator) == (described.model, 8, 1)
-    assert pages == [{"full": 4}, {"full": 5}]

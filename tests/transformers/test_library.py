@@ -11,14 +11,13 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
-from transformers import GenerationConfig, Lfm2Config
+from transformers import GenerationConfig
 
 from hicache.transformers import PrefixCache, UnsupportedArgumentError
 from hicache.transformers.arguments import check
 
 from . import building as base
 from .test_cache import SIZES, prompt
-from .test_conversations import SMALL
 
 LIMIT = 64  # tokens; a longer text turns its first tokens by other angles
 ROPES = {
@@ -67,55 +66,19 @@ def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(
         assert cache.match(whole) == cache.match(whole[:, :LIMIT]) == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "way"),
-    [("dynamic", "assistant"), ("dynamic", "lookup"), ("longrope", "lookup")],
-)
-def test_rows_of_a_pass_with_candidates_beyond_the_limit_are_not_kept(kind: str, way: str) -> None:
-    """Nor is a hit used in such a pass, as the library has none of its own."""
-    model, draft = base.built(rope(kind)), base.built(rope(kind))
-    draft.generation_config.num_assistant_tokens_schedule = "constant"
-    draft.generation_config.assistant_confidence_threshold = 0.0  # or it gives up at once
-    given = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
-    saved, repeated = 0, prompt(20).tile(4)  # so that a lookup finds something
-    for count in (5, 25):
-        draft.generation_config.num_assistant_tokens = count
-        helped: dict[str, Any] = {"assistant_model": draft}
-        if way == "lookup":
-            helped = {"prompt_lookup_num_tokens": count, "max_matching_ngram_size": 1}
-        with PrefixCache(model, **SIZES) as cache:
-            for length, more in ((LIMIT - 14, helped), (LIMIT - 4, {}), (LIMIT - 4, helped)):
-                ids = repeated[:, :length]
-                asked = {"max_new_tokens": 18 if more else 2, **given}
-                wanted = copy.deepcopy(model).generate(ids, **asked, **more)
-                found = cache.generate(ids, **asked, **more)
-                for one, other in zip(found.logits, wanted.logits, strict=True):
-                    assert torch.allclose(one, other, atol=1e-4), (count, length, bool(more))
-            saved += cache.stats.saved_tokens
-    assert saved
-
-
-@pytest.mark.parametrize(("page_size", "tokens"), [(8, 20), (1, 1)])
-def test_states_of_candidates_that_were_not_accepted_are_not_kept(
-    page_size: int, tokens: int
-) -> None:
-    """Those of a convolution, which the library can take back; also at the first tokens of all,
-    where they are not as wide as its kernel."""
-    given = {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
-    model = base.built(Lfm2Config(**{**SMALL, **given}))
-    sizes = SIZES | {"page_size": page_size, "interval_tokens": page_size}
-    lookup = {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 1, "do_sample": True}
-    with torch.random.fork_rng(devices=[]):
-        for count in (2, 22, 23):
-            torch.manual_seed(count)
-            with PrefixCache(model, **sizes) as cache:
-                ids = cache.generate(prompt(tokens), max_new_tokens=count, **lookup)
-                ids = torch.cat([ids, prompt(3)], dim=1)
-                asked = {"attention_mask": ids * 0 + 1, "do_sample": False, "max_new_tokens": 1}
-                asked |= {"return_dict_in_generate": True, "output_logits": True}
-                (found,) = cache.generate(ids, **asked).logits
-                assert torch.allclose(found, model(ids).logits[:, -1], atol=1e-4)
-                assert cache.stats.saved_tokens
+@pytest.mark.parametrize("kind", ROPES)
+def test_with_candidates_nothing_is_reused_or_kept(kind: str) -> None:
+    """Those of an assistant model or of a prompt lookup, which may cross the limit in one pass."""
+    model, draft, ids = base.built(rope(kind)), base.built(rope(kind)), prompt(20).tile(3)[:, :50]
+    draft.generation_config.num_assistant_tokens = 25
+    lookup = {"prompt_lookup_num_tokens": 25, "max_matching_ngram_size": 1}
+    with PrefixCache(model, **SIZES) as cache:
+        for helped in ({"assistant_model": draft}, lookup, {}, lookup):
+            asked = {"max_new_tokens": 18, "do_sample": False, **helped}
+            wanted = copy.deepcopy(model).generate(ids, **asked)
+            assert torch.equal(cache.generate(ids, **asked), wanted)
+            assert cache.match(ids) == (0 if cache.stats.requests < 3 else 48)
+        assert (cache.stats.uncached, cache.stats.saved_tokens) == (3, 0)
 
 
 SETTINGS: dict[str, tuple[Any, ...]] = {

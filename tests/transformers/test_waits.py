@@ -19,9 +19,8 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 import torch
 
 from hicache.clock import Clock, uninterrupted
-from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import file
-from hicache.storage.base import Status, StorageOptions
+from hicache.storage.base import Status
 from hicache.transformers import ClosedError, PrefixCache, cache, engine
 from hicache.transformers.cache import _open
 from tests.patience import PATIENCE_S
@@ -196,38 +195,6 @@ def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
 
 
 # -- figures, and Ctrl-C
-
-
-def pages_of(address: str) -> int:
-    """Pages in a store; the text beside them is written at a time of its own."""
-    store = open_storage(parse(address), StorageOptions(create=False))
-    try:
-        return sum(not one.key.endswith("/context") for one in store.entries(""))
-    finally:
-        store.close()
-
-
-@pytest.mark.parametrize("room", [0, 300_000])
-def test_every_page_is_in_the_store_or_counted_as_evicted(room: int, tmp_path: Path) -> None:
-    model, address = base.build("llama"), f"file:{tmp_path}"
-    for round in range(2):  # the second one begins with a store that has evicted already
-        given = {"device_tokens": 512, "host_tokens": 4096, "page_size": 8, "storage": address}
-        with PrefixCache(model, storage_bytes=room, **given) as cache:
-            before = pages_of(address)
-            for seed in range(24):
-                ids = prompt(161, 30 * round + seed)
-                cache.generate(ids, max_new_tokens=1, do_sample=False)
-            assert cache.flush(PATIENCE_S)
-            kept = pages_of(address) - before
-            stats = cache.stats
-        evicted = stats.evicted["disk"]
-        # a page that made room before its batch was acknowledged is written once more
-        assert kept + evicted >= 24 * 20
-        assert room or kept == 24 * 20
-        assert bool(evicted) == bool(room)
-        assert cache.stats.evicted == stats.evicted
-        assert stats.evicted["device"] > 0
-        assert ("evicted, disk" in str(stats)) == bool(room)
 
 
 @pytest.mark.usefixtures("signals")

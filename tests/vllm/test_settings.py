@@ -6,7 +6,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.storage.base import StorageOptions
-from hicache.vllm.settings import Settings
+from hicache.vllm.describing import Settings
 
 
 def test_a_store_gets_its_size_and_its_time() -> None:
