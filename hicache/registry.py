@@ -1,13 +1,8 @@
-"""The entries of every folder of the project by name, for whoever takes names from a user.
-
-`hicache.core.entries` finds and imports entries. Added here: the errors that name an option or an
-extra to install, the summary of an entry that is not imported, and whose code an error is from.
-"""
+"""The entries of every folder of the project by name, for whoever takes names from a user: what
+`hicache.core.entries` finds, with errors that name an option or an extra to install."""
 
 from __future__ import annotations
 
-import pkgutil
-import re
 import traceback
 from typing import Any
 
@@ -25,7 +20,7 @@ from .core.entries import (
     spellings,
     stems,
 )
-from .core.errors import CallerError, CoreBug, closest, unknown
+from .core.errors import CallerError, closest, unknown
 
 __all__ = [
     "COMPONENTS",
@@ -77,22 +72,6 @@ def blamed(error: Exception) -> str:
         f"{code.co_filename}, line {line}, {code.co_qualname}: expected no exception, found "
         f"{type(error).__name__}: {error}"
     )
-
-
-def summary(package: str, name: str) -> str:
-    """The SUMMARY of an entry."""
-    return constant(package, name, "SUMMARY")
-
-
-def constant(package: str, name: str, constant: str) -> str:
-    """A constant of an entry, one line in double quotes, read without importing the entry.
-
-    Raises CoreBug if the entry has none."""
-    text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
-    found = re.search(rf'^{constant} = "(.*)"$', text, re.MULTILINE)
-    if found is None:
-        raise CoreBug(f"{package}.{name} has no {constant}")
-    return found[1]
 
 
 def missing(package: str, name: str) -> CallerError:

@@ -3,6 +3,8 @@ numbers of pages."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hicache.core.types import Pages
@@ -22,6 +24,17 @@ def tiny_latents(layers: int, latent: int, rope: int, nope: int, value: int) -> 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 16, "num_attention_heads": 4}
     values = {"num_hidden_layers": layers, "v_head_dim": value, **sizes, **widths}
     return described(values, "latent", "latent")
+
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "vocab_size": 100,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+}
 
 
 def pages(*numbers: int) -> Pages:

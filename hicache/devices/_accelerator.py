@@ -1,9 +1,5 @@
-"""All calls to torch.cuda and to the CUDA driver that a CUDA device makes.
-
-These are streams, events, pinned memory, transfers of small arrays, batches of copies, and one-line
-errors for a machine without a usable device. Does not know pools or pages, see `_traffic`, and
-waits only where a caller asks for it.
-"""
+"""All calls to torch.cuda and to the CUDA driver that a CUDA device makes: streams, events, pinned
+memory, transfers of small arrays, batches of copies. It waits only where a caller asks for it."""
 
 from __future__ import annotations
 
@@ -37,11 +33,10 @@ _REFUSALS = {
     2: "returned 2; ask for fewer pages, or raise the limit on locked memory (ulimit -l)",
     712: "returned 712, because the memory is registered already; close the device that has it",
     801: "returned 801, because it cannot use registered memory of the host; take another device",
-    _ELSEWHERE: "has it at another address than the host, where kernels do not find it; hide the "
-    "devices that cannot use host addresses (CUDA_VISIBLE_DEVICES), or take another device",
+    _ELSEWHERE: "has it at another address than the host; hide the devices that cannot use host "
+    "addresses (CUDA_VISIBLE_DEVICES), or take another device",
 }
-# cuda.h: CU_DEVICE_ATTRIBUTE_CLOCK_RATE, in kHz
-_CLOCK_RATE = 13
+_CYCLES_PER_NS = 2
 # c10/cuda/CUDAStream.cpp: torch has this many streams of a priority and hands them out in turn.
 _STREAMS = 32
 
@@ -77,26 +72,13 @@ class _Attributes(ctypes.Structure):
     ]
 
 
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _Copies = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
+    *(ctypes.c_int, _POINTER, _POINTER, _POINTER, _SIZE),
+    *(_POINTER, _POINTER, _SIZE, _POINTER, _POINTER),
 )
-
 _CopiesOfRows = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_ulonglong,
-    ctypes.c_void_p,
+    *(ctypes.c_int, _SIZE, _POINTER, _POINTER, ctypes.c_ulonglong, _POINTER)
 )
 
 
@@ -131,20 +113,14 @@ class Accelerator:
             raise CoreBug(f"cuCtxSetCurrent: driver error {code} for {self.place}")
 
     def stream(self) -> torch.cuda.Stream:
-        """A stream that this accelerator has not given out. Raises CallerError if torch has none.
-
-        After the last of its streams torch hands out the first one again, also to a caller who
-        wants another. Two lanes on one stream would wait for each other.
-        """
+        """A stream that was not given out, though torch hands out its streams in turn. Raises
+        CallerError if torch has none: two lanes on one stream would wait for each other."""
         for _ in range(_STREAMS):
             stream: torch.cuda.Stream = _cuda.Stream(device=self.place)
             if stream.cuda_stream not in self._streams:
                 self._streams.add(stream.cuda_stream)
                 return stream
-        raise CallerError(
-            f"stream: expected at most {_STREAMS} streams of a device, as torch has, found "
-            f"{len(self._streams)} in use; use fewer names"
-        )
+        raise CallerError(f"stream: expected at most {_STREAMS} streams, as torch has; use fewer")
 
     def event(self, timed: bool) -> torch.cuda.Event:
         event: torch.cuda.Event = _cuda.Event(enable_timing=timed)
@@ -172,11 +148,9 @@ class Accelerator:
         return arrived.copy_(rows, non_blocking=True)
 
     def hold(self, stream: torch.cuda.Stream, time_ns: int) -> None:
-        """Keep the stream busy for `time_ns` at the device's highest clock, longer at a lower
-        one. Raises CallerError if the driver does not know that clock."""
-        cycles = time_ns * self._clock_khz() // 1_000_000
+        """Keep the stream busy for at least `time_ns`, longer at a clock below 2 GHz."""
         with _cuda.stream(stream):
-            _cuda._sleep(cycles)
+            _cuda._sleep(_CYCLES_PER_NS * time_ns)
 
     def finish(self) -> None:
         """Wait for all work on the device."""
@@ -184,10 +158,7 @@ class Accelerator:
 
     def free(self) -> int:
         """Bytes of device memory that torch can allocate: what is free, and what torch keeps for
-        reuse and gives back when it needs memory.
-
-        Of a segment that is in use in part, the rest stays with torch (`inactive_split_bytes`).
-        """
+        reuse, but not the rest of segments in use (`inactive_split_bytes`)."""
         free: int = _cuda.mem_get_info(self.place)[0]
         kept = _cuda.memory_stats(self.place)
         reserved, active, split = (
@@ -197,12 +168,8 @@ class Accelerator:
         return free + max(0, reserved - active - split)
 
     def register(self, address: int, size: int) -> int:
-        """Pin host memory and map it to the device. Returns 0 or an error code.
-
-        Kernels use host addresses, so it is a failure if the device has the memory at another
-        address. CUDA does that where a visible device cannot use host addresses
-        (cudaDevAttrCanUseHostPointerForRegisteredMem, cudaHostGetDevicePointer).
-        """
+        """Pin host memory and map it to the device. Returns 0 or an error code. Kernels use host
+        addresses, so it is a failure if the device has the memory at another one."""
         with _cuda.device(self.place):
             code = int(_cuda.cudart().cudaHostRegister(address, size, _REGISTER))
         if code:
@@ -297,21 +264,6 @@ class Accelerator:
             ctypes.byref(found),
         )
         return None if code or not entry.value else kind(entry.value)
-
-    def _clock_khz(self) -> int:
-        """The highest clock of the multiprocessors. The driver is asked, because torch's device
-        properties have no clock in some versions, and cudaDeviceProp has none from CUDA 13 on."""
-        handle, clock = ctypes.c_int(), ctypes.c_int()
-        code = self._driver.cuDeviceGet(ctypes.byref(handle), self.place.index)
-        code = code or self._driver.cuDeviceGetAttribute(
-            ctypes.byref(clock), _CLOCK_RATE, handle.value
-        )
-        if code or clock.value <= 0:
-            raise CallerError(
-                f"hold: expected a driver that knows the clock of {self.place}, found it unknown "
-                f"(error {code}); leave the hold out"
-            )
-        return clock.value
 
     def _forget_error(self) -> None:
         """Clear the runtime's last error. Otherwise the next kernel would report the registration

@@ -23,7 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError, CoreBug, HicacheError
 
@@ -191,25 +191,14 @@ def _stuck() -> CoreBug:
     )
 
 
-class Event(Protocol):
-    """The methods of an event that are used here."""
-
-    def query(self) -> bool: ...
-
-    def synchronize(self) -> None: ...
-
-
-E = TypeVar("E", bound=Event)
-
-
-class _Waiting(NamedTuple, Generic[E]):
+class _Waiting(NamedTuple):
     mark: Mark
-    event: E
+    event: Issued
     kept: list[object]
     after: list[Callable[[], None]]
 
 
-class Line(Generic[E]):
+class Line:
     """The record of one stream. failed: whether work since the last mark failed.
 
     kept: objects that work since the last mark needs. after: functions to call when the next mark
@@ -222,15 +211,15 @@ class Line(Generic[E]):
         self.failed = False
         self.kept: list[object] = []
         self.after: list[Callable[[], None]] = []
-        self.waiting: deque[_Waiting[E]] = deque()
+        self.waiting: deque[_Waiting] = deque()
 
 
-class Marks(Generic[E]):
+class Marks:
     """All marks of one device. `seen` is called with each mark and its event when it is reached."""
 
-    def __init__(self, seen: Callable[[Mark, E], None] | None = None) -> None:
+    def __init__(self, seen: Callable[[Mark, Issued], None] | None = None) -> None:
         self._count = 0
-        self._unreached: dict[Mark, tuple[Line[E], E]] = {}
+        self._unreached: dict[Mark, tuple[Line, Issued]] = {}
         self._failed: Recent[bool] = Recent("failed")
         self._seen = seen
 
@@ -238,7 +227,7 @@ class Marks(Generic[E]):
         """Number of marks not yet seen reached."""
         return len(self._unreached)
 
-    def record(self, line: Line[E], event: E) -> Mark:
+    def record(self, line: Line, event: Issued) -> Mark:
         """A new mark for an event. Retires marks that were reached."""
         mark = Mark(self._count)
         self._count += 1
@@ -252,7 +241,7 @@ class Marks(Generic[E]):
             self._retire(line)
         return mark
 
-    def event(self, mark: Mark) -> E | None:
+    def event(self, mark: Mark) -> Issued | None:
         """The event to wait for; None if the mark was seen reached."""
         self._check(mark)
         found = self._unreached.get(mark)
@@ -279,12 +268,12 @@ class Marks(Generic[E]):
             )
         return self._failed.find(mark) is not None
 
-    def settle(self, line: Line[E]) -> None:
+    def settle(self, line: Line) -> None:
         """Retire all marks of a stream whose work is known to have ended."""
         while line.waiting:
             self._retire(line)
 
-    def _retire(self, line: Line[E]) -> None:
+    def _retire(self, line: Line) -> None:
         waiting = line.waiting.popleft()
         del self._unreached[waiting.mark]
         if self._seen is not None:

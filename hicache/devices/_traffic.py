@@ -10,7 +10,7 @@ arrays of pages are never changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -31,34 +31,13 @@ from hicache.memory.torch_arena import (
     stamp_tensor,
 )
 
-from ._issuing import Issued, Line
+from ._issuing import Line
 from .base import Area, CopyJob, Direction, Peeker
 
 Numbers: TypeAlias = NDArray[np.int64]
 
 
-class Runtime(Protocol):
-    """The methods of `_accelerator.Accelerator` that a device uses. Streams and events are objects
-    of the accelerator."""
-
-    place: torch.device
-    batches: bool
-
-    def attach(self) -> None: ...
-    def stream(self) -> Any: ...
-    def event(self, timed: bool) -> Any: ...
-    def on(self, stream: Any) -> AbstractContextManager[object]: ...
-    def upload(self, words: Numbers) -> tuple[torch.Tensor, object]: ...
-    def download(self, rows: torch.Tensor) -> torch.Tensor: ...
-    def hold(self, stream: Any, time_ns: int) -> None: ...
-    def finish(self) -> None: ...
-    def free(self) -> int: ...
-    def register(self, address: int, size: int) -> int: ...
-    def unregister(self, address: int) -> int: ...
-    def refusal(self, code: int) -> str: ...
-    def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None: ...
-    def batch_rows(self, targets: Offsets, sources: Offsets, length: int, rows: Rows) -> None: ...
-
+Runtime: TypeAlias = Any  # an `Accelerator`, or what tests have in its place
 
 _REMEMBERED = 16  # more than a load has components or pools
 _MANY = 256  # pieces of a layer, above which a copy goes to the driver layer by layer
@@ -97,12 +76,8 @@ class Move(NamedTuple):
 
 
 class Options(NamedTuple):
-    """blocks: programs of a kernel, which limits how many multiprocessors it uses.
-
-    batch: a function that makes many copies (target addresses, source addresses, lengths in bytes)
-    on the current stream in one call; None if there is none. batch_rows: one that makes many copies
-    of rows (target and source addresses, bytes of a row, rows).
-    """
+    """blocks: programs of a kernel, which limits how many multiprocessors it uses. batch,
+    batch_rows: those of an accelerator; None if its driver has none."""
 
     blocks: int
     batch: Batch | None
@@ -225,7 +200,7 @@ def _segments(job: Move) -> tuple[int, int]:
     return job.route.source.segment, job.route.target.segment
 
 
-class TorchLine(Line[Issued]):
+class TorchLine(Line):
     """One stream, with the page numbers last uploaded to it. numbers: the arrays and their tensor,
     by the `id` of each array. last: its last call that the issuing thread was given. lent: how
     often torch itself issues work on it just now."""
@@ -268,12 +243,9 @@ class Traffic:
                     self._mover.copy(Move(way, pages, numbers, layers, again))
 
     def write(self, line: TorchLine, area: Area, seeds: Words) -> None:
-        """Queue a write of the bytes that the seeds determine.
-
-        It goes by few layers at once, so that only these need a second copy in memory. A write of
-        few pages takes all layers at once: the driver takes about 1,000 kernels on a stream and
-        then waits for it (seen on an H100), and one layer takes some 40.
-        """
+        """Queue a write of the bytes that the seeds determine, by few layers at once, so that only
+        these need a second copy in memory; of few pages all layers at once, since the driver takes
+        about 1,000 kernels on a stream and then waits for it (seen on an H100)."""
         pages, below = area.pages, area.tier is Tier.HOST
         if not len(pages):
             return
@@ -367,6 +339,7 @@ class Traffic:
 
     def _keep(self, kept: list[object], words: Numbers) -> torch.Tensor:
         """Upload words. The tensor and its source are kept until the next mark is seen reached."""
+        tensor: torch.Tensor
         tensor, source = self._runtime.upload(words)
         kept += (tensor, source)
         return tensor

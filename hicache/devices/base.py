@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import Generic, Literal, NewType, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NewType, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -83,6 +83,17 @@ class DeviceOptions:
     reader: Reader | None = None
     fault: Fault | None = None
     timer: Callable[[], int] | None = None
+
+    @property
+    def of_arena(self) -> dict[str, Any]:
+        """The options of an arena."""
+        return {
+            "layout": self.layout,
+            "backend": self.io_backend,
+            "tp": self.tp,
+            "node": self.numa_node,
+            "segment_bytes": self.segment_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -311,7 +322,6 @@ class Streamed(ABC, Generic[L]):
         return self._layers
 
     def stream(self, name: str) -> Stream:
-        """The stream with this name, created at first use."""
         self._check_open()
         if name not in self._by_name:
             self._by_name[name] = Stream(len(self._lines))
@@ -319,8 +329,7 @@ class Streamed(ABC, Generic[L]):
         return self._by_name[name]
 
     @abstractmethod
-    def query(self, mark: Mark) -> bool:
-        """Whether the host may rely on the mark. Never blocks."""
+    def query(self, mark: Mark) -> bool: ...
 
     def reached_ns(self, mark: Mark) -> int:
         """When the mark was reached, in nanoseconds of the device's timer. Call it once per mark.
@@ -337,13 +346,11 @@ class Streamed(ABC, Generic[L]):
         return reached
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
-        """Queue a copy."""
         line = self._line(stream)
         self._check_copy(job)
         self._put_copy(line, job)
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        """Queue a read or write by the model."""
         line, area = self._line(stream), touch.area
         self._check_area(area)
         if touch.mode == "w":
@@ -355,19 +362,16 @@ class Streamed(ABC, Generic[L]):
             self._put_read(line, area)
 
     def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
-        """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
         line = self._line(stream)
         self._check_area(area)
         self._put_write(line, area, seeds)
 
     def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
-        """Queue a read of the pages' bytes. `then` is called with a copy."""
         line = self._line(stream)
         self._check_area(area)
         self._put_look(line, area, then)
 
     def hold(self, stream: Stream, time_ns: int) -> None:
-        """Keep the stream busy for about `time_ns`, to force an order of work."""
         if time_ns < 0:
             raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
         self._put_rest(self._line(stream), time_ns)

@@ -72,12 +72,8 @@ class CpuDevice(Streamed[_Line]):
             model,
             page_size,
             tiers,
-            layout=options.layout,
-            backend=options.io_backend,
-            tp=options.tp,
-            node=options.numa_node,
             registrar=registrar,
-            segment_bytes=options.segment_bytes,
+            **options.of_arena,
         )
         self._begin(arena, options)
 
@@ -99,7 +95,6 @@ class CpuDevice(Streamed[_Line]):
         self._crashes: list[Exception] = []
 
     def record(self, stream: Stream) -> Mark:
-        """A new mark after all work issued on the stream so far."""
         line = self._line(stream)
         mark = Mark(self._marks)
         self._marks += 1
@@ -109,7 +104,6 @@ class CpuDevice(Streamed[_Line]):
         return mark
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        """Later work on the stream starts only after the mark. Does not block the caller."""
         line = self._line(stream)
         self._check_mark(mark)
         reached = self._unreached.get(mark)
@@ -117,14 +111,11 @@ class CpuDevice(Streamed[_Line]):
             line.jobs.put(partial(_block, reached))
 
     def query(self, mark: Mark) -> bool:
-        """Whether the host may rely on the mark. Never blocks."""
         self._check_mark(mark)
         self._check_crashes()
         return mark not in self._unreached
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work between the previous mark of the stream and this one failed. Raises
-        CallerError for a mark that was not reached, or whose failure may have been forgotten."""
         if not self.query(mark):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
@@ -143,7 +134,6 @@ class CpuDevice(Streamed[_Line]):
         """Does nothing: what the caller computed with this memory has ended before it calls."""
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
         return self.arena.digest(tier, component, page)
 
     def _make_line(self, name: str) -> _Line:

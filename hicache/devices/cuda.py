@@ -69,12 +69,8 @@ class CudaDevice(Streamed[TorchLine]):
             page_size,
             tiers,
             Place(runtime.place, runtime.free),
-            layout=options.layout,
-            backend=options.io_backend,
-            tp=options.tp,
-            node=options.numa_node,
             registrar=runtime,
-            segment_bytes=options.segment_bytes,
+            **options.of_arena,
         )
         self._begin(arena, runtime, mover, options, few)
 
@@ -92,27 +88,23 @@ class CudaDevice(Streamed[TorchLine]):
         self._issuer = Issuer(runtime.attach)
         try:
             super().__init__(arena, options)
-            self._prepare(runtime, mover, options)
+            self._traffic = Traffic(runtime, arena, mover)
+            self._fault = options.fault
+            self._aside = runtime.stream()
+            self._zero: Any = runtime.event(self._timed)
+            # The memory was zeroed on another stream, for which those of the device do not wait.
+            runtime.finish()
+            with runtime.on(self._aside):
+                self._zero.record(self._aside)
+            runtime.finish()
+            self._zero_ns = 0 if options.timer is None else options.timer()
+            self._marks = Marks(self._note_time if self._timed else None)
         except BaseException as error:
             # else the memory would be freed while it is still registered
             try_all(arena.close, first=error)
             raise
 
-    def _prepare(self, runtime: Runtime, mover: Mover, options: DeviceOptions) -> None:
-        self._traffic = Traffic(runtime, self.arena, mover)
-        self._fault = options.fault
-        self._aside = runtime.stream()
-        self._zero: Any = runtime.event(self._timed)
-        # The memory was zeroed on another stream, for which the streams of the device do not wait.
-        runtime.finish()
-        with runtime.on(self._aside):
-            self._zero.record(self._aside)
-        runtime.finish()
-        self._zero_ns = 0 if options.timer is None else options.timer()
-        self._marks = Marks(self._note_time if self._timed else None)
-
     def record(self, stream: Stream) -> Mark:
-        """A new mark after all work issued on the stream so far."""
         line = self._line(stream)
         event = self._accelerator.event(self._timed)
         number = self._in_turn(line, partial(event.record, line.stream))
@@ -130,13 +122,10 @@ class CudaDevice(Streamed[TorchLine]):
         self._in_turn(line, partial(line.stream.wait_event, event.event))
 
     def query(self, mark: Mark) -> bool:
-        """Whether the host may rely on the mark. Never blocks."""
         self._issuer.check()
         return self._marks.reached(mark)
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work between the previous mark of the stream and this one failed. Raises
-        CallerError for a mark that was not reached, or whose failure may have been forgotten."""
         self._issuer.check()
         return self._marks.failed(mark)
 
@@ -168,7 +157,6 @@ class CudaDevice(Streamed[TorchLine]):
         self._in_turn(line, partial(line.stream.wait_event, event))
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
         with self._accelerator.on(self._aside):
             return self.arena.digest(tier, component, page)
 

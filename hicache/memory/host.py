@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import errno
 import mmap
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -35,16 +34,7 @@ DEFAULT_BYTES = 4 << 30  # of a segment
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
 _MPOL_BIND = 2
 _NODES = Path("/sys/devices/system/node/online")
-# Control groups, version 2 and version 1: (mount, limit, usage, key in memory.stat)
-_GROUPS = (
-    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    (
-        "/sys/fs/cgroup/memory",
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
-)
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int | None:
@@ -69,11 +59,8 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
     Raises CallerError if there is too little memory or if the node cannot be used."""
     if size == 0:
         return np.empty(0, dtype=np.uint8)
-    private = (
-        {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    )
     try:
-        region = mmap.mmap(-1, size, **private)
+        region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError):
         raise CallerError(_refusal({name: size}, "the system refused")) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -150,41 +137,37 @@ def _machine_left() -> int | None:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        return os.sysconf("SC_AVPHYS_PAGES") * GRANULE
     return None
 
 
 def _group_left() -> int | None:
-    """The least memory left in the control groups of this process. Memory that can be reclaimed
-    counts as left."""
+    """The least memory left in the control groups (version 2) of this process. Memory that can be
+    reclaimed counts as left."""
     try:
         entries = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return None
+    paths = [entry[3:] for entry in entries if entry.startswith("0::")]
     left: list[int] = []
-    for entry in entries:
-        number, kinds, path = entry.split(":", 2)
-        if number != "0" and "memory" not in kinds.split(","):
-            continue
-        mount, *names = _GROUPS[0 if number == "0" else 1]
-        folder = Path(mount) / path.lstrip("/")
+    for path in paths:
+        folder = _GROUPS / path.lstrip("/")
         for at in (folder, *folder.parents):
-            left += _limit_of(at, *names)
-            if at == Path(mount):
+            left += _limit_of(at)
+            if at == _GROUPS:
                 break
     return max(0, min(left)) if left else None
 
 
-def _limit_of(folder: Path, limit: str, usage: str, inactive: str) -> list[int]:
+def _limit_of(folder: Path) -> list[int]:
     try:
-        most, used = (folder / limit).read_text().strip(), (folder / usage).read_text().strip()
+        most = (folder / "memory.max").read_text().strip()
+        used = (folder / "memory.current").read_text()
         lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
         return []
     if most == "max":
         return []
-    kept = dict(line.split(" ", 1) for line in lines).get(inactive, "0")
+    kept = dict(line.split(" ", 1) for line in lines).get("inactive_file", "0")
     return [int(most) - int(used) + int(kept)]
 
 

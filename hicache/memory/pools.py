@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -221,6 +222,15 @@ class PoolTable(ABC):
         """A copy of the page's bytes in canonical order."""
 
 
+def check_components(model: ModelDescription, tier: str, pages: Mapping[str, int]) -> None:
+    """Raises CallerError unless these are sizes for exactly the model's components."""
+    if set(pages) != set(model.components):
+        raise CallerError(
+            f"{tier} pages: expected sizes for {', '.join(model.components)}, "
+            f"found {', '.join(pages) or 'none'}"
+        )
+
+
 def plans_of(
     model: ModelDescription,
     page_size: int,
@@ -238,11 +248,7 @@ def plans_of(
     """
     check(layout, backend)
     for tier, sizes in pages.items():
-        if set(sizes) != set(model.components):
-            raise CallerError(
-                f"{tier.name.lower()} pages: expected sizes for {', '.join(model.components)}, "
-                f"found {', '.join(sizes) or 'none'}"
-            )
+        check_components(model, tier.name.lower(), sizes)
     check_node(node)
     layouts = {Tier.DEVICE: DEVICE_LAYOUT, Tier.HOST: layout}
     return {
@@ -424,3 +430,104 @@ def unmeasured_shapes(
         for shape in copy_shapes(model, component, page_size, layout)
         if shape[1:] not in known
     )
+
+
+# -- sizes of a host tier, on all ranks that share the machine
+
+
+def by_ratio(device_pages: Mapping[str, int], ratio: Fraction) -> dict[str, int]:
+    """Host pages per component: the device's pages times the ratio, rounded down, but at least one
+    page, and from a ratio of 1 on at least one page more than the device.
+
+    A host tier of the device's size could hold no more than copies of the device's pages. Raises
+    CallerError for a ratio of 0 or less.
+    """
+    if ratio <= 0:
+        raise CallerError(f"host_ratio: expected more than 0, found {ratio}")
+    more = int(ratio >= 1)
+    return {
+        name: max(1, more * (pages + 1), int(pages * ratio)) for name, pages in device_pages.items()
+    }
+
+
+def by_total(
+    stages: Sequence[ModelDescription],
+    page_size: int,
+    device_pages: Mapping[str, int],
+    total_bytes: int,
+    tp: int = 1,
+    among: int = 1,
+) -> dict[str, int]:
+    """Host pages per component, in proportion to the device's pages. The bytes of all ranks
+    together are at most `total_bytes`.
+
+    stages: one description per pipeline stage on this machine, with the layers of that stage; `tp`
+    ranks have each stage. among: ranks that divide rows which they have alike; 0 for all that have
+    them. Raises CallerError if the total has no room for one page of each component.
+    """
+    each = {
+        name: tp * sum(stage.bytes_per_page(name, page_size, tp, among) for stage in stages)
+        for name in device_pages
+    }
+    whole = sum(each[name] * pages for name, pages in device_pages.items())
+    least = sum(each.values())
+    if total_bytes < least or not whole:
+        ranks = tp * len(stages)
+        raise CallerError(
+            f"host_bytes: expected at least one page of {' and '.join(device_pages)} on {ranks} "
+            f"rank{'s' * (ranks > 1)} ({least:,} bytes), found {total_bytes} bytes; give "
+            "more, or no host memory"
+        )
+    share = Fraction(total_bytes, whole)
+    pages = {name: max(1, int(count * share)) for name, count in device_pages.items()}
+    # A component that was rounded up to one page takes more than its share from the others.
+    while sum(each[name] * count for name, count in pages.items()) > total_bytes:
+        most = max(pages, key=lambda name: (pages[name] > 1, each[name] * pages[name]))
+        over = sum(each[name] * count for name, count in pages.items()) - total_bytes
+        pages[most] = max(1, pages[most] - max(1, -(-over // each[most])))
+    return pages
+
+
+class Plan(NamedTuple):
+    """pages: by component, the same on every rank. bytes: for each stage, the bytes of each pool on
+    one rank, or its part of what ranks divide. total_bytes: of all pools on all ranks together."""
+
+    pages: Mapping[str, int]
+    bytes: tuple[Mapping[str, int], ...]
+    total_bytes: int
+
+
+def plan_pools(
+    model: ModelDescription,
+    page_size: int,
+    device_pages: Mapping[str, int],
+    *,
+    total_bytes: int | None = None,
+    ratio: Fraction | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    among: int = 1,
+) -> Plan:
+    """The host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
+    among: as in `by_total`.
+
+    Raises CallerError unless exactly one of total_bytes and ratio is given, for components that are
+    not the model's, and if the total has no room for one page of each component.
+    """
+    if (total_bytes is None) == (ratio is None):
+        raise CallerError("host size: expected a ratio or a total, found both or neither")
+    check_components(model, "device", device_pages)
+    stages = model.stages(pp)
+    if ratio is not None:
+        pages = by_ratio(device_pages, ratio)
+    else:
+        assert total_bytes is not None
+        pages = by_total(stages, page_size, device_pages, total_bytes, tp, among)
+    found = tuple(
+        {
+            pool.name: pages[pool.component] * pool.page_bytes(page_size, tp, among)
+            for pool in stage.pools
+        }
+        for stage in stages
+    )
+    return Plan(pages, found, tp * sum(sum(stage.values()) for stage in found))

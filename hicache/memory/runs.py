@@ -1,8 +1,7 @@
 """Byte offsets of pages, for the copies of an accelerator.
 
-These are pure functions of shapes and strides. `pair` finds the largest pieces that are contiguous
-on both sides; `runs` lists their offsets for given pages and merges neighbours; `rows` tells where
-all pieces of a page are one rectangle. Does not copy; see `hicache/devices/_movers`.
+`pair` finds the largest pieces that are contiguous on both sides; `merged` and `placed` list their
+offsets for given pages; `rows` tells where all pieces of a page are one rectangle.
 
 A piece belongs to one page of one layer. The pieces of a page in a layer form at most a few
 dimensions (parts, tokens, heads), each with one step per side.
@@ -116,25 +115,10 @@ def rows(pair: Pair, layers: int) -> Rows | None:
     return Rows(layers * pair.pieces, *found[-1][1:]) if found else None
 
 
-def runs(
-    pair: Pair,
-    source_pages: Pages,
-    target_pages: Pages,
-    layers: range,
-    segments: tuple[int, int] = (0, 0),
-) -> Runs:
-    """The copies that move these pages in these layers. Neighbours on both sides are merged.
-
-    segments: bytes of one registration of the source and of the target; 0: there is only one. No
-    run crosses a border of registrations. Target pages must be distinct, because the copies may be
-    made in any order.
-    """
-    return placed(merged(pair, source_pages, target_pages, len(layers)), pair, layers, segments)
-
-
 def merged(pair: Pair, source_pages: Pages, target_pages: Pages, layers: int) -> Runs:
-    """The copies of the first `layers` layers, without regard to registrations. `placed` moves them
-    to other layers, so the layer groups of a load need them only once."""
+    """The copies that move these pages in the first `layers` layers, without regard to
+    registrations. Neighbours on both sides are merged; target pages must be distinct, because the
+    copies may be made in any order. `placed` moves them to other layers."""
     source = _offsets(pair.source, pair.sizes, source_pages, layers)
     target = _offsets(pair.target, pair.sizes, target_pages, layers)
     if not len(source):
@@ -161,11 +145,7 @@ def placed(found: Runs, pair: Pair, layers: range, segments: tuple[int, int]) ->
 
 def access_bytes(pair: Pair, bases: Sequence[int]) -> int:
     """Bytes of the widest access, at most 16, to which all pieces of both sides are aligned. bases:
-    the addresses of the two buffers.
-
-    Pages of one row of 584 bytes (8 x 73, DeepSeek-V4 at 128 tokens a page) allow 8. Two rows a
-    page allow 16.
-    """
+    the addresses of the two buffers."""
     numbers = [pair.length, *bases]
     for side in (pair.source, pair.target):
         numbers += [side.layer, side.page, *side.steps]

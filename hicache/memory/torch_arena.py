@@ -84,11 +84,8 @@ def _check_free(wanted: Mapping[str, int], place: Place) -> None:
 
 @contextmanager
 def in_room(purpose: str, advice: str) -> Iterator[None]:
-    """Turns a lack of memory in the block into a CallerError of one line.
-
-    torch raises OutOfMemoryError for device memory. For pinned memory it raises the error of CUDA,
-    a RuntimeError whose text has the words of cudaErrorMemoryAllocation.
-    """
+    """Turns a lack of memory in the block into a CallerError of one line: torch raises
+    OutOfMemoryError for device memory, and for pinned memory a RuntimeError with CUDA's words."""
     try:
         yield
     except RuntimeError as error:
@@ -99,13 +96,8 @@ def in_room(purpose: str, advice: str) -> Iterator[None]:
 
 
 def _on_device(plan: PoolPlan, place: Place) -> Pool:
-    try:
+    with in_room(f"for {plan.total_bytes} bytes of {plan.label}", "ask for fewer pages"):
         flat = torch.zeros(plan.total_bytes, dtype=torch.uint8, device=place.device)
-    except torch.OutOfMemoryError:
-        raise CallerError(
-            f"{plan.label}: expected room for {plan.total_bytes} bytes, and {place.device} refused "
-            f"with {place.free()} free; ask for fewer pages"
-        ) from None
     return _seen(plan, flat, 0)
 
 

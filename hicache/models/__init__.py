@@ -1,6 +1,5 @@
-"""Models as data: those of `known.json`, which are configurations of published models, and a user's
-own: a `config.json` of the library transformers (see `config`), the folder that has it, or a JSON
-file with the fields of `ModelDescription` (see `document`)."""
+"""Models as data: those of `known.json`, which are configurations of published models, and any
+`config.json` of the library transformers, or the folder that has it (see `config`)."""
 
 from __future__ import annotations
 
@@ -12,10 +11,10 @@ from pathlib import Path
 
 from hicache import registry
 from hicache.core.errors import CallerError
+from hicache.files import parsed, show, text_of, unlike
 
-from .base import Matrix, ModelDescription, PoolDescription
+from .base import Matrix, ModelDescription, PoolDescription, as_document
 from .config import described
-from .document import as_document, is_path, read
 from .weights import KV_DTYPES, PRECISIONS, WEIGHT_BITS, as_hybrid, cached_as, checkpoint, stored
 
 __all__ = [
@@ -37,6 +36,7 @@ __all__ = [
     "stored",
 ]
 
+_MOST_BYTES = 16 << 20
 # One token has 2 KiB: quick to copy in measurements on any machine.
 TINY = described(
     {
@@ -104,7 +104,7 @@ def get(name: str) -> ModelDescription:
                 f"model: expected a name that `hicache models` lists, a config.json or its folder, "
                 f"found {name!r} and no such file{hint}"
             )
-        return read(name)
+        return _read(name)
     if name == TINY.name:
         return TINY
     lower = name.lower()
@@ -125,6 +125,29 @@ def get(name: str) -> ModelDescription:
     raise CallerError(
         f"model: expected one of {', '.join(known)}, found {name!r}; did you mean {inside}?"
     )
+
+
+def is_path(name: str) -> bool:
+    """Whether a model's name is the path of a file."""
+    return name.endswith(".json") or "/" in name
+
+
+def _read(path: str) -> ModelDescription:
+    """The model of a `config.json` or its folder, named after the file or the folder."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "config.json")
+    try:
+        values = parsed(text_of(path, "model's JSON file", _MOST_BYTES))
+    except ValueError as error:
+        raise CallerError(f"{path}: expected JSON, found: {error}") from None
+    if not isinstance(values, dict):
+        raise unlike(path, "an object", show(values))
+    folder, file = os.path.split(os.path.abspath(path))
+    name = os.path.basename(folder) if file == "config.json" else file.removesuffix(".json")
+    try:
+        return described(values, name if name and name.isprintable() else "config", path)
+    except CallerError as error:
+        raise CallerError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def _inside(name: str) -> str:

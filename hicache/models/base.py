@@ -6,11 +6,11 @@ the memory of a pool see `hicache/memory/pools`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 from hicache.core.errors import CallerError
 
@@ -18,17 +18,6 @@ DTYPE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "fp4": 4}
 KINDS = ("kv", "latent", "indexer", "state", "logical")
 ROWS = ("kv", "latent")  # kinds of pools whose rows are what attention reads
 TABLE_BYTES = 2  # of a parameter of embedding and output head, which checkpoints keep in bf16
-SPLITS = ("outputs", "inputs", "whole")
-PARTS = ("attention", "mlp", "experts", "router", "other")
-WEIGHT_DTYPES = ("bf16", "fp8", "fp8-block", "nvfp4", "mxfp4", "int4")
-
-
-def _hold(record: object, what: str, rules: Iterable[tuple[str, bool, str]]) -> None:
-    """Raises CallerError for the first field whose rule does not hold: (field, holds, expected)."""
-    for field, holds, expected in rules:
-        if not holds:
-            found = getattr(record, field)
-            raise CallerError(f"{what}: {field}: expected {expected}, found {found!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +66,28 @@ class PoolDescription:
     def __post_init__(self) -> None:
         """Raises CallerError, which names the pool and the field, for a value that is not legal."""
         logical = self.kind == "logical"
-        rules = [
-            ("name", bool(self.name), "a name"),
-            ("component", bool(self.component), "a component's name"),
+        dtypes, ascending = ", ".join(DTYPE_BITS), tuple(sorted(set(self.layers)))
+        bits = self.head_elements * DTYPE_BITS.get(self.dtype, 8)
+        scaled = bool(self.scale_group), bool(self.scale_bytes)
+        for field, holds, expected in (
             ("kind", self.kind in KINDS, f"one of {', '.join(KINDS)}"),
-            ("dtype", self.dtype in DTYPE_BITS, f"one of {', '.join(DTYPE_BITS)}"),
-            (
-                "layers",
-                self.layers == tuple(sorted({layer for layer in self.layers if layer >= 0})),
-                "layer numbers from 0, ascending",
-            ),
+            ("dtype", self.dtype in DTYPE_BITS, f"one of {dtypes}"),
+            ("layers", self.layers == ascending, "layer numbers from 0, ascending"),
             ("layers", not (logical and self.layers), "none, as a logical pool has no bytes"),
             ("parts", logical or bool(self.parts), "at least one part"),
-            ("parts", len(set(self.parts)) == len(self.parts), "names that differ"),
             ("heads", self.heads >= 1, "at least 1"),
             ("head_elements", self.head_elements >= (not logical), "at least 1"),
+            ("head_elements", bits % 8 == 0, f"whole bytes of {self.dtype}"),
             ("compression", self.compression >= 1, "at least 1"),
-            ("page_rows", self.page_rows >= 0, "0 or more"),
             ("page_rows", not self.page_rows or self.compression == 1, "0 where rows compress"),
-            ("window", self.window >= 0, "0 or more"),
-            ("interval", self.interval >= 0, "0 or more"),
             ("interval", not self.interval or self.kind == "state", "0 but for a state"),
-            ("scale_group", self.scale_group >= 0, "0 or more"),
-            (
-                "scale_bytes",
-                self.scale_bytes >= 0 and bool(self.scale_bytes) == bool(self.scale_group),
-                "above 0 where scale_group is, else 0",
-            ),
-            ("tail_bytes", self.tail_bytes >= 0, "0 or more"),
-            (
-                "head_elements",
-                self.dtype not in DTYPE_BITS
-                or self.head_elements * DTYPE_BITS[self.dtype] % 8 == 0,
-                f"whole bytes of {self.dtype}",
-            ),
-        ]
-        _hold(self, f"pool {self.name}", rules)
+            ("scale_bytes", scaled[0] == scaled[1], "above 0 where scale_group is, else 0"),
+        ):
+            if not holds:
+                found = getattr(self, field)
+                raise CallerError(
+                    f"pool {self.name}: {field}: expected {expected}, found {found!r}"
+                )
 
     @property
     def head_bytes(self) -> int:
@@ -213,21 +188,6 @@ class Matrix:
     dtype: str = "bf16"
     count: int = 1
     expands: bool = False
-
-    def __post_init__(self) -> None:
-        """Raises CallerError, which names the matrix and the field, for a value that is not
-        legal."""
-        rules = [
-            ("name", bool(self.name), "a name"),
-            ("inputs", self.inputs >= 1, "at least 1"),
-            ("outputs", self.outputs >= 1, "at least 1"),
-            ("layers", self.layers >= 1, "at least 1"),
-            ("split", self.split in SPLITS, f"one of {', '.join(SPLITS)}"),
-            ("part", self.part in PARTS, f"one of {', '.join(PARTS)}"),
-            ("dtype", self.dtype in WEIGHT_DTYPES, f"one of {', '.join(WEIGHT_DTYPES)}"),
-            ("count", self.count >= 1, "at least 1"),
-        ]
-        _hold(self, f"matrix {self.name}", rules)
 
     @property
     def routed(self) -> bool:
@@ -421,3 +381,19 @@ class ModelDescription:
                 f"most, found {pp}; use fewer"
             )
         return stage_layers(self.layers, pp)
+
+
+def as_document(model: ModelDescription) -> dict[str, Any]:
+    """Every field of a model, its pools and its matrices, for JSON."""
+    return {
+        **_record(model),
+        "pools": [_record(pool) for pool in model.pools],
+        "matrices": [_record(matrix) for matrix in model.matrices],
+    }
+
+
+def _record(record: ModelDescription | PoolDescription | Matrix) -> dict[str, Any]:
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+    }

@@ -99,9 +99,6 @@ class Config:
         number: int = fit(value, whole(least, most), self.where, at=f".{names[0]}")
         return number
 
-    def flag(self, name: str) -> bool:
-        return bool(self.get(name))
-
     def words(self, name: str, known: Mapping[str, Any], count: int) -> list[Any] | None:
         """For each layer what `known` has for its word, or None without this key."""
         found = self.get(name)
@@ -116,26 +113,13 @@ class Config:
     def wrong(self, name: str, expected: str, found: str) -> CallerError:
         return unlike(f"{self.where}: {name}", expected, found)
 
-    def taken(self) -> str:
-        """The keys that were read, with their values."""
-        values = self.read.items()
-        return ", ".join(f"{name} {show(value)}" for name, value in values if value != "")
-
-
-class _Width(NamedTuple):
-    """The elements that a head multiplies (score) and sums (value), in prefill and in decode."""
-
-    score: int
-    value: int
-    decode_score: int
-    decode_value: int
-
 
 class _Parts(NamedTuple):
-    """What attention of all layers has. vectors: parameters that are in no matrix."""
+    """What attention of all layers has. width: elements that a head multiplies and sums, in prefill
+    and in decode. vectors: parameters that are in no matrix."""
 
     family: str
-    width: _Width
+    width: tuple[int, int, int, int]
     pools: tuple[PoolDescription, ...]
     matrices: tuple[Matrix, ...]
     vectors: int
@@ -175,7 +159,7 @@ def described(
     feed, feed_vectors, experts, used = _feed_forward(config, layers, hidden)
     family = "moe" if attention.family == "mha" and experts else attention.family
 
-    embeddings = 1 if config.flag("tie_word_embeddings") else 2
+    embeddings = 1 if config.get("tie_word_embeddings") else 2
     norms = 4 if config.kind.startswith("gemma") else 2
     vectors = attention.vectors + feed_vectors + (norms * layers + 1) * hidden
     matrices = (*attention.matrices, *feed)
@@ -186,18 +170,19 @@ def described(
     always += sum(one.layers * one.parameters for one in matrices if not one.routed)
     total, active = parameters or (always + experts * routed, always + used * routed)
     weights = _weights(config)
+    taken = ", ".join(f"{key} {show(value)}" for key, value in config.read.items())
     model = ModelDescription(
         name=name,
         family=family,
-        source=source or f"{where}: {config.taken()}",
+        source=source or f"{where}: {taken}",
         layers=layers,
         hidden_size=hidden,
         vocabulary=vocabulary,
         attention_heads=heads,
-        score_elements=attention.width.score,
-        value_elements=attention.width.value,
-        decode_score_elements=attention.width.decode_score,
-        decode_value_elements=attention.width.decode_value,
+        score_elements=attention.width[0],
+        value_elements=attention.width[1],
+        decode_score_elements=attention.width[2],
+        decode_value_elements=attention.width[3],
         parameters=total,
         active_parameters=active,
         experts=experts,
@@ -244,13 +229,16 @@ def _rows(config: Config, layers: int, hidden: int, heads: int, dtype: str) -> _
     head = config.whole("head_dim", default=max(1, hidden // heads))
     if config.get("mamba_n_heads"):
         kinds = ["mamba" if kind == "linear" else kind for kind in kinds]
+    if not kv_heads or heads % kv_heads:
+        raise config.wrong("num_key_value_heads", f"a divisor of {heads} heads", str(kv_heads))
     by_kind = {
         kind: tuple(layer for layer, of in enumerate(kinds) if of == kind)
         for kind in ("full", "window", "linear", "mamba")
     }
+    if not by_kind["full"]:
+        raise config.wrong("layer_types", "some layers of full attention", "none")
     kv = PoolDescription("kv", "full", "kv", by_kind["full"], ("k", "v"), kv_heads, head, dtype)
-    logical = PoolDescription("pages", "full", "logical", (), (), 1, 0)
-    pools = [kv if by_kind["full"] else logical]
+    pools = [kv]
     if by_kind["window"]:
         window = config.whole("sliding_window", most=1 << 32)
         pools.append(
@@ -259,16 +247,14 @@ def _rows(config: Config, layers: int, hidden: int, heads: int, dtype: str) -> _
     count = len(by_kind["full"]) + len(by_kind["window"])
     gated = bool(by_kind["linear"])
     queries, rows = (1 + gated) * heads * head, 2 * kv_heads * head
-    matrices = []
-    if count:
-        matrices = [
-            Matrix("qkv", hidden, queries + rows, count, "outputs", "attention"),
-            Matrix("o", heads * head, hidden, count, "inputs", "attention"),
-        ]
+    matrices = [
+        Matrix("qkv", hidden, queries + rows, count, "outputs", "attention"),
+        Matrix("o", heads * head, hidden, count, "inputs", "attention"),
+    ]
     vectors = 0
     if config.kind.startswith(("qwen3", "gemma3")):
         vectors += count * 2 * head  # norms of queries and keys
-    if config.flag("attention_bias") or config.kind.startswith("qwen2"):
+    if config.get("attention_bias") or config.kind.startswith("qwen2"):
         vectors += count * (heads * head + rows)
         if config.kind in ("gpt_oss", "llama"):
             vectors += count * hidden  # of the output
@@ -281,13 +267,9 @@ def _rows(config: Config, layers: int, hidden: int, heads: int, dtype: str) -> _
     else:
         more = [], [], 0
     family = "mamba" if more[0] else "swa" if by_kind["window"] else "mha"
-    return _Parts(
-        family,
-        _Width(head, head, head, head),
-        (*pools, *more[0]),
-        (*matrices, *more[1]),
-        vectors + more[2],
-    )
+    pools, matrices = [*pools, *more[0]], [*matrices, *more[1]]
+    width = (head, head, head, head)
+    return _Parts(family, width, tuple(pools), tuple(matrices), vectors + more[2])
 
 
 _States = tuple[list[PoolDescription], list[Matrix], int]
@@ -302,23 +284,18 @@ def _delta_net(config: Config, layers: tuple[int, ...], hidden: int, dtype: str)
     key = config.whole("linear_key_head_dim")
     value = config.whole("linear_value_head_dim")
     width = config.whole("linear_conv_kernel_dim")
+    if values % keys:
+        raise config.wrong("linear_num_value_heads", f"a multiple of {keys}", str(values))
     channels = 2 * key + values // keys * value
-    count, product = len(layers), "outputs"
+    count, wide = len(layers), 2 * (keys * key + values * value)
     return (
         [
             _state("ssm", layers, values, key * value, _state_dtype(config)),
             _state("conv", layers, keys, (width - 1) * channels, dtype),
         ],
         [
-            Matrix(
-                "linear_qkvz",
-                hidden,
-                2 * (keys * key + values * value),
-                count,
-                product,
-                "attention",
-            ),
-            Matrix("linear_ba", hidden, 2 * values, count, product, "other"),
+            Matrix("linear_qkvz", hidden, wide, count, part="attention"),
+            Matrix("linear_ba", hidden, 2 * values, count, part="other"),
             Matrix("linear_o", values * value, hidden, count, "inputs", "attention"),
         ],
         count * (width * keys * channels + 2 * values + value),
@@ -384,21 +361,20 @@ def _latents(config: Config, layers: int, hidden: int, heads: int, dtype: str) -
     kinds = config.words("layer_types", _KINDS, layers) or []
     if set(kinds) - {"full"}:
         raise config.wrong("layer_types", "full_attention alone beside latents", "others")
-    width = _Width(nope + rope, value, latent + rope, latent)
+    score, row = nope + rope, latent + rope
 
     def product(name: str, inputs: int, outputs: int, split: str, expands: bool = False) -> Matrix:
         return Matrix(name, inputs, outputs, layers, split, "attention", expands=expands)
 
-    first = query or heads * width.score
+    first = query or heads * score
     matrices = [
-        product("qkv_a", hidden, first + width.decode_score, "whole" if query else "outputs"),
-        *([product("q_b", query, heads * width.score, "outputs")] if query else []),
+        product("qkv_a", hidden, first + row, "whole" if query else "outputs"),
+        *([product("q_b", query, heads * score, "outputs")] if query else []),
         product("kv_b", latent, heads * (nope + value), "outputs", expands=True),
         product("o", heads * value, hidden, "inputs"),
     ]
     vectors = layers * (query + latent)
     every = tuple(range(layers))
-    row = width.decode_score
     pools = [PoolDescription("kv", "full", "latent", every, ("latent",), 1, row, dtype)]
     selected = config.whole("index_topk", default=0)
     if selected:
@@ -415,6 +391,7 @@ def _latents(config: Config, layers: int, hidden: int, heads: int, dtype: str) -
         ]
         vectors += layers * 2 * key  # the norm of the key, with a bias
     family = "dsa" if selected else "mla"
+    width = (score, value, row, latent)
     return _Parts(family, width, tuple(pools), tuple(matrices), vectors, selected)
 
 
@@ -482,7 +459,7 @@ def _compressed(config: Config, layers: int, hidden: int, heads: int) -> _Parts:
         *whole_on_each("mixing", streams * hidden, streams * (streams + 2), layers, count=2),
     )
     vectors = layers * (query + head + heads)
-    width = _Width(head, head, head, head)
+    width = (head, head, head, head)
     selected = config.whole("index_topk")
     return _Parts("deepseek-v4", width, pools, matrices, vectors, selected)
 
@@ -523,6 +500,8 @@ def _feed_forward(
     if not count:
         return tuple(_mlp(layers, hidden, config.whole("intermediate_size"))), 0, 0, 0
     used = config.whole("num_experts_per_tok")
+    if used >= count:
+        raise config.wrong("num_experts_per_tok", f"fewer than {count} experts", str(used))
     inner = config.whole("moe_intermediate_size", "intermediate_size")
     if config.whole("decoder_sparse_step", "interleave_moe_layer_step", default=1) > 1:
         raise config.wrong("decoder_sparse_step", "experts in every layer", "fewer")
@@ -559,8 +538,10 @@ def _mlp(layers: int, hidden: int, inner: int, name: str = "", part: str = "mlp"
 def _weights(config: Config) -> tuple[str, str]:
     """The types of the weights and of routed experts ("" for the same)."""
     found = config.get("quantization_config")
-    if not isinstance(found, dict):
+    if found is None:
         return "bf16", ""
+    if not isinstance(found, dict):
+        raise config.wrong("quantization_config", "an object", show(found))
     method = str(found.get("quant_method", ""))
     named = f"{method} {found.get('quant_algo', '')} {found.get('format', '')}".lower()
     if method == "mxfp4":

@@ -11,16 +11,8 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
+from tests.tiny import LLAMA
 
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "num_hidden_layers": 4,
-    "hidden_size": 64,
-    "vocab_size": 100,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-}
 # Billions of parameters, all and active, as published.
 PUBLISHED = {
     "llama-3.1-70b": (70.6, 70.6),
@@ -98,7 +90,6 @@ def test_windows_latents_and_states_are_pools_of_their_own() -> None:
     assert pools(**window) == {"kv": ("full", 2, 0), "swa": ("swa", 2, 32)}
     assert pools(**window, use_sliding_window=False) == {"kv": ("full", 4, 0)}
     assert pools(sliding_window=32, max_window_layers=3)["swa"] == ("swa", 1, 32)
-    assert pools(sliding_window=32) == {"pages": ("full", 0, 0), "swa": ("swa", 4, 32)}
     latents = {"kv_lora_rank": 8, "qk_rope_head_dim": 2, "qk_nope_head_dim": 4, "v_head_dim": 4}
     sparse = {"index_topk": 16, "index_head_dim": 8, "index_n_heads": 2}
     assert list(pools(**latents, **sparse)) == ["kv", "indexer"]
@@ -114,6 +105,7 @@ def test_windows_latents_and_states_are_pools_of_their_own() -> None:
         ({"hidden_size": "64"}, "hidden_size: expected an integer"),
         ({"layer_types": ["full_attention"]}, "layer_types: expected 4 layers, found 1"),
         ({"layer_types": ["other"] * 4}, "layer_types[0]: expected one of full_attention"),
+        ({"sliding_window": 32}, "layer_types: expected some layers of full attention"),
         ({"num_kv_shared_layers": 2}, "num_kv_shared_layers: expected no such key"),
         ({"dtype": "int8"}, 'dtype: expected one of bfloat16, float16, float32, found "int8"'),
         ({"quantization_config": {"quant_method": "new"}}, "quantization_config: expected fp8"),
@@ -124,3 +116,23 @@ def test_what_is_not_described_is_refused_with_its_key(changed: Any, said: str) 
     with pytest.raises(CallerError) as caught:
         models.described({**LLAMA, **changed}, "own", "own")
     assert str(caught.value).startswith(f"own: {said}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected JSON"),
+        ("{", "expected JSON"),
+        ("[]", "expected an object, found"),
+        ('{"name": "a", "name": "b"}', "the key 'name' twice"),
+        ("[" * 100_000, "expected JSON"),
+    ],
+)
+def test_other_files_are_refused_in_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(text)
+    with pytest.raises(CallerError, match=said):
+        models.get(str(path))
+    for missing in (str(tmp_path / "none.json"), str(tmp_path) + "/"):
+        with pytest.raises(CallerError):
+            models.get(missing)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.memory.plan import plan_pools
+from hicache.memory.pools import plan_pools
 from hicache.models import ModelDescription, PoolDescription
 
 GIB = 1 << 30

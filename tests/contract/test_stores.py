@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hicache import registry
-from hicache.storage.address import BACKENDS, schemes
+from hicache.storage.address import schemes
 from hicache.storage.base import Status, Storage
 
 from .rigs_stores import CONTEXT, MIB, Rig, blank, drawn, joined, keys_of, started, value_of
@@ -32,11 +31,6 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def store(rig: Rig) -> Iterator[Storage]:
     with closing(rig.open()) as one:
         yield one
-
-
-def test_every_backend_says_what_it_is() -> None:
-    for name in NAMES:
-        assert registry.summary(BACKENDS, name)
 
 
 def test_values_in_scattered_buffers_come_back(store: Storage) -> None:

@@ -3,15 +3,13 @@ and cached rows that a user may name."""
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import Matrix, ModelDescription
+from hicache.models import ModelDescription
 
 ALL = [*models.names(), models.TINY.name]
 # Norms, biases, convolutions and other vectors: what is not a matrix product of a layer.
@@ -91,24 +89,6 @@ def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() ->
     assert types["q_b"] == types["o"] == types["router"] == "bf16"
     assert models.stored(found, "fp8-block") == plain
     assert {one.dtype for one in models.get("gpt-oss-120b").matrices if one.routed} == {"mxfp4"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"name": ""}, "matrix : name: expected a name"),
-        ({"inputs": 0}, "matrix o: inputs: expected at least 1, found 0"),
-        ({"outputs": 0}, "matrix o: outputs: expected at least 1"),
-        ({"layers": 0}, "matrix o: layers: expected at least 1"),
-        ({"split": "rows"}, "matrix o: split: expected one of outputs, inputs, whole"),
-        ({"part": "head"}, "matrix o: part: expected one of attention, mlp, experts, router"),
-        ({"dtype": "fp4"}, "matrix o: dtype: expected one of bf16, fp8, fp8-block, nvfp4"),
-        ({"count": 0}, "matrix o: count: expected at least 1"),
-    ],
-)
-def test_an_impossible_matrix_is_refused(changed: dict[str, object], said: str) -> None:
-    with pytest.raises(CallerError, match=said):
-        Matrix(**{"name": "o", "inputs": 8, "outputs": 8, "layers": 1, **changed})  # type: ignore[arg-type]
 
 
 def types(name: str, precision: str) -> dict[str, str]:
@@ -206,22 +186,3 @@ def test_the_beginning_of_several_names_says_which() -> None:
         models.get("gemma-3-2")
     with pytest.raises(CallerError, match="expected one of deepseek-v3"):
         models.get("")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("weight_bytes", 2, "weight_bytes: expected the bytes of all 8030261248 stored parameters"),
-        ("weight_bytes", 1 << 40, "weight_bytes: expected the bytes of all"),
-        ("weight_bytes", 1 << 30, "expert_bytes: expected 0, as there are no experts, and more"),
-        ("expert_bytes", 5, "expert_bytes: expected 0, as there are no experts"),
-    ],
-)
-def test_weights_of_a_file_must_be_those_of_all_parameters(
-    field: str, value: int, said: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "own.json"
-    document = models.as_document(models.get("llama-3.1-8b"))
-    path.write_text(json.dumps({**document, field: value}))
-    with pytest.raises(CallerError, match=f"own.json: {said}"):
-        models.get(str(path))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hicache.models as models
+from hicache.core.types import Pages
 from hicache.memory import layouts, runs
 from hicache.memory.layouts import Sizes
 from hicache.memory.pools import PoolPlan
@@ -24,6 +25,13 @@ _SIZES = st.builds(
     head_bytes=st.integers(1, 5),
 )
 _LAYOUT = st.sampled_from(sorted(layouts.LAYOUTS))
+
+
+def runs_of(
+    pair: runs.Pair, source: Pages, target: Pages, layers: range, segments: tuple[int, int] = (0, 0)
+) -> runs.Runs:
+    found = runs.merged(pair, source, target, len(layers))
+    return runs.placed(found, pair, layers, segments)
 
 
 @settings(max_examples=300, deadline=None)
@@ -63,7 +71,7 @@ def test_runs_move_the_pages_and_nothing_else(
         runs.segment_bytes(layouts.run_bytes(layout, sizes), total, size, granule=1) if size else 0
         for layout, size in zip((near, far), wanted, strict=True)
     )
-    found = runs.runs(pair, here, there, layers, (segments[0], segments[1]))
+    found = runs_of(pair, here, there, layers, (segments[0], segments[1]))
 
     assert pair.page_bytes == expected[0, 0].size
     assert int(found.length.sum()) == len(layers) * count * pair.page_bytes
@@ -125,9 +133,9 @@ def test_pages_contiguous_on_both_sides_are_one_run() -> None:
     ]
     pair = runs.pair(buffers[0].shape[2:], buffers[0].strides, buffers[1].strides, 64)
     here = np.array([3, 0, 1, 2])
-    found = runs.runs(pair, here, here + 4, range(2))
+    found = runs_of(pair, here, here + 4, range(2))
     assert found.length.tolist() == [4 * 64] * 4, "one run per layer and part"
-    assert len(runs.runs(pair, here, here[::-1] + 4, range(1)).length) == 2 * 4
+    assert len(runs_of(pair, here, here[::-1] + 4, range(1)).length) == 2 * 4
 
 
 def test_a_segment_holds_whole_pages_and_whole_pages_of_the_system() -> None:

@@ -16,9 +16,9 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
-from hicache.memory import host, plan
+from hicache.memory import host
 from hicache.memory.lent import Lent, LentSlot, LentTensor, lend
-from hicache.memory.pools import Arena
+from hicache.memory.pools import Arena, by_ratio, by_total
 from hicache.models import get
 from tests.tiny import tiny
 
@@ -58,12 +58,11 @@ def test_pools_that_fit_one_by_one_are_refused_together(monkeypatch: pytest.Monk
 def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 40\n")
     (tmp_path / "memory.current").write_text("100\n")
-    names = ("memory.max", "memory.current", "inactive_file")
     (tmp_path / "memory.max").write_text("500\n")
-    assert host._limit_of(tmp_path, *names) == [440]
+    assert host._limit_of(tmp_path) == [440]
     (tmp_path / "memory.max").write_text("max\n")
-    assert host._limit_of(tmp_path, *names) == []
-    assert host._limit_of(tmp_path / "nowhere", *names) == []
+    assert host._limit_of(tmp_path) == []
+    assert host._limit_of(tmp_path / "nowhere") == []
 
 
 def test_a_buffer_starts_with_a_page_of_the_system_and_is_zero() -> None:
@@ -98,10 +97,10 @@ def test_an_unavailable_numa_node_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_host_ratio_gives_at_least_one_page_more() -> None:
-    assert plan.by_ratio({"full": 10, "swa": 3}, Fraction(5, 2)) == {"full": 25, "swa": 7}
-    assert plan.by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
+    assert by_ratio({"full": 10, "swa": 3}, Fraction(5, 2)) == {"full": 25, "swa": 7}
+    assert by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
     with pytest.raises(CallerError, match="more than 0"):
-        plan.by_ratio({"full": 1}, Fraction(0))
+        by_ratio({"full": 1}, Fraction(0))
 
 
 @given(
@@ -115,9 +114,9 @@ def test_total_host_bytes_count_all_ranks(device: int, total: int, tp: int, stag
     if total < one:
         ranks = "1 rank" if tp * stages == 1 else f"{tp * stages} ranks"
         with pytest.raises(CallerError, match=rf"on {ranks} \({one:,} bytes\)"):
-            plan.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
+            by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
         return
-    pages = plan.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
+    pages = by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
     assert pages["full"] * one <= total < (pages["full"] + 1) * one
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.models import as_document, get
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.operations import OPERATIONS
@@ -24,6 +23,7 @@ from invariants.fuzz.sequence import Tape
 from sim.recorder import Recorder
 from tests.patience import PATIENCE_S
 from tests.planted import planted
+from tests.tiny import LLAMA
 from traces.cli import main
 from traces.formats import parse
 from traces.formats.base import Jobs, Paged, Trace
@@ -128,7 +128,7 @@ def input_files() -> dict[str, str]:
     """A file of each kind that a command reads, with a hard and a soft link to each."""
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
     Path("tape.jsonl").write_text(tapes.dumps(failing_tape()))
-    Path("model.json").write_text(json.dumps(as_document(get("llama-3.1-8b"))))
+    Path("model.json").write_text(json.dumps(LLAMA))
     Path("profile.json").write_text("{}")
     names = ("trace.jsonl", "tape.jsonl", "model.json", "profile.json")
     for name in names:

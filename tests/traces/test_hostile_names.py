@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hicache.models import as_document, get
 from invariants.fuzz import sequence as tapes
 from tests.planted import planted
+from tests.tiny import LLAMA
 from traces.cli import main
 
 from .rig import BUG, HEADER, Capsys, failing_tape, mooncake, native, write
@@ -73,11 +73,9 @@ def test_traces(bad: str, capsys: Capsys) -> None:
 
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_models(bad: str, capsys: Capsys) -> None:
-    whole: dict[str, Any] = as_document(get("llama-3.1-8b"))
-    [pool] = whole["pools"]
-    cases = [{**whole, name: bad} for name in whole] + [{**whole, bad: 1}]
-    cases += [{**whole, "pools": [{**pool, name: bad}]} for name in pool]
-    cases += [{**whole, "pools": [{**pool, bad: 1}]}]
+    cases = [{**LLAMA, name: bad} for name in LLAMA if name != "model_type"]
+    cases += [{**LLAMA, name: bad} for name in ("dtype", "quantization_config", "layer_types")]
+    cases += [{**LLAMA, "layer_types": [bad] * 4}]
     twice = json.dumps({bad: 1})[:-1] + f", {json.dumps(bad)}: 2}}"
     for text in (*map(json.dumps, cases), twice, bad):
         Path("model.json").write_text(text, errors="replace")

@@ -19,7 +19,7 @@ from hicache import models, registry
 from hicache.core.components import residency
 from hicache.core.errors import CallerError
 from hicache.core.write_policies import WritePolicy
-from hicache.memory.plan import by_ratio, plan_pools
+from hicache.memory.pools import by_ratio, plan_pools
 from hicache.models import ModelDescription
 from sim.hardware import HardwareProfile
 from sim.options import EngineOptions
