@@ -64,7 +64,6 @@ class Seen:
 
     keys: list[torch.Tensor] = field(default_factory=list)
     values: list[torch.Tensor] = field(default_factory=list)
-    indexer: list[torch.Tensor] = field(default_factory=list)
 
 
 class Empty:
@@ -164,34 +163,6 @@ class Window(Full):
         layer.cumulative_length = tokens
 
 
-class Indexed(Full):
-    """Sparse attention: beside keys and values, the indexer's keys, by which a query selects the
-    tokens that it reads. A layer that reuses the selection of another one has none."""
-
-    def rows(self, layer: Any) -> RowsOf:
-        rows, keys = super().rows(layer), layer.indexer_keys
-        if keys is None:
-            return rows
-        shape = ("indexer", FULL, "indexer", ("k",), 1, keys.shape[-1], keys.dtype)
-        return (*rows, Rows(*shape, follows=rows[0].name))
-
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        super().put(layer, tuple(one for one in rows if one.name in _KEYS), past, tokens)
-        if "indexer" in past:
-            keys = past["indexer"][:, 0, 0].unsqueeze(0)
-            layer.lazy_initialization_indexer(keys)
-            layer.indexer_keys = keys
-
-    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
-        new = super().take(layer, tuple(one for one in rows if one.name in _KEYS), seen)
-        if seen.indexer:
-            new["indexer"] = torch.cat(seen.indexer, dim=1)[0][:, None, None]
-        return new
-
-
-_KEYS = ("kv", "kv_keys", "kv_values")
-
-
 class State(Empty):
     """The states of linear attention and of convolutions. Each is one row, and stands for all
     tokens read so far."""
@@ -261,7 +232,6 @@ KINDS: dict[str, Empty] = {
     "DummyLayer": Empty(),
     "DynamicLayer": Full(),
     "DynamicSlidingWindowLayer": Window(),
-    "DynamicIndexedLayer": Indexed(),
     "LinearAttentionLayer": State(),
     "LinearAttentionAndFullAttentionLayer": Hybrid(),
     "LinearAttentionAndSlidingWindowAttentionLayer": Hybrid(),

@@ -67,10 +67,6 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         seen.values.append(_alone(value_states))
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
-    def update_indexer(self, indexer_key_states: Any, layer_idx: int) -> Any:
-        self.seen[layer_idx].indexer.append(_alone(indexer_key_states))
-        return super().update_indexer(indexer_key_states, layer_idx)
-
     def taken(self) -> list[New]:
         """The rows that all passes have added to each layer."""
         layers = zip(self.described.layers, self.layers, self.seen, strict=True)

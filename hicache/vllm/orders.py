@@ -66,6 +66,9 @@ class Answer:
         )
 
 
+_LISTS = ("loads", "backups", "storage", "waiting", "failed", "abandoned")  # of a message
+
+
 class _Sent(NamedTuple):
     kind: type
     blocks: Sequence[Any]
@@ -79,11 +82,7 @@ class Orders:
         self._ranks = ranks
         self._pool: Any = None
         self._sent: dict[FlightId, _Sent] = {}
-        self._transfers: list[Transfer] = []
-        self._storage: list[StorageAction] = []
-        self._waiting: list[tuple[FlightId, str]] = []
-        self._failed: list[str] = []
-        self._abandoned: list[FlightId] = []
+        self._unsent: dict[str, list[Any]] = {name: [] for name in _LISTS}
         self._replies: list[Reply] = []
 
     def use(self, pool: Any) -> None:
@@ -93,7 +92,7 @@ class Orders:
     @property
     def busy(self) -> bool:
         """Whether something was or is to be sent whose reply is not there yet."""
-        return bool(self._sent or self._failed or self._replies)
+        return bool(self._sent or self._unsent["failed"] or self._replies)
 
     @property
     def held_blocks(self) -> int:
@@ -103,7 +102,7 @@ class Orders:
     def submit(self, action: Transfer | StorageAction) -> None:
         """Loads and backups wait until `send` says which blocks they are for."""
         if not isinstance(action, Load | Backup):
-            self._storage.append(action)
+            self._unsent["storage"].append(action)
             self._sent[action.flight] = _Sent(type(action), (), [])
 
     def send(self, action: Transfer, blocks: Sequence[Any], request: str = "") -> None:
@@ -111,9 +110,9 @@ class Orders:
         of the one that waits for it."""
         self._pool.touch(blocks)
         self._sent[action.flight] = _Sent(type(action), blocks, [])
-        self._transfers.append(action)
+        self._unsent["loads" if isinstance(action, Load) else "backups"].append(action)
         if request:
-            self._waiting.append((action.flight, request))
+            self._unsent["waiting"].append((action.flight, request))
 
     def refuse(self, action: Transfer) -> None:
         """A load or backup that cannot be done has failed."""
@@ -121,10 +120,10 @@ class Orders:
 
     def fail(self, request: str) -> None:
         """The load for which a request waits cannot begin."""
-        self._failed.append(request)
+        self._unsent["failed"].append(request)
 
     def abandon(self, flight: FlightId) -> None:
-        self._abandoned.append(flight)
+        self._unsent["abandoned"].append(flight)
 
     def start(self) -> None:
         """Does nothing: the message goes with the next step."""
@@ -136,19 +135,8 @@ class Orders:
 
     def message(self) -> Message:
         """Everything that was not sent yet."""
-        transfers, self._transfers = self._transfers, []
-        storage, self._storage = self._storage, []
-        waiting, self._waiting = self._waiting, []
-        failed, self._failed = self._failed, []
-        abandoned, self._abandoned = self._abandoned, []
-        return Message(
-            tuple(one for one in transfers if isinstance(one, Load)),
-            tuple(one for one in transfers if isinstance(one, Backup)),
-            tuple(storage),
-            tuple(waiting),
-            tuple(failed),
-            tuple(abandoned),
-        )
+        unsent, self._unsent = self._unsent, {name: [] for name in _LISTS}
+        return Message(**{name: tuple(items) for name, items in unsent.items()})
 
     def answered(self, done: Sequence[tuple[FlightId, int]]) -> None:
         """Replies of workers. Those that nobody asked for are ignored."""

@@ -47,12 +47,6 @@ FAMILIES: dict[str, tuple[str, Settings]] = {
     "deepseek-v3": _of(
         "DeepseekV3Config", _LATENTS, {"first_k_dense_replace": 2, "num_mtp_layers": 0}
     ),
-    # latents, and keys of an indexer that selects the tokens that attention may see
-    "deepseek-v32": _of(
-        "DeepseekV32Config",
-        _LATENTS | {"first_k_dense_replace": 3},
-        {"index_topk": 16, "index_head_dim": 16, "index_n_heads": 64},
-    ),
     # a state and full attention in each layer
     "falcon-h1": _of(
         "FalconH1Config",

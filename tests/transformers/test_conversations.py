@@ -161,7 +161,7 @@ def test_every_pool_matters(name: str) -> None:
         assert answered(model, cache, ids, {"max_new_tokens": 1})[1] < _APART
 
 
-@pytest.mark.parametrize("name", ["llama", "deepseek-v32"])
+@pytest.mark.parametrize("name", ["llama", "deepseek-v3"])
 def test_whichever_copy_of_a_load_fails_the_prompt_is_computed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
