@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 24_135,
-    "lines of sim": 10_765,
+    "lines of sim": 10_773,
     "lines of invariants": 18_366,
     "lines of traces": 16_664,
     "lines of tests": 40_375,

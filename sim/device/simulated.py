@@ -305,8 +305,7 @@ class SimDevice:
             synced()
             return
         line.marks += 1
-        options = self._options
-        lag_ns = draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
+        lag_ns = self._lag_ns(line, mark)
         self._marks.show(mark, now + lag_ns)
         self._clock.after(lag_ns, lambda: self.listener())
 
@@ -331,7 +330,7 @@ class SimDevice:
         if self._memory is None:
             link.send(direction, size, [lambda: self._release(line)])
             return
-        parts = 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
+        parts = self._parts(number)
         words = len(copy.job.source) * ROW_WORDS
         bounds = [words * part // parts for part in range(parts + 1)]
         link.send(
@@ -340,6 +339,15 @@ class SimDevice:
             [lambda part=part: self._chunk(line, copy, bounds, part) for part in range(parts)],  # type: ignore[misc]
         )
         self._read(copy, bounds, 0)
+
+    def _lag_ns(self, line: _Stream, mark: int) -> int:
+        """Nanoseconds from the reaching of a mark until the host sees it. Fuzzing overrides it."""
+        options = self._options
+        return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
+
+    def _parts(self, number: int) -> int:
+        """Number of chunks of a copy. Fuzzing overrides it."""
+        return 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
 
     def _read(self, copy: _Copy, bounds: list[int], part: int) -> None:
         assert self._memory is not None
