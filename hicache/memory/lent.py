@@ -63,8 +63,6 @@ class HostBuffer:
     """The host pages of one component, and how a store sees them (`PagePool`). shared: every rank
     has the same bytes."""
 
-    in_place = True
-
     def __init__(
         self, name: str, pages: int, page_bytes: int, node: int | None, shared: bool
     ) -> None:

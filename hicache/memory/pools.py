@@ -46,7 +46,6 @@ from .layouts import (
 from .runs import pair
 
 DEVICE_LAYOUT = "layer_first"
-MOST_BUFFERS = 256  # of a page that a store has in its place; a page of more runs is copied
 
 
 class PoolPlan(NamedTuple):
@@ -341,11 +340,6 @@ class StoredPool:
             steps.pop()
         places = product(*(range(size) for size in sizes))
         self._starts = [sum(map(int.__mul__, place, steps)) for place in places]
-
-    @property
-    def in_place(self) -> bool:
-        """Whether `buffers` are few enough for a store to use them."""
-        return len(self._starts) <= MOST_BUFFERS
 
     def buffers(self, page: int) -> tuple[memoryview, ...]:
         """The memory of the page: its runs, in the order of the stored bytes."""

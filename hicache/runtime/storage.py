@@ -8,9 +8,8 @@ queue, worker threads take tasks, and a task can be answered before its thread i
        |                   |  too long, or abandoned      (never answered here)
        +-------------------+------------------------------------------> answered
 
-A thread that hangs in a call keeps its task's staging memory and nothing else: it was given no
-memory of host pages, so they can go to others. With `zero_copy` the store works in the host pages
-themselves. Then a task is answered only when its call has returned, however long that takes.
+A thread that hangs in a call keeps its own staging memory and nothing else: it was given no memory
+of host pages, so they can go to others.
 
     attach   open the store, start its threads, tell the core (`StorageAttached`)
     detach   tell the core (`DetachWanted`); when no action is in flight any more
@@ -54,8 +53,8 @@ from .ranks import Agreement, LookedUp
 
 
 class PagePool(Protocol):
-    """The host pages of one pool. shared: whether every rank has the same bytes. in_place: whether
-    a store can use `buffers`. `hicache/memory/pools` has it with real bytes."""
+    """The host pages of one pool. shared: whether every rank has the same bytes.
+    `hicache/memory/pools` has it with real bytes."""
 
     @property
     def name(self) -> str: ...
@@ -63,11 +62,6 @@ class PagePool(Protocol):
     def page_bytes(self) -> int: ...
     @property
     def shared(self) -> bool: ...
-    @property
-    def in_place(self) -> bool: ...
-    def buffers(self, page: int) -> tuple[memoryview, ...]:
-        """The memory of a page."""
-
     def save(self, page: int, target: memoryview) -> None:
         """Copy a page's bytes to a buffer."""
 
@@ -131,18 +125,12 @@ class StoredPages:
             for component, each in pools.items()
         }
         self.components = tuple(self._places)
-        self._pools = [place.pool for each in self._places.values() for place in each]
 
     @property
     def largest_bytes(self) -> int:
         """Bytes of the largest page number, over its pools."""
         sums = [sum(place.pool.page_bytes for place in each) for each in self._places.values()]
         return max(sums, default=0)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether a store can use the memory of every page."""
-        return all(pool.in_place for pool in self._pools)
 
     def keys(self, component: str, digests: Sequence[bytes]) -> list[list[str]]:
         """For each pool of the component, the keys of these pages."""
@@ -172,15 +160,14 @@ class WorkerOptions:
     """readers: threads for lookups and fetches. writers: threads for stores and deletes.
     batch_bytes: of the values of one call, if one page is not larger. batch_keys: of one lookup or
     delete. call_s: the bound on every wait: after that long without progress a call of the store
-    counts as hung. zero_copy: the store reads and writes host pages in their place. every_boundary:
-    lookups find all boundaries and not only the deepest, for ranks that agree on one."""
+    counts as hung. every_boundary: lookups find all boundaries and not only the deepest, for ranks
+    that agree on one."""
 
     readers: int = 4
     writers: int = 2
     batch_bytes: int = 16 << 20
     batch_keys: int = 256
     call_s: float = 5.0
-    zero_copy: bool = False
     every_boundary: bool = False
 
     def __post_init__(self) -> None:
@@ -204,7 +191,7 @@ class Task:
     progress: what it has done so far, the answer whenever it ends or is given up. boundaries: of a
     lookup, all of them, if they are wanted. called_s: when the call under way began, or last made
     progress. touching: its thread uses host pages, so it must not be answered. stop: nobody waits
-    for it. staging: of its thread; None: the store uses the memory of the host pages."""
+    for it."""
 
     def __init__(
         self,
@@ -217,7 +204,7 @@ class Task:
     ) -> None:
         self.action = action
         self.store, self.pages, self.options = store, pages, options
-        self.staging: memoryview | None = None
+        self.staging = memoryview(b"")  # of its thread
         self.progress = self.boundaries = self._calls = 0
         self.called_s: float | None = None
         self.touching = self.stop = self.answered = False
@@ -302,13 +289,12 @@ class Workers:
         self._answers: list[StorageReply] = []
         self._closed = False
         self._lanes = (_Lane(options.readers), _Lane(options.writers))
-        in_place = options.zero_copy and pages.in_place
-        size = max(options.batch_bytes, pages.largest_bytes)
-        lanes = [lane for lane in self._lanes for _ in range(lane.threads)]
-        memory = [None if in_place else memoryview(bytearray(size)) for _ in lanes]
         self._lanes[1].queue.append(self._task(None))
-        for each in zip(lanes, memory, strict=True):
-            threading.Thread(target=self._run, args=each, name="storage", daemon=True).start()
+        for lane in self._lanes:
+            for _ in range(lane.threads):
+                threading.Thread(
+                    target=self._run, args=(lane,), name="storage", daemon=True
+                ).start()
 
     def _task(self, action: StorageAction | None) -> Task:
         return Task(action, self.store, self.pages, self.options, self.changed, self.now)
@@ -396,7 +382,9 @@ class Workers:
             del self._open[reply.flight]
             self._answers.append(reply)
 
-    def _run(self, lane: _Lane, staging: memoryview | None) -> None:
+    def _run(self, lane: _Lane) -> None:
+        size = max(self.options.batch_bytes, self.pages.largest_bytes)
+        staging = memoryview(bytearray(size))
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: self._closed or self._may_begin(lane))
@@ -539,9 +527,6 @@ def _read(task: Task, batch: Sequence[Item]) -> list[bool]:
     keys = [key for item in batch for key in item.keys]
     if not keys:
         return [True] * len(batch)
-    if task.staging is None:
-        with task.using_pages():
-            return _fine(batch, task.ask(partial(task.store.read, keys, _in_place(batch))))
     staged = _staged(task.staging, batch)
     arrived = _fine(batch, task.ask(partial(task.store.read, keys, _values(staged))))
     buffers = iter(staged)
@@ -570,9 +555,6 @@ def _write(task: Task, batch: Sequence[Item]) -> list[bool]:
     keys = [key for item in batch for key in item.keys]
     if not keys:
         return [True] * len(batch)
-    if task.staging is None:
-        with task.using_pages():
-            return _fine(batch, task.ask(partial(task.store.write, keys, _in_place(batch))))
     staged = _staged(task.staging, batch)
     buffers = iter(staged)
     with task.using_pages():
@@ -627,10 +609,6 @@ def _staged(memory: memoryview, batch: Sequence[Item]) -> list[memoryview]:
 
 def _values(buffers: Sequence[memoryview]) -> list[Value]:
     return [(buffer,) for buffer in buffers]
-
-
-def _in_place(batch: Sequence[Item]) -> list[Value]:
-    return [pool.buffers(item.page) for item in batch for pool in item.pools]
 
 
 def _fine(batch: Sequence[Item], statuses: Sequence[Status]) -> list[bool]:

@@ -63,13 +63,6 @@ def test_a_page_is_in_its_place_in_few_runs() -> None:
     }
 
 
-def test_a_page_of_many_runs_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    [pool, *_] = stored_pools(arena(hybrid(), "page_head"))["full"]
-    assert pool.in_place
-    monkeypatch.setattr("hicache.memory.pools.MOST_BUFFERS", 31)
-    assert not pool.in_place
-
-
 def test_ranks_share_what_has_one_head() -> None:
     pools = stored_pools(arena(hybrid(), "page_first"))
     assert {pool.name: pool.shared for found in pools.values() for pool in found} == {

@@ -167,7 +167,7 @@ class RealShelf(Shelf):
         self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, count(-1, -1)
         self._options = StorageOptions(draws.one(SIZES[self._kind]) * BLOCK, PATIENCE_S)
         most_bytes, most_keys = draws.one(((1, 1), (20_000, 3), (1 << 20, 256)))
-        self._threads = WorkerOptions(2, 2, most_bytes, most_keys, zero_copy=draws.chance(50))
+        self._threads = WorkerOptions(2, 2, most_bytes, most_keys)
         self._steps, self.compared = STEPS, 0
         self.unsure: set[str] = set()
         self.wrong = False

@@ -22,7 +22,6 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 from hicache.runtime.recording import Recorder, parse, replay
-from hicache.runtime.storage import WorkerOptions
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
@@ -32,7 +31,6 @@ from .rig import PAGE, SMALL, Clock, Gated, until
 from .server import Server, config_of, prompts_of
 
 PROMPTS = prompts_of(1)
-IN_PLACE = replace(SMALL, zero_copy=True)
 OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -61,16 +59,15 @@ def guarded(server: Server, store: MemoryStore, now: Any) -> Verified:
 
 
 @pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
-@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
-def test_what_one_server_stored_another_one_serves(options: WorkerOptions, policy: str) -> None:
+def test_what_one_server_stored_another_one_serves(policy: str) -> None:
     store = MemoryStore()
-    with Server(options) as first:
+    with Server(SMALL) as first:
         first.attachment.attach_store(Verified(store))
         cold = first.serve(PROMPTS)
         first.forget()
         again = first.serve(PROMPTS)
         assert sum(again) < sum(cold)
-    with Server(options, layout="layer_first", prefetch_policy=policy) as second:
+    with Server(SMALL, layout="layer_first", prefetch_policy=policy) as second:
         second.attachment.attach_store(Verified(store))
         found = second.serve(PROMPTS)
         assert second.checked or policy == "best_effort"
@@ -124,32 +121,9 @@ def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
         assert server.detached == 1
 
 
-def test_force_ends_calls_that_work_in_host_pages() -> None:
-    """Such a call keeps its action open: detach alone waits for it, force does not."""
-    store, other = Gated(), Gated()
-    with Server(IN_PLACE) as server:
-        warm(server, Verified(store))
-        store.kinds = {"read"}
-        server.feed(Arrived.from_tokens(100, PROMPTS[0], PAGE))
-        server.until(lambda: store.entered.acquire(blocking=False))
-        server.see(server.attachment.detach())
-        for _ in range(20):
-            server.poll()
-        assert server.detached == 0
-        with pytest.raises(CallerError, match="expected none, found one that is attached"):
-            server.attachment.attach_store(other)
-        server.see(server.attachment.detach(force=True))
-        server.until(lambda: server.detached)
-        assert server.attachment.wait_closed(10)
-        server.attachment.attach_store(Verified(other))
-        server.requests = 200
-        server.serve(PROMPTS)
-        assert other.values
-
-
 def test_an_attach_that_is_refused_or_fails_changes_nothing() -> None:
     store = Gated()
-    with Server(IN_PLACE) as server:
+    with Server(SMALL) as server:
         for address in ("nosuch:thing", "plain"):
             with pytest.raises(CallerError, match="storage"):
                 server.attachment.attach(address)
@@ -257,11 +231,10 @@ class Lying(MemoryStore):
         return [Status.DONE] * len(found)
 
 
-@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
 @pytest.mark.parametrize("how", ["flips bits", "makes up pages", "has nothing", "says done"])
-def test_a_store_that_lies_is_found_out(how: str, options: WorkerOptions) -> None:
+def test_a_store_that_lies_is_found_out(how: str) -> None:
     store = Lying(how)
-    with Server(options) as server:
+    with Server(SMALL) as server:
         server.attachment.attach_store(Verified(store))
         cold = server.serve(PROMPTS)
         server.forget()

@@ -203,15 +203,11 @@ class Play:
                         assert set(content) == {STALE}
 
 
-@pytest.mark.parametrize("zero_copy", [False, True], ids=["staged", "in place"])
 @pytest.mark.parametrize("guarded", [False, True], ids=["bare", "guarded"])
 @pytest.mark.parametrize("seed", range(25))
-def test_each_action_is_answered_once_and_at_its_deadline(
-    seed: int, guarded: bool, zero_copy: bool
-) -> None:
+def test_each_action_is_answered_once_and_at_its_deadline(seed: int, guarded: bool) -> None:
     store = Paced(seed)
-    options = replace(OPTIONS, zero_copy=zero_copy)
-    with bench(store, options=options, guarded=guarded, layout="page_first_direct") as one:
+    with bench(store, options=OPTIONS, guarded=guarded, layout="page_first_direct") as one:
         used = one.workers.store
         if isinstance(used, Breaker):
             used._start = lambda job: None  # its probes would come on a thread of their own

@@ -22,20 +22,17 @@ from tests.storage.memory_store import MemoryStore
 
 from .rig import DIGESTS, SMALL, Bench, Gated, bench, piece, until
 
-IN_PLACE = replace(SMALL, zero_copy=True)
-
 
 def lookup(flight: int, asked: int, known: int = 0) -> Lookup:
     return Lookup(flight, 0, 0, DIGESTS[:asked], known, (0, 2, 1))
 
 
-@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_was_stored_is_fetched_into_any_layout(layout: str, options: WorkerOptions) -> None:
-    with bench(layout=layout, options=options) as first:
+def test_what_was_stored_is_fetched_into_any_layout(layout: str) -> None:
+    with bench(layout=layout) as first:
         assert first.store_path(6) == StoreDone(1, 9)
         assert first.done(lookup(3, 8)) == [LookupDone(3, 6)]
-        with bench(first.store, layout="layer_first", options=options) as other:
+        with bench(first.store, layout="layer_first") as other:
             other.fill(seed=8)
             before = other.page("full", 9), other.page("full", 16)
             assert other.done(other.fetch_path(6)) == [FetchDone(2, 6)]
