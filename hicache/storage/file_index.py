@@ -389,7 +389,8 @@ class Index:
         """A change that also files what waits for one. It waits on if that fails."""
         with self._lock:
             with self._changing() as base:
-                self._free([number for number in self._unreleased if self._is_mine(number)])
+                if self._unreleased:
+                    self._free(list(self._mine().intersection(self._unreleased)))
                 self._file_uses()
                 yield base
             self._unreleased.clear()
@@ -469,15 +470,18 @@ class Index:
         return found
 
     def _publish_some(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
-        there, done = self._there(), []
+        segments, done = self._there(), []
         with self._changing() as base:
-            tick = self._ticks(len(written))
+            tick, mine = self._ticks(len(written)), self._mine()
+            old = {
+                key: row.number for key, row in self.find([key for _, key in written])[0].items()
+            }
             for number, (row, key) in enumerate(written, tick):
-                whole = {run.segment for run in row.runs} <= there
-                done.append(Status.DONE if whole and self._is_mine(row.number) else Status.FAILED)
-                if done[-1] is Status.DONE:
-                    old = base.execute("SELECT id FROM stored WHERE key = ?", (key,)).fetchall()
-                    self._free([one for (one,) in old])
+                good = row.number in mine and {run.segment for run in row.runs} <= segments
+                done.append(Status.DONE if good else Status.FAILED)
+                if good:
+                    self._free([old[key]] if key in old else ())
+                    old[key] = row.number
                     base.execute(
                         "UPDATE stored SET key = ?, page = ?, owner = NULL WHERE id = ?",
                         (key, page_of(key), row.number),
@@ -551,27 +555,23 @@ class Index:
 
     def _grow(self) -> int:
         """Add a segment, if the limit and the disk allow one; how many blocks it has."""
-        most = self._may_grow()
-        blocks = min(max(_FIRST_BLOCKS, self._blocks()), SEGMENT_BYTES // BLOCK, most)
-        if self._files.whole:
-            blocks = most
-        for size in sorted({blocks, min(blocks, _FIRST_BLOCKS)}, reverse=True):
-            if size <= 0:
-                break
-            row = (1 if self._files.whole else None, size)
-            added = self._base.execute("INSERT INTO segments VALUES (?, ?)", row)
-            segment = int(added.lastrowid or 0)
-            self._made.append(segment)
-            try:
-                self._files.create(segment, size * BLOCK)
-            except OSError as error:
-                if not is_full(error) or self._files.whole:
-                    raise
-                self._base.execute("DELETE FROM segments WHERE id = ?", (segment,))
-            else:
-                self._base.execute("INSERT INTO runs VALUES (?, 0, ?, 0)", (segment, size))
-                return size
-        return 0
+        size = self._may_grow()
+        if not self._files.whole:
+            size = min(size, max(_FIRST_BLOCKS, self._blocks()), SEGMENT_BYTES // BLOCK)
+        if size <= 0:
+            return 0
+        row = (1 if self._files.whole else None, size)
+        segment = int(self._base.execute("INSERT INTO segments VALUES (?, ?)", row).lastrowid or 0)
+        self._made.append(segment)
+        try:
+            self._files.create(segment, size * BLOCK)
+        except OSError as error:
+            if not is_full(error) or self._files.whole:
+                raise
+            self._base.execute("DELETE FROM segments WHERE id = ?", (segment,))
+            return 0
+        self._base.execute("INSERT INTO runs VALUES (?, 0, ?, 0)", (segment, size))
+        return size
 
     def _take(self, length: int, need: int) -> Row:
         """Reserve free blocks for a new value: the smallest run that is large enough, or the
@@ -621,10 +621,11 @@ class Index:
                     first = left[0]
                 if right:
                     end += right[0]
-                base.execute(
-                    "DELETE FROM runs WHERE segment = ? AND start > ? AND start < ?",
-                    (segment, first, end),
-                )
+                if (first, end) != (start, start + blocks):
+                    base.execute(
+                        "DELETE FROM runs WHERE segment = ? AND start > ? AND start < ?",
+                        (segment, first, end),
+                    )
                 base.execute(
                     "UPDATE runs SET blocks = ?, value = 0 WHERE segment = ? AND start = ?",
                     (end - first, segment, first),
@@ -684,16 +685,17 @@ class Index:
         dead = {owner for owner in {owner for _, owner in reserved} if not self._alive(owner)}
         self._free([number for number, owner in reserved if owner in dead])
 
-    def _is_mine(self, number: int) -> bool:
-        row = self._base.execute("SELECT owner FROM stored WHERE id = ?", (number,)).fetchone()
-        return row is not None and row[0] == self._owner
+    def _mine(self) -> set[int]:
+        """The values for which this store has reserved blocks."""
+        rows = self._base.execute("SELECT id FROM stored WHERE owner = ?", (self._owner,))
+        return {number for (number,) in rows}
 
     def _file_uses(self) -> None:
-        tick = self._ticks(len(self._touched)) if self._touched else 0
-        self._base.executemany(
-            f"UPDATE pages SET used = ?, used_at = {_NOW} WHERE id = ?",
-            list(enumerate(self._touched, tick)),
-        )
+        if self._touched:
+            self._base.executemany(
+                f"UPDATE pages SET used = ?, used_at = {_NOW} WHERE id = ?",
+                list(enumerate(self._touched, self._ticks(len(self._touched)))),
+            )
 
     def _ticks(self, count: int) -> int:
         """The first of as many new numbers, each higher than all before."""

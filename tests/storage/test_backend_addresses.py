@@ -69,7 +69,7 @@ def test_no_s3(nobody: str, silent: str) -> None:
 
 def test_a_server_that_does_not_answer(silent: str) -> None:
     found = refusal(f"redis://{silent}")
-    assert "accepts connections and gives no answer in 0.2 s" in found
+    assert "no answer in time" in found
     assert "password" not in found, "it was not even asked for one"
 
 

@@ -62,18 +62,7 @@ class Segments(Files):
 
     def read(self, jobs: Jobs, check: Callable[[int], bool]) -> list[Status]:
         """What became of each value; `MISSING`: its segment is gone."""
-        found = []
-        with ExitStack() as opened:
-            files: dict[int, int] = {}
-            for at, (row, value) in enumerate(jobs):
-                try:
-                    whole = self._move(True, opened, files, row, value)
-                    found.append(Status.DONE if whole and check(at) else Status.CORRUPT)
-                except FileNotFoundError:
-                    found.append(Status.MISSING)
-                except OSError as error:
-                    found.append(failed(error))
-        return found
+        return self._each(jobs, check=check)
 
     def write(
         self,
@@ -84,16 +73,31 @@ class Segments(Files):
     ) -> list[Status] | None:
         """durable: what was written survives a power failure, with the names of new segments. None:
         it goes on for too long, and `late` is called at its end."""
+        return self._each(jobs, seal=seal, durable=durable)
+
+    def _each(
+        self,
+        jobs: Jobs,
+        check: Callable[[int], bool] = lambda _: True,
+        seal: Callable[[int], None] | None = None,
+        durable: bool = False,
+    ) -> list[Status]:
+        """Read, or write where there is a seal."""
         found = []
         with ExitStack() as opened:
             files: dict[int, int] = {}
             for at, (row, value) in enumerate(jobs):
-                seal(at)
+                if seal is not None:
+                    seal(at)
                 try:
-                    self._move(False, opened, files, row, value)
-                    found.append(Status.DONE)
+                    whole = self._move(seal is None, opened, files, row, value)
+                    found.append(Status.DONE if whole and check(at) else Status.CORRUPT)
                 except OSError as error:
-                    found.append(refused(error))
+                    if seal is not None:
+                        found.append(refused(error))
+                    else:
+                        gone = isinstance(error, FileNotFoundError)
+                        found.append(Status.MISSING if gone else failed(error))
             if durable:
                 for file in files.values():
                     os.fdatasync(file)
@@ -355,12 +359,13 @@ class Opened:
             base.execute(f"PRAGMA wal_autocheckpoint = {reserve.log_bytes // BLOCK}")
             base.executescript(_SCHEMA)
             number = base.execute("UPDATE meta SET tick = tick + 1 RETURNING tick").fetchone()[0]
-            self._file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
-            undo.callback(os.close, self._file)
-            _lock_byte(self._file, number)
+            file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            undo.callback(os.close, file)
+            _lock_byte(file, number)
             size = self._options.size_bytes
             self.index = Index(base, self.files, size, number, self._is_open, reserve)
             self.index.clean()
+            self._file = file
             undo.pop_all()
 
     def _is_open(self, number: int) -> bool:

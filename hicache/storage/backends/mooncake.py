@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -164,13 +163,10 @@ class Mooncake(Storage):
         def job(stage: Staging, call: Call) -> list[Status]:
             for group in batches(values, _STAGED):
                 wanted = [keys[index] for index in group]
-                known = self._client.batch_is_exist(wanted)
-                if all(code < 0 for code in known):
+                known = self._client.batch_remove(wanted, True)
+                if all(code <= _TRANSFER_FAILED for code in known):
                     _lost(known[0])
                     break  # nobody answers: asking again would cost another time-out
-                old = [key for key, code in zip(wanted, known, strict=True) if code == 1]
-                if old:
-                    self._client.batch_remove(old, True)
                 sizes = [size_of(values[index]) for index in group]
                 stage.reserve(sum(sizes))
                 starts = [0, *accumulate(sizes)][:-1]
@@ -206,14 +202,7 @@ class Mooncake(Storage):
             yield from (Entry(key, size, 0.0) for key, size in found if size >= 0)
 
     def stats(self) -> dict[str, int | float | str]:
-        try:
-            text = self._ask("metrics")
-        except OSError:
-            return {}
-        names = {"master_key_count": "values", "master_allocated_bytes": "bytes"}
-        names["master_total_capacity_bytes"] = "capacity_bytes"
-        found = re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)
-        return {names[name]: int(number) for name, number in found if name in names}
+        return {}
 
     def close(self) -> None:
         if self._closed:

@@ -17,14 +17,8 @@ from typing import Any
 from redis import Connection, ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    NoPermissionError,
-    RedisError,
-    ResponseError,
-)
 from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
@@ -77,20 +71,12 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         client.ping()
     except RedisError as error:
         client.close()
-        raise CallerError(_refusal(f"redis://{where.server}/{database}", error, options)) from error
+        why = f"({error}); check the user and the password"
+        if isinstance(error, NoAnswer):
+            why = "(no answer in time); is it a Redis that runs?"
+        text = f"storage: redis://{where.server}/{database} cannot be used {why}"
+        raise CallerError(text) from error
     return RedisStorage(client, where)
-
-
-def _refusal(server: str, error: RedisError, options: StorageOptions) -> str:
-    """Why a server cannot be used, and what to do."""
-    if isinstance(error, NoAnswer):
-        why = f"no answer in {options.timeout_s:g} s"
-        return f"storage: {server} accepts connections and gives {why}; is it a Redis that runs?"
-    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
-        return f"storage: {server} does not let us in ({error}); check the user and the password"
-    if isinstance(error, NoConnection):
-        return f"storage: {server} ended the connection ({error}); is it a Redis server?"
-    return f"storage: {server} refuses to answer ({error}); check the server and the database"
 
 
 class _Patient(Connection):
