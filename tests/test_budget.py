@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 24_085,
+    "lines of hicache": 24_084,
     "lines of sim": 10_773,
     "lines of invariants": 18_366,
     "lines of traces": 16_664,

@@ -31,7 +31,6 @@ from .file import FileStore, Jobs, Segments
 
 SUMMARY = "one large file, for 3FS and other file systems: hf3fs:DIR"
 
-_LANE = 8 << 20  # bytes that a thread moves at a time
 _PART = 1 << 20  # bytes of one system call
 _ENTRIES = 256  # of a ring: pieces under way
 
