@@ -60,7 +60,7 @@ class Arrivals:
         if self._concurrency:
             self._may_arrive(job)
             return
-        delay_ns = max(0, self._scaled(job.arrival_ns) - self._clock.now_ns)
+        delay_ns = max(0, scaled(self._speed, job.arrival_ns) - self._clock.now_ns)
         self._clock.after(delay_ns, lambda: self._one(job))
 
     def _one(self, job: Job) -> None:
@@ -76,7 +76,7 @@ class Arrivals:
 
     def follow(self, job: Job) -> None:
         """Lets a request arrive that follows one that has just ended."""
-        delay_ns = self._scaled(job.arrival_ns)
+        delay_ns = scaled(self._speed, job.arrival_ns)
         if not self._concurrency:
             self._clock.after(delay_ns, lambda: self._arrive(job))
         elif delay_ns:
@@ -103,10 +103,6 @@ class Arrivals:
             self._arrive(job)
             if job.after < 0 and (another := next(self._left, None)) is not None:
                 heappush(self._ready, (another.index, another))
-
-    def _scaled(self, time_ns: int) -> int:
-        """A time of the trace in the time of the run."""
-        return time_ns * self._speed.denominator // self._speed.numerator
 
 
 _LOOK_AGAIN_NS = 50_000_000
@@ -161,7 +157,7 @@ class Sender:
             turn = self._turns[job.index]
             self._left[turn] -= 1
             if turn == self._turn and not self._left[turn]:
-                self._clock.after(self._scaled(self._options.pause_ns), self._next_round)
+                self._clock.after(scaled(self._speed, self._options.pause_ns), self._next_round)
 
     def _next_round(self) -> None:
         self._turn += 1
@@ -179,12 +175,12 @@ class Sender:
         if late_ns <= 0 or not self._options.gap_ns:
             return
         if self._full:
-            again_ns = max(1, self._scaled(_LOOK_AGAIN_NS))
+            again_ns = max(1, scaled(self._speed, _LOOK_AGAIN_NS))
             self._look_ns += -(-late_ns // again_ns) * again_ns
         elif self._options.distribution == "poisson":  # has no memory of the pauses before
             self._look_ns = self._clock.now_ns + self._gap()
         else:
-            latest_ns = _PAUSES_BACK * self._scaled(self._options.gap_ns)
+            latest_ns = _PAUSES_BACK * scaled(self._speed, self._options.gap_ns)
             self._look_ns = max(self._look_ns, self._clock.now_ns - latest_ns)
             while self._look_ns < self._clock.now_ns:
                 self._look_ns += self._gap()
@@ -219,16 +215,12 @@ class Sender:
         self._draws += 1
         return draw(bound, "sender", self._options.seed, what, self._draws)
 
-    def _scaled(self, time_ns: int) -> int:
-        """A time of the trace in the time of the run."""
-        return time_ns * self._speed.denominator // self._speed.numerator
-
     def _gap(self) -> int:
         """The next pause, in whole microseconds, so that it is the same on every machine."""
         mean_us = self._options.gap_ns / _NS_PER_US
         part = (self._drawn(_DRAWN, "pause") + 1) / _DRAWN  # above 0, at most 1
         pause_us = mean_us * (-log(part) if self._options.distribution == "poisson" else 2 * part)
-        return max(1, self._scaled(max(1, round(pause_us)) * _NS_PER_US))
+        return max(1, scaled(self._speed, max(1, round(pause_us)) * _NS_PER_US))
 
 
 def _turns_of(jobs: Sequence[Job]) -> array[int]:
@@ -238,3 +230,8 @@ def _turns_of(jobs: Sequence[Job]) -> array[int]:
         turns.extend([0] * (job.index + 1 - len(turns)))
         turns[job.index] = turns[job.after] + 1 if job.after >= 0 else 0
     return turns
+
+
+def scaled(speed: Fraction, time_ns: int) -> int:
+    """A time of the trace in the time of the run."""
+    return time_ns * speed.denominator // speed.numerator

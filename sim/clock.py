@@ -1,27 +1,17 @@
 """Virtual time: a SimPy environment that counts integer nanoseconds and calls functions; and one
 replica's view of a clock that several share.
-
-Events at the same instant run in the order (priority, tie, order of scheduling). The default tie is
-0, which gives first in, first out; a random tie tries other orders. Times are integers, because
-rounding of floats could change the order of two events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import simpy
 from simpy.events import NORMAL, Event
 
 from .errors import SimError
-
-Tie: TypeAlias = Callable[[int], int]
-
-
-def _fifo(_: int) -> int:
-    return 0
 
 
 class Timer(Protocol):
@@ -39,28 +29,19 @@ class Timer(Protocol):
 
 
 class Clock(simpy.Environment):
-    """tie: returns the tie of the n-th scheduled event. scheduled: number of events so far."""
+    """Events at the same instant run in the order in which they were scheduled. Times are integers,
+    because rounding of floats could change the order of two events."""
 
-    def __init__(self, tie: Tie = _fifo) -> None:
+    def __init__(self) -> None:
         super().__init__(0)
-        self._tie = tie
-        self.scheduled = 0
-
-    def schedule(self, event: Any, priority: Any = NORMAL, delay: Any = 0) -> None:
-        """SimPy's hook; the third field of the queue's entries is (tie, number)."""
-        if type(delay) is not int or delay < 0:
-            raise SimError(f"clock: expected a delay in whole nanoseconds, found {delay!r}")
-        number = self.scheduled
-        self.scheduled = number + 1
-        queue: list[Any] = self._queue
-        heappush(queue, (self._now + delay, priority, (self._tie(number), number), event))
 
     @property
     def now_ns(self) -> int:
         return int(self._now)
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Call `action` once, `delay_ns` from now."""
+        if type(delay_ns) is not int or delay_ns < 0:
+            raise SimError(f"clock: expected a delay in whole nanoseconds, found {delay_ns!r}")
         event = Event(self)
         event._ok = True
         event._value = None
@@ -68,7 +49,6 @@ class Clock(simpy.Environment):
         self.schedule(event, NORMAL, delay_ns)
 
     def next_ns(self) -> int:
-        """Time of the next event in nanoseconds, or -1 if there is none."""
         queue = self._queue
         return int(queue[0][0]) if queue else -1
 

@@ -126,6 +126,13 @@ class EngineProfile:
             if (found := getattr(self, name)) not in known:
                 raise CallerError(f"engine {self.name}: {unknown(name, found, known)}")
 
+    def host_ns(self, decoding: int, chunks: int) -> tuple[int, int]:
+        """(added, least): with `device_ns` of the device, a pass over so many decoding sequences
+        and chunks takes max(device_ns + added, least)."""
+        host_ns = self.step_host_ns + self.per_sequence_host_ns * (decoding + chunks)
+        host_ns += self.prefill_host_ns * chunks + self.step_gap_ns
+        return (self.step_gap_ns, host_ns) if self.overlap else (host_ns, 0)
+
     @property
     def label(self) -> str:
         """Its name as --engine takes it."""

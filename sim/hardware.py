@@ -137,6 +137,11 @@ _USUAL = {
     "hbm_permille": 800,  # estimate: weight streaming in decode
     "step_overhead_ns": 500_000,  # estimate: launch of a captured graph, sampling, scheduling
 }
+# [pcie]; of 31.5 and 63 GB/s, 25 and 55 are estimated to be reached with pinned memory. Both ways
+# at once as measured [own], of two large copies.
+_GEN4 = {"link_bytes_per_s": 31_500_000_000, "link_permille": 800}
+_GEN5 = {"link_bytes_per_s": 63_000_000_000, "link_permille": 870}
+_GEN5_MEASURED = _GEN5 | {"link_both_permille": 1_616}
 PUBLISHED: dict[str, dict[str, Any]] = {
     # NVIDIA A100 80GB SXM. Source: NVIDIA A100 data sheet (2188504).
     "a100": {
@@ -144,8 +149,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 312_000_000_000_000,  # data sheet: 312 TFLOPS bf16, dense
         "hbm_bytes_per_s": 2_039_000_000_000,  # data sheet: 2,039 GB/s
         "hbm_bytes": 80_000_000_000,  # data sheet: 80 GB
-        "link_bytes_per_s": 31_500_000_000,  # data sheet: PCIe Gen4; [pcie]
-        "link_permille": 800,  # estimate: 25 GB/s of 31.5 with packet headers and pinned memory
+        **_GEN4,
         "ranks_link": "nvswitch",  # HGX A100: every pair at full rate
         "ranks_link_bytes_per_s": 300_000_000_000,  # data sheet: NVLink 600 GB/s, both directions
     },
@@ -155,13 +159,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 2_250_000_000_000_000,  # Blackwell brief: 4.5 PFLOPS bf16 sparse, half dense
         "hbm_bytes_per_s": 8_000_000_000_000,  # data sheet: 64 TB/s for eight
         "hbm_bytes": 180_000_000_000,  # data sheet: 1,440 GB for eight
-        "link_bytes_per_s": 63_000_000_000,  # hosts of this system are PCIe Gen5; [pcie]
-        "link_permille": 870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
+        **_GEN5_MEASURED,
         "fp8_flops_per_s": 4_500_000_000_000_000,  # data sheet: 72 PFLOPS sparse for 8, half dense
         "fp4_flops_per_s": 9_000_000_000_000_000,  # data sheet: 144 PFLOPS sparse for 8, half dense
         "ranks_link": "nvswitch",  # HGX B200: every pair at full rate
         "ranks_link_bytes_per_s": 900_000_000_000,  # data sheet: 14.4 TB/s for eight, both ways
-        "link_both_permille": 1_616,  # [own], two large copies; the same PCIe Gen5
     },
     # NVIDIA GB200 in an NVL72. Source: NVIDIA GB200 NVL72 data sheet, a 72nd of its totals.
     "gb200": {
@@ -194,12 +196,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 989_000_000_000_000,  # data sheet: 1,979 TFLOPS bf16 sparse, half dense
         "hbm_bytes_per_s": 3_350_000_000_000,  # data sheet: 3.35 TB/s
         "hbm_bytes": 80_000_000_000,  # data sheet: 80 GB
-        "link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5, 128 GB/s both ways; [pcie]
-        "link_permille": 870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
+        **_GEN5_MEASURED,
         "fp8_flops_per_s": 1_979_000_000_000_000,  # data sheet: 3,958 TFLOPS fp8 sparse, half dense
         "ranks_link": "nvswitch",  # HGX H100: every pair at full rate
         "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-        "link_both_permille": 1_616,  # [own], two large copies
     },
     # NVIDIA H100 PCIe 80GB. Source: NVIDIA H100 data sheet (2287922).
     "h100-pcie": {
@@ -207,12 +207,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 756_000_000_000_000,  # data sheet: 1,513 TFLOPS bf16 sparse, half dense
         "hbm_bytes_per_s": 2_000_000_000_000,  # data sheet: 2 TB/s
         "hbm_bytes": 80_000_000_000,  # data sheet: 80 GB
-        "link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-        "link_permille": 870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
+        **_GEN5_MEASURED,
         "fp8_flops_per_s": 1_513_000_000_000_000,  # data sheet: 3,026 TFLOPS fp8 sparse, half dense
         "ranks_link": "pcie",  # without NVLink bridges
         "ranks_link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-        "link_both_permille": 1_616,  # [own], two large copies; the same PCIe Gen5
     },
     # NVIDIA H20 96GB. Source: NVIDIA H20 data sheet, read in public copies.
     "h20": {
@@ -220,12 +218,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 148_000_000_000_000,  # data sheet: 148 TFLOPS bf16, dense
         "hbm_bytes_per_s": 4_000_000_000_000,  # data sheet: 4.0 TB/s
         "hbm_bytes": 96_000_000_000,  # data sheet: 96 GB
-        "link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-        "link_permille": 870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
+        **_GEN5_MEASURED,
         "fp8_flops_per_s": 296_000_000_000_000,  # data sheet: 296 TFLOPS fp8, dense
         "ranks_link": "nvswitch",  # HGX board: every pair at full rate
         "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-        "link_both_permille": 1_616,  # [own], two large copies; the same PCIe Gen5
     },
     # NVIDIA L40S. Source: NVIDIA L40S data sheet (2671951).
     "l40s": {
@@ -233,8 +229,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 362_000_000_000_000,  # data sheet: 362.05 TFLOPS bf16, dense
         "hbm_bytes_per_s": 864_000_000_000,  # data sheet: 864 GB/s
         "hbm_bytes": 48_000_000_000,  # data sheet: 48 GB
-        "link_bytes_per_s": 31_500_000_000,  # data sheet: PCIe Gen4; [pcie]
-        "link_permille": 800,  # estimate: 25 GB/s of 31.5 with packet headers and pinned memory
+        **_GEN4,
         "fp8_flops_per_s": 733_000_000_000_000,  # data sheet: 733 TFLOPS fp8, dense
         "ranks_link": "pcie",  # has no NVLink
         "ranks_link_bytes_per_s": 31_500_000_000,  # data sheet: PCIe Gen4; [pcie]
@@ -245,8 +240,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 165_000_000_000_000,  # 165.2 TFLOPS bf16 with fp32 sums, dense
         "hbm_bytes_per_s": 1_008_000_000_000,  # 1,008 GB/s
         "hbm_bytes": 24_000_000_000,  # 24 GB
-        "link_bytes_per_s": 31_500_000_000,  # PCIe Gen4; [pcie]
-        "link_permille": 800,  # estimate: 25 GB/s of 31.5 with packet headers and pinned memory
+        **_GEN4,
         "fp8_flops_per_s": 330_000_000_000_000,  # 330.3 TFLOPS fp8 with fp32 sums, dense
         "ranks_link": "pcie",  # has no NVLink
         "ranks_link_bytes_per_s": 31_500_000_000,  # PCIe Gen4; [pcie]
@@ -257,8 +251,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "flops_per_s": 504_000_000_000_000,  # white paper: 503.8 TFLOPS bf16 with fp32 sums, dense
         "hbm_bytes_per_s": 1_792_000_000_000,  # data sheet: 1,792 GB/s
         "hbm_bytes": 96_000_000_000,  # data sheet: 96 GB
-        "link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-        "link_permille": 870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
+        **_GEN5,
         "fp8_flops_per_s": 1_007_000_000_000_000,  # twice the rate of bf16
         "fp4_flops_per_s": 2_000_000_000_000_000,  # data sheet: 4,000 TOPS fp4 sparse, half dense
         "ranks_link": "pcie",  # has no NVLink

@@ -57,7 +57,7 @@ class EngineOptions:
     wait_passes    while others decode, prompts wait for so many passes, or until together with
                    decoding they fill wait_permille of the budget (TensorRT-LLM's
                    batch_wait_timeout_iters and batch_wait_max_tokens_ratio); 0 for no wait.
-    order          admission order: name of a file in sim/schedulers.
+    order          admission order: one of sim/schedulers.
     window         waiting requests whose cached prefix an order may compare.
     growth_tokens  while decoding, pages are requested for this many tokens at a time.
     layer_groups   parts of a load; a pass waits for a part just before it needs it.
@@ -109,7 +109,7 @@ INDEX_PAGES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class RouterOptions:
-    """name            file in sim/fleet/routers.
+    """name            one of sim/routers.
     overlap_weight  how much a token to compute counts against a token that is held (prefix-aware).
     delay_ns        KV events reach the router this much later.
     index_pages     most pages that the router remembers; the least recently used go first.

@@ -27,7 +27,7 @@ from .device.link import Link
 from .device.memory import Memory, audit
 from .device.simulated import SimDevice, SimDeviceOptions
 from .engine.engine import Engine
-from .engine.forward import Accesses, Forward, HostTimes
+from .engine.forward import Accesses, Forward
 from .engine.pipeline import Pipeline, StageUse
 from .engine.running import Platform, PrefetchLimit, Relay
 from .engine.sequence import RequestResult, Sequence, TokenGaps, final_length
@@ -36,7 +36,7 @@ from .hardware import HardwareProfile
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .storage.contents import Contents, StoreOptions
-from .storage.executor import PageBytes, Pipe, TimedStore
+from .storage.executor import PageBytes, TimedStore
 from .times.base import TimeModel, make
 from .workload import Workload
 
@@ -221,16 +221,26 @@ class Replica:
         self.core = Core(config)
         self.controller = TransferController(machine.device, stages=stage_layers(groups, stages))
         self._recorder = Recorder(lambda: self.clock.now_ns, KV_EVENTS)
-        self.store = self._store_of(storage)
+        self.store: TimedStore | None = None
         executor: Executor = self.controller
-        if self.store is not None:
+        if storage is not None:
+            page_bytes = PageBytes(machine.memory)
+            self.store = TimedStore(
+                self.clock, storage.options, storage.contents, storage.value_bytes, page_bytes
+            )
             executor = TieredExecutor(self.controller, self.store)
         self.driver = Driver(self.core, executor, (self._recorder, *observers))
         accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None
-        host = HostTimes(engine.profile)
         forward = Forward(
-            machine.sim, machine.device, self.controller, costs, accesses, checked, host, stages
+            machine.sim,
+            machine.device,
+            self.controller,
+            costs,
+            accesses,
+            checked,
+            engine.profile,
+            stages,
         )
         limit = storage.limit if storage is not None else None
         platform = Platform(
@@ -247,14 +257,6 @@ class Replica:
         if machine.memory is not None:
             machine.memory.whose = self._whose
 
-    def _store_of(self, storage: WorldStorage | None) -> TimedStore | None:
-        if storage is None:
-            return None
-        page_bytes = PageBytes(self._machine.memory)
-        return TimedStore(
-            self.clock, storage.options, storage.contents, storage.value_bytes, page_bytes
-        )
-
     def close(self) -> None:
         """Compares the content of all pages, with checks on. Nothing may be in flight."""
         if self._machine.memory is not None:
@@ -262,7 +264,7 @@ class Replica:
 
     def result(self) -> TimedResult:
         """The results so far."""
-        memory, hazards = self._machine.memory, self._machine.hazards
+        memory, hazards, store = self._machine.memory, self._machine.hazards, self.store
         requests = tuple(self.results[index] for index in sorted(self.results))
         evicted = self._recorder.evicted
         return TimedResult(
@@ -278,8 +280,8 @@ class Replica:
                 (name, evicted.get((Tier.DEVICE, name), 0), evicted.get((Tier.HOST, name), 0))
                 for name in self.core.view.config.components
             ),
-            reads=_pipe_use(self.store.reads) if self.store else None,
-            writes=_pipe_use(self.store.writes) if self.store else None,
+            reads=LinkUse(store.reads.bytes, store.reads.busy_ns) if store else None,
+            writes=LinkUse(store.writes.bytes, store.writes.busy_ns) if store else None,
             gaps=self.engine.gaps,
             stages=self.engine.use if isinstance(self.engine, Pipeline) else None,
         )
@@ -303,20 +305,14 @@ class Replica:
                 return f"page {int(page)} of request {job.index}"
         return f"content of nobody (tag {tag:#018x})"
 
-    def _unanswered(self) -> int:
-        return self.controller.unanswered + (self.store.unanswered if self.store else 0)
-
     def stuck(self) -> StuckError:
         """The error for requests that are left when nothing is scheduled."""
         left = list(self.engine.sequences)
+        unanswered = self.controller.unanswered + (self.store.unanswered if self.store else 0)
         return StuckError(
-            f"{len(left)} requests are left ({left[:8]}), {self._unanswered()} transfers "
+            f"{len(left)} requests are left ({left[:8]}), {unanswered} transfers "
             f"unanswered, and nothing is scheduled; last refusal: {self.engine.last_refusal}"
         )
-
-
-def _pipe_use(pipe: Pipe) -> LinkUse:
-    return LinkUse(pipe.bytes, pipe.busy_ns)
 
 
 def _check_sizes(workload: Workload, config: Config) -> None:

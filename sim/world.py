@@ -207,17 +207,16 @@ class World(Replica):
         self._progress = progress
         self._sender: Sender | None = None
         if sender is not None:
-            self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._arrive)
+            self._sender = Sender(
+                sender, workload.jobs, self.clock, options.speed, self.engine.arrive
+            )
         arrive = self._sender.ready if self._sender is not None else self._arrive
         self._arrivals = Arrivals(workload, self.clock, options.speed, arrive, options.concurrency)
-        self._rounds = self._rounds_of(rounds)
+        self._rounds: Rounds | None = None
+        if rounds is not None:
+            feed, follow = self.driver.feed, self._arrivals.follow
+            self._rounds = Rounds(rounds, workload.jobs, self.clock, self.core.view, feed, follow)
         self._wants = Wants(wants or WantOptions(), self.driver.feed)
-
-    def _rounds_of(self, options: RoundOptions | None) -> Rounds | None:
-        if options is None:
-            return None
-        jobs, view = self._workload.jobs, self.core.view
-        return Rounds(options, jobs, self.clock, view, self.driver.feed, self._arrivals.follow)
 
     def run(self) -> TimedResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.

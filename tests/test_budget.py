@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 24_084,
-    "lines of sim": 10_773,
+    "lines of sim": 10_536,
     "lines of invariants": 18_366,
     "lines of traces": 16_664,
-    "lines of tests": 40_262,
+    "lines of tests": 39_701,
     "files of source": 309,
-    "files of tests": 314,
-    "words of pages": 55_412,
+    "files of tests": 313,
+    "words of pages": 55_432,
 }
 
 

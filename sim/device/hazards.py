@@ -112,8 +112,7 @@ class Hazards:
 
     def observed(self, mark: Mark) -> None:
         """Records that the host has seen the mark reached."""
-        clock = self._marks[mark]
-        _merge(self._host, clock)
+        _merge(self._host, self._marks[mark])
 
     def access(self, stream: Stream, area: Area, mode: _Mode, why: str) -> None:
         """Records an issued access. Raises HazardError if it conflicts with an earlier one."""
@@ -174,14 +173,11 @@ class Hazards:
             f"{area.layers[0]}..{area.layers[1] - 1}",
             RULES[modes],
             About("page", int(area.pages[late][0]), int(area.tier), area.component),
-            *_named(f"{why} {earlier}"),
+            # the requests and the transfers that the reasons name
+            *dict.fromkeys(
+                About(kind, int(number)) for kind, number in _SUBJECT.findall(f"{why} {earlier}")
+            ),
         )
-
-
-def _named(whys: str) -> list[About]:
-    """The requests and the transfers that the reasons of two accesses name."""
-    found = [About(kind, int(number)) for kind, number in _SUBJECT.findall(whys)]
-    return list(dict.fromkeys(found))
 
 
 def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:

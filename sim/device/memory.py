@@ -74,18 +74,6 @@ class Memory:
         tags: Words = self._claims[place][span[0] : span[1], pages]
         return tags
 
-    def settled(self, place: Place) -> Pages:
-        """Returns the pages that hold in all layers what was last written to them."""
-        tags = self._claims[place]
-        expected = self._expected(place, tags, (0, self.layers))
-        held: Pages = np.flatnonzero((self._rows[place] == expected).all(axis=(1, 2)))
-        return held
-
-    def tags_of(self, component: str) -> Words:
-        """Returns every tag that a page of the component has, on either tier."""
-        tags = [tags.ravel() for (_, name), tags in self._claims.items() if name == component]
-        return np.unique(np.concatenate(tags))
-
     def scribble_tags(self, pages: Pages) -> Words:
         """Returns new, unique tags for a write of unknown content."""
         first = self._scribbles

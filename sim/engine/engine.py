@@ -50,7 +50,7 @@ class Engine:
         self._running = Running(platform, self._waiting, size, reserve, stretch, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         self._gaps = self._running.gaps
-        self._host = platform.forward.host
+        self._host_ns = platform.forward.profile.host_ns
         self._reception = Reception(options, platform.clock, self._waiting, self._received)
         self._store = platform.store
         self._released: list[Sequence] = []
@@ -196,7 +196,7 @@ class Engine:
             horizon_ns -= self._clock.now_ns
         context = decode.context
         step_ns, note = self._costs.step_ns, self._gaps.steps_ns.append
-        added_ns, least_ns = self._host.of(decoding, 0)
+        added_ns, least_ns = self._host_ns(decoding, 0)
         duration_ns = last_ns = max(step_ns((), decoding, context) + added_ns, least_ns)
         steps = 1
         while steps < limit and (horizon_ns < 0 or duration_ns < horizon_ns):

@@ -60,23 +60,14 @@ class Access(NamedTuple):
         return Touch(self.component, self.pages, self.mode, layers, why)
 
 
-class _Table(NamedTuple):
-    """A positional component. window: number of tokens that a token attends to, including
-    itself.
-    """
-
-    name: str
-    window: int
-
-
 class Accesses:
     """Computes accesses for one core, from its page size and its components."""
 
     def __init__(self, config: Config, components: abc.Sequence[Component]) -> None:
         self.page_size = config.page_size
         self._tables = tuple(
-            # a component has at most one bound: its window in the configuration
-            _Table(each.name, each.window_tokens)
+            # (name, number of tokens that a token attends to, including itself)
+            (each.name, each.window_tokens)
             for each in components
             if each.positional
         )
@@ -180,10 +171,7 @@ class Accesses:
     ) -> Access:
         pages = table[span[0] : span[1]]
         if len(pages) != span[1] - span[0] or np.count_nonzero(pages < 0):
-            raise CoreBug(
-                f"{why}: expected pages {span[0]} to {span[1] - 1} of {name}, found "
-                f"{pages.tolist()}"
-            )
+            raise CoreBug(f"{why}: pages {span[0]} to {span[1] - 1} of {name}: {pages.tolist()}")
         size = self.page_size
         depths = np.arange(size * (span[0] + 1), size * span[1] + 1, size, dtype=np.int64)
         depths[-1] = min(end, size * span[1])  # the last page may be filled in part
@@ -199,34 +187,6 @@ def _state(component: str, mode: Literal["r", "w"], page: int, depth: int) -> Ac
 _SEND = "send"
 
 
-class HostTimes:
-    """The time of the host in a pass: scheduling, inputs and outputs, beside the kernels.
-
-        pass = device + gap + host                  without overlap
-        pass = max(device, host) + gap              with overlap
-        host = step + per sequence x (decoding + chunks) + per chunk x chunks
-
-    Keeps no state between calls.
-    """
-
-    __slots__ = ("_chunk_ns", "_overlap", "_sequence_ns", "_step_ns", "gap_ns")
-
-    def __init__(self, profile: EngineProfile) -> None:
-        self.gap_ns = profile.step_gap_ns
-        self._step_ns = profile.step_host_ns
-        self._sequence_ns = profile.per_sequence_host_ns
-        self._chunk_ns = profile.prefill_host_ns
-        self._overlap = profile.overlap
-
-    def of(self, decoding: int, chunks: int) -> tuple[int, int]:
-        """(added, least) in ns: with `device_ns` of the device, a pass over so many decoding
-        sequences and chunks takes max(device_ns + added, least)."""
-        host_ns = self._step_ns + self._sequence_ns * (decoding + chunks) + self._chunk_ns * chunks
-        if self._overlap:
-            return self.gap_ns, host_ns + self.gap_ns
-        return host_ns + self.gap_ns, 0
-
-
 class Model(Protocol):
     """The model's work on a device: a `SimDevice`, or a stand-in for a model on a real device."""
 
@@ -239,10 +199,8 @@ class Model(Protocol):
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
-        """Queues a read and compares the content with the tags.
-
-        Skips the comparison if one of the marks `unless` has failed.
-        """
+        """Queues a read and compares the content with the tags, unless one of these marks has
+        failed."""
 
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
         """Calls `action` when the mark is reached."""
@@ -259,9 +217,9 @@ class _Stage(NamedTuple):
 
 
 class Forward:
-    """checked: report accesses and content. Without it, a pass only takes time. host: what the host
-    adds to a pass. stages: of the pipeline. durations: nanoseconds of the pass that was launched
-    last on each stage, and send_ns, between two of them."""
+    """checked: report accesses and content. Without it, a pass only takes time. profile: what the
+    host adds to a pass. stages: of the pipeline. durations: nanoseconds of the pass that was
+    launched last on each stage, and send_ns, between two of them."""
 
     def __init__(
         self,
@@ -271,7 +229,7 @@ class Forward:
         costs: LayerTimes,
         accesses: Accesses,
         checked: bool,
-        host: HostTimes | None = None,
+        profile: EngineProfile = PROFILE,
         stages: int = 1,
     ) -> None:
         self._model = model
@@ -281,7 +239,7 @@ class Forward:
         self._accesses = accesses
         self._page_size = accesses.page_size
         self.checked = checked
-        self.host = host or HostTimes(PROFILE)
+        self.profile = profile
         groups = device.layers
         bounds = [costs.layers * group // groups for group in range(groups + 1)]
         sizes = [last - first for first, last in pairwise(bounds)]
@@ -347,9 +305,9 @@ class Forward:
         """Nanoseconds of a pass on each stage, and between two. The scheduler's host is that of the
         first stage; a device waits between two passes on each."""
         found, send_ns = stages_ns(self._costs, self._layers, chunks, decoding, layer_ns)
-        added_ns, least_ns = self.host.of(decoding, len(chunks))
+        added_ns, least_ns = self.profile.host_ns(decoding, len(chunks))
         first_ns = max(found[0] + added_ns, least_ns)
-        return [first_ns, *(one + self.host.gap_ns for one in found[1:])], send_ns
+        return [first_ns, *(one + self.profile.step_gap_ns for one in found[1:])], send_ns
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
         """Launches one or more decode steps of known total duration. One stage only."""

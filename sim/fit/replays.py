@@ -46,7 +46,7 @@ from sim.workload import Job
 from sim.world import World
 
 from .rows import THROUGHPUT, Figure, Load, Row, figures
-from .server import Server, left_out, server_of, usable
+from .server import Server, server_of, usable
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -328,7 +328,7 @@ def recorded(rows: Iterable[Row], given: tuple[Factor, ...], jobs: int) -> list[
     may come in other bunches. jobs: processes."""
     shared: dict[Hashable, list[Row]] = {}
     for row, server, load in _prepared(rows, given):
-        if _explained(row, load):
+        if figures(row):
             shared.setdefault(row.id if given else _key(server, load), []).append(row)
     with ProcessPoolExecutor(jobs) as pool:
         groups = list(pool.map(partial(_samples, given), shared.values()))
@@ -350,10 +350,6 @@ def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[
         load = usable(row)
         if load is not None:
             yield row, server_of(row, load.concurrency, given), load
-
-
-def _explained(row: Row, load: Load) -> list[Figure]:
-    return [figure for figure in figures(row) if not left_out(row, load, figure)]
 
 
 def _key(server: Server, load: Load) -> Hashable:
@@ -398,9 +394,7 @@ def _sample(row: Row, server: Server, load: Load, passes: Passes, before_ns: int
         {name: getattr(before, name) for name in HOST},
         profile.overlap,
         profile.device_permille / 1000,
-        tuple(
-            _target(one, passes, before_ns, load, cluster, count) for one in _explained(row, load)
-        ),
+        tuple(_target(one, passes, before_ns, load, cluster, count) for one in figures(row)),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -46,11 +46,9 @@ _ORDER = (
 _RATES = re.compile(r"(output_tok_s|total_tok_s|input_tok_s|req_s)(_per_gpu)?")
 _TIMES = re.compile(r"(?:.*_)?(ttft|tpot|itl)(?:_|$).*")
 _STATISTICS = ("mean", "median", "p50", "p90", "p95", "p99")
+_KINDS = ("serving-closed-loop", "throughput-saturation")
 _PHASES = {"cold", "warm", "bs1"}  # parts of a run, or runs of their own
 _WAVES = 10  # prompts of an InferenceX run for each request in flight
-_LONG_PROMPT = 28_650  # AccelMark's sharegpt_longctx_v1, median
-_SHORT_PROMPT = 280  # its sharegpt_standard_v1
-_ACCELMARK_OUTPUT = 345
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,6 @@ class Row:
     workload: Mapping[str, Any]
     limits: Mapping[str, Any]
     metrics: Mapping[str, Any]
-    assume: tuple[str, ...]
     note: str
     date: str
 
@@ -112,7 +109,7 @@ def read(paths: Iterable[Path]) -> list[Row]:
     for path in paths:
         for line in (path / FILE if path.is_dir() else path).read_text().splitlines():
             given = json.loads(line)
-            if given["grade"] in ("A", "B") and _family_of(given["kind"]) is not None:
+            if given["grade"] in ("A", "B") and given["kind"].startswith(_KINDS):
                 if given["id"] in rows:
                     raise ValueError(f"{path}: {given['id']} is there twice; delete one")
                 rows[given["id"]] = _row(given)
@@ -136,7 +133,6 @@ def _row(given: Mapping[str, Any]) -> Row:
         pp=given.get("pp") or 1,
         weights=_precision(text("weights")),
         kv_dtype=_precision(text("kv_dtype")),
-        assume=tuple(given.get("assume") or ()),
         **fields,
     )
 
@@ -213,124 +209,34 @@ class Load:
 
 
 def load_of(row: Row) -> Load | None:
-    """None where the row does not say enough."""
-    family = _family_of(row.kind)
-    assert family is not None
-    return family(row)
-
-
-def _closed_loop(row: Row) -> Load | None:
-    """InferenceX, NVIDIA's own runs, NIM, the SGLang cookbook and vLLM's long contexts."""
+    """The requests of InferenceX, NVIDIA's own runs, NIM, vLLM's long contexts (a closed loop), and
+    of trtllm-bench (all at once). None where the row does not say enough."""
     given = row.workload
+    if row.lengths is None:
+        return None
+    (isl, osl), count = row.lengths, given.get("num_prompts") or 0
+    if row.kind.startswith(_KINDS[1]):
+        return _load(_fixed(isl, osl, count), count) if count else None
     if not given.get("concurrency"):
         return None
     # some rows divide it by the ranks of one replica; what counts is how many replicas there are
     ranks = max(1, row.tp) * (row.dp_attention or 1) * row.pp
     concurrency = max(1, given["concurrency"] // max(1, row.gpu_count // ranks))
-    how = str(given.get("distribution", ""))
-    if "randint" in how or how == "random" or "sharegpt" in how:
-        return _cookbook(row, concurrency)
-    if row.lengths is None:
-        return None
-    isl, osl = row.lengths
-    count = given.get("num_prompts") or _WAVES * concurrency
-    if "uniform" in how:  # with 15 %, or InferenceX, utils/bench_serving, sample_uniform
-        near = "15 %" in how
-        spans = [
-            (one * 850 // 1000, one * 1150 // 1000) if near else (int(0.8 * one), one)
-            for one in (isl, osl)
-        ]
-        return _load(_drawn(0, spans[0], spans[1], count), concurrency)
+    count, how = count or _WAVES * concurrency, str(given.get("distribution", ""))
+    if "uniform" in how:  # InferenceX, utils/bench_serving, sample_uniform: prompts before outputs
+        random = np.random.RandomState(0)
+        spans = [(max(1, int(0.8 * one)), one) for one in (isl, osl)]
+        drawn = [random.randint(low, high + 1, size=count) for low, high in spans]
+        return _load([one.astype(np.int64) for one in drawn], concurrency)
     one_prompt = "not given" in how and row.engine in ("vllm", "trtllm")
-    return _fixed(isl, osl, count, concurrency, isl + concurrency if one_prompt else 0)
+    return _load(_fixed(isl, osl, count), concurrency, isl + concurrency if one_prompt else 0)
 
 
-def _cookbook(row: Row, concurrency: int) -> Load | None:
-    """SGLang's bench_serving: its draws from seed 1, with the totals that it printed; of ShareGPT
-    draws with these totals."""
-    given = row.workload
-    count = given.get("num_prompts")
-    totals = int(given.get("total_input") or 0), int(given.get("total_output") or 0)
-    if not count or not all(totals):
-        return None
-    isl, osl = given.get("isl_max"), given.get("osl_max")
-    if not isinstance(isl, int) or not isinstance(osl, int):
-        isl, osl = 2 * totals[0] // count, 2 * totals[1] // count
-    pairs = zip(_drawn(1, (1, isl), (1, osl), count), totals, strict=True)
-    scaled = [np.rint(each * (total / max(1, int(each.sum())))) for each, total in pairs]
-    return _load([np.maximum(each.astype(np.int64), 1) for each in scaled], concurrency)
-
-
-def _all_at_once(row: Row) -> Load | None:
-    """trtllm-bench, and AccelMark's offline runs: outputs around the mean that its rate tells."""
-    given = row.workload
-    count: int = given.get("num_prompts") or 0
-    if not given.get("client_concurrency"):
-        return _fixed(*row.lengths, count, count) if row.lengths and count else None
-    rate, seconds = row.metrics.get("output_tok_s"), row.metrics.get("elapsed_s")
-    most = given.get("max_output")
-    if not (rate and seconds and count and most):
-        return None
-    prompt = _accelmark_prompt(row)
-    mean = min(max(1, round(rate * seconds / count)), most)
-    reach = min(mean - 1, most - mean)
-    drawn = _drawn(0, (prompt, prompt), (mean - reach, mean + reach), count)
-    return _load(drawn, given["client_concurrency"])
-
-
-def _alone(row: Row) -> Load | None:
-    """One request at a time: prefill-bs1, decode-bs1, AccelMark's interactive runs."""
-    given = row.workload
-    if row.lengths:
-        return _fixed(*row.lengths, 1, 1)
-    if "sharegpt" in str(given.get("trace")):
-        return _fixed(_accelmark_prompt(row), given.get("max_output") or _ACCELMARK_OUTPUT, 1, 1)
-    if given.get("concurrency") == 1 and "TPOT at c=1 does not depend" in " ".join(row.assume):
-        return _fixed(128, 128, 1, 1)
-    return None
-
-
-def _batch(row: Row) -> Load | None:
-    """A batch that begins and ends together."""
-    batch = row.workload.get("batch")
-    return _fixed(*row.lengths, batch, batch) if row.lengths and isinstance(batch, int) else None
-
-
-def _accelmark_prompt(row: Row) -> int:
-    return _LONG_PROMPT if "longctx" in str(row.workload.get("trace")) else _SHORT_PROMPT
-
-
-def _fixed(isl: int, osl: int, count: int, concurrency: int, pass_tokens: int = 0) -> Load:
-    lengths = [np.full(count, length, dtype=np.int64) for length in (isl, osl)]
-    return _load(lengths, concurrency, pass_tokens)
-
-
-def _drawn(
-    seed: int, inputs: tuple[int, int], outputs: tuple[int, int], count: int
-) -> list[Lengths]:
-    """Uniform integers, prompts before outputs."""
-    random = np.random.RandomState(seed)
-    return [
-        random.randint(max(1, low), high + 1, size=count).astype(np.int64)
-        for low, high in (inputs, outputs)
-    ]
+def _fixed(isl: int, osl: int, count: int) -> list[Lengths]:
+    return [np.full(count, length, dtype=np.int64) for length in (isl, osl)]
 
 
 def _load(lengths: list[Lengths], concurrency: int, pass_tokens: int = 0) -> Load:
     columns = zip(*(column.tolist() for column in lengths), strict=True)
     jobs = (Job(index, 0, tokens, output) for index, (tokens, output) in enumerate(columns))
     return Load(tuple(jobs), concurrency, pass_tokens)
-
-
-_FAMILIES: dict[str, Callable[[Row], Load | None]] = {
-    "serving-closed-loop": _closed_loop,
-    "throughput-saturation": _all_at_once,
-    "decode-bs8": _batch,
-    "prefill-bs1 + decode-bs1 + throughput": _all_at_once,
-    "prefill-bs1": _alone,
-    "decode-bs1": _alone,
-}
-
-
-def _family_of(kind: str) -> Callable[[Row], Load | None] | None:
-    return next((one for name, one in _FAMILIES.items() if kind.startswith(name)), None)

@@ -1,5 +1,5 @@
 """The server of a row: model, accelerator, ranks, engine, its limits, and room for cached tokens;
-and the rules by which a row or one of its figures is left out. None of them looks at an error.
+and the rules by which a row is left out. None of them looks at an error.
 
 What a row does not say comes from the version of its date, from the script that ran it
 (github.com/SemiAnalysisAI/InferenceX, benchmarks/single_node, and 70b_*_trt_slurm.sh for Llama 70B
@@ -23,7 +23,7 @@ from sim.fitted import Factor
 from sim.hardware import HardwareProfile
 from sim.times.base import Parallelism
 
-from .rows import TTFT, Figure, Load, Row, load_of, version
+from .rows import Load, Row, load_of, version
 
 # The versions of public images, with the month from which runs use them.
 _RELEASES = {
@@ -292,12 +292,7 @@ _SPECULATIVE = {
     ("qwen3.5-397b-a17b", "sglang", "b200", "fp8", "2026-03-20", 0),
     ("deepseek-v3", "sglang", "b200", "fp8", "2026-03-25", 8),
 }
-# Runs of InferenceX whose script sent 512 requests at once, whatever its server admitted.
-_SENT_512, _SENT = ("h100", "gpt-oss-120b", "vllm"), 512
-_AT_ONCE = ("serving-closed-loop", "throughput-saturation")
 _FEW = 64  # requests that every server admits at once
-_COLD_DATES = ("2025-11-10", "2025-11-18")
-_LONG = 16_000  # tokens, beyond which vLLM before 0.8 decodes with a kernel that is gone
 
 
 def usable(row: Row) -> Load | None:
@@ -332,30 +327,6 @@ def _contradicts(row: Row) -> bool:
 
 def _may_wait(row: Row, load: Load) -> bool:
     """Whether some requests may wait for a limit of the server that nobody says."""
-    if not row.kind.startswith(_AT_ONCE):
-        return False
-    if (row.hardware, row.model, row.engine) == _SENT_512 and load.concurrency == _SENT:
-        return True
     said = _number(row.limits, *_RUNNING) or row.limits.get("max_num_seqs") == "CONC"
     flags = flags_of(row, load.concurrency)
     return load.concurrency > _FEW and not said and flags == NONE
-
-
-def left_out(row: Row, load: Load, figure: Figure) -> bool:
-    """TTFT of Llama 8B on H100 with TensorRT-LLM 1.0.0rc3, which falls and then rises with
-    concurrency, and that of runs which compile kernels meanwhile; decoding with an old kernel."""
-    if figure.quantity == TTFT:
-        rc3 = row.engine == "trtllm" and row.engine_version == "1.0.0rc3"
-        run = row.hardware, row.model
-        return (rc3 and run == ("h100", "llama-3.1-8b")) or _compiles(row, load)
-    old = row.engine == "vllm" and () < version(row.engine_version) < (0, 8)
-    return old and load.mean_length > _LONG
-
-
-def _compiles(row: Row, load: Load) -> bool:
-    """Whether the first prompts fill more than one pass, where the script had no warm-up."""
-    run = row.model, row.engine, row.hardware
-    if run != ("deepseek-v3", "sglang", "b200") or row.date not in _COLD_DATES:
-        return False
-    first = sum(one.input_length for one in load.jobs[: load.concurrency])
-    return first > flags_of(row, load.concurrency).token_budget

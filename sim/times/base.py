@@ -148,16 +148,10 @@ def make(
     except ImportError as error:
         raise registry.uninstalled(registry.TIMES, name, error) from error
     if parallelism.dcp > 1 and name != DEFAULT:
-        raise CallerError(
-            f"dcp: expected 1 with --times {name}, which does not know context parallel groups, "
-            f"found {parallelism.dcp}; choose --times {DEFAULT}"
-        )
+        raise CallerError(f"dcp: expected 1 with --times {name}; choose --times {DEFAULT}")
     made: TimeModel = entry.times(model, hardware, parallelism, engine)
     if parallelism.pp > 1 and not isinstance(made, StagedTimes):
-        raise CallerError(
-            f"pp: expected 1 with --times {name}, which does not know stages, found "
-            f"{parallelism.pp}; choose --times {DEFAULT}"
-        )
+        raise CallerError(f"pp: expected 1 with --times {name}; choose --times {DEFAULT}")
     return made
 
 
@@ -181,41 +175,26 @@ def check_ranks(model: ModelDescription, parallelism: Parallelism) -> None:
             f"{_listed(good)}"
         )
     model.stages(parallelism.pp)
-    _check_experts(model, parallelism)
-    _check_context(model, parallelism)
-
-
-def _check_experts(model: ModelDescription, parallelism: Parallelism) -> None:
-    if parallelism.ep == 1:
-        return
-    if not model.experts:
-        raise CallerError(
-            f"ep: expected 1, because {model.name} has no routed experts, found {parallelism.ep}; "
-            "leave it out"
-        )
-    if model.experts % parallelism.ep:
+    ep, dcp, alone = parallelism.ep, parallelism.dcp, ""
+    if ep > 1 and not model.experts:
+        alone = f"ep: expected 1, because {model.name} has no routed experts, found {ep}"
+    elif model.experts and model.experts % ep:
         good = [ranks for ranks in _divisors(parallelism.tp) if model.experts % ranks == 0]
         raise CallerError(
             f"ep: expected a divisor of the {model.experts} routed experts of {model.name}, found "
-            f"{parallelism.ep}; use {_listed(good)}"
+            f"{ep}; use {_listed(good)}"
         )
-
-
-def _check_context(model: ModelDescription, parallelism: Parallelism) -> None:
-    dcp = parallelism.dcp
-    if dcp == 1:
-        return
-    if model.selected_tokens or any(one.window or one.kind not in ROWS for one in model.pools):
-        raise CallerError(
-            f"dcp: expected 1, because {model.name} has more than full attention to all tokens, "
-            f"found {dcp}; leave it out"
-        )
-    alike = gcd(*(pool.copies(parallelism.attention_tp) for pool in model.pools))
-    if alike % dcp:
+    elif dcp > 1 and (
+        model.selected_tokens or any(one.window or one.kind not in ROWS for one in model.pools)
+    ):
+        alone = f"dcp: expected 1, because {model.name} has more than full attention, found {dcp}"
+    if alone:
+        raise CallerError(f"{alone}; leave it out")
+    alike = gcd(*(pool.copies(tp) for pool in model.pools))
+    if dcp > 1 and alike % dcp:
         raise CallerError(
             f"dcp: expected a divisor of {alike}, the ranks that have the same rows of "
-            f"{model.name} with {parallelism.attention_tp} for each request, found {dcp}; use "
-            f"{_listed(_divisors(alike))}"
+            f"{model.name} with {tp} for each request, found {dcp}; use {_listed(_divisors(alike))}"
         )
 
 
@@ -262,7 +241,6 @@ def check_weights(
     row = max(stage.bytes_per_token(tp) for stage in model.stages(parallelism.pp))
     if weights + row > hardware.hbm_bytes:
         raise CallerError(
-            f"tp: expected enough ranks for the weights of {model.name}, of which each of {ranks} "
-            f"holds {weights / 1e9:.1f} GB, found {hardware.hbm_bytes / 1e9:.1f} GB on each; "
-            "raise tp or choose other hardware"
+            f"tp: {weights / 1e9:.1f} GB of {model.name} on each of {ranks} ranks, which "
+            f"have {hardware.hbm_bytes / 1e9:.1f} GB; raise tp or choose other hardware"
         )

@@ -79,18 +79,6 @@ def test_a_pass_takes_what_the_library_says(
 
 
 @INSTALLED
-def test_what_the_tables_lack_is_said_in_one_line() -> None:
-    lacking = described("gpt-oss-120b")
-    with pytest.raises(CallerError) as error:
-        tables(lacking, profile.get("h200"), tp=2, engine="trtllm")
-    message = str(error.value)
-    assert "expected tables of openai/gpt-oss-120b" in message
-    assert "moe_tp_size 2" in message
-    assert "\n" not in message
-    assert message.endswith("choose --times roofline")
-
-
-@INSTALLED
 def test_what_the_library_does_not_know_is_refused() -> None:
     names = importlib.import_module(f"sim.times.{NAME}")
     llama = models.get("llama-3.1-8b")

@@ -4,23 +4,20 @@ prefix."""
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
-from hicache.core.types import Key, Pages, Tier
+from hicache.core.types import Key, Tier
 from sim import content
 from sim.device.memory import audit
-from sim.device.shadow import FreedPages
 from sim.errors import WrongBytesError
 from sim.workload import Job
 from sim.world import World
 
 from .cases import MODEL, PROFILE, drawn
 from .found_out import raised
-from .runs import world_of
 from .workloads import PAGE, Prompts, hybrid, shared_prefixes
 
 
@@ -92,47 +89,3 @@ class _Named:
     def key(self, job: Job, length: int) -> Key:
         key = self.inner.key(job, length)
         return Key(key.raw, key.stride, ("", "tenant")[job.index % 2])
-
-
-class _Freed:
-    """Notes what is said to be free."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Tier, str, list[int]]] = []
-
-    def freed(self, tier: Tier, component: str, pages: Pages) -> None:
-        self.told.append((tier, component, pages.tolist()))
-
-
-class _Generations:
-    """Compares what is said to be free with the generations of all pages, page by page."""
-
-    def __init__(self, noted: _Freed) -> None:
-        self.noted, self.before, self.count = noted, dict[tuple[Tier, str], list[int]](), 0
-
-    def on_event(self, event: Any, view: Any) -> None:
-        self.noted.told.clear()
-
-    def on_outcomes(self, event: Any, outcomes: Any, view: Any) -> None:
-        expected = []
-        for tier in (Tier.DEVICE, Tier.HOST):
-            for index, name in enumerate(view.config.components):
-                now = view.pool(tier, index).generation.tolist()
-                old = self.before.get((tier, name))
-                if old is not None:
-                    new = [page for page, count in enumerate(now) if count != old[page]]
-                    expected.append((tier, name, new))
-                    self.count += len(new)
-                self.before[tier, name] = now
-        assert self.noted.told == expected
-
-
-def test_freed_pages_are_told() -> None:
-    case, noted = drawn(3), _Freed()
-    generations = _Generations(noted)
-    observers = (FreedPages(noted), generations)  # type: ignore[arg-type]
-    world_of(
-        case,
-        observers=observers,
-    ).run()
-    assert generations.count > 20

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
-from itertools import pairwise, product
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 
@@ -97,64 +97,6 @@ def told() -> dict[str, str]:
 
 def test_the_pure_roofline_takes_the_times_that_it_took() -> None:
     assert told() == json.loads((Path(__file__).parent / "costs.json").read_text())
-
-
-def more_takes_no_less(cost: TimeModel) -> None:
-    """A longer chunk, one more chunk, one more decoding request or more context never take less; a
-    longer cached prefix of a prompt never takes more."""
-    for seed, (chunks, decoding, context) in enumerate(batches(6)):
-        base, extra = cost.step_ns(chunks, decoding, context), 1 + draw(3000, seed, "extra")
-        assert cost.step_ns(chunks, decoding + extra, context) >= base
-        assert decoding == 0 or cost.step_ns(chunks, decoding, context + extra) >= base
-        assert cost.step_ns([*chunks, (0, extra)], decoding, context) >= base
-        for place, (start, end) in enumerate(chunks):
-            longer = [*chunks[:place], (start, end + extra), *chunks[place + 1 :]]
-            assert cost.step_ns(longer, decoding, context) >= base
-            hit = [*chunks[:place], (min(end, start + extra), end), *chunks[place + 1 :]]
-            assert cost.step_ns(hit, decoding, context) <= base
-
-
-def test_more_work_never_takes_less() -> None:
-    for name, ranks in _RANKS.items():
-        more_takes_no_less(times_of(models.get(name), H100, ranks))
-
-
-def test_weights_must_fit() -> None:
-    llama = models.get("llama-3.1-8b")
-    for ranks in (-1, 0):
-        text = f"tp: expected at least 1, found {ranks}"
-        refused(lambda ranks=ranks: Parallelism(ranks), text)  # type: ignore[misc]
-    for ranks in (3, 64):
-        refused(
-            lambda ranks=ranks: times_of(llama, H100, ranks),  # type: ignore[misc]
-            "tp: expected a divisor of the 32 query heads of llama-3.1-8b, and a divisor or a "
-            f"multiple of its 8 cached heads, found {ranks}; use 1, 2, 4, 8, 16 or 32",
-        )
-    for name, ranks in product(("llama-3.1-70b", "llama-3.1-8b"), (1, 2, 8)):
-        model = models.get(name)
-        needed = model.weight_bytes // ranks + model.bytes_per_token(ranks)
-        times_of(model, replace(H100, hbm_bytes=needed), ranks)
-        refused(
-            lambda model=model, needed=needed, ranks=ranks: times_of(  # type: ignore[misc]
-                model, replace(H100, hbm_bytes=needed - 1), ranks
-            ),
-            f"tp: expected enough ranks for the weights of {name}, of which each of {ranks} holds "
-            f"{model.weight_bytes // ranks / 1e9:.1f} GB, found",
-        )
-
-
-def test_profiles() -> None:
-    known = hardware.names()
-    assert {"a100", "b200", "h100", "h200"} < set(known)
-    for name in known:
-        one = hardware.get(name)
-        assert one.name == name
-        assert one.reached_flops_per_s == one.flops_per_s * one.compute_permille // 1000
-        assert one.reached_hbm_bytes_per_s == one.hbm_bytes_per_s * one.hbm_permille // 1000
-        single = one.link_bytes_per_s * one.link_permille // 1000
-        assert one.reached_link_bytes_per_s == single
-        assert one.reached_shared_bytes_per_s == single * one.link_shared_permille // 1000
-    refused(lambda: hardware.get("h101"), "hardware: expected one of a100, a100-40gb, b200, ")
 
 
 _POINTS = ((1000, 500), (3000, 700), (4000, 3_000))

@@ -28,21 +28,6 @@ def test_versions_are_found_and_others_say_which_is_used() -> None:
     assert engine_profiles.get("sglang").version == newest
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("vlm", "engine: expected one of plain, sglang, trtllm, vllm, found 'vlm'; did you mean"),
-        ("vllm@", "engine: expected NAME or NAME@VERSION, found 'vllm@'"),
-        ("plain@1", "engine: expected plain without a version, found '1'"),
-    ],
-)
-def test_an_unknown_engine_is_one_line(text: str, told: str) -> None:
-    with pytest.raises(CallerError) as error:
-        engine_profiles.get(text)
-    assert str(error.value).startswith(told)
-    assert "\n" not in str(error.value)
-
-
 def _written(tmp_path: Path, document: object) -> str:
     path = tmp_path / "mine.json"
     path.write_text(document if isinstance(document, str) else json.dumps(document))

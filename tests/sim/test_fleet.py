@@ -3,7 +3,6 @@ fleet that loses or misplaces a request is caught."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,18 +13,15 @@ from hypothesis import strategies as st
 from hicache.core.types import Tier
 from sim.errors import SimError, StuckError
 from sim.fleet import Fleet
-from sim.options import EngineOptions, RouterOptions, WorldOptions
+from sim.options import RouterOptions
 from sim.routers import PrefixIndex
 from sim.workload import Job
-from tests.sim.test_queueing import poisson, service_ns
-from tests.sim.workloads import Prompts, alone, in_sessions, shared_prefixes
+from tests.sim.workloads import in_sessions, shared_prefixes
 
 from . import rig
 from .fleets import Part, conversations, make, reused, run
 
 ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")
-_TOKENS = 24  # of a request of queueing.service_ns
-_OFF = WorldOptions(checks="off", times="pure-roofline")
 
 
 @pytest.mark.parametrize("router", ROUTERS)
@@ -109,51 +105,6 @@ def test_the_index_knows_what_the_caches_have() -> None:
             assert sum(bool(bits & bit) for bits in index._places.values()) == held[tier]
 
 
-def test_overlap_weight_divides_locality_from_balance() -> None:
-    """A prompt is known to one replica only, which is busy with requests for it."""
-    jobs = [Job(index, 10**8 * (index > 0) + index, 24, 200) for index in range(9)]
-    shared = Prompts(jobs, [list(range(24)) for _ in jobs])
-    heavy, none = (
-        run(shared, (3, 0), RouterOptions("prefix_aware", overlap_weight=weight), device=400)
-        for weight in (1000, 0)
-    )
-    counts = [[len(one.requests) for one in result.members] for result in (heavy, none)]
-    assert counts == [[9, 0, 0], [3, 3, 3]]
-
-
-def _waits(arrivals: Sequence[int], replicas: int, router: str) -> list[int]:
-    engine = EngineOptions(max_running=1)
-    workload = alone(arrivals, _TOKENS)
-    sizes = {"device": 20, "host": 0}
-    rest: dict[str, Any] = {"engine": engine, "options": _OFF, "observers": [[]] * replicas}
-    found = run(workload, (replicas, 0), router, **sizes, **rest)
-    return [one.queue_ns for one in found.requests]
-
-
-def test_least_loaded_is_between_one_queue_for_all_and_a_random_split() -> None:
-    """Equal requests at random times, on replicas for one request each. One queue for all replicas
-    (M/D/c, by the recursion of Kiefer and Wolfowitz) is the best that any router can do; a random
-    split makes M/D/1 queues, whose mean wait Pollaczek and Khinchine give."""
-    service, replicas, load = service_ns(1), 3, 0.8
-    arrivals = poisson(load * replicas / (service / 1e9), 600, 7)
-    least, turns = (_waits(arrivals, replicas, name) for name in ("least_loaded", "round_robin"))
-    free, best = [0] * replicas, 0
-    for arrival in arrivals:
-        free.sort()
-        begin = max(arrival, free[0])
-        best += begin - arrival
-        free[0] = begin + service
-    split = load * service / (2 * (1 - load)) * len(arrivals)
-    assert best <= sum(least) <= sum(turns) < split
-
-
-def test_equal_requests_at_once_are_divided_evenly() -> None:
-    service = service_ns(1)
-    for router in ("least_loaded", "round_robin", "prefix_aware"):
-        waits = sorted(_waits([0] * 12, 4, router))
-        assert waits == [number // 4 * service for number in range(12)]
-
-
 def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = make(conversations(3, 2), (3, 0))
     monkeypatch.setattr(fleet.members[1].engine, "arrive", lambda job: None)
@@ -181,12 +132,3 @@ def test_the_pages_of_a_prefix_that_requests_look_for_stay() -> None:
         assert index.leading([*_HOT, b"new %d" % turn]) == [3, 0]
         index.stored(1, Tier.DEVICE, [b"once %d" % turn])
     assert (len(index), index.dropped) == (6, 17)
-
-
-def test_a_known_page_that_is_stored_again_is_as_new_as_the_others() -> None:
-    index = PrefixIndex(2, 4)
-    index.stored(0, Tier.DEVICE, _HOT)
-    index.stored(1, Tier.DEVICE, [b"once"])
-    index.stored(1, Tier.DEVICE, _HOT)
-    index.stored(1, Tier.DEVICE, [b"again"])
-    assert index.leading(_HOT) == [3, 3]

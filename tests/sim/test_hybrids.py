@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from sim.engine.forward import Accesses
-from sim.engine.running import growth_tokens
-from sim.errors import WrongBytesError
 from sim.options import EngineOptions
 from sim.workload import Job
 from tests.sim.rig import CONFIGURATIONS, MODEL, POLICIES, SMALL, make, run
@@ -79,13 +76,6 @@ def test_small_pools_evict_and_load_each_component(
     assert result.h2d.bytes == moved
 
 
-@pytest.mark.parametrize(("window", "pages"), [(4, 2), (64, 8)])
-def test_pages_asked_for_ahead_are_few_beside_a_window(window: int, pages: int) -> None:
-    sizes = (99, 99), (99, 99)
-    world = make(_conversations(1), *sizes, **_rules(("full", "swa"), window * PAGE, 0))
-    assert growth_tokens(world.core.view.components, PAGE, 1 << 20) == pages * PAGE
-
-
 def _growing_answers() -> Prompts:
     """Six requests whose prompts fit small pools together and whose answers do not."""
     jobs = [Job(index, 0, 8, 30) for index in range(6)]
@@ -105,16 +95,6 @@ def test_too_many_long_answers_are_retracted_and_all_end(
     idle(world)
     assert len(result.requests) == 6
     assert sum(request.retractions for request in result.requests) > 0
-
-
-@pytest.mark.parametrize("components", _HYBRIDS, ids=_NAMES[1:])
-def test_the_smallest_pools_serve_every_request_alone(components: tuple[str, ...]) -> None:
-    """One window and a page, one state: chunks are as short as they must be, and all end."""
-    device = {"full": 10, "swa": 3, "mamba": 1}
-    rules = _rules(components, 8, PAGE)
-    sizes = _sizes(components, device), (0,) * len(components)
-    result = run(_growing_answers(), *sizes, engine=SMALL, **rules)
-    assert len(result.requests) == 6
 
 
 @pytest.mark.parametrize(
@@ -158,34 +138,3 @@ def test_a_pool_that_is_too_small_is_named_with_its_need() -> None:
         run(_growing_answers(), (9, 12), (0, 0), **rules)
     with pytest.raises(CallerError, match=r"device_pages of swa: expected at least 3, .*found 2"):
         run(_growing_answers(), (20, 2), (0, 0), **rules)
-
-
-class _WrongHalf(Accesses):
-    """Leaves every checkpoint of decode in the other half of the buffer."""
-
-    def decoded(self, tables: Any, states: Any, *rest: Any) -> Any:
-        turned = tuple(
-            each._replace(checkpoint_slots=each.checkpoint_slots[::-1]) for each in states
-        )
-        return super().decoded(tables, turned, *rest)
-
-
-class _LateCheckpoint(Accesses):
-    """Leaves the states of a prefill as they are at its end."""
-
-    def last(self, prefill: Any) -> Any:
-        found = super().last(prefill)
-        late = prefill.end_token
-        return [one._replace(depths=one.depths * 0 + late) if one.state else one for one in found]
-
-
-@pytest.mark.parametrize("broken", [_WrongHalf, _LateCheckpoint])
-def test_a_state_of_the_wrong_depth_is_found(
-    broken: type[Accesses], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = _rules(("full", "mamba"), 0, PAGE)
-    sizes = (60, 12), (60, 40)
-    assert make(_conversations(4), *sizes, engine=SMALL, **rules).run().byte_checks
-    monkeypatch.setattr("sim.replica.Accesses", broken)
-    with pytest.raises(WrongBytesError, match=r"of mamba, layer group \d: expected page \d+ of"):
-        run(_conversations(4), *sizes, engine=SMALL, **rules)

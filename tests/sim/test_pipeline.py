@@ -14,13 +14,8 @@ import pytest
 
 from hicache import models
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
-from hicache.runtime.controller import Lane, TransferController
 from sim import hardware
 from sim.engine.pipeline import StageUse
-from sim.engine.running import Running
-from sim.engine_profiles import PROFILE as PLAIN
-from sim.errors import HazardError
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult
 from sim.times.base import Chunks, Parallelism, StagedTimes
@@ -137,18 +132,6 @@ def test_decoding_waits_for_its_own_pass(busy: int) -> None:
     assert found.stages.under_way_ns == (outputs * pp + busy - 1) * stage_ns
 
 
-def test_micro_batches_share_the_requests_where_the_engine_says_so() -> None:
-    """Four short prompts come, three of them while the first is computed. One pass has room for
-    these, and then they decode together; with a limit for each micro-batch every one has its own.
-    """
-    for limits, batches in ((False, {0, 1}), (True, {0, 1, 2, 3})):
-        profile = replace(PLAIN, batch_limits=limits)
-        engine = EngineOptions(token_budget=8 * PAGE, max_running=4, profile=profile)
-        found = _run(alone([0] * 4, PAGE, 9), 4, engine=engine)
-        used = {n for n, gaps in enumerate(found.gaps) if len(gaps.weighted(np.arange(4))[0])}
-        assert used == batches
-
-
 def test_a_load_comes_over_the_link_of_each_stage() -> None:
     """Pages come back from host: each stage loads those of its layers, all at the same time."""
     prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
@@ -199,43 +182,3 @@ def _staged(case: Case, pp: int) -> Case:
 def test_drawn_workloads(case: Callable[[], Case], pp: int) -> None:
     """Failing loads, preemptions, windows, states and every way to compose passes."""
     _checked(_staged(case(), pp))
-
-
-def _only_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    issue = Lane.issue
-    monkeypatch.setattr(Lane, "issue", lambda self, after: issue(self, after[:1] * len(after)))
-
-
-def _only_first_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = TransferController.load_marks
-    monkeypatch.setattr(
-        TransferController,
-        "load_marks",
-        lambda self, flight: (found := marks(self, flight))[:1] * len(found),
-    )
-
-
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Running, "_in_flight", lambda self, index: False)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "case", "kind", "text"),
-    [
-        (_only_first_stage, _staged(crowded(4), 2), HazardError, "on stream write 1"),
-        (_only_first_load, _staged(crowded(9), 4), HazardError, "on stream load 1"),
-        (_at_once, _staged(crowded(0), 2), CallerError, "one whose prefill is in flight"),
-    ],
-    ids=["copies wait for one stage", "passes wait for one load", "pages of a pass go at once"],
-)
-def test_wrong_pipelines_are_found_out(
-    wrong: Callable[[pytest.MonkeyPatch], None],
-    case: Case,
-    kind: type[Exception],
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    _checked(case)
-    wrong(monkeypatch)
-    with pytest.raises(kind, match=text):
-        simulated(case)

@@ -5,24 +5,18 @@ bytes and operations at the peak rates; the number of experts that are touched i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-
-import pytest
 
 from hicache import models
 from sim import hardware
 from sim.engine_profiles import EngineProfile
-from sim.physics import Experts, Kernel, RooflineConstants, defaults, family, matrices_of
-from sim.times.base import Parallelism, make
+from sim.physics import Experts, Kernel, RooflineConstants, defaults, family
+from sim.times.base import Parallelism
 from sim.times.roofline import Roofline
 
-from .found_out import refused
-from .test_costs import H100, batches, more_takes_no_less
+from .test_costs import batches
 
-LLAMA = models.get("llama-3.1-8b")
-HOPPER = defaults("hopper")
 PLAIN = EngineProfile("plain")
 _EAGER = EngineProfile("eager", launch_ns=90_000, graph_batch=20, graph_tokens=60, logit_passes=7)
 _NCCL = EngineProfile("nccl", all_reduce="nccl", device_permille=1070)
@@ -41,34 +35,6 @@ _SETUPS: tuple[tuple[str, str, dict[str, int], EngineProfile], ...] = (
     ("llama-3.1-70b", "b200", {"tp": 16, "dcp": 2}, PLAIN),
     ("deepseek-v3.2", "b200", {"tp": 8, "pp": 2, "attention_dp": 4}, _EAGER),
 )
-
-
-def setups() -> Iterator[Roofline]:
-    """For several models, accelerators, ranks and engines."""
-    for name, gpu, ranks, engine in _SETUPS:
-        profile = hardware.get(gpu)
-        known = defaults(family(profile))
-        yield Roofline(models.get(name), profile, Parallelism(**ranks), engine, known)
-
-
-def test_nothing_takes_no_time_and_a_step_is_its_layers() -> None:
-    """Whatever was asked before: also of as many tokens, which groups of ranks share otherwise."""
-    asked = [*batches(4), ([(0, 64)], 0, 0), ([(0, 32)] * 2, 0, 0)]
-    for found, other in zip(setups(), setups(), strict=True):
-        back = [other.step_ns(*batch) for batch in reversed(asked)][::-1]
-        for empty in ((), ((7, 7),), ((3, 3), (9, 9))):
-            assert found.step_ns(empty, 0, 0) == found.layer_ns(empty, 0, 0) == 0
-            assert found.overhead_ns(empty, 0) == 0
-            assert found.works(empty, 0, 0) == ([], [])
-        for batch, again in zip(asked, back, strict=True):
-            step = found.layers * found.layer_ns(*batch) + found.overhead_ns(*batch[:2])
-            assert found.step_ns(*batch) == step == again
-            assert all(type(value) is int for value in (step, found.layer_ns(*batch)))
-
-
-def test_more_work_never_takes_less() -> None:
-    for found in setups():
-        more_takes_no_less(found)
 
 
 def test_no_pass_is_faster_than_the_peaks() -> None:
@@ -127,57 +93,3 @@ def test_more_ranks_share_the_work() -> None:
 
 
 _SENT = ("custom", "all_gather")
-
-
-def test_constants_have_a_range() -> None:
-    for name, value, text in (
-        ("product.bf16.compute", 0.0, "product.bf16.compute: expected 0.001 to 10000, found 0.0"),
-        ("prefill.128.power", 0.5, "prefill.128.power: expected 1 to 10000, found 0.5"),
-        ("sampling.fixed_us", -1.0, "sampling.fixed_us: expected 0 to 10000, found -1.0"),
-        ("experts_choice", 0.0, "experts_choice: expected 0.01 to 2, found 0.0"),
-        ("ranks_imbalance", 0.9, "ranks_imbalance: expected 1 to 10, found 0.9"),
-        ("product.bf17.compute", 0.5, "constant: expected a kind and one of fixed_us, compute"),
-        ("product.bf16.computes", 0.5, "constant: expected a kind and one of fixed_us, compute"),
-    ):
-        refused(
-            lambda name=name, value=value: defaults("hopper").replaced({name: value}),  # type: ignore[misc]
-            text,
-        )
-    generations = {name: family(hardware.get(name)) for name in ("a100", "h100", "h200", "b200")}
-    assert [*generations.values()] == ["ampere", "hopper", "hopper", "blackwell"]
-    slow = replace(H100, hbm_bytes_per_s=864 * 10**9)
-    assert family(slow) == family(replace(slow, fp4_flops_per_s=10**15)) == "ada"
-    kinds = [{*defaults(name).kernels} for name in ("ampere", "ada", "hopper", "blackwell")]
-    assert all(one == kinds[0] for one in kinds)
-
-
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-120b", "deepseek-v3"])
-def test_a_model_without_matrices_has_stand_ins(name: str) -> None:
-    """They have the parameters and about the bytes, so the times are close."""
-    model = models.get(name)
-    bare = replace(model, matrices=())
-    plain = [each for each in matrices_of(bare) if not each.routed]
-    routed = [each for each in matrices_of(bare) if each.routed]
-    own = model.layer_parameters - model.experts_per_token * model.expert_parameters
-    assert sum(one.layers * one.parameters for one in plain) == pytest.approx(own, rel=0.01)
-    experts = sum(one.layers * one.parameters for one in routed)
-    assert experts == pytest.approx(model.expert_parameters, rel=0.01)
-    roomy = replace(hardware.get("h200"), hbm_bytes=1 << 50)
-    pair = [Roofline(each, roomy, Parallelism(), PLAIN, HOPPER) for each in (model, bare)]
-    for batch in (([(0, 2048)], 0, 0), ((), 1, 1000), ((), 64, 64_000)):
-        real, stand_in = (one.step_ns(*batch) for one in pair)
-        assert stand_in == pytest.approx(real, rel=0.25)
-
-
-def test_quantized_weights_are_faster_only_with_units_for_them() -> None:
-    eight = models.stored(LLAMA, "fp8")
-    for gpu, faster in (("h100", True), ("a100", False)):
-        profile = hardware.get(gpu)
-        before, after = (
-            make("roofline", model, profile).step_ns([(0, 8192)], 0, 0) for model in (LLAMA, eight)
-        )
-        assert (after < 0.9 * before) == faster
-        before, after = (
-            make("roofline", model, profile).step_ns((), 1, 100) for model in (LLAMA, eight)
-        )
-        assert after < 0.8 * before

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from hicache.core.actions import Outcome
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 from hicache.runtime.encoding import event_bytes
-from sim.engine.running import Estimated
 from sim.engine.sequence import DecodeSet, Sequence, TokenGaps
 from sim.replica import TimedResult
 from sim.workload import Job
@@ -81,22 +78,6 @@ def test_a_drawn_workload_takes_the_times_that_it_took(case: partial[Case]) -> N
     assert len(result.requests) == len(made.workload.jobs), "a request was lost"
     assert case.func is not crowded or sum(one.retractions for one in result.requests) > 0
     assert digest == RAN[f"{case.func.__name__} {case.args[0]}"]
-
-
-def test_an_estimated_reserve_falls_with_each_of_several_steps() -> None:
-    at_once, one_by_one = Estimated(700), Estimated(700)
-    at_once.decoded(40)
-    for _ in range(40):
-        one_by_one.decoded(1)
-    assert at_once._part == one_by_one._part < 700_000
-
-
-def test_a_reserve_after_a_retraction_has_some_steps_for_each_request() -> None:
-    found = Estimated(1000)
-    admitted = {number: SimpleNamespace(outputs=1000) for number in range(3)}
-    held: Any = SimpleNamespace(admitted=admitted, left=lambda one: 900)
-    found.retracted(held)
-    assert found._part == (3 * 100 + 3 * 20) * 1_000_000 // 3001
 
 
 def test_a_due_step_from_before_a_retraction_is_ignored() -> None:

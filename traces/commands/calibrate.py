@@ -1,6 +1,6 @@
 """`hicache calibrate`: measures the copies and kernels of a device, and writes a profile.
 
-Converts measurements (devices/bench) to a profile (sim/hardware/measured).
+Converts measurements (devices/bench) to a profile (sim/hardware).
 """
 
 from __future__ import annotations
