@@ -2,7 +2,8 @@
 accelerator.
 
 Linux overcommits memory and may kill the process later, so a successful allocation does not prove
-that there is enough: `check_room` asks what is available before. NUMA: `mbind(2)` with MPOL_BIND
+that there is enough: `room` asks what is available before, one process at a time, and `allocate`
+takes every page at once, so the next process is told what is left. NUMA: `mbind(2)` with MPOL_BIND
 before the first access, by its system call number, because Python has no function for it.
 
 Memory is registered in segments. A copy that crosses a border of two registrations fails or is slow
@@ -15,10 +16,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import mmap
+import os
 import platform
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -35,6 +39,7 @@ _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
 _MPOL_BIND = 2
 _NODES = Path("/sys/devices/system/node/online")
 _GROUPS = Path("/sys/fs/cgroup")
+_LOCK = Path(tempfile.gettempdir()) / f"hicache-memory-{os.getuid()}"
 
 
 def available_bytes() -> int | None:
@@ -45,12 +50,19 @@ def available_bytes() -> int | None:
     return min(known) if known else None
 
 
-def check_room(wanted: dict[str, int]) -> None:
-    """Raises CallerError, with the numbers, if these buffers together exceed the available memory.
-    wanted: bytes, by name."""
-    left = available_bytes()
-    if left is not None and sum(wanted.values()) > left:
-        raise CallerError(_refusal(wanted, f"the system has {left} available"))
+@contextlib.contextmanager
+def room(wanted: dict[str, int]) -> Iterator[None]:
+    """No other process of this user, as another rank, asks for memory in such a block: what it
+    allocates counts for the next. wanted: bytes, by name. Raises CallerError, with the numbers, if
+    these buffers together exceed the available memory."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # without the file, this process asks alone
+            lock = stack.enter_context(open(_LOCK, "ab"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        left = available_bytes()
+        if left is not None and sum(wanted.values()) > left:
+            raise CallerError(_refusal(wanted, f"the system has {left} available"))
+        yield
 
 
 def allocate(name: str, size: int, node: int | None = None) -> Bytes:
@@ -69,6 +81,7 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
     buffer = np.frombuffer(region, dtype=np.uint8)
     if node is not None:
         _bind(name, buffer, node)
+    buffer[::GRANULE] = 0
     return buffer
 
 

@@ -23,7 +23,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .host import Registrar, Registration, allocate, check_room, cut, try_all
+from .host import Registrar, Registration, allocate, cut, room, try_all
 from .layouts import Bytes, Sizes
 from .pools import DEVICE_LAYOUT, Arena, Pool, PoolPlan, PoolTable
 from .torch_arena import TorchArena
@@ -125,11 +125,11 @@ def lend(
             taken[slot.host] += plan.page_bytes
         pools[slot.name] = tuple(found)
     described = tuple(plan.pool for slot in slots for plan, _ in pools[slot.name])
-    check_room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages})
-    buffers = {
-        name: HostBuffer(name, pages, taken[name], node, name in shared)
-        for name, pages in host_pages.items()
-    }
+    with room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages}):
+        buffers = {
+            name: HostBuffer(name, pages, taken[name], node, name in shared)
+            for name, pages in host_pages.items()
+        }
     return Lent(_model(described, layers), tuple(slots), buffers, pools)
 
 

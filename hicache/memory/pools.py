@@ -26,8 +26,8 @@ from .host import (
     Registration,
     allocate,
     check_node,
-    check_room,
     cut,
+    room,
     try_all,
 )
 from .layouts import (
@@ -289,12 +289,12 @@ class Arena(PoolTable):
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
         self._backend = backend
-        check_room(bytes_of(plans, Tier.DEVICE, Tier.HOST))
 
         def near(plan: PoolPlan) -> Pool:
             return Pool.of(plan, allocate(plan.label, plan.total_bytes))
 
-        self._allocate(plans, near, Pool.of, node, registrar, segment_bytes)
+        with room(bytes_of(plans, Tier.DEVICE, Tier.HOST)):
+            self._allocate(plans, near, Pool.of, node, registrar, segment_bytes)
 
     def copy(
         self,

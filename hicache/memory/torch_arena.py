@@ -18,7 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
-from .host import DEFAULT_BYTES, Registrar, check_room
+from .host import DEFAULT_BYTES, Registrar, room
 from .layouts import Bytes, Words, axes
 from .pools import DEVICE_LAYOUT, Pool, PoolPlan, PoolTable, bytes_of, plans_of
 
@@ -57,7 +57,6 @@ class TorchArena(PoolTable):
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
         _check_free(bytes_of(plans, Tier.DEVICE), place)
-        check_room(bytes_of(plans, Tier.HOST))
 
         def near(plan: PoolPlan) -> Pool:
             return _on_device(plan, place)
@@ -65,7 +64,8 @@ class TorchArena(PoolTable):
         def far(plan: PoolPlan, flat: Bytes, segment: int) -> Pool:
             return _seen(plan, torch.from_numpy(flat), segment)
 
-        self._allocate(plans, near, far, node, registrar, segment_bytes)
+        with room(bytes_of(plans, Tier.HOST)):
+            self._allocate(plans, near, far, node, registrar, segment_bytes)
 
     def _page(self, pool: Pool, number: int) -> Bytes:
         page: Bytes = pool.view[:, number].contiguous().cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -48,11 +49,33 @@ def test_a_refused_allocation_is_an_error_with_numbers() -> None:
 
 def test_pools_that_fit_one_by_one_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "available_bytes", lambda: 1000)
-    host.check_room({"a": 600, "b": 400})
-    with pytest.raises(CallerError, match=r"room for 1001 bytes \(a 600, b 401\).*1000 available"):
-        host.check_room({"a": 600, "b": 401})
+    with host.room({"a": 600, "b": 400}):
+        pass
+    too_much = pytest.raises(CallerError, match=r"room for 1001 bytes \(a 600, b 401\).*1000 avail")
+    with too_much, host.room({"a": 600, "b": 401}):
+        pass
     monkeypatch.setattr(host, "available_bytes", lambda: None)
-    host.check_room({"a": 1 << 60})
+    with host.room({"a": 1 << 60}):
+        pass
+
+
+def test_ranks_of_a_machine_ask_one_at_a_time_and_see_what_others_took() -> None:
+    resident = Path("/proc/self/statm")
+    if not resident.exists():
+        pytest.skip("this system does not say what is resident")
+
+    def pages() -> int:
+        return int(resident.read_text().split()[1])
+
+    before = pages()
+    with host.room({"pool": 64 << 20}), open(host._LOCK, "ab") as other:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        buffer = host.allocate("pool", 64 << 20)
+    assert pages() - before > 60 * (1 << 20) // host.GRANULE
+    assert buffer.nbytes == 64 << 20
+    with open(host._LOCK, "ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
