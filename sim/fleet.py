@@ -462,7 +462,7 @@ class Fleet:
             return  # its prefill replica gave its pages back
         chosen = self.handoff.trips[index].decode if moved else self._desk.choices[index]
         if place != chosen or index in self._done:
-            text = f"request {index}: ended on replica {place}, sent to {chosen}, once"
+            text = f"request {index} (ends-once): sent to replica {chosen}, ended on {place}"
             raise SimError(text, "ends-once", About("request", index))
         if moved:
             self.handoff.loads.end(index)

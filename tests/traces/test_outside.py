@@ -15,7 +15,7 @@ from .rig import HEADER, Capsys, fails, native, replayed, write
 
 MINE = '''
 from hicache.core.eviction_policies import Term, before
-from sim.schedulers.base import Scheduler
+from sim.schedulers import Scheduler
 
 class Mine:
     """What few requests used goes first, the oldest of it before all."""

@@ -105,7 +105,7 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
         ("--tp 3", "--tp: expected a divisor"),
         (
             "--model qwen3.5-397b-a17b --tp 8 --device-tokens 30K",
-            "of which each of 8 holds 99.1 GB, found 80.0 GB on each; raise tp",
+            "99.1 GB of qwen3.5-397b-a17b on each of 8 ranks, which have 80.0 GB; raise tp",
         ),
         (
             "--model gemma-3-27b --components full,swa=64K",

@@ -71,10 +71,10 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         client.ping()
     except RedisError as error:
         client.close()
-        why = f"({error}); check the user and the password"
+        why = f"cannot be used ({error}); check the user and the password"
         if isinstance(error, NoAnswer):
-            why = "(no answer in time); is it a Redis that runs?"
-        text = f"storage: redis://{where.server}/{database} cannot be used {why}"
+            why = "gives no answer in time; is it a Redis that runs?"
+        text = f"storage: redis://{where.server}/{database} {why}"
         raise CallerError(text) from error
     return RedisStorage(client, where)
 
