@@ -1,4 +1,10 @@
-"""`python -m sim.fit`: reads measurements, writes the constants, prints how far the fit is off."""
+"""Fits the constants of the roofline and of the engine profiles, and prints how far it is off.
+
+    python -m sim.fit DATA -o sim/fitted/fitted.json        needs the extra `fit` (scipy)
+
+`rows` reads published measurements and says what each ran on, `replays` plays them and notes every
+pass, and `solving` finds the factors. See docs/fidelity.md.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,9 @@ from sim.fitted import Factor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m sim.fit", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m sim.fit", description=str(__doc__).splitlines()[0]
+    )
     parser.add_argument("data", type=Path, nargs="+", help="measurements.jsonl, or its folder")
     parser.add_argument("-o", "--output", type=Path, required=True, help="write constants here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")

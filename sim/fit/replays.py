@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +39,12 @@ from sim.engine_profiles import EngineProfile
 from sim.fitted import Factor, known_model
 from sim.options import WorldOptions, engine_options
 from sim.physics import Kernel, defaults, family
-from sim.replica import TimedResult
 from sim.times.base import Chunks, TimeModel
 from sim.times.roofline import Roofline
 from sim.workload import Job
 from sim.world import World
 
-from .rows import THROUGHPUT, Figure, Load, Row, figures
-from .server import Server, server_of, usable
+from .rows import THROUGHPUT, Figure, Load, Row, Server, figures, server_of, usable
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -55,19 +53,19 @@ HOST = (
     *("request_host_ns", "launch_ns"),
 )
 _WORK = ("chunks", "tokens", "pairs", "reads", "context", "decoding")  # of a pass
+_WAITS = ("poll_passes", "wait_passes", "wait_permille")
 _PAGE_TOKENS = 64
 _PAGES = 1 << 24  # of one prompt
 # Pages are taken ahead for so many tokens where the pool may be full; else for the whole output.
 _GROWTH_TOKENS = 64
 _GROWTH_OF_LONG = 32  # an output of so many stretches is long: they are this part of it
 _STEPS = 64
-_ALIKE = 1.1  # passes whose tokens and sequences differ by less are one
-_ALIKE_CONTEXT = 1.35
+# Passes whose amounts differ by less are one.
+_ALIKE = {"tokens": 1.1, "decoding": 1.1, "context": 1.35, "pairs": 1.35}
 _NS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """Of one run. version: with the engine's name before it."""
 
     family: str
@@ -75,10 +73,6 @@ class Labels:
     engine: str
     version: str
     model: str
-
-    @property
-    def all(self) -> frozenset[str]:
-        return frozenset((self.family, self.hardware, self.engine, self.version, self.model))
 
 
 @dataclass(frozen=True)
@@ -132,39 +126,18 @@ class _Prompts:
         return Key.from_page_ids(job.index * _PAGES + pages)
 
 
-class Smooth:
-    """A time model that computes decode passes at every 64th token of a sequence's context, and
-    interpolates between. label: that of the model behind."""
-
-    def __init__(self, model: TimeModel) -> None:
-        self.layers, self.label = model.layers, model.label
-        self.layer_ns, self.overhead_ns = model.layer_ns, model.overhead_ns
-        self._model = model
-        self._decoding = self._low = self._high = -1
-        self._low_ns = self._rise_ns = 0
-
-    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        if chunks:
-            return self._model.step_ns(chunks, decoding, context)
-        if decoding != self._decoding or not self._low <= context < self._high:
-            stretch = max(1, _STEPS * decoding)
-            self._decoding = decoding
-            self._low = context // stretch * stretch
-            self._high = self._low + stretch
-            self._low_ns = self._model.step_ns((), decoding, max(decoding, self._low))
-            self._rise_ns = self._model.step_ns((), decoding, self._high) - self._low_ns
-        # rounded down, as integers
-        return self._low_ns + self._rise_ns * (context - self._low) // (self._high - self._low)
-
-
 class Recorder:
-    """A time model that notes every pass. now_ns: the time of the run; set before it begins."""
+    """A time model that notes every pass. It computes decode steps at every 64th token of a
+    sequence's context, and interpolates between. now_ns: the time of the run; set before it
+    begins."""
 
     def __init__(self, model: TimeModel) -> None:
         self.layers, self.label = model.layers, model.label
         self._model = model
         self.now_ns: Callable[[], int] = lambda: 0
         self.columns = {name: array("q") for name in ("at_ns", *_WORK, "ns")}
+        self._decoding = self._low = self._high = -1
+        self._low_ns = self._rise_ns = 0
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         layer_ns = self._model.layer_ns(chunks, decoding, context)
@@ -178,9 +151,17 @@ class Recorder:
         return overhead_ns
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        step_ns = self._model.step_ns(chunks, decoding, context)
-        self._note(chunks, decoding, context, step_ns)
-        return step_ns
+        """Of a pass that only decodes."""
+        if decoding != self._decoding or not self._low <= context < self._high:
+            stretch = max(1, _STEPS * decoding)
+            self._decoding = decoding
+            self._low = context // stretch * stretch
+            self._high = self._low + stretch
+            self._low_ns = self._model.step_ns((), decoding, max(decoding, self._low))
+            self._rise_ns = self._model.step_ns((), decoding, self._high) - self._low_ns
+        past = self._rise_ns * (context - self._low) // (self._high - self._low)
+        self._note(chunks, decoding, context, self._low_ns + past)
+        return self._low_ns + past
 
     def _note(self, chunks: Chunks, decoding: int, context: int, ns: int) -> None:
         tokens = sum(end - start for start, end in chunks)
@@ -220,20 +201,19 @@ def roofline(server: Server, given: tuple[Factor, ...]) -> Roofline:
     return Roofline(server.model, machine, server.parallelism, server.engine, constants, "fit")
 
 
-def record(server: Server, load: Load, costs: TimeModel) -> tuple[TimedResult, Passes]:
-    """A replay with all of its passes, each of which `costs` gives."""
-    recorder = Recorder(costs)
+def record(
+    server: Server, load: Load, given: tuple[Factor, ...]
+) -> tuple[tuple[RequestResult, ...], Passes]:
+    """The requests of a replay with these factors, and all of its passes."""
+    recorder = Recorder(roofline(server, given))
     pool = server.tokens_in_pool(load.mean_length)
     longest = max(job.output_length for job in load.jobs)
     tight = load.concurrency * load.longest > pool
     budget = max(_PAGE_TOKENS, load.pass_tokens or server.token_budget)
-    flags = server.flags
     engine = replace(
         engine_options(server.engine, server.parallelism.attention_dp, budget, server.max_running),
         growth_tokens=max(_GROWTH_TOKENS, longest // _GROWTH_OF_LONG) if tight else load.longest,
-        poll_passes=flags.poll_passes,
-        wait_passes=flags.wait_passes,
-        wait_permille=flags.wait_permille,
+        **{name: getattr(server.flags, name) for name in _WAITS},
     )
     pages = (max(1, pool // _PAGE_TOKENS),)
     world = World(
@@ -246,8 +226,8 @@ def record(server: Server, load: Load, costs: TimeModel) -> tuple[TimedResult, P
         costs=recorder,
     )
     recorder.now_ns = lambda: world.clock.now_ns
-    result = world.run()
-    return result, _passes(recorder, result.requests, server.engine)
+    requests = world.run().requests
+    return requests, _passes(recorder, requests, server.engine)
 
 
 def _passes(
@@ -255,7 +235,12 @@ def _passes(
 ) -> Passes:
     columns = {name: np.asarray(column) for name, column in recorder.columns.items()}
     at_ns, ns = columns.pop("at_ns"), columns.pop("ns")
-    busy = _busy(columns, ns, engine)
+    # nanoseconds of each pass on device and host, until the next one may be launched
+    device = ns * (engine.device_permille / 1000)
+    host = engine.per_sequence_host_ns * (columns["decoding"] + columns["chunks"])
+    host = host + engine.step_host_ns + engine.prefill_host_ns * columns["chunks"]
+    whole = np.maximum(device, host) if engine.overlap else device + host
+    busy = np.rint(whole + engine.step_gap_ns).astype(np.int64)
     # steps that were computed at one instant run one after another
     before = np.cumsum(busy) - busy
     new = np.append(True, at_ns[1:] != at_ns[:-1])
@@ -288,16 +273,6 @@ def _passes(
         idle | {"makespan": float((end - done).sum()) / 1e9},
         float(np.maximum(begin[0] - arrival, 0).mean()) / 1e9,
     )
-
-
-def _busy(work: dict[str, Integers], ns: Integers, engine: EngineProfile) -> Integers:
-    """Nanoseconds of each pass on device and host, until the next one may be launched."""
-    device = ns * (engine.device_permille / 1000)
-    host = engine.step_host_ns + engine.per_sequence_host_ns * (work["decoding"] + work["chunks"])
-    host = host + engine.prefill_host_ns * work["chunks"]
-    took = np.maximum(device, host) if engine.overlap else device + host
-    busy: Integers = np.rint(took + engine.step_gap_ns).astype(np.int64)
-    return busy
 
 
 def _seconds(begin: Integers, end: Integers, since: Floats, until: Floats, share: Floats) -> Floats:
@@ -339,7 +314,7 @@ def _samples(given: tuple[Factor, ...], rows: Sequence[Row]) -> list[Sample]:
     """Of rows that share a replay. given: the factors that it is run with."""
     ready = list(_prepared(rows, given))
     _, server, load = ready[0]
-    passes = record(server, load, Smooth(roofline(server, given)))[1]
+    passes = record(server, load, given)[1]
     before_ns = server.engine.request_host_ns
     return [_sample(row, server, load, passes, before_ns) for row, server, load in ready]
 
@@ -356,18 +331,19 @@ def _key(server: Server, load: Load) -> Hashable:
     """What the composition of passes depends on."""
     profile = server.engine
     pool = server.tokens_in_pool(load.mean_length)
-    roomy = load.concurrency * load.longest <= pool
     of_server = server.token_budget, server.max_running, server.flags
     of_engine = profile.batching, profile.chunked, profile.lookahead, profile.request_host_ns
-    groups = server.parallelism.attention_dp
-    return load, of_server, of_engine, groups, -1 if roomy else pool
+    tight = pool if load.concurrency * load.longest > pool else -1
+    return load, of_server, of_engine, server.parallelism.attention_dp, tight
 
 
 def _sample(row: Row, server: Server, load: Load, passes: Passes, before_ns: int) -> Sample:
     """before_ns: the host's time before a request in the replay."""
     profile, model = server.engine, roofline(server, ())
     cluster, count = _clusters(passes.work)
-    columns = _means(passes, cluster, count)
+    took = passes.took_ns.astype(np.float64)
+    times = np.bincount(cluster, took, count)  # means by time
+    columns = [np.bincount(cluster, took * passes.work[name], count) / times for name in _WORK]
     kinds: dict[str, int] = {}
     work, starts = [], []
     for number in range(count):
@@ -403,14 +379,9 @@ def _target(
 ) -> Target:
     what, measured = figure.what, figure.value
     if figure.quantity == THROUGHPUT:
-        inputs = sum(job.input_length for job in load.jobs)
-        outputs = sum(job.output_length for job in load.jobs)
-        amounts = {"output_tok_s": outputs, "input_tok_s": inputs, "req_s": len(load.jobs)}
-        measured = amounts.get(what, inputs + outputs) / figure.value
-        what = "makespan"
+        what, measured = "makespan", sum(job.output_length for job in load.jobs) / figure.value
     rest = passes.idle[what]
     if what == "ttft":
-        # the time of the host before a pass is in the weights; what is fitted is how it changes
         rest += passes.before_s - before_ns * _NS
     weights: Floats = np.bincount(cluster, passes.weights[what], count).astype(np.float64)
     return Target(figure.quantity, measured, weights, rest, what == "ttft")
@@ -418,29 +389,15 @@ def _target(
 
 def _clusters(work: dict[str, Integers]) -> tuple[Integers, int]:
     """For each pass, the number of the passes that it is nearly like."""
-    near = {
-        "tokens": _ALIKE,
-        "decoding": _ALIKE,
-        "context": _ALIKE_CONTEXT,
-        "pairs": _ALIKE_CONTEXT,
-    }
-    columns = [_steps(work[name], ratio) for name, ratio in near.items()] + [work["chunks"]]
-    _, cluster = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    columns = []
+    for name, ratio in _ALIKE.items():  # numbers of geometric intervals; -1 for 0
+        logs = np.log(np.maximum(work[name], 1)) / np.log(ratio)
+        columns.append(np.where(work[name] > 0, np.round(logs), -1).astype(np.int64))
+    _, cluster = np.unique(
+        np.stack([*columns, work["chunks"]], axis=1), axis=0, return_inverse=True
+    )
     flat = cluster.reshape(-1).astype(np.int64)
     return flat, int(flat.max()) + 1
-
-
-def _steps(values: Integers, ratio: float) -> Integers:
-    """Numbers of geometric intervals; -1 for 0."""
-    logs = np.log(np.maximum(values, 1)) / np.log(ratio)
-    return np.where(values > 0, np.round(logs), -1).astype(np.int64)
-
-
-def _means(passes: Passes, cluster: Integers, count: int) -> list[Floats]:
-    """The work of each cluster, by time."""
-    weight = passes.took_ns.astype(np.float64)
-    total = np.bincount(cluster, weight, count)
-    return [np.bincount(cluster, weight * passes.work[name], count) / total for name in _WORK]
 
 
 def _pass(

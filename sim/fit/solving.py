@@ -28,11 +28,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -40,7 +38,7 @@ from scipy.optimize import least_squares
 from sim.fitted import ENGINE, FORMAT, PEAK, Factor, is_part, total
 from sim.physics import Kernel
 
-from .replays import HOST, Floats, Labels, Sample, Target, recorded
+from .replays import HOST, Floats, Labels, Sample, recorded
 from .rows import TTFT, Row
 
 _FIELDS = tuple(field.name for field in fields(Kernel))
@@ -51,6 +49,8 @@ _MOST, _MOST_HOST = 1.1, 3.0  # how far the logarithm of a factor may go, whatev
 _STEPS = 40
 _LEAST = 1e-3  # part of the whole error that a step must save, or it is the last
 _REQUEST = "request_host_ns"
+_PAIR = "engine hardware model"
+_REQUESTS = ("engine", "version", "version hardware", "engine model", _PAIR)
 _LEAST_S = 1e-4  # of change in the host's time, below which it tells nothing
 _MOST_RESPONSE = 8.0  # seconds of TTFT for a second of it
 _NS = 1e-9
@@ -70,70 +70,40 @@ class Parameter:
         return labels.issuperset(self.where) and fnmatchcase(constant, self.constant)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """constant: a pattern. each: a factor for every name that matches, not one for all of them."""
-
-    constant: str
-    levels: tuple[str, ...]
-    spread: float
-    each: bool = False
+def _models(spread: float, pair: float) -> dict[str, float]:
+    """pair: that somebody published."""
+    levels = ("model", "hardware model", "engine model")
+    return dict.fromkeys(levels, spread) | {_PAIR: pair}
 
 
-_OF_MODELS = (("model",), ("hardware", "model"), ("engine", "model"))
-_PAIR = ("engine", "hardware", "model")
-_RULES = (
-    _Rule("product.*.power", (), 0.3),
-    _Rule("product.*.compute", ("family",), 0.2, each=True),
-    _Rule("product.*.compute", ("engine",), 0.1),
-    _Rule("product.*.memory", ("hardware",), 0.1),
-    _Rule("product.*.fixed_us", ("family",), 0.3, each=True),
-    _Rule("elements.fixed_us", ("family", "engine"), 0.25),
-    _Rule("elements.memory", ("family",), 0.3),
-    _Rule("[cf]us*.fixed_us", ("family",), 0.25),  # sums of ranks: custom and fused
-    _Rule("[cf]us*.memory", ("family", "engine"), 0.25),
-    _Rule("all_*.fixed_us", ("family",), 0.25),
-    _Rule("prefill.*.compute", ("family",), 0.25),
-    _Rule("prefill.*.fixed_us", ("engine",), 0.3),
-    _Rule("decode.*.memory", ("family",), 0.2, each=True),
-    _Rule("decode.*.fixed_us", ("engine",), 0.3),
-    _Rule("experts.*.fixed_us", ("family", "engine"), 0.2, each=True),
-    _Rule("experts.*.memory", ("family",), 0.15, each=True),
-    _Rule("experts.*.compute", ("family",), 0.2, each=True),
-    _Rule("sampling.memory", ("engine",), 0.4),
-    _Rule("engine.step_host_ns", ("engine",), 0.5),
-    _Rule("engine.step_host_ns", ("version",), 0.5),
-    _Rule("engine.step_gap_ns", ("engine",), 1.0),
-    _Rule("engine.step_gap_ns", ("version",), 0.8),
-    _Rule("engine.per_sequence_host_ns", ("engine",), 0.6),
-    _Rule("engine.prefill_host_ns", ("engine",), 0.6),
-    _Rule("engine.launch_ns", ("engine",), 0.3),
-    _Rule("engine.request_host_ns", ("engine",), 1.0),
-    _Rule("engine.request_host_ns", ("version",), 0.5),
-    _Rule("engine.request_host_ns", ("version", "hardware"), 1.0),
-    # of a model, of it on one accelerator, and of an engine's code for it
-    *(_Rule("*.fixed_us", levels, 0.2) for levels in _OF_MODELS),
-    *(_Rule("product.*.compute", levels, 0.1) for levels in _OF_MODELS),
-    *(_Rule("product.*.memory", levels, 0.1) for levels in _OF_MODELS),
-    *(_Rule("prefill.*.compute", levels, 0.3) for levels in _OF_MODELS),
-    *(_Rule("experts.*.compute", levels, 0.3) for levels in _OF_MODELS),
-    *(_Rule("experts.*.memory", levels, 0.2) for levels in _OF_MODELS),
-    _Rule("decode.*.memory", ("model",), 0.1),
-    _Rule("engine.step_host_ns", ("engine", "model"), 0.3),
-    _Rule("engine.step_gap_ns", ("engine", "model"), 0.4),
-    _Rule("engine.request_host_ns", ("engine", "model"), 0.7),
-    # of a pair that somebody published
-    _Rule("*.fixed_us", _PAIR, 0.3),
-    _Rule("product.*.compute", _PAIR, 0.2),
-    _Rule("product.*.memory", _PAIR, 0.2),
-    _Rule("decode.*.memory", _PAIR, 0.2),
-    _Rule("prefill.*.compute", _PAIR, 0.4),
-    _Rule("experts.*.memory", _PAIR, 0.2),
-    _Rule("experts.*.compute", _PAIR, 0.4),
-    _Rule("engine.step_host_ns", _PAIR, 0.4),
-    _Rule("engine.step_gap_ns", _PAIR, 0.6),
-    _Rule("engine.request_host_ns", _PAIR, 1.0),
-)
+# By pattern of constants, the spread of each factor by its labels. each: a factor for every name
+# that matches, not one for all of them.
+_RULES: dict[str, dict[str, float]] = {
+    "product.*.power": {"": 0.3},
+    "product.*.compute": {"each family": 0.2, "engine": 0.1, **_models(0.1, 0.2)},
+    "product.*.memory": {"hardware": 0.1, **_models(0.1, 0.2)},
+    "product.*.fixed_us": {"each family": 0.3},
+    "*.fixed_us": _models(0.2, 0.3),
+    "elements.fixed_us": {"family engine": 0.25},
+    "elements.memory": {"family": 0.3},
+    "[cf]us*.fixed_us": {"family": 0.25},  # sums of ranks: custom and fused
+    "[cf]us*.memory": {"family engine": 0.25},
+    "all_*.fixed_us": {"family": 0.25},
+    "prefill.*.compute": {"family": 0.25, **_models(0.3, 0.4)},
+    "prefill.*.fixed_us": {"engine": 0.3},
+    "decode.*.memory": {"each family": 0.2, "model": 0.1, _PAIR: 0.2},
+    "decode.*.fixed_us": {"engine": 0.3},
+    "experts.*.fixed_us": {"each family engine": 0.2},
+    "experts.*.memory": {"each family": 0.15, **_models(0.2, 0.2)},
+    "experts.*.compute": {"each family": 0.2, **_models(0.3, 0.4)},
+    "sampling.memory": {"engine": 0.4},
+    "engine.step_host_ns": {"engine": 0.5, "version": 0.5, "engine model": 0.3, _PAIR: 0.4},
+    "engine.step_gap_ns": {"engine": 1.0, "version": 0.8, "engine model": 0.4, _PAIR: 0.6},
+    "engine.per_sequence_host_ns": {"engine": 0.6},
+    "engine.prefill_host_ns": {"engine": 0.6},
+    "engine.launch_ns": {"engine": 0.3},
+    "engine.request_host_ns": dict(zip(_REQUESTS, (1.0, 0.5, 1.0, 0.7, 1.0), strict=True)),
+}
 
 
 def constants_of(sample: Sample) -> list[str]:
@@ -146,12 +116,13 @@ def parameters(samples: Iterable[Sample]) -> list[Parameter]:
     """The factors on what these rows have."""
     seen = {(one.labels, name) for one in samples for name in constants_of(one)}
     known: dict[tuple[str, tuple[str, ...]], Parameter] = {}
-    for labels, constant in sorted(seen, key=repr):
-        for rule in _RULES:
-            if fnmatchcase(constant, rule.constant):
-                name = constant if rule.each else rule.constant
-                where = tuple(getattr(labels, level) for level in rule.levels)
-                known.setdefault((name, where), Parameter(name, where, rule.spread))
+    for labels, constant in sorted(seen):
+        for pattern, spreads in _RULES.items():
+            for levels, spread in spreads.items() if fnmatchcase(constant, pattern) else ():
+                name = constant if levels.startswith("each ") else pattern
+                names = levels.removeprefix("each ").split()
+                where = tuple(getattr(labels, level) for level in names)
+                known.setdefault((name, where), Parameter(name, where, spread))
     return sorted(known.values(), key=lambda one: (one.constant, one.where))
 
 
@@ -201,17 +172,14 @@ class Table:
             [(one.rest, one.requests, one.measured) for _, one in flat], dtype=np.float64
         ).T
         self._base = np.array(defaults)
-        names = [(one.all, f"{kind}.{field}") for one, kind in cells for field in _FIELDS]
+        names = [(one, f"{kind}.{field}") for one, kind in cells for field in _FIELDS]
         self._matrix = _changes(given, names)
         self._host_base = np.array([[one.host[name] for name in HOST] for one in samples], float)
-        hosts = [(one.labels.all, ENGINE + name) for one in samples for name in HOST]
+        hosts = [(one.labels, ENGINE + name) for one in samples for name in HOST]
         self._host_matrix = _changes(given, hosts)
-        self._repeat()
-
-    def _repeat(self) -> None:
-        """Every entry of work once for each figure that its pass is part of."""
+        # every entry of work once for each figure that its pass is part of
         order = np.argsort(self._pass, kind="stable")
-        begins = np.searchsorted(self._pass[order], np.arange(len(self._sample) + 1))
+        begins = np.searchsorted(self._pass[order], np.arange(begin + 1))
         counts = (begins[1:] - begins[:-1])[self._of]
         ends = np.cumsum(counts)
         within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
@@ -221,53 +189,20 @@ class Table:
 
     def predict(self, logs: Floats) -> Floats:
         """The figures in seconds. logs: of the factors, in the order of the parameters."""
-        return self._predicted(self._state(logs))
+        return self.slopes(logs, predict=True)[0]
 
-    def slopes(self, logs: Floats) -> tuple[Floats, Floats]:
-        """The figures, and the derivative of each by each logarithm: a row for each figure."""
-        state, figures = self._state(logs), len(self.measured)
-        on_device = np.where(self._overlap, state.device >= state.hosted, 1.0)
-        on_layers = on_device * (state.layers >= state.floor) * self._permille
-        shares = on_layers[self._pass] * self._inside
-        shares += (on_device * self._permille)[self._pass] * (1 - self._inside)
-        sloped = np.zeros((figures, len(logs)))
-        for number, slope in enumerate(self._of_fields(state)):
-            each = (slope * state.free[number] * shares)[self._entry] * self._entry_weight
-            sums = np.bincount(self._entry_key, each, figures * self._count)
-            sloped += sums.reshape(figures, -1) @ self._matrix[number :: len(_FIELDS)]
-        on_host = np.where(self._overlap, state.device < state.hosted, 1.0)
-        floored = on_device * (state.layers < state.floor) * self._starts
-        per_pass = (on_host, 1.0, on_host * self._sequences, on_host * self._prompts, 0.0, floored)
-        for number, (name, each) in enumerate(zip(HOST, per_pass, strict=True)):
-            weighed = (each * state.host[:, number])[self._of] * self._weight
-            sums = np.bincount(self._figure, weighed, figures)
-            if name == _REQUEST:
-                sums = state.request * self._request
-            sloped += sums[:, None] * self._host_matrix[number :: len(HOST)][self.owner]
-        return self._predicted(state), sloped * _NS
-
-    def _of_fields(self, state: Any) -> Iterator[Floats]:
-        """Of each entry's time, the slope by the logarithm of each field of its kernel."""
-        yield self._launches * state.fixed * 1000
-        both = np.maximum(state.both, 1e-9)
-        of_longer = (state.longer / both) ** state.power
-        of_shorter = 1 - of_longer
-        yield -of_longer * state.both
-        yield -of_shorter * state.both
-        ratio = np.log(np.maximum(state.longer, 1e-9) / both) * of_longer
-        other = np.log(np.maximum(state.shorter, 1e-9) / both) * of_shorter
-        yield state.both * (ratio + other)
-
-    def _state(self, logs: Floats) -> Any:
-        """What a prediction computes: of each entry of work, and of each pass. free: by field,
-        whether it is below its peak, so that its factors count."""
+    def slopes(self, logs: Floats, predict: bool = False) -> tuple[Floats, Floats]:
+        """The figures, and the derivative of each by each logarithm: a row for each figure; none
+        with `predict`."""
+        # of each entry of work. free: below its peak, so that its factors count
         values = self._base * np.exp(self._matrix @ logs).reshape(self._base.shape)
         free = ~(_PARTS & (values > PEAK))
         fixed, compute, memory, power = np.where(free, values, PEAK)[self._cell].T
         longer, shorter = self._compute / compute, self._moved / memory
         both = (longer**power + shorter**power) ** (1 / power)
         entry = self._launches * fixed * 1000 + both
-        count = len(self._sample)
+        # of each pass
+        count, figures = len(self._sample), len(self.measured)
         layers = np.bincount(self._pass, entry * self._inside, count) * self._permille
         ends = np.bincount(self._pass, entry * (1 - self._inside), count) * self._permille
         factors = np.exp(self._host_matrix @ logs).reshape(self._host_base.shape)
@@ -278,35 +213,42 @@ class Table:
         floor = self._starts * launch
         device = np.maximum(layers, floor) + ends
         took = np.where(self._overlap, np.maximum(device, hosted), device + hosted) + gap
-        return SimpleNamespace(
-            fixed=fixed,
-            power=power,
-            longer=longer,
-            shorter=shorter,
-            both=both,
-            free=free[self._cell].T,
-            layers=layers,
-            floor=floor,
-            device=device,
-            hosted=hosted,
-            host=host,
-            took=took,
-            request=of_sample[self.owner, HOST.index(_REQUEST)],
-        )
+        request = of_sample[self.owner, HOST.index(_REQUEST)] * self._request
+        sums = np.bincount(self._figure, took[self._of] * self._weight, figures)
+        seconds: Floats = (sums + request) * _NS + self._rest
+        sloped = np.zeros((figures, len(logs)))
+        if predict:
+            return seconds, sloped
+        on_device = np.where(self._overlap, device >= hosted, 1.0)
+        on_layers = on_device * (layers >= floor) * self._permille
+        shares = on_layers[self._pass] * self._inside
+        shares += (on_device * self._permille)[self._pass] * (1 - self._inside)
+        # of each entry's time, the slope by the logarithm of each field of its kernel
+        least = np.maximum(both, 1e-9)
+        part = (longer / least) ** power
+        rise = np.log(np.maximum(longer, 1e-9) / least) * part
+        rise = rise + np.log(np.maximum(shorter, 1e-9) / least) * (1 - part)
+        by_field = (self._launches * fixed * 1000, -part * both, -(1 - part) * both)
+        for number, slope in enumerate((*by_field, both * rise)):
+            each = (slope * free[self._cell].T[number] * shares)[self._entry] * self._entry_weight
+            sums = np.bincount(self._entry_key, each, figures * self._count)
+            sloped += sums.reshape(figures, -1) @ self._matrix[number :: len(_FIELDS)]
+        on_host = np.where(self._overlap, device < hosted, 1.0)
+        floored = on_device * (layers < floor) * self._starts
+        per_pass = (on_host, 1.0, on_host * self._sequences, on_host * self._prompts, 0.0, floored)
+        for number, (name, each) in enumerate(zip(HOST, per_pass, strict=True)):
+            weighed = (each * host[:, number])[self._of] * self._weight
+            sums = request if name == _REQUEST else np.bincount(self._figure, weighed, figures)
+            sloped += sums[:, None] * self._host_matrix[number :: len(HOST)][self.owner]
+        return seconds, sloped * _NS
 
-    def _predicted(self, state: Any) -> Floats:
-        sums = np.bincount(self._figure, state.took[self._of] * self._weight, len(self.measured))
-        seconds: Floats = (sums + state.request * self._request) * _NS + self._rest
-        return seconds
 
-
-def _changes(given: Sequence[Parameter], names: list[tuple[frozenset[str], str]]) -> Floats:
+def _changes(given: Sequence[Parameter], names: list[tuple[Labels, str]]) -> Floats:
     """Which parameters change each constant of a run with these labels: a row for each."""
     changes = np.zeros((len(names), len(given)))
     for row, (labels, constant) in enumerate(names):
-        for column, parameter in enumerate(given):
-            if parameter.applies(constant, labels):
-                changes[row, column] = 1.0
+        of_run = frozenset(labels)
+        changes[row] = [parameter.applies(constant, of_run) for parameter in given]
     return changes
 
 
@@ -339,22 +281,18 @@ def _with_response(
     samples = []
     for sample in now:
         default_s = sample.host[_REQUEST] * _NS
-        host_s = default_s * total(ENGINE + _REQUEST, sample.labels.all, factors)
+        host_s = default_s * total(ENGINE + _REQUEST, frozenset(sample.labels), factors)
         change, targets = host_s - default_s, []
         for target in sample.figures:
             grown = next(new) - next(old)
             if target.what == TTFT and abs(change) >= _LEAST_S:
-                target = _grown(target, 1 + grown / change, host_s)
+                requests = min(max(1 + grown / change, target.requests), _MOST_RESPONSE)
+                # so that it predicts the same as before where the host takes `host_s`
+                rest = target.rest - (requests - target.requests) * host_s
+                target = replace(target, requests=requests, rest=rest)
             targets.append(target)
         samples.append(replace(sample, figures=tuple(targets)))
     return samples
-
-
-def _grown(target: Target, by: float, host_s: float) -> Target:
-    """Predicts the same as before where the host takes `host_s`."""
-    requests = min(max(by, target.requests), _MOST_RESPONSE)
-    rest = target.rest - (requests - target.requests) * host_s
-    return replace(target, requests=requests, rest=rest)
 
 
 def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Factor, ...]:
@@ -370,7 +308,7 @@ def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Facto
         on = [
             one
             for one, own in names
-            if any(parameter.applies(name, one.labels.all) for name in own)
+            if any(parameter.applies(name, frozenset(one.labels)) for name in own)
         ]
         groups = tuple(sorted({one.group for one in on}))
         default = _default(parameter.constant, on)

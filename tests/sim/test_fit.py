@@ -13,9 +13,8 @@ pytest.importorskip("scipy", exc_type=ImportError)
 
 from sim import fitted
 from sim.fit import __main__ as script
-from sim.fit.replays import record, recorded, roofline
-from sim.fit.rows import Row, read
-from sim.fit.server import server_of, usable
+from sim.fit.replays import record, recorded
+from sim.fit.rows import Row, read, server_of, usable
 from sim.fit.solving import fit, fitted_to, predicted, text_of
 from sim.fitted import Factor
 
@@ -34,10 +33,11 @@ def made(number: int, **change: object) -> dict[str, object]:
         "kind": "serving-closed-loop",
         "engine": "vllm",
         "engine_version": "0.10.2",
-        "gpu": "NVIDIA H100 SXM 80GB",
+        "gpu": "H100 SXM 80GB",
+        "hicache_hardware": "h100",
         "gpu_count": tp,
         "hicache_model": "qwen3-32b",
-        "weights": "fp8 (block)",
+        "weights": "fp8 (blocks)",
         "tp": tp,
         "workload": load | {"concurrency": (1, 4, 16)[number % 3], "distribution": "constant"},
         "limits": {"max_num_batched_tokens": 8192, "max_num_seqs": 64},
@@ -57,7 +57,7 @@ def replayed(row: Row, given: tuple[Factor, ...]) -> dict[str, float]:
     load = usable(row)
     assert load is not None
     server = server_of(row, load.concurrency, given)
-    requests = record(server, load, roofline(server, given))[0].requests
+    requests, _ = record(server, load, given)
     decoded = [(one.finish_ns - one.first_token_ns) / (one.output_length - 1) for one in requests]
     waited = [one.first_token_ns - one.arrival_ns for one in requests]
     return {"mean_ttft_ms": fmean(waited) / 1e6, "mean_tpot_ms": fmean(decoded) / 1e6}
