@@ -17,7 +17,7 @@ from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
 
 # What makes room or empties the tree.
-CLEARING = ("erode", "evict", "flush", "hoard", "meddle", "revisit")
+CLEARING = ("evict", "flush", "hoard", "meddle", "revisit")
 
 
 def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swarm:

@@ -89,7 +89,8 @@ def draw_swarm(
     """Draws a swarm. What is given is fixed."""
     draws = Draws(seed, "swarm")
     size = draws.weighted(((USUAL, 80), (LEAST, 12), (LARGE, 8)))
-    names, order = components or draws.one(COMPONENTS), draws.one(("lru", *ORDERS))
+    few = COMPONENTS[draws.below(2) :]
+    names, order = components or draws.one(few), draws.one(("lru", *ORDERS))
     writes = policy or draws.one((*POLICIES, "write_back"))  # it has more states
     config = draw_config(draws, names, writes, eviction or order, size)
     if not ranks:
@@ -103,11 +104,12 @@ def draw_swarm(
         for name, weight in WEIGHTS.items()
         if weight and (name in ("arrive", "admit", "wait") or draws.chance(80))
     }
+    weights |= {"stride": 24} if residency(names[-1]) == "state" else {}
     kinds, schedule = dict.fromkeys(KINDS[""], 10), _draw_schedule(draws)
     if chosen != REPLIES:  # copies must occur, and only they can fail in part
         config = replace(config, host_pages=tuple(max(8, pages) for pages in config.host_pages))
         weights["revisit"], kinds["torn"] = 4 * WEIGHTS["revisit"], 100
-    elif config.has_host and draws.chance(20 if size == LEAST else 60):
+    elif config.has_host and draws.chance(30 if size == LEAST else 72):
         # little of what least pools hold is ever stored
         config = _with_storage(draws, config)
         weights |= {name: weight for name, weight in OF_STORAGE if draws.chance(90)}
@@ -175,15 +177,15 @@ def _draw_config(
         "path": draws.one((80, 120, 160) if large else (6, 12, 20, 30, 48, 64)),
         "window": -(-window // page) + interval // page
         + draws.one((20, 40, 80) if large else (0, 1, 3, 8, 20)),
-        "state": draws.one((20, 40, 60) if large else (2, 4, 4, 5, 8, 12, 20, 30)),
+        "state": draws.one((20, 40, 60) if large else (2, 3, 4, 4, 5, 6, 8, 12, 30)),
     }  # fmt: skip
     device = tuple(pages[residency(name)] for name in components)
     if size == LEAST and draws.chance(60):
         host = (draws.below(2),) * len(device)
-    elif draws.chance(50) or large:  # much larger than the device, or loads are rare
+    elif draws.chance(40) or large:  # much larger than the device, or loads are rare
         host = tuple(pages * draws.one((2, 4, 8)) for pages in device)
     else:
-        host = tuple(draws.one((0, 1, 4, 12, 30, 60)) for _ in device)
+        host = tuple(draws.one((0, 1, 2, 4, 8, 12, 30)) for _ in device)
     host = host if host[0] else (0,) * len(device)
     on_evict = registry.load(registry.WRITE_POLICIES, policy)().on_evict
     exclusive = host[0] > 0 and on_evict and draws.chance(60)
@@ -225,7 +227,7 @@ def least_device_pages(config: Config) -> tuple[int, ...]:
 def _with_storage(draws: Draws, config: Config) -> Config:
     """The configuration with a storage, which in some sequences is attached later."""
     page, least = config.page_size, 8 if draws.chance(80) else 0
-    most = draws.between(8, 16) if draws.chance(35) else MOST_TOKENS
+    most = draws.between(8, 16) if draws.chance(45) else MOST_TOKENS
     host = tuple(min(most, max(least, pages)) for pages in config.host_pages)
     return replace(
         config,

@@ -526,6 +526,8 @@ def visit(
         yield "arrive", other
     if late and draws.chance(60):
         yield from answer(hand, under_way(hand, actions.Lookup)[:1])
+    if late and draws.chance(30):
+        yield from (one for one in empty(hand, 1) if draws.chance(60))
     if late and draws.chance(5):
         yield "attach", {"again": False}
     yield from polls(late)
@@ -604,7 +606,7 @@ def revisit(hand: Hand, draws: Draws, stored: bool = False) -> Plan:
         yield from (one for one in empty(hand, 0) if every or draws.chance(50))
         yield from polls(draws.one((0, 1, 2, 5)))  # for what is written back and stored
     if chosen == "tail":
-        yield from empty(hand, 1, draws.one((1, 2, 4)))
+        yield from [*empty(hand, 1, draws.one((1, 2, 4)))][-draws.one((1, 3)) :]
     if chosen in ("both", "host"):
         yield from empty(hand, 0)
         yield from empty(hand, 1)
@@ -639,13 +641,6 @@ def warm(hand: Hand, draws: Draws) -> Plan:
     yield from revisit(hand, draws, stored=True)
 
 
-def erode(hand: Hand, draws: Draws) -> Plan:
-    """Evictions of several components from both tiers lead to nodes with one component here,
-    another there and a third nowhere, which the core repairs too soon after single ones."""
-    for _ in range(draws.between(2, 6)):
-        yield "evict", draw_evict(hand, draws)
-
-
 def age_all(hand: Hand, draws: Draws) -> Plan:
     """As many periods end in a row as copies live, or one more."""
     for _ in range(hand.config.ttl_periods + draws.below(2)):
@@ -670,10 +665,41 @@ def crumble(hand: Hand, draws: Draws) -> Plan:
         yield from empty(hand, draws.below(2), draws.one((1, 2, MOST)))
 
 
+def rounds(hand: Hand, draws: Draws, job: Job) -> Plan:
+    """The same request fails, is retracted, and comes again with its prefix on host alone."""
+    for _ in range(draws.between(2, 4)):
+        step = "prefill" if job.stage == "idle" else "admit"
+        yield step, {"request": job.id, **draw_chunk(hand, draws, job)}
+        for one in [*hand.pending]:
+            if getattr(one.action, "request", -1) == job.id:
+                yield from answer(hand, [one], draws.chance(25))
+        if job.stage in ("decoding", "idle") and draws.chance(75):
+            yield "retract", {"request": job.id}
+        if draws.chance(60):
+            yield from empty(hand, 0)
+            yield from answer(hand, under_way(hand, actions.Backup))
+
+
+def stride(hand: Hand, draws: Draws) -> Plan:
+    """A request that lacks slots generates past ends of intervals without a report. Others end or
+    states are evicted, so that slots are refilled late; it ends between two of them."""
+    if len(hand.jobs) < MOST_JOBS and draws.chance(60):
+        yield from visit(hand, draws, draw_beginning(hand, draws), 2 * hand.config.page_size)
+        yield from answer(hand, [*hand.pending])
+    for job in hand.pick("decoding")[-1:]:
+        for _ in range(draws.between(2, 4)):
+            more = draws.one((0, 0, 1, 2)) * interval_of(hand.config) + draws.between(1, 2)
+            yield "grow", {"request": job.id, "more": more, "behind": -1, "word": 0}
+            if draws.chance(40) and len(hand.jobs) > 1:
+                yield from release(hand, 1)
+            yield "evict", draw_evict(hand, draws) | {"tier": 0}
+        yield "finish", {"request": job.id, "ahead": 0}
+
+
 _STEPS = (
     *(("reply", 24), ("end", 14), ("grow", 8), ("chunk", 5), ("release", 4), ("admit", 4)),
     *(("device", 8), ("host", 8), ("rival", 6), ("misuse", 5), ("hoard", 3), ("flush", 2)),
-    ("overtake", 4),
+    *(("overtake", 4), ("rounds", 5)),
 )
 _STEPS_OF_STORAGE = (("store", 10), ("attach", 3), ("wipe", 1), ("limit", 2))
 
@@ -739,6 +765,8 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
         yield "misuse", draw_misuse(hand, draws)
     elif job is None:
         return
+    elif step == "rounds":
+        yield from rounds(hand, draws, job)
     elif step == "rival":
         yield from visit(hand, draws, (job.tokens[: job.prompt], job.namespace), 1)
     elif step == "grow":
@@ -752,10 +780,10 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
         yield "prefill" if step == "chunk" else "admit", {"request": job.id, "chunk": chunk}
 
 
-# By name, with how often it is drawn; 0: with a storage only.
+# By name, with how often it is drawn; 0: with a storage, or with states, only.
 PLANS: dict[str, tuple[int, Callable[[Hand, Draws], Plan]]] = {
-    "erode": (3, erode),
     "meddle": (34, meddle),
     "revisit": (14, revisit),
+    "stride": (0, stride),
     "warm": (0, warm),
 }
