@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from . import entries
-from .config import UNBOUNDED, ComponentSettings, Config, Shape
+from .config import UNBOUNDED, Config
+from .entries import ComponentSettings, Shape
 from .errors import CallerError
 from .types import Pages, kept
 

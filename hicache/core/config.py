@@ -6,36 +6,12 @@ Does not know its spelling in files; see `hicache/runtime/config_document`.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, TypeVar
 
+from .entries import ComponentSettings
 from .errors import CallerError
 
 UNBOUNDED = 1 << 40
-
-
-class Shape(NamedTuple):
-    """Settings that a model or a user gives for all components. Each component uses those that it
-    needs. 0: not given."""
-
-    window_tokens: int = 0
-    interval_tokens: int = 0
-    states_per_path: int = 0
-
-
-class ComponentSettings:
-    """The settings of one component. A component with settings defines a frozen dataclass
-    `Settings` of integers, derived from this. The name of a field that counts tokens ends in
-    _tokens.
-    """
-
-    __slots__ = ()
-    component: ClassVar[str]
-
-    @classmethod
-    def of(cls, shape: Shape) -> Self:
-        """The settings of this component, taken from a shape."""
-        raise NotImplementedError
-
 
 S = TypeVar("S", bound=ComponentSettings)
 _LEAST_1 = ("page_size", "passes")

@@ -1,8 +1,9 @@
 """Entries by name: those of a module that lists `ENTRIES`, as the core's components and policies
 do, or the files of a folder, which are imported only when they are asked for.
 
-Users may add entries of their own for the life of the process. What an entry must be, the code that
-uses it knows.
+Components have settings, whose base stands here: this file is not compiled, and an interpreted
+class cannot inherit from a compiled one. Users may add entries of their own for the life of the
+process. What an entry must be, the code that uses it knows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Self
 
 from .errors import CallerError, unknown
 
@@ -20,6 +21,30 @@ WRITE_POLICIES = "hicache.core.write_policies"
 PREFETCH_POLICIES = "hicache.core.prefetch_policies"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _added: dict[str, dict[str, Any]] = {}  # [package][name]
+
+
+class Shape(NamedTuple):
+    """Settings that a model or a user gives for all components. Each component uses those that it
+    needs. 0: not given."""
+
+    window_tokens: int = 0
+    interval_tokens: int = 0
+    states_per_path: int = 0
+
+
+class ComponentSettings:
+    """The settings of one component. A component with settings defines a frozen dataclass
+    `Settings` of integers, derived from this. The name of a field that counts tokens ends in
+    _tokens.
+    """
+
+    __slots__ = ()
+    component: ClassVar[str]
+
+    @classmethod
+    def of(cls, shape: Shape) -> Self:
+        """The settings of this component, taken from a shape."""
+        raise NotImplementedError
 
 
 def names(package: str) -> list[str]:

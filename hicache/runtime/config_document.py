@@ -11,7 +11,8 @@ from dataclasses import fields
 from typing import Any
 
 from hicache import registry
-from hicache.core.config import ComponentSettings, Config
+from hicache.core.config import Config
+from hicache.core.entries import ComponentSettings
 from hicache.core.errors import CallerError
 
 TOKENS = "_tokens"

@@ -16,7 +16,8 @@ import torch
 from transformers import DynamicCache
 
 from hicache.core.components import MambaSettings, SwaSettings
-from hicache.core.config import ComponentSettings, Config
+from hicache.core.config import Config
+from hicache.core.entries import ComponentSettings
 from hicache.models.base import ModelDescription, PoolDescription
 
 from . import UnsupportedModelError

@@ -13,7 +13,8 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from hicache.core.components import settings_for
-from hicache.core.config import Config, Shape
+from hicache.core.config import Config
+from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 
 FULL, WINDOW, STATE = "full", "swa", "mamba"

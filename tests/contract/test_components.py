@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from hicache import registry
 from hicache.core.actions import Matched
 from hicache.core.components import Component, Full, known, residency, settings_for
-from hicache.core.config import UNBOUNDED, Config, Shape
+from hicache.core.config import UNBOUNDED, Config
 from hicache.core.core import Core
+from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, Flushed, MatchWanted
 from hicache.core.tree import attach, label_of, new_child

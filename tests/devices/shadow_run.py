@@ -19,8 +19,9 @@ import numpy as np
 
 from hicache.core.actions import Outcome, Prefill, Refused
 from hicache.core.components import settings_for
-from hicache.core.config import Config, Shape
+from hicache.core.config import Config
 from hicache.core.core import Core
+from hicache.core.entries import Shape
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Event, Finished, PrefillDone
 from hicache.core.types import Key, Tier
 from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Touch, Words

@@ -15,7 +15,8 @@ import numpy as np
 
 from hicache import models, registry
 from hicache.core.components import settings_for
-from hicache.core.config import Config, Shape
+from hicache.core.config import Config
+from hicache.core.entries import Shape
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Direction
 from hicache.memory.pools import unmeasured_shapes

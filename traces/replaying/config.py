@@ -14,7 +14,8 @@ from typing import Any
 
 from hicache import registry
 from hicache.core.components import Component, residency, settings_for
-from hicache.core.config import Config, Shape
+from hicache.core.config import Config
+from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models import ModelDescription

@@ -15,8 +15,9 @@ from itertools import combinations
 
 from hicache import registry
 from hicache.core.components import residency, settings_for
-from hicache.core.config import Config, Shape
+from hicache.core.config import Config
 from hicache.core.core import Core
+from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 from invariants.books.kinds import KNOWN
 from invariants.fuzz.draws import Draws
