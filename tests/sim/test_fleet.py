@@ -118,7 +118,7 @@ def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.Mo
             self.clock.after(10**10, lambda: arrive(self, job))
 
     monkeypatch.setattr(Fleet, "_arrive", twice)
-    with pytest.raises(SimError, match=r"request 5: ended on replica \d"):
+    with pytest.raises(SimError, match=r"request 5 \(ends-once\): sent to replica \d, ended on \d"):
         make(conversations(3, 2), (3, 0)).run()
 
 
