@@ -121,7 +121,7 @@ def replay_hits(
 def failing_tape() -> Tape:
     """A tape that fails with BUG planted."""
     with planted(BUG):
-        return drawn(5, 5, ("components", "full,mamba"))
+        return drawn(1, 5, ("components", "full,mamba"))
 
 
 def input_files() -> dict[str, str]:

@@ -100,7 +100,7 @@ def test_names_of_files(capsys: Capsys) -> None:
         assert FILE in Path(f"{FILE}.out").read_text().encode().decode("unicode_escape")
     Path(FILE).write_text(tapes.dumps(failing_tape()))
     assert ran(capsys, "fuzz", "--replay", FILE, "--json", f"{FILE}.out") in (0, 11)
-    hunt = ("--seed", "16", "--sequences", "1", "--operations", "25", "--jobs", "1")
+    hunt = ("--seed", "1", "--sequences", "1", "--operations", "25", "--jobs", "1")
     with planted(BUG):
         assert ran(capsys, "fuzz", *hunt, "-o", "folder\n\x1b[2J") == 11
     for missing in (FILE + "x", "y\n" * 9000):
