@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 24_102,
+    "lines of hicache": 24_097,
     "lines of sim": 10_234,
     "lines of invariants": 18_397,
     "lines of traces": 16_666,

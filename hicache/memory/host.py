@@ -57,7 +57,8 @@ def room(wanted: dict[str, int]) -> Iterator[None]:
     these buffers together exceed the available memory."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # without the file, this process asks alone
-            lock = stack.enter_context(open(_LOCK, "ab"))
+            file = os.open(_LOCK, os.O_CREAT | os.O_RDWR, 0o600)  # nobody else may hold it
+            lock = stack.enter_context(open(file, "ab"))
             fcntl.flock(lock, fcntl.LOCK_EX)
         left = available_bytes()
         if left is not None and sum(wanted.values()) > left:

@@ -59,23 +59,23 @@ def test_pools_that_fit_one_by_one_are_refused_together(monkeypatch: pytest.Monk
         pass
 
 
-def test_ranks_of_a_machine_ask_one_at_a_time_and_see_what_others_took() -> None:
+def test_ranks_of_a_machine_ask_one_at_a_time_and_see_what_others_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     resident = Path("/proc/self/statm")
     if not resident.exists():
         pytest.skip("this system does not say what is resident")
-
-    def pages() -> int:
-        return int(resident.read_text().split()[1])
-
-    before = pages()
+    monkeypatch.setattr(host, "_LOCK", tmp_path / "lock")
+    before = int(resident.read_text().split()[1])
     with host.room({"pool": 64 << 20}), open(host._LOCK, "ab") as other:
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         buffer = host.allocate("pool", 64 << 20)
-    assert pages() - before > 60 * (1 << 20) // host.GRANULE
+    assert int(resident.read_text().split()[1]) - before > 60 * (1 << 20) // host.GRANULE
     assert buffer.nbytes == 64 << 20
     with open(host._LOCK, "ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert host._LOCK.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
