@@ -8,10 +8,10 @@ decides what is stored or fetched.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt import runtime_context
@@ -23,18 +23,15 @@ from hicache.core.errors import CallerError
 from hicache.storage.address import open_store, parse
 from hicache.storage.changes import after, caller
 from hicache.storage.identity import code_of_modules
+from hicache.storage.keys import shard
 
-from .describing import Settings, arguments_of, form_of, weights_of
-from .storing import Rank, Shelves, Wanted, restorable
+from .describing import Settings, form_of, weights_of
+from .storing import HostPages, restorable
 
 KNOWN = ("0.5.22", "0.5.23")
 _KV = "kv"
 _MARK = "_hicache_server"
-_WRITES = (
-    "load_weights",
-    "update_weights",
-    "begin_weight_update",
-)  # what such functions begin with
+_WRITES = ("load_weights", "update_weights", "begin_weight_update")  # beginnings of names
 _log = logging.getLogger("sglang.hicache")  # SGLang shows what is logged under its own name
 
 
@@ -45,22 +42,18 @@ class HicacheStorage(HiCacheStorage):
         """storage_config: SGLang's `HiCacheStorageConfig`. options: of the factory, none known."""
         settings = Settings.of(storage_config.extra_config or {})
         _check(storage_config)
-        config = storage_config
+        self._config = storage_config
         self._version = _weight_version()
         self._server = _watched(settings.weights)
         args = _server_arguments()
         weights = weights_of(args, settings.weights, _downloaded, self._server.adapters)
         self._updates = self._server.updates
         weights |= {"weight_version": self._version, "modules": self._server.modules}
-        self._stopped = False
-        model = config.model_name or str(getattr(args, "model_path", "") or "")
+        self._weights, self._stopped, self._closed = weights, False, False
+        self._model = self._config.model_name or str(getattr(args, "model_path", "") or "")
         address, now = parse(settings.storage), Clock().now_s
-        store = open_store(address, settings.options, now, _log.warning)
-        rank = Rank(
-            config.tp_rank, config.tp_size, config.pp_rank, config.pp_size, config.is_mla_model
-        )
-        context = partial(form_of, model, weights, ranks=config.tp_size)
-        self.shelves = Shelves(store, rank, context)
+        self.store = open_store(address, settings.options, now, _log.warning)
+        self.pools: dict[str, HostPages] = {}
 
     # -- host pools
 
@@ -73,11 +66,17 @@ class HicacheStorage(HiCacheStorage):
         self._register(_text(host_pool_name), host_pool)
 
     def _register(self, name: str, pool: Any) -> None:
+        config = self._config
         try:
-            self.shelves.register(name, pool)
+            pages = HostPages(name, pool)
         except CallerError:
             self.close()
             raise
+        at = (config.tp_rank, config.tp_size, config.pp_rank, config.pp_size)
+        shared = config.is_mla_model and not pages.per_rank  # all ranks of a stage have the same
+        context = form_of(self._model, self._weights, pages.form, config.tp_size)
+        pages.use(self.store, context, shard(*at, shared=shared), describes=config.tp_rank == 0)
+        self.pools[name] = pages
 
     # -- what is there
 
@@ -85,18 +84,26 @@ class HicacheStorage(HiCacheStorage):
         return self.batch_exists([key]) == 1
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
-        return self.shelves.prefix(_KV, keys) if self._goes_on() else 0
+        there = self.pools[_KV].there(keys) if self._goes_on() else [False]
+        return there.index(False) if False in there else len(there)
 
     def batch_exists_v2(
         self, keys: Sequence[str], pool_transfers: Any = None, extra_info: Any = None
     ) -> Any:
         full = self.batch_exists(keys)
-        wanted = [_wanted(one, self.shelves.knows) for one in pool_transfers or ()]
-        there = [[] if one.unknown else self.shelves.there(one.name, keys[:full]) for one in wanted]
-        found = restorable(_KV, full, wanted, there)
-        names = {_KV: _KV} | {_text(one.name): one.name for one in pool_transfers or ()}
-        longest = {names[name]: pages for name, pages in found.longest.items()}
-        return PoolTransferResult(found.pages, longest, found.every)
+        pools = {one.name: self._wanted(one, keys[:full]) for one in pool_transfers or ()}
+        every, longest = restorable(full, pools)
+        longest = ({_KV: full} if full else {}) | longest
+        return PoolTransferResult(every[-1] if every else 0, longest, every)
+
+    def _wanted(self, transfer: Any, keys: Sequence[str]) -> tuple[int, list[bool]]:
+        """How many of its last pages a pool needs, 0 for all, and which are there; none with a
+        policy that is not known."""
+        pages, policy = self.pools.get(_text(transfer.name)), _text(transfer.hit_policy)
+        if pages is None or policy not in ("all_pages", "trailing_pages"):
+            return 0, []
+        last = max(1, len(transfer.keys or ())) if policy == "trailing_pages" else 0
+        return last, pages.there(keys)
 
     # -- pages in host pools
 
@@ -123,12 +130,12 @@ class HicacheStorage(HiCacheStorage):
         }
 
     def _get(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
-        known = self._goes_on() and self.shelves.knows(name)
-        return self.shelves.get(name, keys, slots) if known else [False] * len(keys)
+        pages = self.pools.get(name) if self._goes_on() else None
+        return pages.read(keys, slots) if pages else [False] * len(keys)
 
     def _set(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
-        known = self._goes_on() and self.shelves.knows(name)
-        return self.shelves.set(name, keys, slots) if known else [False] * len(keys)
+        pages = self.pools.get(name) if self._goes_on() else None
+        return pages.write(keys, slots) if pages else [False] * len(keys)
 
     # -- without interface_v1, which the settings ask for
 
@@ -159,33 +166,40 @@ class HicacheStorage(HiCacheStorage):
 
     def clear(self) -> None:
         """Raises OSError if the store cannot be asked; SGLang then says that it was not cleared."""
-        _log.info("hicache: %s pages are deleted", self.shelves.clear())
-
-    @property
-    def figures(self) -> dict[str, int | float]:
-        """Figures since the store was opened."""
-        return self.shelves.figures
+        for pages in self.pools.values():
+            pages.clear()
 
     def close(self) -> None:
         """Idempotent."""
-        if not self.shelves.closed:
-            self.shelves.close()
-            told = ", ".join(f"{name} {number:,}" for name, number in self.figures.items())
-            _log.info("hicache: storage is closed: %s", told)
+        if not self._closed:
+            self._closed = True
+            self.store.close()
 
 
 class _Server:
     """What is known of the server of this process. updates: of its weights. modules: digests of the
     code of its model that is not SGLang's. adapters: those that it was started with, by path."""
 
-    def __init__(self, modules: list[str]) -> None:
-        self.updates, self.modules = 0, modules
+    def __init__(self, runner: Any = None) -> None:
+        self.updates = 0
         self.adapters: dict[str, str] = {}
+        self.modules = [] if runner is None else code_of_modules([runner.model], "sglang")
+        if runner is None:
+            return
+        owners = [type(runner), type(getattr(runner, "weight_updater", runner)), runner.model]
+        for owner in dict.fromkeys(owners):
+            for name in dir(owner):
+                if name.startswith(_WRITES):
+                    after(owner, name, self._updated)
+        saver = getattr(runner, "memory_saver_adapter", None)
+        copied = getattr(_server_arguments(), "enable_weights_cpu_backup", False)
+        if getattr(saver, "enabled", False) and not copied:
+            after(type(saver), "pause", self._released)
 
-    def updated(self, *_: Any, **__: Any) -> None:
+    def _updated(self, *_: Any, **__: Any) -> None:
         self.updates += 1
 
-    def released(self, _: Any, tag: str) -> None:
+    def _released(self, _: Any, tag: str) -> None:
         """Memory was released without a copy; whose, the tag says."""
         self.updates += tag == "weights"
 
@@ -197,27 +211,18 @@ def _watched(named: str) -> _Server:
     Raises CallerError if nothing says what its weights are now."""
     scheduler = caller(lambda one: hasattr(one, "tp_worker"))
     if scheduler is None:
-        return _Server([])
+        return _Server()
     runner = scheduler.tp_worker.model_runner
     found: _Server | None = getattr(runner, _MARK, None)
     begins = caller(lambda one: one is scheduler, "__init__") is not None
     if not named and (not begins if found is None else found.updates):
         raise CallerError(
-            "weights: expected a name for them where storage is attached to a running server, "
-            'since they may have been updated; set "weights", another for each update'
+            "weights: expected a name for them where storage is attached to a running server; "
+            'set "weights", another for each update'
         )
     if found is None:
-        found = _Server(code_of_modules([runner.model], "sglang"))
+        found = _Server(runner)
         setattr(runner, _MARK, found)
-        owners = [type(runner), type(getattr(runner, "weight_updater", runner)), runner.model]
-        for owner in dict.fromkeys(owners):
-            for name in dir(owner):
-                if name.startswith(_WRITES):
-                    after(owner, name, found.updated)
-        saver = getattr(runner, "memory_saver_adapter", None)
-        copied = getattr(_server_arguments(), "enable_weights_cpu_backup", False)
-        if getattr(saver, "enabled", False) and not copied:
-            after(type(saver), "pause", found.released)
     return found
 
 
@@ -228,19 +233,19 @@ def _check(config: Any) -> None:
             f"sglang: expected a release of {', '.join(KNOWN)}, found {release}; install one, or "
             "another hicache"
         )
-    for name, expected in (("attn_cp_size", 1), ("dcp_size", 1), ("tp_lcm_size", None)):
-        found = getattr(config, name, expected)
-        if found != expected and found:
+    for name in ("attn_cp_size", "dcp_size", "tp_lcm_size"):
+        if (getattr(config, name) or 1) != 1:
             raise CallerError(
-                f"{name}: expected {'none' if expected is None else expected} with hicache, found "
-                f"{found}; leave it out, or use another storage backend"
+                f"{name}: expected none with hicache, found {getattr(config, name)}; leave it out, "
+                "or use another storage backend"
             )
 
 
 def _server_arguments() -> Any:
+    """SGLang's arguments as it has resolved them; None if there are none."""
     try:
-        return arguments_of(runtime_context.get_server_args())
-    except ValueError:  # there are none
+        return SimpleNamespace(**runtime_context.get_server_args().resolved_dict())
+    except ValueError:
         return None
 
 
@@ -264,10 +269,3 @@ def _downloaded(model: str, revision: str | None) -> str | None:
 
 def _text(name: Any) -> str:
     return str(getattr(name, "value", name))
-
-
-def _wanted(transfer: Any, knows: Callable[[str], bool]) -> Wanted:
-    name, policy = _text(transfer.name), _text(transfer.hit_policy)
-    known = knows(name) and policy in ("all_pages", "trailing_pages")
-    last = max(1, len(transfer.keys or ())) if policy == "trailing_pages" else 0
-    return Wanted(name, last, not known)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from hicache.core.errors import CallerError
@@ -42,7 +41,6 @@ _NOT = re.compile(
 )
 # Which of the weights' files are read.
 _LOAD = re.compile("load_format|loader")
-_DUMMY = "dummy"  # SGLang's load format of random weights
 _WHERE = "hicache-storage-backend-extra-config"
 _OF_SGLANG = (
     *("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold"),
@@ -73,12 +71,9 @@ class Settings:
         own = {name: value for name, value in given.items() if name not in _OF_SGLANG}
         found = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
         if "storage" not in found:
-            raise CallerError(
-                f'{_WHERE}: expected "storage", the address of a store such as "file:/data/kv", '
-                "found none"
-            )
+            raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
         if not given.get("interface_v1"):
-            raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache, found none')
+            raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache')
         parse(found["storage"])
         made = cls(**found)
         StorageOptions(timeout_s=made.timeout_s)  # raises
@@ -90,20 +85,13 @@ class Settings:
         return StorageOptions(size_bytes=self.storage_size, timeout_s=self.timeout_s)
 
 
-def arguments_of(given: Any) -> Any:
-    """SGLang's arguments as it has resolved them. From 0.5.22 on they are kept in a record that has
-    what was given, and no `vars`."""
-    resolved = getattr(given, "resolved_dict", None)
-    return given if resolved is None else SimpleNamespace(**resolved())
-
-
 def weights_of(
     args: Any,
     named: str,
     folder_of: Callable[[str, str | None], str | None],
     loaded: dict[str, str],
 ) -> dict[str, Any]:
-    """What the weights of a server are called in keys. args: see `arguments_of`, or None. named: by
+    """What the weights of a server are called in keys. args: SGLang's, resolved, or None. named: by
     the person. folder_of: where the files of a model that was downloaded are. loaded: digests of
     adapters by path, as they were when the server was started; those of new ones are added.
 
@@ -113,26 +101,25 @@ def weights_of(
         found |= fields_of(args, lambda name: bool(_COUNTS.search(name)) and not _NOT.search(name))
     model = getattr(args, "model_path", None)
     if not model and not named:
-        raise CallerError(
-            'weights: expected the path of the model among SGLang\'s arguments, or "weights", '
-            "found neither; name them"
-        )
+        raise CallerError('weights: expected the path of a model, or "weights"; name them')
+
+    def place(name: str, revision: str | None = None) -> str:
+        return name if Path(name).exists() else folder_of(name, revision) or name
+
     revision = getattr(args, "revision", None)
-    place = None if not model or Path(model).exists() else folder_of(model, revision)
-    found["config"], described = _config(place or model) if model else ("", {})
+    found["config"], described = _config(place(model, revision)) if model else ("", {})
     found["code"] = code_of(described, str(model), revision, folder_of)
     draft = getattr(args, "speculative_draft_model_path", None)
     draft_revision = getattr(args, "speculative_draft_model_revision", None)
     if draft:
-        place = draft if Path(draft).exists() else folder_of(draft, draft_revision)
-        found["draft_config"] = _config(place or draft)[0]
+        found["draft_config"] = _config(place(draft, draft_revision))[0]
+    form = getattr(args, "load_format", "auto")
     if not named:
         found |= fields_of(args, lambda name: bool(_LOAD.search(name)))
-    form = getattr(args, "load_format", "auto")
     if named:
         found["weights"] = named
-    elif form == _DUMMY:
-        found["weights"] = f"{_DUMMY} weights of seed {getattr(args, 'random_seed', None)}"
+    elif form == "dummy":  # random
+        found["weights"] = f"dummy weights of seed {getattr(args, 'random_seed', None)}"
     else:
         found["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
         if draft:
@@ -141,8 +128,7 @@ def weights_of(
             found["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
-            place = path if Path(path).exists() else folder_of(path, None)
-            loaded[path] = digest_of_adapter(place or path)
+            loaded[path] = digest_of_adapter(place(path))
         found.setdefault("adapters", []).append([name, loaded[path]])
     return found
 

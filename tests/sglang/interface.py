@@ -104,12 +104,13 @@ class HiCacheStorage(ABC):
 
 
 def modules(arguments: Any = None, release: str = RELEASE) -> dict[str, ModuleType]:
-    """Modules to put in place of SGLang's. arguments: of the server; None: there are none."""
+    """Modules to put in place of SGLang's. arguments: of the server, as they were resolved; None:
+    there are none."""
 
     def get_server_args() -> Any:
         if arguments is None:
             raise ValueError("Global server args is not set yet!")
-        return arguments
+        return SimpleNamespace(drawn=id(arguments), resolved_dict=lambda: arguments)
 
     serving = SimpleNamespace(weight_version="default")
     parts: dict[str, dict[str, Any]] = {
@@ -170,9 +171,6 @@ class MHATokenToKVPoolHost:
         page = self.kv_buffer[:, :, index:end] if first else self.kv_buffer[:, index:end]
         return page.flatten() if flat else page
 
-    def get_dummy_flat_data_page(self) -> torch.Tensor:
-        return torch.zeros_like(self.get_data_page(0))
-
     def set_from_flat_data_page(self, index: int, data_page: torch.Tensor) -> None:
         page = self.get_data_page(index, flat=False)
         page.copy_(data_page.reshape(page.shape))
@@ -202,9 +200,6 @@ class MambaPoolHost:
     def get_data_page(self, index: int, flat: bool = True) -> torch.Tensor:
         parts = self.conv[index], self.temporal[index]
         return torch.cat([one.contiguous().view(torch.uint8) for one in parts])
-
-    def get_dummy_flat_data_page(self) -> torch.Tensor:
-        return torch.zeros(28, dtype=torch.uint8)
 
     def set_from_flat_data_page(self, index: int, data_page: torch.Tensor) -> None:
         self.conv[index] = data_page[:12].view(torch.bfloat16)

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from hicache.core.errors import CallerError
 from hicache.sglang.describing import Settings, form_of, weights_of
-from hicache.sglang.storing import HostPages, Wanted, restorable
+from hicache.sglang.storing import HostPages, restorable
 from hicache.storage.base import StorageOptions
 
-from .interface import AsymmetricPoolHost, MambaPoolHost, MHATokenToKVPoolHost
+from .interface import AsymmetricPoolHost, MHATokenToKVPoolHost
 
 
 def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
@@ -47,49 +46,9 @@ def test_wrong_settings_are_one_line(given: dict[str, Any], text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("layout", ["layer_first", "page_first"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float32])
-def test_a_page_is_the_pools_memory_in_the_order_of_its_flat_page(
-    layout: str, dtype: torch.dtype
-) -> None:
-    pool = MHATokenToKVPoolHost(layout, dtype=dtype)
-    pages = HostPages("kv", pool)
-    assert pages.in_place
-    for start in (0, 12):
-        flat = pool.get_data_page(start).view(torch.uint8).numpy().tobytes()
-        assert b"".join(map(bytes, pages.held(start))) == flat
-        assert len(flat) == pages.page_bytes
-    room = pages.room(4)
-    for part in room.value:
-        part[:] = bytes(part.nbytes)
-    pages.arrived(4, room)
-    assert not pool.get_data_page(4).to(torch.float32).any()
-    assert pool.get_data_page(8).to(torch.float32).any()
-
-
-def test_a_page_of_several_tensors_is_copied() -> None:
-    pool = MambaPoolHost()
-    pages = HostPages("mamba", pool)
-    assert not pages.in_place
-    assert pages.per_rank
-    before = bytes(pages.held(3)[0])
-    room = pages.room(5)
-    room.value[0][:] = before
-    assert bytes(pages.held(5)[0]) != before
-    pages.arrived(5, room)
-    assert bytes(pages.held(5)[0]) == before
-
-
 def test_a_pool_without_flat_pages_is_refused() -> None:
-    with pytest.raises(CallerError, match="host pool kv: expected one whose pages can be had"):
+    with pytest.raises(CallerError, match="host pool kv: expected pages as bytes"):
         HostPages("kv", AsymmetricPoolHost("page_first"))
-
-
-def test_slots_of_another_number_are_no_pages() -> None:
-    pages = HostPages("kv", MHATokenToKVPoolHost("page_first"))
-    assert pages.starts(2, torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])) == [4, 0]
-    assert pages.starts(2, torch.arange(4)) == []
-    assert pages.starts(1, None) == []
 
 
 def digest(place: Path, named: str = "", **changed: Any) -> str:
@@ -117,6 +76,16 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
     return form_of("model", weights, form | changed.get("form", {}), changed.get("ranks", 1)).digest
 
 
+FIELDS = (
+    *("model_loader_extra_config", "speculative_draft_load_format", "dtype", "quantization"),
+    *("quantization_param_path", "modelopt_quant", "quantize_and_serve", "rl_quant_profile"),
+    *("torchao_config", "custom_weight_loader", "speculative_draft_window_size", "fp4_backend"),
+    *("mamba_ssm_dtype", "speculative_draft_model_quantization", "forward_hooks", "weight_version"),
+    *("kv_cache_dtype", "json_model_override_args", "flashinfer_a2a_dispatch_type"),
+    *("enable_w4a4_mxfp4_megamoe", "moe_runner_backend", "context_length", "speculative_algorithm"),
+)
+
+
 @pytest.mark.parametrize("named", ["", "a name"])
 @pytest.mark.parametrize(
     "changed",
@@ -128,33 +97,11 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
         {"draft/config.json": '{"rope_theta": 1}'},
         {"adapter/adapter_model.safetensors": "b"},
         {"adapter/adapter_config.json": '{"lora_alpha": 64}'},
-        {"lora_paths": []},
-        {"named": "another"},
         {"load_format": "dummy"},
         {"load_format": "pt"},
-        {"model_loader_extra_config": '{"uri": "others"}'},
-        {"speculative_draft_load_format": "pt"},
-        {"dtype": "half"},
-        {"quantization": "awq"},
-        {"quantization_param_path": "scales"},
-        {"modelopt_quant": "fp8"},
-        {"quantize_and_serve": True},
-        {"rl_quant_profile": "profile"},
-        {"torchao_config": "int4wo-128"},
-        {"custom_weight_loader": ["others.load"]},
-        {"speculative_draft_window_size": 512},
-        {"mamba_ssm_dtype": "bfloat16"},
-        {"speculative_draft_model_quantization": "fp8"},
-        {"forward_hooks": [{"name": "steer"}]},
-        {"kv_cache_dtype": "fp8_e4m3"},
-        {"json_model_override_args": '{"rope_theta": 1}'},
-        {"weight_version": "2"},
-        {"flashinfer_a2a_dispatch_type": "nvfp4"},
-        {"enable_w4a4_mxfp4_megamoe": True},
-        {"fp4_gemm_runner_backend": "marlin"},
-        {"moe_runner_backend": "marlin"},
-        {"context_length": 9},
-        {"speculative_algorithm": "EAGLE"},
+        {"lora_paths": []},
+        {"named": "another"},
+        *({name: "pt"} for name in FIELDS),
         {"form": {"layout": "layer_first"}},
         {"form": {"page_size": 8}},
         {"form": {"page_bytes": 8}},
@@ -184,18 +131,19 @@ def test_drawn_chains_have_the_prefixes_that_sglangs_file_backend_finds() -> Non
     draws = random.Random(5)
     for _ in range(2000):
         full = draws.randrange(9)
-        wanted = [
-            Wanted(name, draws.randrange(4)) for name in ("swa", "mamba")[: draws.randrange(3)]
-        ]
-        there = [[draws.random() < 0.7 for _ in range(full)] for _ in wanted]
-        every = [
-            end
-            for end in range(1, full + 1)
-            if all(
-                all(pages[max(0, end - one.last) if one.last else 0 : end])
-                for one, pages in zip(wanted, there, strict=True)
-            )
-        ]
-        found = restorable("kv", full, wanted, there)
-        assert found.every == every
-        assert found.pages == max(every, default=0)
+        names = ("swa", "mamba")[: draws.randrange(3)]
+        pools = {
+            name: (draws.randrange(4), [draws.random() < 0.7 for _ in range(full)])
+            for name in names
+        }
+        ends = {
+            name: [
+                end
+                for end in range(1, full + 1)
+                if all(there[max(0, end - last) if last else 0 : end])
+            ]
+            for name, (last, there) in pools.items()
+        }
+        every, longest = restorable(full, pools)
+        assert every == [end for end in range(1, full + 1) if all(end in x for x in ends.values())]
+        assert longest == {name: found[-1] for name, found in ends.items() if found}

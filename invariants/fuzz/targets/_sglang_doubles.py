@@ -344,7 +344,7 @@ def publish(config: dict[str, Any]) -> None:
         "schedule": SimpleNamespace(disable_overlap_schedule=True),
         "memory": SimpleNamespace(enable_int8_mamba_checkpoint=False, page_size=config["page"]),
     }
-    CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1)
+    CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1, resolved_dict=dict)
     cache_controller.device_module = SimpleNamespace(Event=Event, Stream=SimpleNamespace)
     # Nodes are numbered by process: scripts name them, and run in a process of their own.
     UnifiedTreeNode.counter = 0

@@ -32,7 +32,7 @@ class Kept(HicacheStorage):
     def __init__(self, storage_config: Any, options: Any = None) -> None:
         """With a clock that stands still, so that no call is ever called slow."""
         super().__init__(storage_config, options)
-        self.shelves.store.store._now = float  # type: ignore[attr-defined]
+        self.store.store._now = float  # type: ignore[attr-defined]
 
     def batch_exists(self, keys: Any, extra_info: Any = None) -> int:
         Kept.folder.damage(self, "kv", keys)
@@ -94,9 +94,9 @@ class Folder(Storage):
             self.pages.clear()
             self.hurt.clear()
             return
-        key, place = keys[self.faults % len(keys)], backend.shelves.place(name)
+        key, place = keys[self.faults % len(keys)], backend.pools[name]
         store = open_storage(parse(self.address), StorageOptions())
-        value = bytearray(HEADER_BYTES + place.pages.page_bytes)
+        value = bytearray(HEADER_BYTES + place.page_bytes)
         if store.read(place.keys([key]), [(memoryview(value),)]) == [Status.DONE]:
             value[37 * self.faults % len(value)] ^= 1 << self.faults % 8
             store.write(place.keys([key]), [(memoryview(value),)])
