@@ -15,7 +15,7 @@ MOST = {
     "lines of tests": 39_649,
     "files of source": 308,
     "files of tests": 313,
-    "words of pages": 55_265,
+    "words of pages": 52_794,
 }
 
 

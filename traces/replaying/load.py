@@ -1,5 +1,5 @@
 """When requests arrive: load models, closed loops, turns of conversations, more or fewer sessions;
-and the limits that a request must keep. docs/load.md explains all of it.
+and the limits that a request must keep. docs/replay.md explains all of it.
 
 The requests of a trace, their order and what they ask for stay as they are, apart from sessions
 that are added or left out. Delays after the end of another request are in its job.

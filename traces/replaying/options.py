@@ -482,7 +482,7 @@ class ComponentOptions(OptionRecord):
 class LoadOptions(OptionRecord):
     """request_rate: requests per second."""
 
-    HEADING = "load (timed mode; docs/load.md)"
+    HEADING = "load (timed mode; docs/replay.md)"
 
     speed: Fraction | None = usual(
         "X times as fast", read.positive_ratio, "X", needs=(Need.TIMED, Need.RATE)

@@ -184,7 +184,7 @@ def _expected(settings: ReplayConfig, run: Run, latency: Latency, queueing: floa
 
 
 def goodput(slo: Slo, latency: Latency) -> Goodput:
-    """The requests that keep all limits, and how many a second those are (docs/load.md)."""
+    """The requests that keep all limits, and how many a second those are (docs/replay.md)."""
     served = latency.served
     each = kept(slo, served)
     attained = np.ones(len(latency.requests), dtype=np.bool_)
