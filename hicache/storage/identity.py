@@ -40,9 +40,10 @@ _HEAD = 8 << 20  # at most, of a header or directory: some 70,000 tensors, 0.3 G
 _STEP, _SPOTS, _SPOT = 1 << 20, 32, 4096
 _SMALL = _SPOTS * _SPOT  # a tensor that is read whole
 _OTHER, _NEAR = 1 << 30, 64 << 10  # a file of another form that is read whole: a second or two
-# Load formats that read the files of the model's folder, and no weights from elsewhere.
+# Load formats that read the files of the model's folder, and no weights from elsewhere ("npcache"
+# reads copies that engines made of these files once, also when the files were replaced since).
 _READ = {
-    *("auto", "hf", "safetensors", "fastsafetensors", "instanttensor", "pt", "npcache", "mistral"),
+    *("auto", "hf", "safetensors", "fastsafetensors", "instanttensor", "pt", "mistral"),
     *("gguf", "bitsandbytes", "layered", "sharded_state", "runai_streamer"),
     "runai_streamer_sharded",
 }

@@ -129,10 +129,10 @@ def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path: Path) -> N
         belonging(config, "", lambda model, revision: None, [])
 
 
+@pytest.mark.parametrize("form", ["tensorizer", "npcache"])
 @pytest.mark.parametrize("load", ["load_format", "draft_load_config"])
-def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str) -> None:
-    form = "tensorizer"
+def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str, form: str) -> None:
     changed = {load: form if load == "load_format" else SimpleNamespace(load_format=form)}
-    with pytest.raises(CallerError, match=r"found 'tensorizer'; .* name with \"weights\"$"):
+    with pytest.raises(CallerError, match=rf"found '{form}'; .* name with \"weights\"$"):
         digest(tmp_path, **changed)
     assert digest(tmp_path, named="a name", **changed)
