@@ -39,6 +39,10 @@ _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
 _MPOL_BIND = 2
 _NODES = Path("/sys/devices/system/node/online")
 _GROUPS = Path("/sys/fs/cgroup")
+_LIMITS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 _LOCK = Path(tempfile.gettempdir()) / f"hicache-memory-{os.getuid()}"
 
 
@@ -155,34 +159,36 @@ def _machine_left() -> int | None:
 
 
 def _group_left() -> int | None:
-    """The least memory left in the control groups (version 2) of this process. Memory that can be
-    reclaimed counts as left."""
+    """The least memory left in the control groups of this process, of version 2 or 1. Memory that
+    can be reclaimed counts as left."""
     try:
         entries = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return None
-    paths = [entry[3:] for entry in entries if entry.startswith("0::")]
     left: list[int] = []
-    for path in paths:
-        folder = _GROUPS / path.lstrip("/")
-        for at in (folder, *folder.parents):
-            left += _limit_of(at)
-            if at == _GROUPS:
-                break
+    for entry in entries:
+        _, controllers, path = entry.split(":", 2)
+        if controllers in ("", "memory"):
+            root = _GROUPS / controllers
+            folder = root / path.lstrip("/")
+            for at in (folder, *folder.parents):
+                left += _limit_of(at)
+                if at == root:
+                    break
     return max(0, min(left)) if left else None
 
 
 def _limit_of(folder: Path) -> list[int]:
-    try:
-        most = (folder / "memory.max").read_text().strip()
-        used = (folder / "memory.current").read_text()
-        lines = (folder / "memory.stat").read_text().splitlines()
-    except OSError:
-        return []
-    if most == "max":
-        return []
-    kept = dict(line.split(" ", 1) for line in lines).get("inactive_file", "0")
-    return [int(most) - int(used) + int(kept)]
+    for limit, current, reclaimed in _LIMITS:
+        try:
+            most = (folder / limit).read_text().strip()
+            used = (folder / current).read_text()
+            lines = (folder / "memory.stat").read_text().splitlines()
+        except OSError:
+            continue
+        kept = dict(line.split(" ", 1) for line in lines).get(reclaimed, "0")
+        return [] if most == "max" else [int(most) - int(used) + int(kept)]
+    return []
 
 
 def try_all(*steps: Callable[[], object], first: BaseException | None = None) -> None:

@@ -25,6 +25,7 @@ from tests.tiny import tiny
 
 TINY = tiny(2, 8, kv_heads=4)
 LLAMA = get("llama-3.1-8b")
+OLDER = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def test_available_memory_is_checked_before_allocating() -> None:
@@ -78,14 +79,39 @@ def test_ranks_of_a_machine_ask_one_at_a_time_and_see_what_others_took(
     assert host._LOCK.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 40\n")
-    (tmp_path / "memory.current").write_text("100\n")
-    (tmp_path / "memory.max").write_text("500\n")
-    assert host._limit_of(tmp_path) == [440]
-    (tmp_path / "memory.max").write_text("max\n")
-    assert host._limit_of(tmp_path) == []
-    assert host._limit_of(tmp_path / "nowhere") == []
+@pytest.mark.parametrize(
+    ("own", "root", "limit", "used", "kept"),
+    [
+        ("0::/a/b", "", "memory.max", "memory.current", "inactive_file"),
+        ("4:memory:/a/b", "memory", *OLDER),
+    ],
+)
+def test_a_control_groups_limit_counts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: str,
+    root: str,
+    limit: str,
+    used: str,
+    kept: str,
+) -> None:
+    """In the group itself, or in one above, of version 2 and 1."""
+    real = Path.read_text
+    monkeypatch.setattr(host, "_GROUPS", tmp_path)
+    monkeypatch.setattr(
+        Path, "read_text", lambda path: own if path == Path("/proc/self/cgroup") else real(path)
+    )
+    assert host._group_left() is None
+    group = tmp_path / root / "a"
+    (group / "b").mkdir(parents=True)
+    (group / "memory.stat").write_text(f"anon 7\n{kept} 40\n")
+    (group / used).write_text("100\n")
+    (group / limit).write_text("500\n")
+    assert host._group_left() == 440
+    (group / limit).write_text("50\n")
+    assert host._group_left() == 0
+    (group / limit).write_text("max\n")
+    assert host._group_left() is None
 
 
 def test_a_buffer_starts_with_a_page_of_the_system_and_is_zero() -> None:
