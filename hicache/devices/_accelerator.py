@@ -36,7 +36,6 @@ _REFUSALS = {
     _ELSEWHERE: "has it at another address than the host; hide the devices that cannot use host "
     "addresses (CUDA_VISIBLE_DEVICES), or take another device",
 }
-_CYCLES_PER_NS = 2
 # c10/cuda/CUDAStream.cpp: torch has this many streams of a priority and hands them out in turn.
 _STREAMS = 32
 
@@ -146,11 +145,6 @@ class Accelerator:
         rows: contiguous."""
         arrived = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         return arrived.copy_(rows, non_blocking=True)
-
-    def hold(self, stream: torch.cuda.Stream, time_ns: int) -> None:
-        """Keep the stream busy for at least `time_ns`, longer at a clock below 2 GHz."""
-        with _cuda.stream(stream):
-            _cuda._sleep(_CYCLES_PER_NS * time_ns)
 
     def finish(self) -> None:
         """Wait for all work on the device."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError, CoreBug, HicacheError
 
-from .base import Mark, Recent
+from .base import Mark
 
 _STUCK_S = 60.0
 _SWITCH_S = 0.0005
@@ -78,15 +78,10 @@ class Issuer:
                 self.check()
 
     def check(self) -> None:
-        """Raises the error of a call, and CoreBug in a forked process, which has no such thread."""
+        """Raises the error of a call."""
         if self._error is not None:
             self._told = True
             raise self._error
-        if self._thread is not None and not self._thread.is_alive():
-            raise CoreBug(
-                "device: expected the process that issued the first copy, found a fork of it; make "
-                "a device of its own there"
-            )
 
     def close(self) -> None:
         """End the thread after all calls. Raises CoreBug if the driver does not come back: then it
@@ -220,7 +215,7 @@ class Marks:
     def __init__(self, seen: Callable[[Mark, Issued], None] | None = None) -> None:
         self._count = 0
         self._unreached: dict[Mark, tuple[Line, Issued]] = {}
-        self._failed: Recent[bool] = Recent("failed")
+        self._failed: set[Mark] = set()
         self._seen = seen
 
     def __len__(self) -> int:
@@ -232,7 +227,7 @@ class Marks:
         mark = Mark(self._count)
         self._count += 1
         if line.failed:
-            self._failed.note(mark, True)
+            self._failed.add(mark)
             line.failed = False
         line.waiting.append(_Waiting(mark, event, line.kept, line.after))
         line.kept, line.after = [], []
@@ -260,13 +255,13 @@ class Marks:
         return True
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark failed. Raises CallerError for a mark that was not reached,
-        and for one whose failure may have been forgotten (see `Recent`)."""
+        """Whether work before the mark failed. Raises CallerError for a mark that was not
+        reached."""
         if not self.reached(mark):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
             )
-        return self._failed.find(mark) is not None
+        return mark in self._failed
 
     def settle(self, line: Line) -> None:
         """Retire all marks of a stream whose work is known to have ended."""

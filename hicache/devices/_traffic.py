@@ -23,13 +23,7 @@ from hicache.core.types import Pages, Tier
 from hicache.memory.layouts import Words
 from hicache.memory.pools import Pool
 from hicache.memory.runs import Offsets, Pair, Rows, Runs, merged, pair, placed, rows
-from hicache.memory.torch_arena import (
-    TorchArena,
-    as_seeds,
-    in_room,
-    scratch,
-    stamp_tensor,
-)
+from hicache.memory.torch_arena import TorchArena, as_seeds, in_room, scratch, stamp_tensor
 
 from ._issuing import Line
 from .base import Area, CopyJob, Direction, Peeker
@@ -303,10 +297,7 @@ class Traffic:
         line."""
         with (
             self._runtime.on(line.stream),
-            in_room(
-                f"to move {len(area.pages)} pages of {area.component}",
-                "ask for fewer pages at once",
-            ),
+            in_room(f"to move {len(area.pages)} pages of {area.component}"),
         ):
             yield
 

@@ -12,12 +12,10 @@ return False for a while after the mark was reached, but never True before.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, NewType, Protocol, Self, TypeAlias, TypeVar
 
@@ -39,8 +37,6 @@ Peeker: TypeAlias = Callable[[tuple[Bytes, ...]], None]
 
 # Called with a component and its pages when a write is issued. Returns one 64-bit seed per page.
 Content: TypeAlias = Callable[[str, Pages], Words]
-# Called with the result of a read: component, pages, layers, and one canonical array per pool.
-Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
 
 
 class Direction(Enum):
@@ -64,11 +60,9 @@ class DeviceOptions:
     """Options of a device with real bytes.
 
     layout         of the host tier. io_backend: how pages are copied. tp: number of ranks.
-    numa_node      of host memory. segment_bytes: about how many bytes of it are registered at once.
+    segment_bytes  about how many bytes of host memory are registered at once.
     content        seeds of what a `touch` in mode w writes. By default each page of each write gets
                    a seed of its own.
-    reader         called with what a touch in mode r has read: on a worker thread (cpu), or on the
-                   caller's thread when a mark after the touch is seen reached (cuda).
     fault          decides whether a copy fails, as on broken hardware: on a worker thread when it
                    runs (cpu), or when it is issued (cuda).
     timer          the time now in nanoseconds, for `reached_ns`. Without it, marks have no times.
@@ -77,10 +71,8 @@ class DeviceOptions:
     layout: str = "page_first"
     io_backend: str = "kernel"
     tp: int = 1
-    numa_node: int | None = None
     segment_bytes: int = DEFAULT_BYTES
     content: Content | None = None
-    reader: Reader | None = None
     fault: Fault | None = None
     timer: Callable[[], int] | None = None
 
@@ -91,7 +83,6 @@ class DeviceOptions:
             "layout": self.layout,
             "backend": self.io_backend,
             "tp": self.tp,
-            "node": self.numa_node,
             "segment_bytes": self.segment_bytes,
         }
 
@@ -151,10 +142,6 @@ class Touch:
         return Area(Tier.DEVICE, self.component, self.pages, self.layers)
 
 
-class TransferFailed(Exception):
-    """A copy did not happen. The controller turns it into a reply with ok=False."""
-
-
 class Device(Protocol):
     """One accelerator and its pinned host memory."""
 
@@ -199,13 +186,6 @@ class Inspectable(Device, Protocol):
     def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
         """Queue a read of the pages' bytes. `then` is called with a copy, on any thread. When the
         host has seen a later mark of the stream, it was called or is about to be called."""
-
-
-class Holdable(Inspectable, Protocol):
-    """A device whose streams can be kept busy, to force an order of work that is otherwise rare."""
-
-    def hold(self, stream: Stream, time_ns: int) -> None:
-        """Keep the stream busy for about `time_ns`. Does not block the caller."""
 
 
 D = TypeVar("D", bound=Device)
@@ -258,46 +238,12 @@ class InspectableFront(Front[InspectableD]):
         self.inner.peek(stream, area, then)
 
 
-MOST = 1 << 16
+MOST = 1 << 16  # times of marks that are kept
 L = TypeVar("L")
-V = TypeVar("V")
-
-
-class Recent(Generic[V]):
-    """Values of marks, of which the latest `most` are kept. what: names a value in messages."""
-
-    def __init__(self, what: str, most: int = MOST) -> None:
-        self._what, self._most = what, most
-        self._lock = threading.Lock()
-        self._values: dict[Mark, V] = {}
-        self._lost = -1
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def note(self, mark: Mark, value: V) -> None:
-        """Keep a value. The oldest one is dropped where there are too many."""
-        with self._lock:
-            self._values[mark] = value
-            if len(self._values) > self._most:
-                oldest = next(iter(self._values))
-                del self._values[oldest]
-                self._lost = max(self._lost, oldest)
-
-    def find(self, mark: Mark, forget: bool = False) -> V | None:
-        """The value; None if the mark has none. Raises CallerError if it may have been dropped."""
-        with self._lock:
-            value = self._values.pop(mark, None) if forget else self._values.get(mark)
-        if value is None and mark <= self._lost:
-            raise CallerError(
-                f"{self._what}: expected one of the {self._most} latest marks that have one, found "
-                f"mark {mark}; ask soon after a mark is reached"
-            )
-        return value
 
 
 class Streamed(ABC, Generic[L]):
-    """The calls of `Holdable` for a device with real bytes, except those for marks and digests.
+    """The calls of `Inspectable` for a device with real bytes, except those for marks and digests.
 
     Before work is put on a stream, its pages and layers are checked, and that the device is open.
     L: the device's record of one stream, called its line. table: its pools on both tiers.
@@ -310,9 +256,8 @@ class Streamed(ABC, Generic[L]):
         self._written = 0
         # the last pages by direction and component: the layer groups of a load have the same arrays
         self._checked: dict[tuple[Direction, str], tuple[Pages, Pages]] = {}
-        self._reader = options.reader
         self._timed = options.timer is not None
-        self._reached_ns: Recent[int] = Recent("reached_ns")
+        self._reached_ns: dict[int, tuple[Mark, int]] = {}  # by a mark's number modulo MOST
         self._by_name: dict[str, Stream] = {}
         self._lines: list[L] = []
         self._closed = False
@@ -332,18 +277,17 @@ class Streamed(ABC, Generic[L]):
     def query(self, mark: Mark) -> bool: ...
 
     def reached_ns(self, mark: Mark) -> int:
-        """When the mark was reached, in nanoseconds of the device's timer. Call it once per mark.
-
-        Raises CallerError without a timer, and for a mark that was not reached or whose time was
-        read or is not among the latest."""
-        if not self._timed or not self.query(mark):
+        """When the mark was reached, in nanoseconds of the device's timer. Raises CallerError
+        without a timer, and for a mark that was not reached or is not among the latest."""
+        reached, at_ns = Mark(-1), 0
+        if self._timed and self.query(mark):
+            reached, at_ns = self._reached_ns.get(mark % MOST, (reached, at_ns))
+        if reached != mark:
             raise CallerError(
-                f"reached_ns: expected a device with a timer and a mark reached, found {mark}"
+                f"reached_ns: expected a device with a timer and one of its {MOST} latest marks, "
+                f"reached, found {mark}"
             )
-        reached = self._reached_ns.find(mark, forget=True)
-        if reached is None:
-            raise CallerError(f"reached_ns: expected a mark whose time was not read, found {mark}")
-        return reached
+        return at_ns
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         line = self._line(stream)
@@ -355,9 +299,6 @@ class Streamed(ABC, Generic[L]):
         self._check_area(area)
         if touch.mode == "w":
             self._put_write(line, area, self._seeds(touch))
-        elif self._reader is not None:
-            then = partial(self._reader, touch.component, touch.pages, touch.layers)
-            self._put_look(line, area, then)
         else:
             self._put_read(line, area)
 
@@ -370,11 +311,6 @@ class Streamed(ABC, Generic[L]):
         line = self._line(stream)
         self._check_area(area)
         self._put_look(line, area, then)
-
-    def hold(self, stream: Stream, time_ns: int) -> None:
-        if time_ns < 0:
-            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
-        self._put_rest(self._line(stream), time_ns)
 
     def close(self) -> None:
         """Wait for all issued work and release the memory. Any later call but `digest` raises
@@ -412,9 +348,6 @@ class Streamed(ABC, Generic[L]):
     @abstractmethod
     def _put_read(self, line: L, area: Area) -> None:
         """Queue a read by the model whose result is not wanted."""
-
-    @abstractmethod
-    def _put_rest(self, line: L, time_ns: int) -> None: ...
 
     @abstractmethod
     def _end(self) -> None:

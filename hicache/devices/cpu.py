@@ -22,17 +22,7 @@ from hicache.memory.layouts import Words
 from hicache.memory.pools import Arena
 from hicache.models.base import ModelDescription
 
-from .base import (
-    Area,
-    CopyJob,
-    DeviceOptions,
-    Mark,
-    Peeker,
-    Recent,
-    Stream,
-    Streamed,
-    TransferFailed,
-)
+from .base import MOST, Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
 
 _DEFAULTS = DeviceOptions()
 
@@ -47,13 +37,13 @@ class _Line:
 
     def __init__(self, name: str, run: Callable[[_Line], None]) -> None:
         self.failed = False
-        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self.worker = threading.Thread(target=run, args=(self,), name=f"cpu-{name}", daemon=True)
         self.worker.start()
 
 
 class CpuDevice(Streamed[_Line]):
-    """Implements `Holdable`. Close it, or use it in a `with` statement, to end its threads."""
+    """Implements `Inspectable`. Close it, or use it in a `with` statement, to end its threads."""
 
     def __init__(
         self,
@@ -91,7 +81,7 @@ class CpuDevice(Streamed[_Line]):
         self._timer = options.timer
         self._marks = 0
         self._unreached: dict[Mark, threading.Event] = {}
-        self._failed: Recent[bool] = Recent("failed")
+        self._failed: set[Mark] = set()
         self._crashes: list[Exception] = []
 
     def record(self, stream: Stream) -> Mark:
@@ -108,7 +98,7 @@ class CpuDevice(Streamed[_Line]):
         self._check_mark(mark)
         reached = self._unreached.get(mark)
         if reached is not None:
-            line.jobs.put(partial(_block, reached))
+            line.jobs.put(reached.wait)
 
     def query(self, mark: Mark) -> bool:
         self._check_mark(mark)
@@ -120,7 +110,7 @@ class CpuDevice(Streamed[_Line]):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
             )
-        return self._failed.find(mark) is not None
+        return mark in self._failed
 
     def synchronize(self, mark: Mark) -> None:
         """Block the caller until the mark is reached."""
@@ -140,7 +130,7 @@ class CpuDevice(Streamed[_Line]):
         return _Line(name, self._run)
 
     def _put_copy(self, line: _Line, job: CopyJob) -> None:
-        line.jobs.put(partial(self._copy, job))
+        line.jobs.put(partial(self._copy, line, job))
 
     def _put_write(self, line: _Line, area: Area, seeds: Words) -> None:
         line.jobs.put(partial(self._write, area, seeds))
@@ -152,9 +142,6 @@ class CpuDevice(Streamed[_Line]):
     def _put_read(self, line: _Line, area: Area) -> None:
         """Nothing to do."""
 
-    def _put_rest(self, line: _Line, time_ns: int) -> None:
-        line.jobs.put(partial(_rest, time_ns / 1e9))
-
     def _end(self) -> None:
         """Wait until all issued work is done, then end the threads."""
         for line in self._lines:
@@ -164,13 +151,11 @@ class CpuDevice(Streamed[_Line]):
         try_all(self._check_crashes, self.arena.close)
 
     def _run(self, line: _Line) -> None:
-        """Run the jobs of a stream. Runs on its worker. Any exception but TransferFailed is a
-        defect, which the caller's next call raises."""
+        """Run the jobs of a stream, on its worker. Any exception is a defect, which the next call
+        raises."""
         while (job := line.jobs.get()) is not None:
             try:
                 job()
-            except TransferFailed:
-                line.failed = True
             except Exception as crash:
                 line.failed = True
                 self._crashes.append(crash)
@@ -178,16 +163,17 @@ class CpuDevice(Streamed[_Line]):
     def _reach(self, line: _Line, mark: Mark, reached: threading.Event) -> None:
         if line.failed:
             line.failed = False
-            self._failed.note(mark, True)
+            self._failed.add(mark)
         if self._timer is not None:
-            self._reached_ns.note(mark, self._timer())
+            self._reached_ns[mark % MOST] = mark, self._timer()
         # Last, because the caller takes a mark that is missing here as reached.
         del self._unreached[mark]
         reached.set()
 
-    def _copy(self, job: CopyJob) -> None:
+    def _copy(self, line: _Line, job: CopyJob) -> None:
         if self._fault is not None and self._fault(job.direction, job.component, job.source):
-            raise TransferFailed(f"{job.direction.value} of {job.component} for {job.why}")
+            line.failed = True
+            return
         here, there = job.direction.ends
         self.arena.copy(job.component, (here, job.source), (there, job.target), job.layers)
 
@@ -215,12 +201,3 @@ class CpuDevice(Streamed[_Line]):
     def _check_crashes(self) -> None:
         if self._crashes:
             raise CoreBug("a device worker crashed") from self._crashes[0]
-
-
-def _block(reached: threading.Event) -> None:
-    reached.wait()
-
-
-def _rest(time_s: float) -> None:
-    """Sleep: the event is never set, so the wait ends with its timeout."""
-    threading.Event().wait(time_s)

@@ -28,7 +28,7 @@ from hicache.models.base import ModelDescription
 from ._accelerator import Accelerator, unusable
 from ._issuing import Issued, Issuer, Marks
 from ._traffic import Mover, Options, Runtime, TorchLine, Traffic, mover_of
-from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
+from .base import MOST, Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
 
 __all__ = ["BLOCKS", "FEW", "CudaDevice", "Runtime", "unusable"]
 
@@ -41,7 +41,7 @@ _DEFAULTS = DeviceOptions()
 
 
 class CudaDevice(Streamed[TorchLine]):
-    """Implements `Holdable`. Close it, or use it in a `with` statement, to unpin its memory."""
+    """Implements `Inspectable`. Close it, or use it in a `with` statement, to unpin its memory."""
 
     def __init__(
         self,
@@ -185,9 +185,6 @@ class CudaDevice(Streamed[TorchLine]):
     def _put_read(self, line: TorchLine, area: Area) -> None:
         self._traffic.read(self._settled(line), area)
 
-    def _put_rest(self, line: TorchLine, time_ns: int) -> None:
-        self._accelerator.hold(self._settled(line).stream, time_ns)
-
     def _in_turn(self, line: TorchLine, call: Callable[[], object]) -> int:
         """Make a call after all that was put on the line. Returns its number where the thread makes
         it, 0 where it was made."""
@@ -229,7 +226,7 @@ class CudaDevice(Streamed[TorchLine]):
         event = issued.event
         since_ms: float = self._zero.elapsed_time(event)
         at_ns = self._zero_ns + round(since_ms * 1e6)
-        self._reached_ns.note(mark, at_ns)
+        self._reached_ns[mark % MOST] = mark, at_ns
         if since_ms > _SPAN_MS:
             self._zero, self._zero_ns = event, at_ns
 

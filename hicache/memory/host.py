@@ -1,10 +1,8 @@
-"""Memory of this machine: what is available, buffers and their NUMA node, and registration with an
-accelerator.
+"""Memory of this machine: what is available, buffers, and registration with an accelerator.
 
 Linux overcommits memory and may kill the process later, so a successful allocation does not prove
 that there is enough: `room` asks what is available before, one process at a time, and `allocate`
-takes every page at once, so the next process is told what is left. NUMA: `mbind(2)` with MPOL_BIND
-before the first access, by its system call number, because Python has no function for it.
+takes every page at once, so the next process is told what is left.
 
 Memory is registered in segments. A copy that crosses a border of two registrations fails or is slow
 without notice, so no border lies inside a contiguous run of a page, or inside a page of the
@@ -14,30 +12,22 @@ operating system.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import mmap
 import os
-import platform
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from hicache.core.errors import CallerError
 
 from .layouts import Bytes
-from .runs import segment_bytes
 
 GRANULE = mmap.PAGESIZE
 DEFAULT_BYTES = 4 << 30  # of a segment
-_MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
-_MPOL_BIND = 2
-_NODES = Path("/sys/devices/system/node/online")
 _GROUPS = Path("/sys/fs/cgroup")
 _LIMITS = (
     ("memory.max", "memory.current", "inactive_file"),
@@ -70,10 +60,9 @@ def room(wanted: dict[str, int]) -> Iterator[None]:
         yield
 
 
-def allocate(name: str, size: int, node: int | None = None) -> Bytes:
-    """A zeroed buffer, uint8[size], aligned to a page of the operating system. node: NUMA node.
-
-    Raises CallerError if there is too little memory or if the node cannot be used."""
+def allocate(name: str, size: int) -> Bytes:
+    """A zeroed buffer, uint8[size], aligned to a page of the operating system. Raises CallerError
+    if there is too little memory."""
     if size == 0:
         return np.empty(0, dtype=np.uint8)
     try:
@@ -84,62 +73,8 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
         with contextlib.suppress(OSError):  # a kernel without huge pages refuses
             region.madvise(mmap.MADV_HUGEPAGE)
     buffer = np.frombuffer(region, dtype=np.uint8)
-    if node is not None:
-        _bind(name, buffer, node)
     buffer[::GRANULE] = 0
     return buffer
-
-
-def numa_nodes() -> tuple[int, ...]:
-    """The NUMA nodes that are online, ascending. Empty if the system does not list them."""
-    try:
-        text = _NODES.read_text().strip()
-    except OSError:
-        return ()
-    nodes: list[int] = []
-    for span in text.split(","):
-        first, _, last = span.partition("-")
-        nodes += range(int(first), int(last or first) + 1)
-    return tuple(nodes)
-
-
-def check_node(node: int | None, name: str = "numa_node") -> None:
-    """Raises CallerError for a node to which this system cannot bind memory. None is accepted.
-    name: of the setting, for the message."""
-    if node is None:
-        return
-    nodes = numa_nodes()
-    if not nodes or not sys.platform.startswith("linux") or platform.machine() not in _MBIND:
-        raise CallerError(
-            f"{name}: expected none, because {sys.platform} on {platform.machine()} offers no "
-            f"way to choose one; found {node}; leave it out"
-        )
-    if node not in nodes:
-        raise CallerError(f"{name}: expected one of {', '.join(map(str, nodes))}, found {node}")
-
-
-def _bind(name: str, buffer: Bytes, node: int) -> None:
-    check_node(node)
-    bits = ctypes.sizeof(ctypes.c_ulong) * 8
-    mask = (ctypes.c_ulong * (node // bits + 1))()
-    mask[node // bits] = 1 << node % bits
-    libc = ctypes.CDLL(None, use_errno=True)
-    # One more than the number of bits, because the kernel subtracts one.
-    code = libc.syscall(
-        ctypes.c_long(_MBIND[platform.machine()]),
-        ctypes.c_void_p(buffer.ctypes.data),
-        ctypes.c_ulong(buffer.nbytes),
-        ctypes.c_int(_MPOL_BIND),
-        mask,
-        ctypes.c_ulong(len(mask) * bits + 1),
-        ctypes.c_uint(0),
-    )
-    if code != 0:
-        found = errno.errorcode.get(ctypes.get_errno(), str(ctypes.get_errno()))
-        raise CallerError(
-            f"{name}: expected to bind {buffer.nbytes} bytes to NUMA node {node}, but mbind "
-            f"returned {found}; leave numa_node out, or allow the call"
-        )
 
 
 def _refusal(wanted: dict[str, int], found: str) -> str:
@@ -149,12 +84,10 @@ def _refusal(wanted: dict[str, int], found: str) -> str:
 
 
 def _machine_left() -> int | None:
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     return None
 
 
@@ -206,8 +139,6 @@ def try_all(*steps: Callable[[], object], first: BaseException | None = None) ->
                 error = failed
             else:
                 error.add_note(f"then also {type(failed).__name__}: {failed}")
-                for note in getattr(failed, "__notes__", ()):
-                    error.add_note(note)
     if error is not None and first is None:
         raise error
 
@@ -224,42 +155,23 @@ class Registrar(Protocol):
         """What the device did when `register` returned this code, and what to do about it."""
 
 
-class Segment(NamedTuple):
-    """Bytes [start, start + size) of a buffer."""
-
-    start: int
-    size: int
-
-
-def cut(total: int, run: int, wanted: int = DEFAULT_BYTES) -> tuple[Segment, ...]:
-    """Cut `total` bytes into segments of about `wanted` bytes. run: contiguous bytes of a page.
-
-    Raises CallerError if `wanted` is below 1."""
-    if wanted < 1:
-        raise CallerError(f"segment_bytes: expected at least 1, found {wanted}")
-    step = segment_bytes(run, total, wanted, GRANULE) or total
-    return tuple(
-        Segment(start, min(step, total - start)) for start in range(0, total, max(step, 1))
-    )
-
-
 class Registration:
-    """The registered segments of one buffer. `close` unregisters them."""
+    """The registered memory of one buffer. `close` unregisters it."""
 
-    def __init__(
-        self, name: str, buffer: Bytes, segments: tuple[Segment, ...], registrar: Registrar
-    ) -> None:
-        """Registers each segment once. On failure raises CallerError and leaves none registered."""
+    def __init__(self, name: str, buffer: Bytes, segment: int, registrar: Registrar) -> None:
+        """Registers each segment of so many bytes once; 0 for one segment. On failure raises
+        CallerError and leaves none registered."""
         self._name = name
         self._registrar = registrar
         self._addresses: list[int] = []
-        base = buffer.ctypes.data
-        for number, (start, size) in enumerate(segments):
+        base, total = buffer.ctypes.data, buffer.nbytes
+        for start in range(0, total, segment or max(total, 1)):
+            size = min(segment or total, total - start)
             code = registrar.register(base + start, size)
             if code != 0:
                 refused = CallerError(
-                    f"{name}: expected to register segment {number + 1} of {len(segments)}, "
-                    f"{size} of {buffer.nbytes} bytes, but the device {registrar.refusal(code)}"
+                    f"{name}: expected to register {size} of {total} bytes from byte {start} on, "
+                    f"but the device {registrar.refusal(code)}"
                 )
                 try_all(self.close, first=refused)
                 raise refused

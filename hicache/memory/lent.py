@@ -23,7 +23,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .host import Registrar, Registration, allocate, cut, room, try_all
+from .host import Registrar, Registration, allocate, room, try_all
 from .layouts import Bytes, Sizes
 from .pools import DEVICE_LAYOUT, Arena, Pool, PoolPlan, PoolTable
 from .torch_arena import TorchArena
@@ -54,22 +54,16 @@ class LentSlot(NamedTuple):
     host: str
     tensors: tuple[LentTensor, ...]
 
-    @property
-    def block_bytes(self) -> int:
-        return sum(one.blocks[0].numel() for one in self.tensors)
-
 
 class HostBuffer:
     """The host pages of one component, and how a store sees them (`PagePool`). shared: every rank
     has the same bytes."""
 
-    def __init__(
-        self, name: str, pages: int, page_bytes: int, node: int | None, shared: bool
-    ) -> None:
+    def __init__(self, name: str, pages: int, page_bytes: int, shared: bool) -> None:
         """Raises CallerError if there is too little memory."""
         self.name, self.pages, self.page_bytes = name, pages, page_bytes
         self.shared = shared
-        self.bytes: Bytes = allocate(f"host pages of {name}", pages * page_bytes, node)
+        self.bytes: Bytes = allocate(f"host pages of {name}", pages * page_bytes)
         self.flat = self.bytes.data
 
     def buffers(self, page: int) -> tuple[memoryview, ...]:
@@ -86,21 +80,14 @@ class HostBuffer:
 
 
 class Lent(NamedTuple):
-    """What `lend` puts together. pools: by slot, for each tensor its plan and where the tensor
-    begins in a host page, in bytes."""
+    """What `lend` puts together: pools of tensors by tier and slot. pages: the same way, blocks on
+    device, pages of a buffer on host."""
 
     model: ModelDescription
     slots: tuple[LentSlot, ...]
     buffers: dict[str, HostBuffer]
-    pools: dict[str, tuple[tuple[PoolPlan, int], ...]]
-
-    @property
-    def pages(self) -> dict[Tier, dict[str, int]]:
-        """Pages by tier and slot: blocks on device, pages of a buffer on host."""
-        return {
-            Tier.DEVICE: {slot.name: slot.tensors[0].blocks.shape[0] for slot in self.slots},
-            Tier.HOST: {slot.name: self.buffers[slot.host].pages for slot in self.slots},
-        }
+    pages: dict[Tier, dict[str, int]]
+    pools: dict[tuple[Tier, str], tuple[Pool, ...]]
 
 
 def lend(
@@ -108,29 +95,38 @@ def lend(
     host_pages: Mapping[str, int],
     layers: int,
     *,
-    node: int | None = None,
     shared: frozenset[str] = frozenset(),
 ) -> Lent:
     """Host buffers for the slots of an engine. host_pages: by component. layers: of the model.
-    node: NUMA node. shared: components that are identical on all ranks.
+    shared: components that are identical on all ranks.
 
     Raises CallerError for a tensor of another form, and if there is too little memory."""
-    pools: dict[str, tuple[tuple[PoolPlan, int], ...]] = {}
+    plans: dict[str, list[tuple[PoolPlan, int]]] = {}  # with where it begins in a host page
     taken = dict.fromkeys(host_pages, 0)
     for slot in slots:
-        found = []
+        plans[slot.name] = []
         for tensor in slot.tensors:
             plan = _plan(slot.name, tensor)
-            found.append((plan, taken[slot.host]))
+            plans[slot.name].append((plan, taken[slot.host]))
             taken[slot.host] += plan.page_bytes
-        pools[slot.name] = tuple(found)
-    described = tuple(plan.pool for slot in slots for plan, _ in pools[slot.name])
     with room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages}):
         buffers = {
-            name: HostBuffer(name, pages, taken[name], node, name in shared)
+            name: HostBuffer(name, pages, taken[name], name in shared)
             for name, pages in host_pages.items()
         }
-    return Lent(_model(described, layers), tuple(slots), buffers, pools)
+    pools: dict[tuple[Tier, str], tuple[Pool, ...]] = {}
+    for slot in slots:
+        parts = list(zip(slot.tensors, plans[slot.name], strict=True))
+        pools[Tier.DEVICE, slot.name] = tuple(_near(one, plan) for one, (plan, _) in parts)
+        pools[Tier.HOST, slot.name] = tuple(
+            _far(buffers[slot.host], plan, start) for _, (plan, start) in parts
+        )
+    pages = {
+        Tier.DEVICE: {slot.name: slot.tensors[0].blocks.shape[0] for slot in slots},
+        Tier.HOST: {slot.name: host_pages[slot.host] for slot in slots},
+    }
+    described = tuple(plan.pool for slot in slots for plan, _ in plans[slot.name])
+    return Lent(_model(described, layers), tuple(slots), buffers, pages, pools)
 
 
 class LentArena(Arena):
@@ -139,9 +135,9 @@ class LentArena(Arena):
     def __init__(self, lent: Lent) -> None:
         PoolTable.__init__(self, lent.model, 1, lent.pages)
         self._backend = "kernel"
-        for tier, slot, plans in _each(lent):
-            self._pools[tier, slot.name] = tuple(
-                Pool(plan, np.asarray(flat), np.asarray(view)) for plan, (flat, view) in plans
+        for place, pools in lent.pools.items():
+            self._pools[place] = tuple(
+                Pool(pool.plan, np.asarray(pool.flat), np.asarray(pool.view)) for pool in pools
             )
 
 
@@ -151,53 +147,32 @@ class LentTorchArena(TorchArena):
 
     def __init__(self, lent: Lent, registrar: Registrar) -> None:
         PoolTable.__init__(self, lent.model, 1, lent.pages)
+        self._pools = dict(lent.pools)
         try:
             for buffer in lent.buffers.values():
-                segments = cut(buffer.bytes.nbytes, buffer.page_bytes, max(1, buffer.bytes.nbytes))
-                self._registrations.append(
-                    Registration(buffer.name, buffer.bytes, segments, registrar)
-                )
+                registered = Registration(buffer.name, buffer.bytes, 0, registrar)
+                self._registrations.append(registered)
         except BaseException as error:
             try_all(self.close, first=error)
             raise
-        for tier, slot, plans in _each(lent):
-            self._pools[tier, slot.name] = tuple(Pool(plan, *seen) for plan, seen in plans)
 
 
-def _each(lent: Lent) -> Any:
-    """For each tier and slot, the plan of every pool with its memory: from its first byte on, and
-    as a canonical view of it."""
-    for slot in lent.slots:
-        near, far = [], []
-        buffer = lent.buffers[slot.host]
-        memory = torch.from_numpy(buffer.bytes)
-        for tensor, (plan, start) in zip(slot.tensors, lent.pools[slot.name], strict=True):
-            near.append((plan, _near(tensor.blocks)))
-            sizes = plan.sizes._replace(page=buffer.pages)
-            host = plan._replace(
-                label=f"host pool {plan.pool.name}", layout=HOST_LAYOUT, sizes=sizes
-            )
-            far.append((host, _far(memory, sizes, start, buffer.page_bytes)))
-        yield Tier.DEVICE, slot, near
-        yield Tier.HOST, slot, far
-
-
-def _near(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    padded = _padded(blocks)
+def _near(tensor: LentTensor, plan: PoolPlan) -> Pool:
+    padded = _padded(tensor.blocks)
     span = 1 + sum(
         (size - 1) * step for size, step in zip(padded.shape, padded.stride(), strict=True)
     )
-    flat = torch.as_strided(blocks, (span,), (1,), blocks.storage_offset())
-    return flat, padded.unsqueeze(0)
+    flat = torch.as_strided(tensor.blocks, (span,), (1,), tensor.blocks.storage_offset())
+    return Pool(plan, flat, padded.unsqueeze(0))
 
 
-def _far(
-    memory: torch.Tensor, sizes: Sizes, start: int, page_bytes: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    shape = (1, sizes.page, sizes.part, sizes.token, sizes.head, sizes.head_bytes)
-    row = sizes.head * sizes.head_bytes
-    steps = (row, page_bytes, sizes.token * row, row, sizes.head_bytes, 1)
-    return memory[start:], torch.as_strided(memory, shape, steps, start)
+def _far(buffer: HostBuffer, plan: PoolPlan, start: int) -> Pool:
+    memory, size = torch.from_numpy(buffer.bytes), plan.sizes._replace(page=buffer.pages)
+    row = size.head * size.head_bytes
+    shape = (1, size.page, size.part, size.token, size.head, size.head_bytes)
+    steps = (row, buffer.page_bytes, size.token * row, row, size.head_bytes, 1)
+    host = plan._replace(label=f"host pool {plan.pool.name}", layout=HOST_LAYOUT, sizes=size)
+    return Pool(host, memory[start:], torch.as_strided(memory, shape, steps, start))
 
 
 def _padded(blocks: torch.Tensor) -> torch.Tensor:

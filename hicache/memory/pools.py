@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,16 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription, heads_per_rank
 
-from .host import (
-    DEFAULT_BYTES,
-    Registrar,
-    Registration,
-    allocate,
-    check_node,
-    cut,
-    room,
-    try_all,
-)
+from .host import DEFAULT_BYTES, Registrar, Registration, allocate, room, try_all
 from .layouts import (
     Bytes,
     Sizes,
@@ -43,7 +34,7 @@ from .layouts import (
     shape,
     stamp,
 )
-from .runs import pair
+from .runs import pair, segment_bytes
 
 DEVICE_LAYOUT = "layer_first"
 
@@ -150,27 +141,50 @@ class PoolTable(ABC):
 
     def _allocate(
         self,
-        plans: Mapping[tuple[Tier, str], tuple[PoolPlan, ...]],
-        near: Callable[[PoolPlan], Pool],
-        far: Callable[[PoolPlan, Bytes, int], Pool],
-        node: int | None,
+        layout: str,
+        backend: str,
+        tp: int,
         registrar: Registrar | None,
-        segment_bytes: int,
+        wanted: int,
     ) -> None:
-        """Make all pools. near: makes one on the device. far: makes one of host memory, which is
-        registered in segments. Raises CallerError if memory cannot be allocated or registered."""
+        """Make all pools. layout: of the host tier, whose memory is registered in segments of about
+        so many bytes.
+
+        Raises CallerError for an unknown layout or backend, for a backend that cannot copy the
+        layout, for sizes that are negative or do not name exactly the model's components, and if
+        memory cannot be allocated or registered."""
+        check(layout, backend)
+        plans: dict[tuple[Tier, str], list[PoolPlan]] = {}
+        for tier, sizes in self.pages.items():
+            name = tier.name.lower()
+            if set(sizes) != set(self.model.components):
+                raise CallerError(
+                    f"{name} pages: expected sizes for {', '.join(self.model.components)}, "
+                    f"found {', '.join(sizes) or 'none'}"
+                )
+            order = DEVICE_LAYOUT if tier is Tier.DEVICE else layout
+            for component, count in sizes.items():
+                plans[tier, component] = [
+                    PoolPlan.of(name, pool, count, self.page_size, order, tp)
+                    for pool in self.model.pools_of(component)
+                ]
 
         def on_host(plan: PoolPlan) -> Pool:
-            flat = allocate(plan.label, plan.total_bytes, node)
-            segments = cut(plan.total_bytes, plan.run_bytes, segment_bytes)
+            flat = allocate(plan.label, plan.total_bytes)
+            segment = segment_bytes(plan.run_bytes, plan.total_bytes, wanted)
             if registrar is not None:
-                self._registrations.append(Registration(plan.label, flat, segments, registrar))
-            return far(plan, flat, segments[0].size if len(segments) > 1 else 0)
+                self._registrations.append(Registration(plan.label, flat, segment, registrar))
+            return self._far(plan, flat, segment)
+
+        def bytes_on(wanted: Tier) -> dict[str, int]:
+            chosen = (planned for (tier, _), planned in plans.items() if tier is wanted)
+            return {plan.label: plan.total_bytes for planned in chosen for plan in planned}
 
         try:
-            for (tier, component), planned in plans.items():
-                make = near if tier is Tier.DEVICE else on_host
-                self._pools[tier, component] = tuple(make(plan) for plan in planned)
+            with room({**self._taken(bytes_on(Tier.DEVICE)), **bytes_on(Tier.HOST)}):
+                for (tier, component), planned in plans.items():
+                    make = self._near if tier is Tier.DEVICE else on_host
+                    self._pools[tier, component] = tuple(map(make, planned))
         except BaseException as error:
             try_all(self.close, first=error)
             raise
@@ -217,55 +231,21 @@ class PoolTable(ABC):
         return digest.digest()
 
     @abstractmethod
+    def _taken(self, wanted: dict[str, int]) -> dict[str, int]:
+        """What device pools of these bytes take of this machine's memory. Raises CallerError if
+        the device has too little."""
+
+    @abstractmethod
+    def _near(self, plan: PoolPlan) -> Pool:
+        """A new pool on the device."""
+
+    @abstractmethod
+    def _far(self, plan: PoolPlan, flat: Bytes, segment: int) -> Pool:
+        """A pool of host memory."""
+
+    @abstractmethod
     def _page(self, pool: Pool, number: int) -> Bytes:
         """A copy of the page's bytes in canonical order."""
-
-
-def check_components(model: ModelDescription, tier: str, pages: Mapping[str, int]) -> None:
-    """Raises CallerError unless these are sizes for exactly the model's components."""
-    if set(pages) != set(model.components):
-        raise CallerError(
-            f"{tier} pages: expected sizes for {', '.join(model.components)}, "
-            f"found {', '.join(pages) or 'none'}"
-        )
-
-
-def plans_of(
-    model: ModelDescription,
-    page_size: int,
-    pages: Mapping[Tier, Mapping[str, int]],
-    *,
-    layout: str,
-    backend: str,
-    tp: int,
-    node: int | None,
-) -> dict[tuple[Tier, str], tuple[PoolPlan, ...]]:
-    """The plans of all pools of the model, by tier and component. layout, node: for the host tier.
-
-    Raises CallerError for an unknown layout, backend or node, for a backend that cannot copy the
-    layout, and for sizes that are negative or do not name exactly the model's components.
-    """
-    check(layout, backend)
-    for tier, sizes in pages.items():
-        check_components(model, tier.name.lower(), sizes)
-    check_node(node)
-    layouts = {Tier.DEVICE: DEVICE_LAYOUT, Tier.HOST: layout}
-    return {
-        (tier, component): tuple(
-            PoolPlan.of(tier.name.lower(), pool, count, page_size, layouts[tier], tp)
-            for pool in model.pools_of(component)
-        )
-        for tier, sizes in pages.items()
-        for component, count in sizes.items()
-    }
-
-
-def bytes_of(
-    plans: Mapping[tuple[Tier, str], tuple[PoolPlan, ...]], *tiers: Tier
-) -> dict[str, int]:
-    """Bytes of every pool on these tiers, by label."""
-    chosen = (planned for (tier, _), planned in plans.items() if tier in tiers)
-    return {plan.label: plan.total_bytes for planned in chosen for plan in planned}
 
 
 class Arena(PoolTable):
@@ -280,21 +260,13 @@ class Arena(PoolTable):
         layout: str = "page_first",
         backend: str = "kernel",
         tp: int = 1,
-        node: int | None = None,
         registrar: Registrar | None = None,
         segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """pages: [tier][component], number of pages. layout, node, registrar, segment_bytes: for
-        the host tier. Raises CallerError as `plans_of` does, and if there is too little memory."""
-        plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
+        """pages: [tier][component], number of pages. Raises CallerError as `_allocate` does."""
         super().__init__(model, page_size, pages)
         self._backend = backend
-
-        def near(plan: PoolPlan) -> Pool:
-            return Pool.of(plan, allocate(plan.label, plan.total_bytes))
-
-        with room(bytes_of(plans, Tier.DEVICE, Tier.HOST)):
-            self._allocate(plans, near, Pool.of, node, registrar, segment_bytes)
+        self._allocate(layout, backend, tp, registrar, segment_bytes)
 
     def copy(
         self,
@@ -312,6 +284,15 @@ class Arena(PoolTable):
         for read, written in pairs:
             chosen = read.plan.layers_in(*layers)
             move(read.view, source_pages, written.view, target_pages, chosen)
+
+    def _taken(self, wanted: dict[str, int]) -> dict[str, int]:
+        return wanted
+
+    def _near(self, plan: PoolPlan) -> Pool:
+        return Pool.of(plan, allocate(plan.label, plan.total_bytes))
+
+    def _far(self, plan: PoolPlan, flat: Bytes, segment: int) -> Pool:
+        return Pool.of(plan, flat, segment)
 
     def _page(self, pool: Pool, number: int) -> Bytes:
         return np.ascontiguousarray(pool.view[:, number])
@@ -480,48 +461,3 @@ def by_total(
         over = sum(each[name] * count for name, count in pages.items()) - total_bytes
         pages[most] = max(1, pages[most] - max(1, -(-over // each[most])))
     return pages
-
-
-class Plan(NamedTuple):
-    """pages: by component, the same on every rank. bytes: for each stage, the bytes of each pool on
-    one rank, or its part of what ranks divide. total_bytes: of all pools on all ranks together."""
-
-    pages: Mapping[str, int]
-    bytes: tuple[Mapping[str, int], ...]
-    total_bytes: int
-
-
-def plan_pools(
-    model: ModelDescription,
-    page_size: int,
-    device_pages: Mapping[str, int],
-    *,
-    total_bytes: int | None = None,
-    ratio: Fraction | None = None,
-    tp: int = 1,
-    pp: int = 1,
-    among: int = 1,
-) -> Plan:
-    """The host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
-    among: as in `by_total`.
-
-    Raises CallerError unless exactly one of total_bytes and ratio is given, for components that are
-    not the model's, and if the total has no room for one page of each component.
-    """
-    if (total_bytes is None) == (ratio is None):
-        raise CallerError("host size: expected a ratio or a total, found both or neither")
-    check_components(model, "device", device_pages)
-    stages = model.stages(pp)
-    if ratio is not None:
-        pages = by_ratio(device_pages, ratio)
-    else:
-        assert total_bytes is not None
-        pages = by_total(stages, page_size, device_pages, total_bytes, tp, among)
-    found = tuple(
-        {
-            pool.name: pages[pool.component] * pool.page_bytes(page_size, tp, among)
-            for pool in stage.pools
-        }
-        for stage in stages
-    )
-    return Plan(pages, found, tp * sum(sum(stage.values()) for stage in found))

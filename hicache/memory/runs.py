@@ -9,6 +9,7 @@ dimensions (parts, tokens, heads), each with one step per side.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
@@ -152,12 +153,9 @@ def access_bytes(pair: Pair, bases: Sequence[int]) -> int:
     return int(np.gcd.reduce([16, *numbers]))
 
 
-def segment_bytes(page_run: int, total: int, wanted: int, granule: int = 4096) -> int:
-    """Bytes of one registration, about `wanted`: a multiple of `page_run` and of `granule`.
-
-    page_run: contiguous bytes of a page. granule: bytes of a page of the operating system. Returns
-    0, for one registration of everything, if no such size is below `total`.
-    """
+def segment_bytes(page_run: int, total: int, wanted: int, granule: int = mmap.PAGESIZE) -> int:
+    """Bytes of one registration, about `wanted`: a multiple of `page_run` and of `granule`; 0, for
+    one of everything, if none is below `total`. page_run: contiguous bytes of a page."""
     unit = int(np.lcm(max(page_run, 1), granule))
     size = max(unit, wanted // unit * unit)
     return size if size < total else 0

@@ -18,9 +18,9 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
-from .host import DEFAULT_BYTES, Registrar, room
+from .host import DEFAULT_BYTES, Registrar
 from .layouts import Bytes, Words, axes
-from .pools import DEVICE_LAYOUT, Pool, PoolPlan, PoolTable, bytes_of, plans_of
+from .pools import DEVICE_LAYOUT, Pool, PoolPlan, PoolTable
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -45,45 +45,39 @@ class TorchArena(PoolTable):
         layout: str,
         backend: str,
         tp: int = 1,
-        node: int | None = None,
         registrar: Registrar | None = None,
         segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """pages: [tier][component], number of pages. layout, node, registrar, segment_bytes: for
-        the host tier.
-
-        Raises CallerError as `plans_of` does, and with the numbers if there is too little memory.
-        """
-        plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
+        """pages: [tier][component], number of pages. Raises CallerError as `_allocate` does."""
         super().__init__(model, page_size, pages)
-        _check_free(bytes_of(plans, Tier.DEVICE), place)
+        self._place = place
+        self._allocate(layout, backend, tp, registrar, segment_bytes)
 
-        def near(plan: PoolPlan) -> Pool:
-            return _on_device(plan, place)
+    def _taken(self, wanted: dict[str, int]) -> dict[str, int]:
+        total, free = sum(wanted.values()), self._place.free()
+        if total > free:
+            parts = ", ".join(f"{name} {size}" for name, size in wanted.items())
+            raise CallerError(
+                f"memory: expected room for {total} bytes ({parts}), and {self._place.device} has "
+                f"{free} free; ask for fewer pages"
+            )
+        return {}
 
-        def far(plan: PoolPlan, flat: Bytes, segment: int) -> Pool:
-            return _seen(plan, torch.from_numpy(flat), segment)
+    def _near(self, plan: PoolPlan) -> Pool:
+        with in_room(f"for {plan.total_bytes} bytes of {plan.label}"):
+            flat = torch.zeros(plan.total_bytes, dtype=torch.uint8, device=self._place.device)
+        return _seen(plan, flat, 0)
 
-        with room(bytes_of(plans, Tier.HOST)):
-            self._allocate(plans, near, far, node, registrar, segment_bytes)
+    def _far(self, plan: PoolPlan, flat: Bytes, segment: int) -> Pool:
+        return _seen(plan, torch.from_numpy(flat), segment)
 
     def _page(self, pool: Pool, number: int) -> Bytes:
         page: Bytes = pool.view[:, number].contiguous().cpu().numpy()
         return page
 
 
-def _check_free(wanted: Mapping[str, int], place: Place) -> None:
-    total, free = sum(wanted.values()), place.free()
-    if total > free:
-        parts = ", ".join(f"{name} {size}" for name, size in wanted.items())
-        raise CallerError(
-            f"memory: expected room for {total} bytes ({parts}), and {place.device} has {free} "
-            f"free; ask for fewer pages"
-        )
-
-
 @contextmanager
-def in_room(purpose: str, advice: str) -> Iterator[None]:
+def in_room(purpose: str) -> Iterator[None]:
     """Turns a lack of memory in the block into a CallerError of one line: torch raises
     OutOfMemoryError for device memory, and for pinned memory a RuntimeError with CUDA's words."""
     try:
@@ -92,13 +86,9 @@ def in_room(purpose: str, advice: str) -> Iterator[None]:
         said = str(error).splitlines()[0] if str(error) else ""
         if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in said:
             raise
-        raise CallerError(f"memory: expected room {purpose}, found {said}; {advice}") from None
-
-
-def _on_device(plan: PoolPlan, place: Place) -> Pool:
-    with in_room(f"for {plan.total_bytes} bytes of {plan.label}", "ask for fewer pages"):
-        flat = torch.zeros(plan.total_bytes, dtype=torch.uint8, device=place.device)
-    return _seen(plan, flat, 0)
+        raise CallerError(
+            f"memory: expected room {purpose}, found {said}; ask for fewer pages"
+        ) from None
 
 
 def scratch(plan: PoolPlan, pages: int, device: torch.device) -> Pool:

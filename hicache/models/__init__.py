@@ -13,7 +13,7 @@ from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.files import parsed, show, text_of, unlike
 
-from .base import Matrix, ModelDescription, PoolDescription, as_document
+from .base import Matrix, ModelDescription, PoolDescription
 from .config import described
 from .weights import KV_DTYPES, PRECISIONS, WEIGHT_BITS, as_hybrid, cached_as, checkpoint, stored
 
@@ -25,7 +25,6 @@ __all__ = [
     "Matrix",
     "ModelDescription",
     "PoolDescription",
-    "as_document",
     "as_hybrid",
     "cached_as",
     "checkpoint",
@@ -93,37 +92,20 @@ def names() -> list[str]:
 
 
 def get(name: str) -> ModelDescription:
-    """The model with this name, the beginning of a name, or path. Raises CallerError for a name
+    """The model with this name, the beginning of one name, or path. Raises CallerError for a name
     that is unknown or the beginning of several, and lists those that are meant."""
-    if is_path(name):
-        if not name.endswith(".json") and not os.path.exists(name):
-            last = name.rpartition("/")[2]
-            inside = _inside(last)
-            hint = f"; did you mean {inside}?" if inside else registry.closest(last, names())
-            raise CallerError(
-                f"model: expected a name that `hicache models` lists, a config.json or its folder, "
-                f"found {name!r} and no such file{hint}"
-            )
+    if is_path(name) and (name.endswith(".json") or os.path.exists(name)):
         return _read(name)
-    if name == TINY.name:
-        return TINY
-    lower = name.lower()
-    longer = [known for known in names() if known.startswith(f"{lower}-")]
-    model = _by_name().get(longer[0] if lower not in names() and len(longer) == 1 else lower)
-    if model is not None:
-        return model
-    meant = [known for known in names() if name and known.startswith(lower)]
-    if meant:
-        raise CallerError(
-            f"model: expected the name of one model, found {name!r}, with which "
-            f"{', '.join(meant)} begin{'s' * (len(meant) == 1)}; write the whole name"
-        )
-    known = [*names(), TINY.name]
-    inside = _inside(name)
-    if not inside:
-        raise registry.unknown("model", name, known)
+    known, lower = {**_by_name(), TINY.name: TINY}, name.rpartition("/")[2].lower()
+    longer = [each for each in known if each.startswith(f"{name.lower()}-")]
+    if name.lower() in known or len(longer) == 1:
+        return known.get(name.lower()) or known[longer[0]]
+    meant = [each for each in sorted(known) if name and each.startswith(lower)]
+    inside = max((each for each in known if each in lower), key=len, default="")
+    hint = f"; did you mean {inside or ' or '.join(meant)}?" if inside or meant else ""
     raise CallerError(
-        f"model: expected one of {', '.join(known)}, found {name!r}; did you mean {inside}?"
+        f"model: expected one of {', '.join(sorted(known))}, or a config.json or its folder, found "
+        f"{name!r}{hint or registry.closest(lower, list(known))}"
     )
 
 
@@ -148,8 +130,3 @@ def _read(path: str) -> ModelDescription:
         return described(values, name if name and name.isprintable() else "config", path)
     except CallerError as error:
         raise CallerError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
-
-
-def _inside(name: str) -> str:
-    """The longest name of a model that is a part of `name`; "" for none."""
-    return max((known for known in names() if known in name.lower()), key=len, default="")

@@ -6,11 +6,10 @@ the memory of a pool see `hicache/memory/pools`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
-from typing import Any
 
 from hicache.core.errors import CallerError
 
@@ -381,19 +380,3 @@ class ModelDescription:
                 f"most, found {pp}; use fewer"
             )
         return stage_layers(self.layers, pp)
-
-
-def as_document(model: ModelDescription) -> dict[str, Any]:
-    """Every field of a model, its pools and its matrices, for JSON."""
-    return {
-        **_record(model),
-        "pools": [_record(pool) for pool in model.pools],
-        "matrices": [_record(matrix) for matrix in model.matrices],
-    }
-
-
-def _record(record: ModelDescription | PoolDescription | Matrix) -> dict[str, Any]:
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
-    }

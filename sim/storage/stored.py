@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription, as_document
+from hicache.models import ModelDescription
 from hicache.storage.base import Losses, Status, Storage
 from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
 from hicache.storage.verified import HEADER_BYTES
@@ -37,7 +38,7 @@ def context_of(
 ) -> Context:
     """The context under which a simulation of this model stores its pages. workload: a digest of
     everything that says what the number of a block stands for. ranks: that share a page."""
-    definition = json.dumps(as_document(model), sort_keys=True)
+    definition = json.dumps(asdict(model), sort_keys=True)
     fields = {
         "workload": workload[:_DIGITS],
         "weights": model.weight_dtype.encode("ascii", "replace").decode()[:_MOST_TEXT],

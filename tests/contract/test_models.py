@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.memory.pools import plan_pools
+from hicache.memory.pools import by_total
 from hicache.models import ModelDescription, PoolDescription
 
 GIB = 1 << 30
-
-
-# All parameters and those that a token meets, summed matrix by matrix over the checkpoint's weights
-# (norms, biases and convolutions included).
 
 
 @pytest.fixture(params=models.names())
@@ -87,27 +83,14 @@ def test_a_total_of_bytes_is_the_total_of_all_pools_on_all_ranks(data: st.DataOb
     }
     if sum(least.values()) > total:
         with pytest.raises(CallerError, match=r"host_bytes.*at least"):
-            plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, among=not shared)
+            by_total(model.stages(pp), 256, device, total, tp, not shared)
         return
-    plan = plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, among=not shared)
-    taken = sum(least[name] * pages for name, pages in plan.pages.items())
-    assert taken == plan.total_bytes == tp * sum(sum(stage.values()) for stage in plan.bytes)
+    plan = by_total(model.stages(pp), 256, device, total, tp, not shared)
+    taken = sum(least[name] * pages for name, pages in plan.items())
     assert taken <= total
-    assert min(plan.pages.values()) >= 1
+    assert min(plan.values()) >= 1
     # nor is there room for one more page of each
     assert taken + sum(least.values()) > total
-
-
-def test_a_plan_by_ratio_has_at_least_a_page_more_than_the_device() -> None:
-    model = models.get("gpt-oss-120b")
-    plan = plan_pools(model, 64, {"full": 10, "swa": 3}, ratio=Fraction(5, 2), tp=2, pp=2)
-    assert plan.pages == {"full": 25, "swa": 7}
-    assert plan.total_bytes == (25 + 7) * 64 * 18 * 2 * 8 * 64 * 2
-    for wrong in ({"ratio": Fraction(2), "total_bytes": GIB}, {}):
-        with pytest.raises(CallerError, match="a ratio or a total"):
-            plan_pools(model, 64, {"full": 1, "swa": 1}, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(CallerError, match="expected sizes for full, swa, found full"):
-        plan_pools(model, 64, {"full": 1}, ratio=Fraction(2))
 
 
 def test_deepseek_v4_takes_the_published_bytes_for_a_million_tokens() -> None:
@@ -159,9 +142,24 @@ def test_an_impossible_pool_is_refused(changed: dict[str, Any], said: str) -> No
         replace(models.get("llama-3.1-8b").pools[0], **changed)
 
 
-def test_unknown_names_are_refused_with_those_that_exist() -> None:
-    with pytest.raises(CallerError, match=r"deepseek-v3.*did you mean llama-3\.1-8b"):
-        models.get("llama-3-8b")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("llama-3-8b", r"deepseek-v3.*did you mean llama-3\.1-8b\?"),
+        ("org/Llama-3.1-8B-Instruct", r"did you mean llama-3\.1-8b\?"),
+        ("qwen3", "did you mean qwen3-235b-a22b or qwen3-32b or"),
+        ("gemma-3-2", r"did you mean gemma-3-27b\?"),
+        ("", "expected one of deepseek-v3"),
+        ("none/", "or a config.json or its folder, found 'none/'"),
+    ],
+)
+def test_unknown_names_are_refused_with_those_that_exist(name: str, said: str) -> None:
+    assert models.get("Qwen3-Next-80B") is models.get("qwen3-next-80b-a3b")
+    with pytest.raises(CallerError, match=said):
+        models.get(name)
+
+
+def test_unknown_components_and_page_sizes_are_refused() -> None:
     with pytest.raises(CallerError, match="expected one of full"):
         models.get("llama-3.1-8b").bytes_per_page("swa", 64)
     with pytest.raises(CallerError, match="page_size"):

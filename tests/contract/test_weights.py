@@ -175,14 +175,3 @@ def test_another_type_of_cache_changes_rows_and_neither_states_nor_index_keys() 
         models.cached_as(models.get("deepseek-v4-pro"), "bf16")
     with pytest.raises(CallerError, match="kv_dtype: expected one of fp32, bf16, fp16, fp8"):
         models.cached_as(models.get("llama-3.1-8b"), "int8")
-
-
-def test_the_beginning_of_several_names_says_which() -> None:
-    with pytest.raises(
-        CallerError, match=r"'qwen3', with which qwen3-235b-a22b, qwen3-32b,.* begin; wr"
-    ):
-        models.get("qwen3")
-    with pytest.raises(CallerError, match=r"'gemma-3-2', with which gemma-3-27b begins; write"):
-        models.get("gemma-3-2")
-    with pytest.raises(CallerError, match="expected one of deepseek-v3"):
-        models.get("")

@@ -64,11 +64,10 @@ class AtOnce:
     calls: the calls for streams, each by name, and whether it came from the thread that made this.
     door: what every batch of copies goes through, by default open."""
 
-    def __init__(self, batches: bool = True, late: bool = False, refuses: int = 0) -> None:
+    def __init__(self, batches: bool = True, late: bool = False) -> None:
         self.place = torch.device("cpu")
         self.batches = batches
         self.late = late
-        self.refuses = refuses
         self.uploads = 0
         self.rectangles = 0
         self.registered: dict[int, int] = {}
@@ -104,9 +103,6 @@ class AtOnce:
         assert rows.is_contiguous()
         return rows.clone()
 
-    def hold(self, stream: Stream, time_ns: int) -> None:
-        assert time_ns >= 0
-
     def finish(self) -> None:
         """Nothing is ever under way."""
 
@@ -114,8 +110,6 @@ class AtOnce:
         return available_bytes() or 1 << 40
 
     def register(self, address: int, size: int) -> int:
-        if self.refuses and len(self.registered) >= self.refuses:
-            return 2
         self.registered[address] = size
         return 0
 

@@ -6,7 +6,6 @@ a thread without a context calls it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,7 +108,7 @@ def test_a_stream_waits_for_a_mark_when_its_record_was_issued_and_not_for_later_
         assert all(woken), "the caller goes on when the thread tells it, not when its time is over"
 
 
-@pytest.mark.parametrize("kind", ["write", "read", "look", "hold", "on", "small"])
+@pytest.mark.parametrize("kind", ["write", "read", "look", "on", "small"])
 def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
     """Seen in the bytes where it reads them, else in the order of calls."""
     accelerator = AtOnce()
@@ -128,8 +127,6 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
             device.peek(
                 stream, Area(Tier.DEVICE, "full", TARGET, ALL), lambda got: seen.extend(got)
             )
-        elif kind == "hold":
-            device.hold(stream, 0)
         elif kind == "on":
             with device.on(stream):
                 job = CopyJob(H2D, "full", SOURCE, TARGET, ALL, "test")
@@ -228,22 +225,3 @@ def test_a_driver_that_does_not_come_back_is_reported_and_its_memory_stays(
     with pytest.raises(CoreBug, match=line):
         device.close()
     assert accelerator.registered, "the driver may still use it"
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_told_that_it_has_no_such_thread() -> None:
-    accelerator = AtOnce()
-    with make(accelerator, few=0) as device:
-        marks = load(device)
-        device.synchronize(marks[-1])
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                load(device)
-            except CoreBug as error:
-                code = 0 if "found a fork of it" in str(error) else 2
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        load(device)

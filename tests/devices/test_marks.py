@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.devices._issuing import Issued, Line, Marks
-from hicache.devices.base import MOST, Mark, Recent
+from hicache.devices.base import Mark
 
 
 class Switch(Issued):
@@ -57,32 +57,6 @@ def test_recording_a_mark_forgets_reached_marks() -> None:
         marks.record(line, event)
         event.on = True
     assert len(marks) == 1
-
-
-def test_what_is_known_of_marks_is_bounded_and_never_guessed() -> None:
-    recent: Recent[int] = Recent("failed", most=3)
-    for number in range(0, 10, 2):
-        recent.note(Mark(number), number)
-    assert len(recent) == 3
-    assert [recent.find(Mark(number)) for number in (4, 5, 6, 8, 9)] == [4, None, 6, 8, None]
-    for number in (0, 1, 2):
-        with pytest.raises(CallerError, match="expected one of the 3 latest marks"):
-            recent.find(Mark(number))
-    assert recent.find(Mark(8), forget=True) == 8
-    assert recent.find(Mark(8)) is None
-
-
-def test_failures_that_nobody_asks_about_do_not_grow() -> None:
-    marks, line = Marks(), Line()
-    for _ in range(MOST + 10):
-        line.failed = True
-        event = Switch()
-        event.on = True
-        last = marks.record(line, event)
-    assert len(marks._failed) == MOST
-    assert marks.failed(last)
-    with pytest.raises(CallerError, match="latest marks"):
-        marks.failed(Mark(0))
 
 
 @settings(max_examples=200, deadline=None)

@@ -138,12 +138,6 @@ def test_pages_contiguous_on_both_sides_are_one_run() -> None:
     assert len(runs_of(pair, here, here[::-1] + 4, range(1)).length) == 2 * 4
 
 
-def test_a_segment_holds_whole_pages_and_whole_pages_of_the_system() -> None:
-    assert runs.segment_bytes(8 << 20, 100 << 20, 20 << 20) == 16 << 20
-    assert runs.segment_bytes(3000, 100 << 20, 1 << 20) % (3000 * 512) == 0
-    assert runs.segment_bytes(3000, 1 << 20, 1 << 10) == 0, "less than one such segment is one"
-
-
 @pytest.mark.parametrize("name", models.names())
 def test_accesses_are_16_bytes_wide_wherever_pages_allow_it(name: str) -> None:
     """8 only for one row of 584 bytes (8 x 73) a page: DeepSeek-V4 at 128 tokens a page."""

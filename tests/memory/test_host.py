@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import host
 from hicache.memory.lent import Lent, LentSlot, LentTensor, lend
@@ -121,28 +120,6 @@ def test_a_buffer_starts_with_a_page_of_the_system_and_is_zero() -> None:
         assert buffer.ctypes.data % host.GRANULE == 0
         assert not buffer.any()
     assert host.allocate("x", 0).nbytes == 0
-
-
-def test_memory_is_bound_to_the_node_that_was_asked_for() -> None:
-    nodes = host.numa_nodes()
-    maps = Path("/proc/self/numa_maps")
-    if not nodes or not maps.exists():
-        pytest.skip("this system has no NUMA nodes to choose from")
-    node = nodes[-1]
-    with CpuDevice(TINY, 64, {"full": 2}, {"full": 64}, DeviceOptions(numa_node=node)) as device:
-        (pool,) = device.arena.pools(Tier.HOST, "full")
-        pool.flat[:] = 1
-        starts = f"{pool.flat.ctypes.data:08x} bind:{node} "
-        assert any(line.startswith(starts) for line in maps.read_text().splitlines())
-
-
-def test_an_unavailable_numa_node_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    if host.numa_nodes():
-        with pytest.raises(CallerError, match=r"numa_node: expected one of 0.*, found 4711"):
-            CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, DeviceOptions(numa_node=4711))
-    monkeypatch.setattr(host, "numa_nodes", lambda: ())
-    with pytest.raises(CallerError, match=r"numa_node: expected none, .*found 0; leave it out"):
-        CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, DeviceOptions(numa_node=0))
 
 
 def test_a_host_ratio_gives_at_least_one_page_more() -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.cpu import CpuDevice
-from hicache.memory.host import GRANULE, cut
+from hicache.memory.host import GRANULE
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.pools import Arena, PoolPlan
+from hicache.memory.runs import segment_bytes
 from tests.tiny import tiny
 
 TINY = tiny(3, 5, kv_heads=4)
@@ -57,57 +58,37 @@ def registered(clerk: Clerk, pages: int, segment_bytes: int = 1 << 30) -> Arena:
     layers=st.integers(1, 4),
     page_size=st.integers(1, 64),
     pages=st.integers(0, 400),
-    wanted=st.integers(1, 1 << 22),
+    wanted=st.integers(0, 1 << 22),
 )
 def test_no_page_straddles_two_segments(
-    layout: str,
-    heads: int,
-    elements: int,
-    layers: int,
-    page_size: int,
-    pages: int,
-    wanted: int,
+    layout: str, heads: int, elements: int, layers: int, page_size: int, pages: int, wanted: int
 ) -> None:
+    """Where each byte run of a page begins follows from the plan's strides alone."""
     pool = replace(KV, heads=heads, head_elements=elements, layers=tuple(range(layers)))
     plan = PoolPlan.of("host", pool, pages, page_size, layout)
-    segments = cut(plan.total_bytes, plan.run_bytes, wanted)
-    covered = 0
-    for start, size in segments:
-        assert start == covered
-        assert size > 0
-        covered += size
-        assert start % GRANULE == 0, "one page of the system would be registered twice"
-    assert covered == plan.total_bytes
-    borders = np.array([start for start, _ in segments[1:]], dtype=np.int64)
-    # Where each byte run of a page begins, from the plan's strides alone.
-    dims = plan.shape
+    segment = segment_bytes(plan.run_bytes, plan.total_bytes, wanted)
+    assert segment % GRANULE == 0, "one page of the system would be registered twice"
     steps = {
-        axis: int(np.prod(dims[place + 1 :], dtype=np.int64))
+        axis: int(np.prod(plan.shape[place + 1 :], dtype=np.int64))
         for place, axis in enumerate(LAYOUTS[layout])
     }
-    if layout == "layer_first":
-        starts = [
-            layer * steps["layer"] + part * steps["part"] + page * steps["page"]
-            for layer in range(layers)
-            for part in range(2)
-            for page in range(pages)
-        ]
-    else:
-        starts = [page * steps["page"] for page in range(pages)]
-    runs = np.array(starts, dtype=np.int64)
-    assert plan.run_bytes * len(runs) == plan.total_bytes
-    before = np.searchsorted(runs, borders, side="right") - 1
-    assert (runs[before] == borders).all()
+    whole = layout != "layer_first"
+    rows = [(0, 0)] if whole else [(layer, part) for layer in range(layers) for part in range(2)]
+    starts = {
+        layer * steps["layer"] + part * steps["part"] + page * steps["page"]
+        for layer, part in rows
+        for page in range(pages)
+    }
+    assert plan.run_bytes * len(starts) == plan.total_bytes
+    if segment:
+        assert set(range(0, plan.total_bytes, segment)) <= starts
 
 
 def test_segments_are_about_as_large_as_wanted() -> None:
-    assert [size for _, size in cut(40 * GRANULE, GRANULE, 16 * GRANULE)] == [
-        16 * GRANULE, 16 * GRANULE, 8 * GRANULE
-    ]  # fmt: skip
-    assert len(cut(40 * GRANULE, GRANULE)) == 1
-    assert cut(0, 8) == ()
-    with pytest.raises(CallerError, match="segment_bytes: expected at least 1, found 0"):
-        cut(8, 8, 0)
+    sizes = GRANULE, 40 * GRANULE
+    assert segment_bytes(*sizes, 16 * GRANULE + 1) == 16 * GRANULE
+    assert segment_bytes(*sizes, 0) == GRANULE, "a page of the system at least"
+    assert segment_bytes(*sizes, 40 * GRANULE) == 0, "one for everything"
 
 
 def test_each_segment_is_registered_once_and_given_back() -> None:
@@ -125,7 +106,9 @@ def test_each_segment_is_registered_once_and_given_back() -> None:
 
 def test_a_failed_registration_is_an_error_and_leaves_nothing_registered() -> None:
     clerk = Clerk(bad=2)
-    with pytest.raises(CallerError, match=r"segment 3 of \d+, \d+ of \d+ bytes, .*returned 2") as e:
+    with pytest.raises(
+        CallerError, match=r"\d+ of \d+ bytes from byte [1-9]\d+ on, .*returned 2"
+    ) as e:
         registered(clerk, 1024, 1 << 20)
     assert "\n" not in str(e.value)
     assert clerk.calls == 3

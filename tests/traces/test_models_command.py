@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_json_has_each_stage_and_the_model_itself(capsys: Capsys) -> None:
     (found,) = json.loads(shown(capsys, *arguments))["models"]
     model = models.get("qwen3-next-80b-a3b")
     stages = model.stages(3)
-    assert found["model"] == json.loads(json.dumps(models.as_document(model)))
+    assert found["model"] == json.loads(json.dumps(asdict(model)))
     assert [stage["bytes_per_page"] for stage in found["stages"]] == [
         {name: stage.bytes_per_page(name, 64, 2) for name in stage.components} for stage in stages
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import hicache.models as models
 from hicache.core.errors import CallerError
@@ -102,4 +102,4 @@ def _document(model: ModelDescription, options: Options) -> dict[str, object]:
         raise CallerError(f"{error} (model {model.name})") from None
     shape = {"page_size": page_size, "tp": tp, "pp": pp}
     found = shape | {"bytes_per_token": model.bytes_per_token(tp), "stages": stages}
-    return {**found, "model": models.as_document(model)}
+    return {**found, "model": asdict(model)}

@@ -19,7 +19,7 @@ from hicache import models, registry
 from hicache.core.components import residency
 from hicache.core.errors import CallerError
 from hicache.core.write_policies import WritePolicy
-from hicache.memory.pools import by_ratio, plan_pools
+from hicache.memory.pools import by_ratio, by_total
 from hicache.models import ModelDescription
 from sim.hardware import HardwareProfile
 from sim.options import EngineOptions
@@ -323,13 +323,11 @@ def _host(
         if total := options.host_bytes:
             tp, pp, among = ranks.attention_tp, ranks.pp, ranks.dcp
             try:
-                plan = plan_pools(
-                    model, page_size, device, total_bytes=total, tp=tp, pp=pp, among=among
-                )
+                shares = by_total(model.stages(pp), page_size, device, total, tp, among)
             except CallerError as error:
                 hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
                 raise CallerError(f"{error}{hint}") from None
-            pages = [plan.pages[name] for name in device]
+            pages = [*shares.values()]
             alone = len(device) == 1
             rules = ["as given" if alone else "its share of --host-bytes"] * len(device)
     else:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import numpy as np
+import torch
 
 import hicache.models as models
 from hicache.core.types import Pages, Tier
@@ -27,6 +29,8 @@ PAGE_BYTES = MODEL.bytes_per_page("full", PAGE_SIZE)
 ALL_LAYERS = (0, MODEL.layers)
 EACH_LAYER = tuple((layer, layer + 1) for layer in range(MODEL.layers))
 LAYOUT = "page_first_direct"
+
+_sleep: Any = torch.cuda._sleep
 
 
 def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
@@ -97,6 +101,12 @@ def issued_ms(
     once()
     free, whole = zip(*(once() for _ in range(repeats)), strict=True)
     return median(free) / 1e6, median(whole) / 1e6
+
+
+def hold(device: CudaDevice, stream: Stream, time_ns: int) -> None:
+    """Keep the stream busy for at least `time_ns`, longer at a clock below 2 GHz."""
+    with device.on(stream):
+        _sleep(2 * time_ns)
 
 
 def groups_of(direction: Direction) -> tuple[tuple[int, int], ...]:

@@ -48,7 +48,7 @@ def _measure(backend: str, name: str, held_ns: int) -> Figure:
         def run_these(*directions: Direction) -> int:
             device.synchronize(device.record(start))
             if held_ns:
-                device.hold(start, held_ns)
+                _bench.hold(device, start, held_ns)
             begun = device.record(start)
             for direction in directions:
                 device.wait(streams[direction], begun)

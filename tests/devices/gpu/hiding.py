@@ -90,7 +90,7 @@ def _measure(backend: str) -> list[Figure]:
             """The load starts with the pass; the time ends when both have ended."""
             device.synchronize(device.record(forward.stream))
             if held_ns:
-                device.hold(forward.stream, held_ns)
+                _bench.hold(device, forward.stream, held_ns)
             before, marks = device.record(forward.stream), []
             if loads:
                 device.wait(load, before)

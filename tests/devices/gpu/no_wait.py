@@ -31,7 +31,7 @@ def run() -> Outcome:
                 _calls(device)
                 for name in ("compute", "write", "load"):
                     device.synchronize(device.record(device.stream(name)))
-            device.hold(device.stream("compute"), _HELD_NS)
+            _bench.hold(device, device.stream("compute"), _HELD_NS)
             before = torch.cuda.get_sync_debug_mode()
             torch.cuda.set_sync_debug_mode("error")
             try:

@@ -18,7 +18,7 @@ def run() -> Outcome:
     for held, free in (("write", "load"), ("load", "write")):
         with _bench.small("direct", 8) as device:
             pages = np.arange(4, dtype=np.int64)
-            device.hold(device.stream(held), _HELD_NS)
+            _bench.hold(device, device.stream(held), _HELD_NS)
             marks = {}
             for name, direction, shift in (
                 ("write", Direction.DEVICE_TO_HOST, 0),
