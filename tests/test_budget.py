@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 23_579,
+    "lines of hicache": 23_431,
     "lines of sim": 10_235,
-    "lines of invariants": 18_397,
+    "lines of invariants": 18_394,
     "lines of traces": 16_664,
-    "lines of tests": 39_493,
-    "files of source": 308,
+    "lines of tests": 39_491,
+    "files of source": 307,
     "files of tests": 313,
-    "words of pages": 52_768,
+    "words of pages": 52_741,
 }
 
 

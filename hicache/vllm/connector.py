@@ -1,16 +1,13 @@
 """`HicacheConnector`: vLLM's interface of a KV connector, over the two halves of this one.
 
 vLLM makes one in the process of its scheduler and one in each worker. The first has a `Decider`,
-the others a `Mover`; this file passes calls on and turns vLLM's types into theirs. If a half fails
-in a way that nobody has foreseen, it says so once, and vLLM goes on without it.
+the others a `Mover`; this file passes calls on and turns vLLM's types into theirs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import vllm
 from huggingface_hub import snapshot_download
@@ -39,12 +36,10 @@ from . import register
 from .deciding import Decider
 from .describing import Settings, belonging, context_of
 from .groups import groups_of
-from .moving import Ended, Mover
+from .moving import Adapters, Mover, Watching
 from .orders import Answer, Message
-from .watching import Adapters, Watching
 
 KNOWN = ("0.32",)
-_CALL = TypeVar("_CALL", bound=Callable[..., Any])
 _WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 _log = logging.getLogger("vllm.hicache")  # vLLM shows what is logged under its own name
 # Names for Prometheus, and what they say.
@@ -68,14 +63,13 @@ class Orders(KVConnectorMetadata):
 
 
 class Answers(KVConnectorWorkerMetadata):
-    """What workers answer; of several ranks, all answers. failed: requests whose load has failed on
-    one of them."""
+    """What workers answer; of several ranks, all answers."""
 
-    def __init__(self, answer: Answer, failed: set[str]) -> None:
-        self.answer, self.failed = answer, failed
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
 
     def aggregate(self, other: Any) -> Answers:
-        return Answers(self.answer.with_other(other.answer), self.failed | other.failed)
+        return Answers(self.answer.with_other(other.answer))
 
 
 class Stats(KVConnectorStats):
@@ -113,35 +107,11 @@ class PromMetrics(KVConnectorPromMetrics):
                 self._counters[name].labels(*labels).inc(number)
 
 
-def _guarded(otherwise: Any) -> Callable[[_CALL], _CALL]:
-    """Turns an unforeseen error into a log entry, once, and the answer of a connector that does
-    nothing. otherwise: that answer, or what makes it."""
-
-    def around(call: _CALL) -> _CALL:
-        @wraps(call)
-        def guarded(self: HicacheConnector, *args: Any, **named: Any) -> Any:
-            if not self.broken:
-                try:
-                    return call(self, *args, **named)
-                except Exception:
-                    self.broken = True
-                    _log.exception(
-                        "hicache: an unforeseen error, from here on vLLM runs without this cache; "
-                        "please report it"
-                    )
-            return otherwise() if callable(otherwise) else otherwise
-
-        return cast(_CALL, guarded)
-
-    return around
-
-
 class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     """Raises CallerError, one line, for settings and models that it cannot carry."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        self.broken = False
         self._config = vllm_config
         self._settings = Settings.of(self._kv_transfer_config.kv_connector_extra_config or {})
         _check(vllm_config)
@@ -153,19 +123,14 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._before: dict[str, int] = {}
         self._requests: dict[str, Any] = {}
         self._failed: set[str] = set()
-        self._decider: Decider | None = None
-        self._mover: Mover | None = None
-        self._ended = Ended()
+        self._decider: Any = None
+        self._mover: Any = None
+        self._answer = Answer()
         if role == KVConnectorRole.SCHEDULER:
-            config = self._groups.config(
-                self._host_pages,
-                vllm_config.model_config.max_model_len,
-                bool(self._settings.storage),
-                self._settings.eviction,
-            )
+            longest, store = vllm_config.model_config.max_model_len, bool(self._settings.storage)
             self._decider = Decider(
                 self._groups,
-                config,
+                self._groups.config(self._host_pages, longest, store),
                 self._ranks,
                 self._clock.now_s,
                 self._settings.wait_s,
@@ -182,53 +147,37 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         self._manager = kv_cache_manager
-        assert self._decider is not None
         self._decider.orders.use(kv_cache_manager.block_pool)
 
     def on_new_request(self, request: Any) -> None:
         self._requests[request.request_id] = request
 
-    @_guarded((0, False))
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        assert self._decider is not None
         found = self._decider.found(request, num_computed_tokens)
         return found, bool(found)
 
-    @_guarded(None)
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        assert self._decider is not None
         self._decider.given(request, blocks.blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Orders:
-        return Orders(self._message(scheduler_output))
-
-    @_guarded(Message)
-    def _message(self, output: Any) -> Message:
-        assert self._decider is not None
-        for name in output.preempted_req_ids or ():
+        for name in scheduler_output.preempted_req_ids or ():
             self._decider.preempted(name)
-        for name, tokens in output.num_scheduled_tokens.items():
+        for name, tokens in scheduler_output.num_scheduled_tokens.items():
             request = self._requests.get(name)
             if request is not None:
                 before = request.num_computed_tokens
-                self._decider.save(
-                    request,
-                    before + tokens,
-                    self._manager.get_blocks(name).blocks,
-                    all_of_it=before < request.num_prompt_tokens,
-                )
-        return self._decider.message()
+                blocks = self._manager.get_blocks(name).blocks
+                whole = before < request.num_prompt_tokens
+                self._decider.save(request, before + tokens, blocks, all_of_it=whole)
+        return Orders(self._decider.message())
 
     def update_connector_output(self, connector_output: Any) -> None:
-        assert self._decider is not None
         answers = connector_output.kv_connector_worker_meta
         if answers is not None:
-            # Blocks are given back also without a core that hears of it.
-            self._decider.orders.answered(answers.answer.done)
-            self._heard(answers.answer)
-            self._failed |= answers.failed
+            self._decider.carry_on(answers.answer)
+            self._failed |= answers.answer.failed
         for name in self._failed.intersection(connector_output.finished_recving or ()):
             self._failed.discard(name)
             request = self._requests.get(name)
@@ -237,11 +186,6 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
                 # that is a setting for all connectors, of which this one sees nothing.
                 request.num_computed_tokens = 0
                 self._manager.free(request)
-
-    @_guarded(None)
-    def _heard(self, answer: Answer) -> None:
-        assert self._decider is not None
-        self._decider.carry_on(answer.outages, answer.changed)
 
     def request_finished(
         self, request: Any, block_ids: list[int]
@@ -253,48 +197,35 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> tuple[bool, dict[str, Any] | None]:
         """The blocks may go: those that are copied are held on their own."""
         self._requests.pop(request.request_id, None)
-        self._finish(request)
+        blocks = self._manager.get_blocks(request.request_id).blocks
+        self._decider.ended(request, blocks, request.status in _WELL)
         return False, None
 
-    @_guarded(None)
-    def _finish(self, request: Any) -> None:
-        assert self._decider is not None
-        well = request.status in _WELL
-        self._decider.ended(request, self._manager.get_blocks(request.request_id).blocks, well)
-
-    @_guarded(False)
     def has_pending_push_work(self) -> bool:
         """Whether steps are needed though there is no request: copies and stores go on."""
-        assert self._decider is not None
-        return self._decider.busy
+        return bool(self._decider.busy)
 
-    @_guarded(False)
     def reset_cache(self) -> bool | None:
-        assert self._decider is not None
         if self._decider.stores:
             _log.warning(
                 "hicache: the cache was reset, so the weights may be others now; storage is not "
                 "used until vLLM is started again"
             )
-        return self._decider.reset()
+        return bool(self._decider.reset())
 
     # -- a worker's half
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        rank = self._config.parallel_config.rank
-        watched = watching()
-        mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watched)
-        self._mover = mover
-        if self._settings.storage:
-            address = parse(self._settings.storage)
-            store = open_store(address, self._settings.options, self._clock.now_s, _log.warning)
-            named, models = self._settings.weights, watched.models
-            belongs = belonging(self._config, named, _downloaded, models)
+        watched, settings = watching(), self._settings
+        self._mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watched)
+        if settings.storage:
+            now, notice = self._clock.now_s, _log.warning
+            store = open_store(parse(settings.storage), settings.options, now, notice)
+            belongs = belonging(self._config, settings.weights, _downloaded, watched.models)
             context = context_of(self._config, self._groups, kv_caches, self._blocks, belongs)
-            mine = Rank(rank, self._ranks)
-            mover.use_store(store, context, mine, self._clock.now_s, _log.warning)
+            mine = Rank(self._config.parallel_config.rank, self._ranks)
+            self._mover.use_store(store, context, mine, now, notice)
 
-    @_guarded(None)
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         if self._mover is not None:
             self._mover.load(self._get_connector_metadata().message)
@@ -307,23 +238,18 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> None:
         """Nothing to do: a step's pages are saved after it."""
 
-    @_guarded(None)
     def wait_for_save(self) -> None:
         if self._mover is not None:
             self._mover.save(self._get_connector_metadata().message)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
-        self._ended = self._poll()
-        return KVConnectorTransferResults(finished_recving=self._ended.loaded)
-
-    @_guarded(Ended)
-    def _poll(self) -> Ended:
-        return Ended() if self._mover is None else self._mover.poll()
+        loaded = set()
+        if self._mover is not None:
+            self._answer, loaded = self._mover.poll()
+        return KVConnectorTransferResults(finished_recving=loaded)
 
     def build_connector_worker_meta(self) -> Answers | None:
-        answer, failed = self._ended.answer, self._ended.failed
-        said = answer.done or answer.outages or answer.changed or failed
-        return Answers(answer, failed) if said else None
+        return None if self._answer == Answer() else Answers(self._answer)
 
     def shutdown(self) -> None:
         if self._mover is not None:
@@ -334,18 +260,14 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_kv_connector_stats(self) -> Stats | None:
         """What has been counted since the last call."""
-        now, before = self._before, self._before
+        now = self._before
         if self._decider is not None:
             now = self._decider.counts.as_dict
         elif self._mover is not None:
             now = self._mover.figures
+        new = {name: number - self._before.get(name, 0) for name, number in now.items()}
         self._before = now
-        more = {name: number - before.get(name, 0) for name, number in now.items()}
-        return (
-            Stats(data={name: number for name, number in more.items() if number})
-            if any(more.values())
-            else None
-        )
+        return Stats(data=new) if any(new.values()) else None
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats:
@@ -354,9 +276,6 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def build_prom_metrics(cls, *args: Any) -> PromMetrics:
         return PromMetrics(*args)
-
-    def take_events(self) -> Iterable[Any]:
-        return ()
 
 
 def watching() -> Watching:

@@ -10,12 +10,9 @@ under way, and each copy is a short request of the core:
            "computes" these pages; they enter the tree: `Backup`; the copies land
 
 Device pages of the core are numbers without memory. `_places` says which blocks they stand for, and
-None for a block that nobody reads. A
-block is read or written only while it has the hash that it had when it was noted, and a reference
-to it is held until the copy has ended.
-
-Does not copy, see `moving`, and imports nothing of vLLM: requests and blocks are used by their
-attributes.
+None for a block that nobody reads. A block is read or written only while it has the hash that it
+had when it was noted, and a reference to it is held until the copy has ended. Imports nothing of
+vLLM: requests and blocks are used by their attributes.
 """
 
 from __future__ import annotations
@@ -26,39 +23,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hicache.core.actions import (
-    Backup,
-    Copy,
-    Load,
-    Matched,
-    Outcome,
-    Prefetched,
-    Prefill,
-    Refused,
-)
+from hicache.core import events
+from hicache.core.actions import Backup, Copy, Load, Matched, Outcome, Prefetched, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    BackupDone,
-    DetachWanted,
-    Event,
-    EvictWanted,
-    Finished,
-    Flushed,
-    LoadDone,
-    MatchWanted,
-    PrefetchLimitReached,
-    PrefillDone,
-    StorageAttached,
-)
 from hicache.core.types import FlightId, Key, Tier
 from hicache.runtime.driver import Driver, Observer, first_of
 
 from .groups import FULL, STATE, Group, Groups
-from .orders import Adapter, Message, Orders
+from .orders import Adapter, Answer, Message, Orders
 
 Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
 _SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
@@ -97,9 +70,9 @@ class _Asked:
     """A request of vLLM that waits, and the core's request for its load.
 
     number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
-    reuses. adapter: that it was asked for. sources: see `_sources`. changes: `Decider._changes`
-    when it was put off. fetched: pages that prefetches for it have brought. waits: whether another
-    answer is to be expected soon. limited: that storage was waited for longer than allowed.
+    reuses. sources: see `_sources`. changes: `Decider._changes` when it was put off. fetched: pages
+    that prefetches for it have brought. waits: whether another answer is to be expected soon.
+    limited: that storage was waited for longer than allowed.
     """
 
     number: int
@@ -115,8 +88,7 @@ class _Asked:
     limited: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Loading:
+class _Loading(NamedTuple):
     """A load under way. prefill: flight of the core's pass that waits for it. host, storage: tokens
     that it brings."""
 
@@ -203,11 +175,11 @@ class Decider:
         """Tell the core of a prompt. before: of the same request, if it asks once more."""
         length = request.num_tokens
         key = self._key(request, length // self._page)
-        asked = _Asked(self._next(), self._now() if before is None else before.since_s)
-        asked.fetched |= set() if before is None else before.fetched
-        asked.adapter = self._adapter_of(request)
+        asked = _Asked(self._next(), self._now(), adapter=self._adapter_of(request))
+        if before is not None:
+            asked.since_s, asked.fetched = before.since_s, before.fetched
         most = max(0, length - 1) // self._page - self.groups.drafts
-        self._feed(Arrived(asked.number, key, length, max(0, most)))
+        self._feed(events.Arrived(asked.number, key, length, max(0, most)))
         return asked
 
     def _promise(self, asked: _Asked, computed: int) -> bool:
@@ -215,13 +187,13 @@ class Decider:
         answer is worth waiting for."""
         if not self._prefetched(asked):
             return False
-        matched = first_of(Matched, self._feed(MatchWanted(asked.number)))
+        matched = first_of(Matched, self._feed(events.MatchWanted(asked.number)))
         assert matched is not None, "the core answers what would hit"
         pages = matched.device_pages + matched.host_pages
         if pages * self._page <= computed:
             asked.waits = False
             return False
-        outcomes = self._feed(AdmitWanted(asked.number, 1))
+        outcomes = self._feed(events.AdmitWanted(asked.number, 1))
         refused = first_of(Refused, outcomes)
         if refused is not None:
             asked.waits = refused.reason in _SOON
@@ -241,8 +213,7 @@ class Decider:
         """End the core's request for a load; another one begins when the core's device pages have
         changed."""
         self._end(asked)
-        asked.number, asked.load, asked.prefill, asked.waits = -1, None, None, True
-        asked.changes = self._changes
+        asked.waits, asked.changes = True, self._changes
 
     def _sources(self, action: Prefill, load: Load | None) -> dict[tuple[str, int], int]:
         """The host page that a load copies, by component and place in the prompt."""
@@ -281,7 +252,7 @@ class Decider:
                 asked.waits = True
                 return False
             asked.limited = True
-            self._feed(PrefetchLimitReached(asked.number))
+            self._feed(events.PrefetchLimitReached(asked.number))
         return True
 
     def given(self, request: Any, blocks: Blocks, external: int) -> None:
@@ -303,12 +274,9 @@ class Decider:
 
     def _fetched(self, asked: _Asked, external: int) -> int:
         """How many of the last tokens of a load were fetched from storage for it."""
-        end = asked.pages * self._page
-        return sum(
-            min(self._page, (page + 1) * self._page - (end - external))
-            for page in asked.fetched
-            if end - external < (page + 1) * self._page <= end
-        )
+        start = asked.pages * self._page - external
+        ends = [(page + 1) * self._page - start for page in asked.fetched if page < asked.pages]
+        return sum(min(self._page, end) for end in ends if end > 0)
 
     def _begin(self, name: str, asked: _Asked, blocks: Blocks, external: int) -> bool:
         """Send a load for the blocks of a request that lack their contents. Returns False if a
@@ -349,15 +317,15 @@ class Decider:
 
     def _end(self, asked: _Asked) -> None:
         """End the core's request of one that is not loaded."""
-        if asked.number < 0:
-            return
-        if asked.load is not None:
-            self.orders.refuse(asked.load)
-        self._feed(Aborted(asked.number))
-        if asked.prefill is not None:
-            self._feed(PrefillDone(asked.prefill.flight, False))
+        if asked.number >= 0:
+            if asked.load is not None:
+                self.orders.refuse(asked.load)
+            self._feed(events.Aborted(asked.number))
+            if asked.prefill is not None:
+                self._feed(events.PrefillDone(asked.prefill.flight, False))
+        asked.number, asked.load, asked.prefill = -1, None, None
 
-    def _landed(self, reply: LoadDone) -> None:
+    def _landed(self, reply: events.LoadDone) -> None:
         """A load has ended, and with it the core's request."""
         loading = self._loading.pop(reply.flight, None)
         if loading is None:
@@ -370,9 +338,9 @@ class Decider:
             if loading.name in self._known:  # it was not aborted meanwhile
                 self._known[loading.name].failed = True
         if loading.number in self._view.requests:
-            self._feed(Aborted(loading.number))
+            self._feed(events.Aborted(loading.number))
         if loading.prefill in self._view.flights:
-            self._feed(PrefillDone(loading.prefill, reply.ok))
+            self._feed(events.PrefillDone(loading.prefill, reply.ok))
 
     # -- saves
 
@@ -396,13 +364,13 @@ class Decider:
             return
         new, known.saved = pages - known.saved, pages
         number, length, key = self._next(), pages * self._page, self._key(request, pages)
-        self._feed(Arrived(number, key, length, 0))
-        action = first_of(Prefill, self._feed(AdmitWanted(number, length)))
+        self._feed(events.Arrived(number, key, length, 0))
+        action = first_of(Prefill, self._feed(events.AdmitWanted(number, length)))
         whole = action is not None and action.end_token == length
         if action is not None and whole:
             self._note(action, blocks, self._adapter_of(request))
-            self._feed(PrefillDone(action.flight))
-            self._feed(Finished(number, key, length))
+            self._feed(events.PrefillDone(action.flight))
+            self._feed(events.Finished(number, key, length))
         else:
             self.counts.unsaved_pages += new
             self._end(_Asked(number, prefill=action))
@@ -517,24 +485,28 @@ class Decider:
         self._belongs.clear()
         return message
 
-    def carry_on(self, outages: int = 0, changed: bool = False) -> None:
-        """Feed the core the replies of the workers. outages: how often the store has come back; it
-        may have lost everything while it was out. changed: the weights of a worker."""
-        if changed and not self._changed:
+    def carry_on(self, answer: Answer) -> None:
+        """Feed the core the replies of the workers. If the store has come back, it may have lost
+        everything while it was out."""
+        self.orders.answered(answer.done)
+        if answer.changed and not self._changed:
             self._changed = True
             self._notice(
                 "hicache: the weights were changed: nothing is loaded or saved until vLLM is "
                 "started again"
             )
-            if self._view.attached:
-                self._feed(DetachWanted())
+            self._detach()
             for asked in self._asked.values():
                 self._end(asked)
             self._asked.clear()
         self._poll()
-        if outages > self._outages and self._view.attached:
-            self._outages = outages
-            self._feed(StorageAttached())
+        if answer.outages > self._outages and self._view.attached:
+            self._outages = answer.outages
+            self._feed(events.StorageAttached())
+
+    def _detach(self) -> None:
+        if self._view.attached:
+            self._feed(events.DetachWanted())
 
     @property
     def remembered(self) -> int:
@@ -555,24 +527,23 @@ class Decider:
         """Forget what is on host, and use storage no longer: the weights may be others now. Loads
         that were promised, and for which vLLM has given no blocks, are not in the way. Returns
         False while one is under way."""
-        if self._view.attached:
-            self._feed(DetachWanted())
+        self._detach()
         for name, asked in list(self._asked.items()):
             if asked.load is not None:
                 self._end(asked)
                 del self._asked[name]
         self._poll()
         self._sweep()
-        return first_of(Refused, self._feed(Flushed())) is None
+        return first_of(Refused, self._feed(events.Flushed())) is None
 
     def _poll(self) -> None:
         """Feed the core every reply, also those that follow from others."""
         while replies := self.orders.poll():
             for reply in replies:
                 self._feed(reply)
-                if isinstance(reply, LoadDone):
+                if isinstance(reply, events.LoadDone):
                     self._landed(reply)
-                elif isinstance(reply, BackupDone):
+                elif isinstance(reply, events.BackupDone):
                     pages = self._saving.pop(reply.flight, 0)
                     self.counts.saved_pages += pages if reply.ok else 0
                     self.counts.failed_saves += not reply.ok
@@ -582,9 +553,9 @@ class Decider:
         for name, pool in zip(self.groups.components, self._view.pools(Tier.DEVICE), strict=True):
             if pool.evictable:
                 self._changes += 1
-                self._feed(EvictWanted(Tier.DEVICE, name, pool.evictable))
+                self._feed(events.EvictWanted(Tier.DEVICE, name, pool.evictable))
 
-    def _feed(self, event: Event) -> list[Outcome]:
+    def _feed(self, event: events.Event) -> list[Outcome]:
         outcomes = self.driver.feed(event)
         for one in outcomes:
             if isinstance(one, Backup):

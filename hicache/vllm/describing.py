@@ -61,7 +61,6 @@ class Settings:
     storage        address of a store: "file:/data/kv" (docs/storage_backends.md); none by default
     storage_size   the most bytes that it may use: "1TB"; no limit by default
     timeout_s      seconds without progress after which the store counts as hung
-    eviction       name of an eviction policy (docs/policies.md)
     wait_s         the longest that a request waits for what the store has
     weights        what the weights are called in the keys of a store, in place of a digest of their
                    files
@@ -71,7 +70,6 @@ class Settings:
     storage: str = ""
     storage_size: int = 0
     timeout_s: float = TIMEOUT_S
-    eviction: str = "lru"
     wait_s: float = 5.0
     weights: str = ""
 

@@ -99,11 +99,9 @@ class Groups(NamedTuple):
             )
         return dict.fromkeys(self.components, host_bytes // each)
 
-    def config(
-        self, host_pages: Mapping[str, int], longest: int, storage: bool, eviction: str = "lru"
-    ) -> Config:
-        """The core's settings. longest: tokens of the longest request. eviction: the policy's name.
-        Device pages are numbers without memory: those of the pages whose copies are under way."""
+    def config(self, host_pages: Mapping[str, int], longest: int, storage: bool) -> Config:
+        """The core's settings. longest: tokens of the longest request. Device pages are numbers
+        without memory: those of the pages whose copies are under way."""
         names = self.components
         pages = _SPARE_PAGES * (-(-longest // self.page) + 4)
         return Config(
@@ -113,7 +111,6 @@ class Groups(NamedTuple):
             components=names,
             settings=settings_for(names, Shape(window_tokens=self.window)),
             storage=storage,
-            eviction_policy=eviction,
         )
 
 

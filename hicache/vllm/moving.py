@@ -1,15 +1,19 @@
-"""The worker's half of the connector: it copies pages between vLLM's tensors, host and storage.
+"""The worker's half of the connector: it copies pages between vLLM's tensors, host and storage,
+and knows with which weights and adapters vLLM fills them.
 
 The copies are those of the transfer controller, on the device where the tensors are; storage is
 that of the runtime. A message has the orders of one step. Loads begin with it, and what it saves
-is read after the step's forward pass. Replies go back as they come. Decides nothing, see
-`deciding`, and imports nothing of vLLM.
+is read after the step's forward pass. Replies go back as they come.
+
+Updates are noticed where vLLM's worker and model write weights, and by samples of the parameters
+where somebody else does. An adapter is what its files were when vLLM has loaded it. Reads vLLM's
+worker by its attributes and imports nothing of vLLM.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from os import scandir
 from typing import Any
 
 import torch
@@ -32,26 +36,108 @@ from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import TieredExecutor
 from hicache.runtime.ranks import offered
 from hicache.runtime.storage import Rank, StorageExecutor, StoredPages, WorkerOptions, Workers
-from hicache.storage.base import Losses, Storage
+from hicache.storage.base import Storage
+from hicache.storage.changes import Samples, after
+from hicache.storage.identity import digest_of_adapter
 from hicache.storage.keys import Context
 
 from .groups import Groups
-from .orders import Answer, Message
-from .watching import Watching
+from .orders import Adapter, Answer, Message
 
-DEVICES = "hicache.devices"
 _DIRECT = DeviceOptions(layout="page_first_direct", io_backend="direct")
-_CLOSE_S = 10.0  # that stores under way may take at the end
+_WRITES = (
+    *("load_model", "reload_weights", "start_weight_update", "start_draft_weight_update"),
+    *("update_weights", "finish_weight_update", "load_weights"),
+)
 
 
-@dataclass(slots=True)
-class Ended:
-    """What has ended since the last step. loaded, failed: names of requests; those that failed are
-    among both."""
+class Watching:
+    """worker: vLLM's. changed: that its weights are others than at the start. stamp: counts
+    everything that has changed. models: of the worker, a draft among them."""
 
-    answer: Answer = field(default_factory=Answer)
-    loaded: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
+    def __init__(self, worker: Any) -> None:
+        self.stamp, self.changed = 0, False
+        self._asleep = False  # the weights are in no memory that can be read
+        self._adapters: dict[int, str] = {}
+        runner = worker.model_runner
+        models = [runner.get_model(), getattr(runner, "get_draft_model", lambda: None)()]
+        self.models = [one for one in models if hasattr(one, "modules")]
+        for owner in (worker, runner, *self.models):
+            for name in _WRITES:
+                after(owner, name, self._updated)
+        after(worker, "sleep", self._slept)
+        after(worker, "wake_up", self._woke)
+        self._manager = getattr(runner, "lora_manager", None)
+        if self._manager is not None:
+            after(self._manager, "_load_adapter", self._loaded)
+        self._samples = Samples(self.models)
+
+    def look(self) -> int:
+        """The stamp, after a look at the parameters."""
+        if not self._asleep and not self.changed and not self._samples.same():
+            self._updated()
+        return self.stamp
+
+    def has(self, adapters: Sequence[Adapter]) -> bool:
+        """Whether these are what the worker has loaded, or what it would load from their files."""
+        manager = self._manager
+        for one in adapters:
+            if manager is None or one.number not in manager.list_adapters():
+                self._note(one.number, one.path)
+            if self._adapters.get(one.number) != one.digest:
+                return False
+        return True
+
+    def _loaded(self, request: Any) -> None:
+        self._note(request.lora_int_id, request.lora_path)
+
+    def _note(self, number: int, path: str) -> None:
+        digest = digest_of(path, lambda text: None)
+        self.stamp += self._adapters.get(number, digest) != digest
+        self._adapters[number] = digest
+
+    def _updated(self, *_: Any, **__: Any) -> None:
+        self.stamp += 1
+        self.changed = True
+
+    def _slept(self, level: int = 1) -> None:
+        self._asleep |= level > 0
+        if level > 1:
+            self._updated()
+
+    def _woke(self, tags: Sequence[str] | None = None) -> None:
+        self._asleep &= tags is not None and "weights" not in tags
+
+
+def digest_of(path: str, notice: Callable[[str], None]) -> str:
+    """What an adapter is called in keys; empty, and a notice, if its files cannot be read."""
+    try:
+        return digest_of_adapter(path)
+    except CallerError as error:
+        notice(f"hicache: {error}; its requests are not cached")
+        return ""
+
+
+class Adapters:
+    """What the files of adapters are, read again when they have changed."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._known: dict[str, tuple[Any, str]] = {}
+
+    def digest(self, adapter: Any) -> str:
+        """Empty if the files are not there: then nothing is kept of requests with it."""
+        path = adapter.lora_path
+        try:
+            files = [(one.name, one.stat()) for one in scandir(path)]
+        except OSError:
+            files = []
+        # another stamp when a file was written, also if its time was set back
+        stamp = sorted((name, one.st_ino, one.st_size, one.st_ctime_ns) for name, one in files)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = self._known[path] = stamp, digest_of(path, self._notice)
+        return known[1]
 
 
 class Mover:
@@ -63,10 +149,10 @@ class Mover:
         tensors: Mapping[str, Any],
         blocks: int,
         host_pages: Mapping[str, int],
-        watching: Watching | None = None,
+        watching: Any,
     ) -> None:
-        """tensors: vLLM's, by layer; for a state, several. blocks: of vLLM's pool. watching: of the
-        weights with which vLLM fills them; None: they never change.
+        """tensors: vLLM's, by layer; for a state, several. blocks: of vLLM's pool. watching: a
+        `Watching` of the weights with which vLLM fills them.
 
         Raises CallerError for tensors of another form, and for too little memory."""
         self.lent = lend(
@@ -75,8 +161,7 @@ class Mover:
             sum(len(one.layers) for one in groups.groups),
             shared=groups.shared,
         )
-        place = self.lent.slots[0].tensors[0].blocks.device
-        self._device = _device(place, self.lent)
+        self._device = _device(self.lent.slots[0].tensors[0].blocks.device, self.lent)
         self._compute = self._device.stream(COMPUTE)
         self._storage = StorageExecutor()
         self._executor = TieredExecutor(TransferController(self._device), self._storage)
@@ -108,7 +193,9 @@ class Mover:
     @property
     def figures(self) -> dict[str, int]:
         """Values that the store did not read or write."""
-        lost = Losses() if self._store is None else self._store.losses
+        if self._store is None:
+            return {}
+        lost = self._store.losses
         values = lost.reads_failed + lost.reads_missing + lost.reads_corrupt + lost.writes_refused
         return {"store_losses": values}
 
@@ -116,7 +203,7 @@ class Mover:
         """Begin the loads of a step."""
         self._waiting |= dict(message.waiting)
         self._failed |= set(message.failed)
-        if self._watching is not None and message.loads:
+        if message.loads:
             self._watching.look()
         self._begin(message.loads, message)
 
@@ -128,32 +215,28 @@ class Mover:
             self._executor.abandon(flight)
         self._begin(message.backups, message)
 
-    def poll(self) -> Ended:
-        """What has ended since the last call."""
+    def poll(self) -> tuple[Answer, set[str]]:
+        """What has ended since the last call, and whose loads have; those that failed are among
+        both."""
         self._executor.start()
-        ended = Ended(loaded=set(self._failed), failed=self._failed)
-        self._failed = set()
-        done = [(flight, 0) for flight in self._refused]
+        failed, self._failed = self._failed, set()
+        loaded, done = set(failed), [(flight, 0) for flight in self._refused]
         self._refused.clear()
         replies = self._executor.poll()
-        stamp = 0
-        if self._watching is not None and any(
-            isinstance(one, LoadDone | BackupDone) for one in replies
-        ):
-            stamp = self._watching.look()
+        copies = any(isinstance(one, LoadDone | BackupDone) for one in replies)
+        stamp = self._watching.look() if copies else 0
         for reply in replies:
             right = self._stamps.pop(reply.flight, stamp) == stamp
             done.append((reply.flight, offered(reply) if right else 0))
             name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
             if name is not None:
-                ended.loaded.add(name)
+                loaded.add(name)
                 if not reply[1] or not right:
-                    ended.failed.add(name)
+                    failed.add(name)
         outages = 0 if self._store is None else self._store.poll()
-        changed = self._watching is not None and self._watching.changed
-        ended.answer = Answer(tuple(done), outages, changed and not self._told)
-        self._told = changed
-        return ended
+        changed = self._watching.changed and not self._told
+        self._told |= changed
+        return Answer(tuple(done), outages, changed, frozenset(failed)), loaded
 
     def close(self) -> None:
         """Wait for what was begun, then end all threads and close the store."""
@@ -168,15 +251,14 @@ class Mover:
             self._executor.start()
             return
         watching = self._watching
-        if watching is not None and (watching.changed or not watching.has(message.adapters)):
+        if watching.changed or not watching.has(message.adapters):
             for action in transfers:
                 self._refused.append(action.flight)
                 if action.flight in self._waiting:
                     self._failed.add(self._waiting.pop(action.flight))
             return
         for action in transfers:
-            if watching is not None:
-                self._stamps[action.flight] = watching.stamp
+            self._stamps[action.flight] = watching.stamp
             self._executor.submit(action)
         self._device.follow(self._compute)
         self._executor.start()
@@ -219,16 +301,12 @@ def _by_block(layer: str, tensor: torch.Tensor, blocks: int) -> torch.Tensor:
             f"kv_caches: expected a dimension of {blocks} blocks in the tensor of {layer}, found "
             f"{tuple(tensor.shape)}"
         )
-    parts = (blocks, tensor.shape[axis] // blocks)
-    split = tensor.view(*tensor.shape[:axis], *parts, *tensor.shape[axis + 1 :]).movedim(axis, 0)
-    sizes, steps = list(split.shape[1:]), list(split.stride()[1:])
+    split = tensor.unflatten(axis, (blocks, -1)).movedim(axis, 0)  # type: ignore[no-untyped-call]
     kept: list[tuple[int, int]] = []
-    for size, step in zip(sizes, steps, strict=True):
-        if size == 1:
-            continue
+    for size, step in zip(split.shape[1:], split.stride()[1:], strict=True):
         if kept and kept[-1][1] == size * step:
             kept[-1] = (kept[-1][0] * size, step)
-        else:
+        elif size > 1:
             kept.append((size, step))
     shape = (blocks, *(size for size, _ in kept))
     strides = (split.stride(0), *(step for _, step in kept))
@@ -238,11 +316,10 @@ def _by_block(layer: str, tensor: torch.Tensor, blocks: int) -> torch.Tensor:
 
 def _device(place: torch.device, lent: Lent) -> Any:
     """The device where vLLM's tensors are. Raises CallerError if there is none for it."""
-    if place.type == "cpu":
-        module = registry.load(DEVICES, "cpu")
-        return module.CpuDevice.over(LentArena(lent))
-    if place.type != "cuda":
+    if place.type not in ("cpu", "cuda"):
         raise CallerError(f"device: expected cpu or cuda, found {place.type}")
-    module = registry.load(DEVICES, "cuda")
+    module = registry.load("hicache.devices", place.type)
+    if place.type == "cpu":
+        return module.CpuDevice.over(LentArena(lent))
     runtime = module.Accelerator(place.index or 0)
     return module.CudaDevice.over(LentTorchArena(lent, runtime), runtime, _DIRECT)

@@ -51,18 +51,20 @@ class Message:
 class Answer:
     """From the workers, once a step. done: by flight, the numbers that are right for its
     reply on one rank, as a set (`ranks`). outages: how often the store has come back, at least
-    on one rank. changed: the weights of a rank."""
+    on one rank. changed: the weights of a rank. failed: requests whose load has failed."""
 
     done: tuple[tuple[FlightId, int], ...] = ()
     outages: int = 0
     changed: bool = False
+    failed: frozenset[str] = frozenset()
 
     def with_other(self, other: Answer) -> Answer:
         """Those of two ranks."""
         return Answer(
-            (*self.done, *other.done),
+            self.done + other.done,
             max(self.outages, other.outages),
             self.changed or other.changed,
+            self.failed | other.failed,
         )
 
 

@@ -14,6 +14,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,8 @@ import torch
 
 from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, Groups, groups_of
-from hicache.vllm.moving import Ended, Mover
+from hicache.vllm.moving import Mover
+from hicache.vllm.orders import Answer
 
 ROW = 8  # bytes of a position, or of a state
 CLASSES = {FULL: "FullAttentionSpec", WINDOW: "SlidingWindowSpec", STATE: "MambaSpec"}
@@ -290,10 +292,11 @@ class Engine:
 
     def poll(self) -> None:
         """Take what the workers have ended."""
-        ended = [mover.poll() for mover in self.movers]
+        polled = [mover.poll() for mover in self.movers]
+        answers = [answer for answer, _ in polled]
         if self.faults:
-            self._break(ended)
-        self._landed(ended)
+            self._break(answers)
+        self._landed(answers, [name for _, loaded in polled for name in loaded])
 
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
         tokens = self._chunk(request, request.num_computed_tokens)
@@ -527,33 +530,29 @@ class Engine:
         if not request.loading:
             self._release(request)
 
-    def _break(self, ended: Sequence[Ended]) -> None:
+    def _break(self, answers: list[Answer]) -> None:
         """Copies fail on one rank: their replies say so."""
-        one = self.draw.choice(ended)
-        done = []
-        for flight, offer in one.answer.done:
-            fails = self.draw.random() < self.faults
-            done.append((flight, 0 if fails else offer))
-            name = self._loads.get(flight)
-            if fails and name:
-                one.failed.add(name)
-        one.answer = replace(one.answer, done=tuple(done))
+        at = self.draw.randrange(len(answers))
+        done = [
+            (flight, 0 if self.draw.random() < self.faults else offer)
+            for flight, offer in answers[at].done
+        ]
+        names = {
+            self._loads[flight] for flight, offer in done if not offer and flight in self._loads
+        }
+        answers[at] = replace(answers[at], done=tuple(done), failed=answers[at].failed | names)
 
-    def _landed(self, ended: Sequence[Ended]) -> None:
-        for one in ended:
-            self.decider.orders.answered(one.answer.done)
-            for flight, offer in one.answer.done:
-                self._copies.get(flight, []).append(offer)
+    def _landed(self, answers: Sequence[Answer], loaded: Sequence[str]) -> None:
+        answer = reduce(Answer.with_other, answers)
+        for flight, offer in answer.done:
+            self._copies.get(flight, []).append(offer)
         for flight in [at for at, one in self._copies.items() if len(one) > len(self.movers)]:
             pages, *offers = self._copies.pop(flight)
             self.saved += pages if all(offers) else 0
-        answers = [one.answer for one in ended]
-        changed = any(one.changed for one in answers)
-        self.decider.carry_on(max(one.outages for one in answers), changed)
-        for one in ended:
-            for name in one.loaded:
-                self._ranks_left[name] = self._ranks_left.get(name, len(self.movers)) - 1
-            self._failing |= one.failed
+        self.decider.carry_on(answer)
+        for name in loaded:
+            self._ranks_left[name] = self._ranks_left.get(name, len(self.movers)) - 1
+        self._failing |= answer.failed
         for name in [name for name, left in self._ranks_left.items() if not left]:
             del self._ranks_left[name]
             request = self.arriving.pop(name)

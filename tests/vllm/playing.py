@@ -17,8 +17,7 @@ from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, groups_of
-from hicache.vllm.moving import Mover
-from hicache.vllm.watching import Watching, digest_of
+from hicache.vllm.moving import Mover, Watching, digest_of
 from invariants.watch import Watch
 
 from .engine import ROW, Engine, Lora, Request, Worker, cache_config

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from hicache.storage.changes import Samples
+from hicache.vllm.moving import Adapters, Watching, digest_of
 from hicache.vllm.orders import Adapter
-from hicache.vllm.watching import Adapters, Watching, digest_of
 
 from .engine import Worker
 from .playing import written

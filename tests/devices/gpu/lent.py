@@ -24,6 +24,7 @@ _BLOCKS, _LAYERS, _ROUNDS, _PAGES = 512, 8, 20, 64
 _BLOCK, _HEADS, _SIZE = 16, 8, 128
 _CYCLES = 20_000_000
 
+_UNCHANGED = SimpleNamespace(stamp=0, changed=False, look=lambda: 0, has=lambda adapters: True)
 _sleep: Any = torch.cuda._sleep
 
 
@@ -38,7 +39,7 @@ def run() -> Outcome:
     ):
         groups = _groups()
         tensors = _tensors(form)
-        mover = Mover(groups, tensors, _BLOCKS, {"full": 2 * _PAGES})
+        mover = Mover(groups, tensors, _BLOCKS, {"full": 2 * _PAGES}, _UNCHANGED)
         slot = groups.groups[0].slot(0)
         flight = 0
         for number in range(_ROUNDS):
@@ -101,7 +102,7 @@ def _by_block(form: str, tensor: torch.Tensor) -> torch.Tensor:
 def _wait(mover: Mover, flight: int) -> None:
     """Poll until a copy has ended."""
     while True:
-        for number, done in mover.poll().answer.done:
+        for number, done in mover.poll()[0].done:
             if number == flight:
                 assert done, f"copy {flight} failed"
                 return
