@@ -1,5 +1,5 @@
 """Hits at every capacity without the core: LRU from stack distances, the optimum that knows the
-future, and other policies, which one loop replays page by page (docs/curves.md).
+future, and other policies, which one loop replays page by page (docs/sizing.md).
 
 A page hits in an LRU cache of C pages if fewer than C other pages were used since its last use.
 Every request uses a path of the tree from the root on, its last page first. So the pages of a path
@@ -474,7 +474,7 @@ class CurveFigures(Struct, frozen=True):
     working_set_tokens: the least capacity with which LRU hits all that any cache can
     unbounded_hit_tokens: that a cache without limit hits
     capacities_tokens, capacities_bytes: ascending
-    policies: `lru`, one of those that are replayed, `optimum` or `bound` ([curves](curves.md))
+    policies: `lru`, one of those that are replayed, `optimum` or `bound` ([curves](sizing.md))
     """
 
     kind: Literal["curve"]
