@@ -25,7 +25,7 @@ help:
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
 	@echo "make fuzz        20 s of drawn sequences on every core"
-	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
+	@echo "make gpu-check   everything that needs a GPU, one report (docs/devices.md)"
 	@echo "make engines     install vLLM for CPUs (3.4 GB), and test the connector and predicted hits with it (docs/vllm.md)"
 	@echo "make bench       what replays and checks cost (docs/figures.md)"
 	@echo "make clean       remove .venv and every cache"

@@ -1,6 +1,6 @@
 """The copy kernel without a GPU: its results by Triton's interpreter, its accesses by its compiler.
 
-Speed is measured only on a GPU (docs/gpu.md).
+Speed is measured only on a GPU (docs/devices.md).
 """
 
 from __future__ import annotations
