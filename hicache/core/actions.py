@@ -189,7 +189,7 @@ class Refused(NamedTuple):
     no_pages   requests use the pages, and the replies under way free too few: wait for a request
                to end, or retract `preempt`. A request with passes in flight names none: ask again
                when one of them has ended.
-    writing_back  replies under way free the pages: ask again after the reply to flight `after`.
+    writing_back  replies under way let the pages go: ask again after the reply to flight `after`.
     arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
     fetching   a prefetch for the request is under way: ask again after the reply to `after`, or

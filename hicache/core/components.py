@@ -2,9 +2,9 @@
 
     If a request's prefix ends at this node, which nodes on the path must have this component?
 
-`required` is the definition. The core itself uses `window_pages`; the contract suite of components
-compares matching with the definition on random paths. No code depends on a component's name. A
-component does not use pools, transfers or other components.
+`required` is the definition; the contract suite of components compares matching with it on random
+paths. The core knows `window_pages` alone, which is the same at every boundary. No code of the core
+depends on a component's name. A component does not use pools, transfers or other components.
 
     a node is required by a boundary b on or below it iff b.end_page - node.end_page < window_pages
 

@@ -1,6 +1,5 @@
-"""The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous,
-deterministic, and without effects outside of the core. It decides; executors move bytes, and answer
-each action with one event. The tree, the ledger, the locks and the queues change inside one call.
+"""The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous, deterministic
+and without effects outside. It decides; executors move bytes and answer each action with one event.
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
 (kind of attention) has a copy of the run or not, on device and on host. A component requires of a
@@ -13,9 +12,8 @@ prefix the pages less than `window_pages` above its end.
     garbage         a copy that no live boundary at or below it requires, because all are too far:
                     live_distance >= window_pages; it is evicted first
 
-They are updated when a component appears at a node or leaves its last tier, and when a node is
-split. If the backbone (full attention) is the only component, every node's end is live. A match
-finds
+They change when a component comes to a node or leaves its last tier, and when a node is split. If
+the backbone (full attention) is the only component, every node's end is live. A match finds
 
     device anchor   the deepest node where every component is valid on device
     best anchor     the deepest node where every component is valid, each on device or host
@@ -60,34 +58,36 @@ the flights that lock copies below it lock the new copy too; if it is deleted, s
              parent or backbone copy is missing is discarded under a policy without gaps.
 
 **Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting (`Evicted`, and `Backup` of what is written back). *Used* counts ticks and hits, and begins
-the Backups and Stores that are due. What has no room or is too early is `Refused`. Pins take hold
-of what has come to their tier. KvStored and KvRemoved tell routers of all that comes and goes.
+evicting (`Evicted`, and `Backup` of what is written back). *Used* counts ticks and hits; an
+*insertion* makes room for states, and begins the Backups and Stores that are due. What has no room
+or is too early is `Refused`. An admission that does not wait for its prefetch first does what
+PrefetchLimitReached does. Pins take hold of what has come to their tier. KvStored and KvRemoved
+tell routers of all that comes and goes. StorageDetached comes at once or with the last reply.
 
-    event                 reads        changes                          emits
-    Arrived               tree         a waiting request                Matched, Lookup, Prefetched
-    MatchWanted           tree         nothing                          Matched
-    AdmitWanted           tree, pools  locks, room, used, tables        Admitted, Load, Prefill
-    ContinueWanted        pools        windows, room, tables            Prefill
-    PagesWanted           pools        windows, room, tables            Granted
-    PrefillDone           its request  insertion, used, locks           Cached or Restarted
-    Finished              its request  insertion, used, all freed       Released
-    Retracted             its request  the same, then it waits again    Released
-    Aborted               its flights  all freed, flights go on         Released, Abandoned
-    LoadDone              its flight   nodes take its pages             Restarted if it failed
-    BackupDone            its flight   nodes take its pages; evictions  Store
-    LookupDone            tree, host   locks and room on host           Fetch or Prefetched
-    FetchDone             tree         nodes take its pages             Prefetched, Lookup
-    StoreDone             its flight   beliefs, queue of stores         Store
-    DeleteDone            its flight   queue of stores                  Store
-    PrefetchLimitReached  its request  it waits no longer               Prefetched, Abandoned
+    event                 reads        changes                         emits, in this order
+    Arrived               tree         a waiting request               Matched, Lookup or Prefetched
+    MatchWanted           tree         nothing                         Matched
+    AdmitWanted           tree, pools  locks, room, used, tables       Admitted, Load, Prefill
+    ContinueWanted        pools        windows, room, tables           Prefill
+    PagesWanted           pools        windows, room, tables           Granted
+    PrefillDone           its request  insertion, used, locks          Cached or Restarted
+    Finished              its request  insertion, used, all freed      Released
+    Retracted             its request  the same, then it waits again   Released
+    Aborted               its flights  all freed, flights go on        Abandoned, Released
+    LoadDone              its flight   nodes take its pages            Restarted if it failed
+    BackupDone            its flight   nodes take its pages, locks     Store
+    LookupDone            tree, host   locks and room on host          Fetch or Prefetched, Lookup
+    FetchDone             tree         nodes take its pages            Prefetched, Lookup
+    StoreDone             its flight   beliefs, queue of stores        Store
+    DeleteDone            its flight   queue of stores                 Store
+    PrefetchLimitReached  its request  it waits no longer              Prefetched, Abandoned
     EvictWanted           queues       room
-    Flushed               requests     tree, locks, beliefs are gone    Delete, Prefetched
+    Flushed               requests     tree, locks, beliefs are gone   Prefetched, Abandoned, Delete
     StorageAttached       flights      beliefs are gone
-    DetachWanted          flights      beliefs are gone, waits end      StorageDetached, Prefetched
-    TimePassed            ticks        expired nodes go
-    PinWanted             tree, pins   a pin and its locks              Pinned or PinRefused
-    UnpinWanted           its pin      its locks end                    Unpinned
+    DetachWanted          flights      beliefs are gone, waits end     Prefetched, Abandoned
+    TimePassed            ticks        expired nodes go                Evicted
+    PinWanted             tree, pins   a pin and its locks             Pinned or PinRefused
+    UnpinWanted           its pin      its locks end                   Unpinned
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 What an eviction from the device does with the coldest copy:
 
     backed up       demoted: the node stays, on host only
-    not backed up   the write_back policy copies it to host first (it *writes it back*), and its
-                    pages become free with the reply; under another policy, or if host has no
-                    room, it is deleted
+    not backed up   the write_back policy copies it to host first (it *writes it back*): with the
+                    reply it is backed up and unlocked, and a later eviction demotes it; under
+                    another policy, or if host has no room, it is deleted
     garbage         not copied: deleted, or demoted if the node is on host already
 
-A leaf is evicted with all its components, whichever of them is wanted. On any other node, on a node
-with a lock, and on a leaf that is not on host while what is below it is, evicting a component other
-than the backbone leaves a tombstone: what is below needs this prefix.
+A leaf is evicted with all its components, whichever is wanted, the last component first. On any
+other node, on a node with a lock, and on a leaf that is not on host while what is below it is,
+evicting a component other than the backbone leaves a tombstone: what is below needs this prefix.
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
 warmer than the prefix above it, because that prefix can be evicted next. A copy to host that no
@@ -183,7 +183,7 @@ def delete_dead(state: State) -> None:
 
 
 def delete(state: State, node: Node) -> None:
-    """Delete a node without children, with all its copies. Its parent may now be dead, too."""
+    """Delete a node without children and its copies, host first. Its parent may be dead now."""
     above = node.parent
     if above is None:
         raise CoreBug(f"{node} is to be deleted and not in the tree")

@@ -235,8 +235,8 @@ def close_flight(state: State, flight: Flight) -> None:
 
 
 def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
-    """Note that an eviction waits for this backup, which then frees `pages` device pages of a
-    component."""
+    """Note that an eviction waits for this backup: after it, `pages` device pages of a component
+    can be evicted."""
     if flight.kind is not _BACKUP or pages < 1:
         raise CoreBug(f"{flight} is to evict {pages} pages")
     flight.evicts = True
