@@ -15,7 +15,7 @@ MOST = {
     "lines of tests": 39_491,
     "files of source": 307,
     "files of tests": 313,
-    "words of pages": 52_433,
+    "words of pages": 52_024,
 }
 
 
