@@ -174,25 +174,6 @@ class Storage(ABC):
         """What it did not do so far, where that is counted (see `breaker`)."""
         return Losses()
 
-    def read_checked(
-        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
-    ) -> list[Status]:
-        """`read`, and `CORRUPT` for each value `i` that was read and that `check(i)` refuses. A
-        local store checks each value as it arrives, while it is in the processor's cache."""
-        return [
-            Status.CORRUPT if status is Status.DONE and not check(index) else status
-            for index, status in enumerate(self.read(keys, values))
-        ]
-
-    def write_sealed(
-        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
-    ) -> list[Status]:
-        """`write`, after `seal(i)` has completed each value `i`. The length of a value is right
-        before. A local store seals each value just before it writes it."""
-        for index in range(len(keys)):
-            seal(index)
-        return self.write(keys, values)
-
 
 def tell(reason: object) -> None:
     """Say why values of the call under way fail, in plain words, on the thread that called the

@@ -151,21 +151,11 @@ class Breaker(Storage):
         return self._ask(_Kind.LOOKUP, keys, (), lambda: self.store.lookup(keys), None)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self.read_checked(keys, values, lambda _: True)
-
-    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self.write_sealed(keys, values, lambda _: None)
-
-    def read_checked(
-        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
-    ) -> list[Status]:
-        ask = partial(self.store.read_checked, keys, values, check)
+        ask = partial(self.store.read, keys, values)
         return self._ask(_Kind.READ, keys, values, ask, Status.FAILED)
 
-    def write_sealed(
-        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
-    ) -> list[Status]:
-        ask = partial(self.store.write_sealed, keys, values, seal)
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        ask = partial(self.store.write, keys, values)
         return self._ask(_Kind.WRITE, keys, values, ask, Status.FAILED)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
@@ -315,7 +305,6 @@ class Breaker(Storage):
         elif kind is _Kind.READ:
             losses.reads_failed += lost
             losses.reads_missing += sum(answer is Status.MISSING for answer in answers)
-            losses.reads_corrupt += sum(answer is Status.CORRUPT for answer in answers)
         elif kind is _Kind.WRITE:
             losses.writes_refused += sum(answer is not Status.DONE for answer in answers)
         else:

@@ -1,20 +1,22 @@
-"""The index of a folder of values, in SQLite: which blocks of which segments hold which value.
+"""The index of a store, in SQLite: which blocks of its file hold which value.
 
-A segment is a file of blocks of 4096 bytes, reserved on the disk at once. Each run of blocks is
-free, or belongs to one value. A value without a key is reserved by an open store: it does not exist
+The file is cut into blocks of 4096 bytes. A run of blocks has a value, is free, or is a hole, for
+which the disk keeps no room. A value without a key is reserved by an open store: it does not exist
 for readers, so a value whose writer was killed does not exist. Every change is one transaction,
-which all processes on the folder see whole or not at all. The values of a page go together, the
-page that was used least recently first; uses are filed with the next change.
+which all processes see whole or not at all. The values of a page go together, the page that was
+used least recently first; uses are filed with the next change.
 
 If the disk has no room for a change, three things make some, one after the other: SQLite's log
-begins anew, the reserve is given up, and the coldest segment. What was to be changed at once is
+begins anew, the reserve is given up, and blocks become holes. What was to be changed at once is
 changed in parts then.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
+import json
 import os
 import sqlite3
 import sys
@@ -23,32 +25,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import xxhash
 
-from .base import Entry, Status, tell
+from .base import Entry, Status, Value, step, tell
 
-VERSION = 2
+VERSION = 3
 BLOCK = 4096  # bytes
-SEGMENT_BYTES = 64 << 20
-_FIRST_BLOCKS = 16  # of the first segment; each further one doubles what there is
+FREE, HOLE = 0, -1  # in place of a value's number
+_FIRST_BLOCKS, _MORE_BLOCKS = 16, 1 << 14  # the file grows by as much as it has, between these
 _ROOM = 0.8  # of the disk's room for values, the rest for the index
-_AT_ONCE = 500  # keys in one query
+_AT_ONCE = 500  # entries of one query
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
 _PART = 16  # of the disk, 1 in so many, is for the log and the reserve
+_MOST_BUFFERS, _MOST_BYTES = 1024, 1 << 20  # of one call; IOV_MAX of Linux
+_PUNCH = 3  # FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE
+_LIBC = ctypes.CDLL(None, use_errno=True)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED = (OSError, sqlite3.Error)
 _NOW = "CAST(strftime('%s', 'now') AS INTEGER)"  # the store's own clock, for ages of entries
-_SCHEMA = f"""
+SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS meta (tick INTEGER, evicted INTEGER, lost INTEGER);
 INSERT INTO meta SELECT 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM meta);
-CREATE TABLE IF NOT EXISTS segments (id INTEGER PRIMARY KEY AUTOINCREMENT, blocks INTEGER);
-CREATE TABLE IF NOT EXISTS runs (
-  segment INTEGER, start INTEGER, blocks INTEGER, value INTEGER, PRIMARY KEY (segment, start)
-) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (start INTEGER PRIMARY KEY, blocks INTEGER, value INTEGER);
 CREATE INDEX IF NOT EXISTS by_value ON runs (value, blocks);
 CREATE TABLE IF NOT EXISTS stored (
   id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, page INTEGER, length INTEGER, owner INTEGER
@@ -60,15 +62,18 @@ CREATE INDEX IF NOT EXISTS by_use ON pages (used);
 PRAGMA user_version = {VERSION};
 COMMIT;
 """
+_FIND = (
+    "SELECT stored.key, id, length, start, blocks FROM stored JOIN runs ON runs.value = id WHERE"
+    " stored.key IN (SELECT asked.value FROM json_each(?) AS asked) ORDER BY start"
+)
 
 One = TypeVar("One")
 Done = TypeVar("Done")
 
 
 class Run(NamedTuple):
-    """Blocks of one segment."""
+    """Blocks of the file."""
 
-    segment: int
     start: int
     blocks: int
 
@@ -79,6 +84,9 @@ class Row(NamedTuple):
     number: int
     length: int
     runs: tuple[Run, ...]
+
+
+Jobs = Sequence[tuple[Row, Value]]
 
 
 def page_of(key: str) -> int:
@@ -119,38 +127,99 @@ def allocate(path: Path, size_bytes: int) -> None:
         os.close(file)
 
 
-def room_of(folder: Path) -> int:
-    """Free bytes of the disk. A quota may allow less."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
+def sync_folder(path: Path) -> None:
+    """Return when the names in a folder survive a power failure."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
-class Files:
-    """The files of segments. Every call raises OSError for what the system refuses. whole: there is
-    one segment, of the store's size."""
+class Data:
+    """The file of the values. first: the run of blocks that a new one is, and what it is."""
 
-    whole = False
+    first = (1 << 40, HOLE)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, path: Path) -> None:
+        self.path, self._inode = path, 0
 
-    def path(self, segment: int) -> Path:
-        return self.folder / f"{segment}.slots"
+    def open(self) -> bool:
+        """Make it if it is not there. Whether it is new."""
+        with open(self.path, "ab") as file:
+            self._inode = os.fstat(file.fileno()).st_ino
+            if file.tell():
+                return False
+        sync_folder(self.path.parent)
+        return True
 
-    def create(self, segment: int, size_bytes: int) -> None:
-        """Reserve a new segment whole. Nothing is left of it if that fails."""
-        allocate(self.path(segment), size_bytes)
+    def is_there(self) -> bool:
+        """Whether it is the file that was opened."""
+        return self.path.exists() and self.path.stat().st_ino == self._inode
 
-    def delete(self, segment: int) -> None:
-        self.path(segment).unlink(missing_ok=True)
+    def allocate(self, run: Run) -> None:
+        """Take room from the disk."""
+        with open(self.path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), run.start * BLOCK, run.blocks * BLOCK)
 
-    def segments(self) -> set[int]:
-        """Those that have a file."""
+    def punch(self, run: Run) -> bool:
+        """Give room back to the disk. False: the file system cannot."""
+        start, size = (ctypes.c_int64(blocks * BLOCK) for blocks in run)
+        with open(self.path, "rb+") as file:
+            return not _LIBC.fallocate(file.fileno(), _PUNCH, start, size)
+
+    def read(self, jobs: Jobs) -> list[Status]:
+        """What became of each value."""
+        return self._each(jobs, os.O_RDONLY)
+
+    def write(self, jobs: Jobs, durable: bool, late: Callable[[], None]) -> list[Status] | None:
+        """durable: what was written survives a power failure. None: it goes on for too long, and
+        `late` is called at its end."""
+        return self._each(jobs, os.O_WRONLY, durable)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _each(self, jobs: Jobs, flags: int, durable: bool = False) -> list[Status]:
+        found, reading = list[Status](), flags == os.O_RDONLY
+        file = os.open(self.path, flags | os.O_CLOEXEC)
         try:
-            names = [os.path.splitext(name) for name in os.listdir(self.folder)]
-        except FileNotFoundError:
-            return set()
-        return {int(stem) for stem, end in names if end == ".slots" and stem.isdecimal()}
+            for row, value in jobs:
+                try:
+                    whole = _move(file, row, value, reading)
+                    found.append(Status.DONE if whole else Status.CORRUPT)
+                except OSError as error:
+                    found.append(failed(error) if reading else refused(error))
+            if durable:
+                os.fdatasync(file)
+        finally:
+            os.close(file)
+        return found
+
+
+def _move(file: int, row: Row, value: Value, reading: bool) -> bool:
+    """Read or write a value, a few bytes at a time, so that a slow disk shows progress. False: the
+    file ends before."""
+    left = [buffer.cast("B") for buffer in value if buffer.nbytes]
+    for start, blocks in row.runs:
+        at, end = start * BLOCK, (start + blocks) * BLOCK
+        while left and at < end:
+            part, room = [], min(end - at, _MOST_BYTES)
+            for buffer in left[:_MOST_BUFFERS]:
+                part.append(buffer[:room])
+                room -= part[-1].nbytes
+                if not room:
+                    break
+            done = os.preadv(file, part, at) if reading else os.pwritev(file, part, at)
+            if not done:
+                return False
+            step()
+            at += done
+            while left and done >= left[0].nbytes:
+                done -= left.pop(0).nbytes
+            if done:
+                left[0] = left[0][done:]
+    return True
 
 
 class Reserve:
@@ -163,13 +232,12 @@ class Reserve:
         part = disk.f_blocks * disk.f_frsize // _PART or _MOST_LOG
         self.log_bytes = max(_LEAST_RESERVE, min(_MOST_LOG, part))
         self._bytes = max(_LEAST_RESERVE, min(_MOST_RESERVE, part))
-        self.spare = self._bytes + self.log_bytes  # bytes of the disk for the index alone
-        self._path, self._lock = folder / "reserve", folder / "lock"
+        self._folder, self._path = folder, folder / "reserve"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """No other store is opened, or uses the reserve. Afterwards it is made again, if it can."""
-        file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -179,9 +247,11 @@ class Reserve:
                     allocate(self._path, self._bytes)
             os.close(file)
 
-    def has_room(self) -> bool:
-        """Whether the disk has as much as the index needs least."""
-        return room_of(self._path.parent) >= _LEAST_RESERVE
+    def spare(self) -> int:
+        """Free bytes of the disk that the index does not need. A quota may allow less."""
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
+        return int(max(0, free - self._bytes - self.log_bytes) * _ROOM)
 
     def give(self) -> bool:
         """Let the index have the blocks. False: they are gone."""
@@ -205,8 +275,8 @@ class Reserve:
 
 class Index:
     """The index of one open store. base: a connection that may be used from any thread. size_bytes:
-    the most of all segments; 0: none. owner: the store's number. alive: whether the store with a
-    number is open. reserve: None if the folder is only read.
+    the most of the file; 0: none. owner: the store's number. alive: whether the store with a number
+    is open. reserve: None if the folder is only read.
 
     A call raises sqlite3.Error and OSError for what the system refuses, and has then changed
     nothing."""
@@ -214,20 +284,19 @@ class Index:
     def __init__(
         self,
         base: sqlite3.Connection,
-        files: Files,
+        data: Data,
         size_bytes: int,
         owner: int,
         alive: Callable[[int], bool],
         reserve: Reserve | None = None,
     ) -> None:
-        self._base, self._files, self._reserve = base, files, reserve
-        self._size_bytes, self._owner, self._alive = size_bytes, owner, alive
+        self._base, self._data, self._reserve = base, data, reserve
+        self._most = size_bytes // BLOCK if size_bytes else data.first[0]
+        self._owner, self._alive = owner, alive
         self._lock = threading.RLock()
         self._changes = 0
         self._touched: dict[int, None] = {}  # pages that were used, the last one last
         self._unreleased: list[int] = []  # values
-        self._made: list[int] = []  # segments, in the transaction under way
-        self._gone: list[int] = []  # segments whose files are to be deleted
 
     # -- what a store asks
 
@@ -236,16 +305,9 @@ class Index:
         rows: dict[str, Row] = {}
         with self._lock:
             stamp = self._stamp()
-            for first in range(0, len(keys), _AT_ONCE):
-                some = keys[first : first + _AT_ONCE]
-                for key, number, length, *run in self._base.execute(
-                    "SELECT key, id, length, segment, start, blocks FROM stored JOIN runs ON"
-                    f" value = id WHERE key IN ({','.join('?' * len(some))}) ORDER BY segment,"
-                    " start",
-                    some,
-                ):
-                    before = rows[key].runs if key in rows else ()
-                    rows[key] = Row(number, length, (*before, Run(*run)))
+            for key, number, length, *run in self._base.execute(_FIND, (json.dumps(list(keys)),)):
+                before = rows[key].runs if key in rows else ()
+                rows[key] = Row(number, length, (*before, Run(*run)))
         return rows, stamp
 
     def moved(self, rows: dict[str, Row], stamp: tuple[int, int]) -> set[str]:
@@ -263,10 +325,8 @@ class Index:
                 self._touched.pop(page, None)
                 self._touched[page] = None
             if len(self._touched) > _MOST_TOUCHED:
-                with suppress(*REFUSED), self._settling():
-                    return
-                for page in list(self._touched)[:-_MOST_TOUCHED]:
-                    del self._touched[page]
+                self._settle()
+                self._touched.clear()
 
     def reserve(self, sizes: Sequence[int], keys: Sequence[str]) -> list[Row | Status]:
         """Blocks for each value, or what becomes of it without. The text of a context is used
@@ -276,26 +336,23 @@ class Index:
 
     def publish(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
         """Let each value be what the key means. `FAILED` for one that is no longer reserved for
-        this store, or whose segment has no file any more."""
+        this store, or whose file is gone."""
         return self._in_parts(self._publish_some, written, refused)
 
     def release(self, rows: Sequence[Row]) -> None:
         """Give reserved blocks back, now or with the next change."""
         with self._lock:
             self._unreleased += [row.number for row in rows]
-            with suppress(*REFUSED), self._settling():
-                pass
+            self._settle()
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        """Delete each key. Segments without values go."""
+        """Delete each key. The disk gets the room."""
         if not self.find(keys)[0]:
             return [Status.MISSING] * len(keys)
-        return self._in_parts(self._delete_some, keys, failed)
-
-    def forget_lost(self) -> None:
-        """Forget segments whose files are gone, now or when one is asked for again."""
-        with suppress(*REFUSED), self._changing():
-            self._drop_lost(self._there())
+        done = self._in_parts(self._delete_some, keys, failed)
+        with suppress(*REFUSED):
+            self._give_back()
+        return done
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         last = ""
@@ -317,72 +374,54 @@ class Index:
     def stats(self) -> dict[str, int]:
         """used_bytes: of blocks that are not free."""
         with self._lock:
-            values, stored = self._base.execute(
+            values, stored = self._row(
                 "SELECT COUNT(*), COALESCE(SUM(length), 0) FROM stored WHERE key IS NOT NULL"
-            ).fetchone()
-            evicted, lost = self._base.execute("SELECT evicted, lost FROM meta").fetchone()
-            return {
-                "values": values,
-                "bytes": stored,
-                "disk_bytes": self._blocks() * BLOCK,
-                "used_bytes": (self._blocks() - self._free_blocks()) * BLOCK,
-                "evicted": evicted,
-                "lost": lost,
-            }
+            )
+            evicted, lost = self._row("SELECT evicted, lost FROM meta")
+            disk_bytes, free_bytes = self._blocks() * BLOCK, self._free_blocks() * BLOCK
+        figures = {"values": values, "bytes": stored, "evicted": evicted, "lost": lost}
+        return figures | {"disk_bytes": disk_bytes, "used_bytes": disk_bytes - free_bytes}
 
     def clean(self) -> None:
-        """Undo what killed processes left, and drop the coldest segments while there are more bytes
-        than the store may use."""
+        """Undo what killed processes left, forget what is lost with its file, and evict while
+        there are more bytes than the store may use."""
         with self._changing() as base:
+            if self._data.open() or not self._row("SELECT 1 FROM runs"):
+                base.execute("UPDATE meta SET lost = lost + (SELECT COUNT(key) FROM stored)")
+                for table in ("runs", "stored", "pages"):
+                    base.execute(f"DELETE FROM {table}")
+                base.execute("INSERT INTO runs VALUES (0, ?, ?)", self._data.first)
             self._release_dead()
-            there = self._files.segments()
-            self._drop_lost(there)
-            for segment in there - {row[0] for row in base.execute("SELECT id FROM segments")}:
-                with suppress(OSError):
-                    self._files.delete(segment)  # now: its number may be given again
-            while self._size_bytes and self._blocks() * BLOCK > self._size_bytes:
-                if not (coldest := self._coldest_segment()):
-                    break
-                self._drop(coldest)
-            if self._files.whole and not self._blocks():
-                self._grow()
+            over = self._blocks() > self._most
+            while self._blocks() - self._free_blocks() > self._most and self._evict_coldest():
+                pass
+            for run in self._runs(HOLE):  # some may have got room when a process was killed
+                self._data.punch(run)
+        if over:
+            self._give_back()
 
     def close(self) -> None:
         with self._lock:
-            try:
-                if self._touched or self._unreleased:
-                    with self._settling():
-                        pass
-            finally:
-                self._base.close()
+            if self._touched or self._unreleased:
+                self._settle()
+            self._base.close()
 
     # -- changes
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: no other process changes the index or the segments meanwhile."""
+        """One transaction: no other process changes the index meanwhile, or the room of the
+        file."""
         with self._lock:
             self._base.execute("BEGIN IMMEDIATE")
-            waiting = len(self._gone)
-            self._made.clear()
             try:
                 yield self._base
                 self._base.execute("COMMIT")
             except BaseException:
-                for segment in self._made:
-                    with suppress(OSError):
-                        self._files.delete(segment)
                 if self._base.in_transaction:
                     self._base.execute("ROLLBACK")
-                del self._gone[waiting:]
                 raise
             self._changes += 1
-            gone, self._gone = self._gone, []
-            for segment in set(gone).difference(self._made):  # only now does nobody look there
-                try:
-                    self._files.delete(segment)
-                except OSError:
-                    self._gone.append(segment)
 
     @contextmanager
     def _settling(self) -> Iterator[sqlite3.Connection]:
@@ -395,6 +434,10 @@ class Index:
                 yield base
             self._unreleased.clear()
             self._touched.clear()
+
+    def _settle(self) -> None:
+        with suppress(*REFUSED), self._settling():
+            pass
 
     def _in_parts(
         self,
@@ -418,7 +461,7 @@ class Index:
 
     def _insist(self, change: Callable[[], Done], alone: bool) -> Done:
         """Make a change. Where the disk has no room for it, find some and try again. alone: it is
-        the smallest part, so a segment may go for it."""
+        the smallest part, so pages may go for it."""
         with self._lock:
             try:
                 return change()
@@ -429,7 +472,11 @@ class Index:
             with self._reserve.locked():
                 ways = [self._restart_log]
                 if self._reserve.lacks(refusal):
-                    ways += [self._reserve.give, *([self._give_up] if alone else [])]
+                    ways += [
+                        self._reserve.give,
+                        self._give_back,
+                        *([self._shrink] if alone else []),
+                    ]
                 for found_room in ways:
                     try:
                         if found_room():
@@ -444,17 +491,21 @@ class Index:
             self._base.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         return True
 
-    def _give_up(self) -> bool:
-        """End the coldest segment, its file first: the index has its room then."""
-        if self._files.whole:
-            return False
+    def _give_back(self) -> bool:
+        """Make holes of the free blocks. Whether the disk has got room."""
+        with self._changing():
+            punched = [run for run in self._runs(FREE) if self._data.punch(run)]
+            for run in punched:
+                self._join(run, HOLE)
+        return bool(punched)
+
+    def _shrink(self) -> bool:
+        """Evict some pages, so that the index has their room."""
         with self._changing():
             self._file_uses()
-            coldest = self._coldest_segment()
-            if coldest:
-                self._files.delete(coldest)
-                self._drop(coldest)
-        return coldest > 0
+            while self._free_blocks() * BLOCK < 2 * _LEAST_RESERVE and self._evict_coldest():
+                pass
+        return self._give_back()
 
     def _reserve_some(self, sizes: Sequence[int]) -> list[Row | Status]:
         with self._settling():
@@ -462,22 +513,20 @@ class Index:
             free = self._free_blocks()
             for size in sizes:
                 need = -(-size // BLOCK) or 1
-                if free < need and self._may_fit(need, free):
-                    while free < need and (more := self._make_room(free)):
-                        free += more
+                if free < need:
+                    free = self._make_room(need)
                 found.append(self._take(size, need) if free >= need else Status.FULL)
                 free -= need if free >= need else 0
         return found
 
     def _publish_some(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
-        segments, done = self._there(), []
+        done, there = [], self._data.is_there()
         with self._changing() as base:
             tick, mine = self._ticks(len(written)), self._mine()
-            old = {
-                key: row.number for key, row in self.find([key for _, key in written])[0].items()
-            }
+            rows, _ = self.find([key for _, key in written])
+            old = {key: row.number for key, row in rows.items()}
             for number, (row, key) in enumerate(written, tick):
-                good = row.number in mine and {run.segment for run in row.runs} <= segments
+                good = there and row.number in mine
                 done.append(Status.DONE if good else Status.FAILED)
                 if good:
                     self._free([old[key]] if key in old else ())
@@ -491,191 +540,135 @@ class Index:
                         f" SET used = ?2, used_at = {_NOW}",
                         (page_of(key), number),
                     )
-        if Status.FAILED in done:
-            self.forget_lost()
         return done
 
     def _delete_some(self, keys: Sequence[str]) -> list[Status]:
-        with self._settling() as base:
+        with self._settling():
             found = []
             for key in keys:
-                row = base.execute("SELECT id FROM stored WHERE key = ?", (key,)).fetchone()
+                row = self._row("SELECT id FROM stored WHERE key = ?", key)
                 found.append(Status.DONE if row else Status.MISSING)
                 self._free(row or ())
-            empty = "SELECT id FROM segments WHERE id NOT IN (SELECT segment FROM runs WHERE value)"
-            for (segment,) in [] if self._files.whole else base.execute(empty).fetchall():
-                self._drop(segment)
         return found
 
     # -- parts of a change
 
-    def _blocks(self, more: str = "") -> int:
-        found: int = self._base.execute(
-            f"SELECT COALESCE(SUM(blocks), 0) FROM {more or 'segments'}"
-        ).fetchone()[0]
-        return found
+    def _row(self, sql: str, *values: int | str) -> Any:
+        return self._base.execute(sql, values).fetchone()
+
+    def _sum(self, runs: str) -> int:
+        return int(self._row(f"SELECT COALESCE(SUM(blocks), 0) FROM {runs}")[0])
 
     def _free_blocks(self) -> int:
-        return self._blocks("runs WHERE value = 0")
+        return self._sum(f"runs WHERE value = {FREE}")
+
+    def _blocks(self) -> int:
+        """Those that have room on the disk."""
+        return self._data.first[0] - self._sum(f"runs WHERE value = {HOLE}")
+
+    def _runs(self, kind: int) -> list[Run]:
+        found = self._base.execute("SELECT start, blocks FROM runs WHERE value = ?", (kind,))
+        return [Run(*run) for run in found.fetchall()]
 
     def _may_grow(self) -> int:
-        """How many blocks more the store may have, as far as is known."""
-        if self._files.whole:
-            return 0 if self._blocks() else self._size_bytes // BLOCK
-        room = room_of(self._files.folder) - (self._reserve.spare if self._reserve else 0)
-        blocks = max(0, int(room * _ROOM)) // BLOCK
-        return (
-            min(blocks, self._size_bytes // BLOCK - self._blocks()) if self._size_bytes else blocks
-        )
+        """How many blocks more may get room, as far as is known."""
+        spare = self._reserve.spare() // BLOCK if self._reserve else 0
+        return max(0, min(spare, self._most - self._blocks()))
 
-    def _may_fit(self, need: int, free: int) -> bool:
-        """Whether so many blocks can be free when all stored values have gone."""
-        more = max(0, self._may_grow())
-        if need > free + more:
-            self._release_dead()
-            taken = self._blocks("runs JOIN stored ON value = id WHERE key IS NULL")
-            if need > self._blocks() - taken + more:
-                tell(f"a value of {need * BLOCK:,} bytes finds no room in the store")
-                return False
-        return True
-
-    def _make_room(self, free: int) -> int:
-        """Free or add blocks; how many. 0: nothing more can go."""
-        if more := self._grow():
-            return more
+    def _make_room(self, need: int) -> int:
+        """Let so many blocks be free, if they can. How many are."""
         self._release_dead()
-        if (more := self._free_blocks() - free) > 0:
-            return more
-        row = self._base.execute("SELECT id FROM pages ORDER BY used LIMIT 1").fetchone()
-        if row is None:
-            tell("the disk is full, and nothing that is stored may go")
-            return 0
-        self._evict([row[0]])
-        return self._free_blocks() - free
+        taken = self._sum("runs JOIN stored ON value = id WHERE owner IS NOT NULL")
+        if need > self._blocks() - taken + self._may_grow():
+            tell(f"a value of {need * BLOCK:,} bytes finds no room in the store")
+            return self._free_blocks()
+        while (free := self._free_blocks()) < need:
+            if not self._grow() and not self._evict_coldest():
+                tell("the disk is full, and nothing that is stored may go")
+                break
+        return free
 
-    def _grow(self) -> int:
-        """Add a segment, if the limit and the disk allow one; how many blocks it has."""
-        size = self._may_grow()
-        if not self._files.whole:
-            size = min(size, max(_FIRST_BLOCKS, self._blocks()), SEGMENT_BYTES // BLOCK)
+    def _grow(self) -> bool:
+        """Give a hole room, if the limit and the disk allow it."""
+        size = min(self._may_grow(), max(_FIRST_BLOCKS, self._blocks()), _MORE_BLOCKS)
         if size <= 0:
-            return 0
-        row = (1 if self._files.whole else None, size)
-        segment = int(self._base.execute("INSERT INTO segments VALUES (?, ?)", row).lastrowid or 0)
-        self._made.append(segment)
+            return False
+        hole = min(self._runs(HOLE))
+        run = Run(hole.start, min(size, hole.blocks))
         try:
-            self._files.create(segment, size * BLOCK)
+            self._data.allocate(run)
         except OSError as error:
-            if not is_full(error) or self._files.whole:
+            if not is_full(error):
                 raise
-            self._base.execute("DELETE FROM segments WHERE id = ?", (segment,))
-            return 0
-        self._base.execute("INSERT INTO runs VALUES (?, 0, ?, 0)", (segment, size))
-        return size
+            self._data.punch(run)
+            return False
+        self._cut(hole, run.blocks, FREE, HOLE)
+        self._join(run, FREE)
+        return True
 
     def _take(self, length: int, need: int) -> Row:
         """Reserve free blocks for a new value: the smallest run that is large enough, or the
         largest ones."""
-        base, runs = self._base, list[Run]()
-        added = base.execute(
-            "INSERT INTO stored (length, owner) VALUES (?, ?)", (length, self._owner)
-        )
-        number = int(added.lastrowid or 0)
-        free = "SELECT segment, start, blocks FROM runs WHERE value = 0"
+        added = "INSERT INTO stored (length, owner) VALUES (?, ?) RETURNING id"
+        number, runs = int(self._row(added, length, self._owner)[0]), list[Run]()
+        free = f"SELECT start, blocks FROM runs WHERE value = {FREE}"
         while need:
-            run = (
-                base.execute(f"{free} AND blocks >= ? ORDER BY blocks LIMIT 1", (need,)).fetchone()
-                or base.execute(f"{free} ORDER BY blocks DESC LIMIT 1").fetchone()
-            )
-            segment, start, blocks = run
-            size = min(need, blocks)
-            base.execute(
-                "UPDATE runs SET blocks = ?, value = ? WHERE segment = ? AND start = ?",
-                (size, number, segment, start),
-            )
-            if size < blocks:
-                rest = (segment, start + size, blocks - size)
-                base.execute("INSERT INTO runs VALUES (?, ?, ?, 0)", rest)
-            runs.append(Run(segment, start, size))
+            fits = self._row(f"{free} AND blocks >= ? ORDER BY blocks LIMIT 1", need)
+            run = Run(*(fits or self._row(f"{free} ORDER BY blocks DESC LIMIT 1")))
+            size = min(need, run.blocks)
+            self._cut(run, size, number, FREE)
+            runs.append(Run(run.start, size))
             need -= size
         return Row(number, length, tuple(sorted(runs)))
 
+    def _cut(self, run: Run, size: int, value: int, rest: int) -> None:
+        """Give the first blocks of a run to a value. What is left stays what it was."""
+        base, left = self._base, (run.start + size, run.blocks - size, rest)
+        base.execute(
+            "UPDATE runs SET blocks = ?, value = ? WHERE start = ?", (size, value, run.start)
+        )
+        if size < run.blocks:
+            base.execute("INSERT INTO runs VALUES (?, ?, ?)", left)
+
+    def _join(self, run: Run, kind: int) -> None:
+        """Let a run be free, or a hole, and one with its neighbours of the kind."""
+        base, first, end = self._base, run.start, run.start + run.blocks
+        before = "SELECT start, value FROM runs WHERE start < ? ORDER BY start DESC LIMIT 1"
+        left = self._row(before, first)
+        right = self._row("SELECT blocks FROM runs WHERE start = ? AND value = ?", end, kind)
+        if left and left[1] == kind:
+            first = left[0]
+        if right:
+            end += right[0]
+        base.execute("DELETE FROM runs WHERE start > ? AND start < ?", (first, end))
+        base.execute(
+            "UPDATE runs SET blocks = ?, value = ? WHERE start = ?", (end - first, kind, first)
+        )
+
     def _free(self, numbers: Sequence[int]) -> None:
-        """Free the blocks of values, which are no longer. Runs that touch become one."""
-        base = self._base
+        """Free the blocks of values, which are no longer."""
         for number in numbers:
-            for segment, start, blocks in base.execute(
-                "SELECT segment, start, blocks FROM runs WHERE value = ?", (number,)
-            ).fetchall():
-                first, end = start, start + blocks
-                left = base.execute(
-                    "SELECT start, value FROM runs WHERE segment = ? AND start < ?"
-                    " ORDER BY start DESC LIMIT 1",
-                    (segment, start),
-                ).fetchone()
-                right = base.execute(
-                    "SELECT blocks FROM runs WHERE segment = ? AND start = ? AND value = 0",
-                    (segment, end),
-                ).fetchone()
-                if left and not left[1]:
-                    first = left[0]
-                if right:
-                    end += right[0]
-                if (first, end) != (start, start + blocks):
-                    base.execute(
-                        "DELETE FROM runs WHERE segment = ? AND start > ? AND start < ?",
-                        (segment, first, end),
-                    )
-                base.execute(
-                    "UPDATE runs SET blocks = ?, value = 0 WHERE segment = ? AND start = ?",
-                    (end - first, segment, first),
-                )
-            page = base.execute(
-                "DELETE FROM stored WHERE id = ? RETURNING page", (number,)
-            ).fetchone()
-            base.execute(
+            for run in self._runs(number):
+                self._join(run, FREE)
+            page = self._row("DELETE FROM stored WHERE id = ? RETURNING page", number)
+            self._base.execute(
                 "DELETE FROM pages WHERE id = ?1 AND NOT EXISTS"
                 " (SELECT 1 FROM stored WHERE page = ?1)",
                 page,
             )
 
-    def _evict(self, pages: Sequence[int], counted: str = "evicted") -> None:
-        """Free all values of these pages."""
-        for page in pages:
-            rows = self._base.execute("SELECT id FROM stored WHERE page = ?", (page,)).fetchall()
-            self._free([number for (number,) in rows])
-            self._base.execute(f"UPDATE meta SET {counted} = {counted} + ?", (len(rows),))
+    def _evict(self, page: int) -> None:
+        """Free all values of a page."""
+        rows = self._base.execute("SELECT id FROM stored WHERE page = ?", (page,)).fetchall()
+        self._free([number for (number,) in rows])
+        self._base.execute("UPDATE meta SET evicted = evicted + ?", (len(rows),))
 
-    def _drop(self, segment: int, counted: str = "evicted") -> None:
-        """Remove a segment, the pages that have a value in it, and what is reserved there."""
-        base = self._base
-        rows = base.execute(
-            "SELECT id, page FROM stored WHERE id IN (SELECT value FROM runs WHERE segment = ?)",
-            (segment,),
-        ).fetchall()
-        self._evict(list({page for _, page in rows if page is not None}), counted)
-        self._free([number for number, page in rows if page is None])
-        base.execute("DELETE FROM runs WHERE segment = ?", (segment,))
-        base.execute("DELETE FROM segments WHERE id = ?", (segment,))
-        self._gone.append(segment)
-
-    def _there(self) -> set[int]:
-        """The segments that have a file. One on a mount that may hang is not looked for."""
-        return {1} if self._files.whole else self._files.segments()
-
-    def _drop_lost(self, there: set[int]) -> None:
-        for (segment,) in self._base.execute("SELECT id FROM segments").fetchall():
-            if segment not in there:
-                self._drop(segment, "lost")
-
-    def _coldest_segment(self) -> int:
-        """The one without reserved blocks whose last use is the longest ago; 0: there is none."""
-        row = self._base.execute(
-            "SELECT segments.id FROM segments LEFT JOIN runs ON segment = segments.id LEFT JOIN"
-            " stored ON stored.id = value LEFT JOIN pages ON pages.id = page GROUP BY segments.id"
-            " HAVING COUNT(owner) = 0 ORDER BY COALESCE(MAX(used), 0) LIMIT 1"
-        ).fetchone()
-        return row[0] if row else 0
+    def _evict_coldest(self) -> bool:
+        """Whether there was a page."""
+        row = self._row("SELECT id FROM pages ORDER BY used LIMIT 1")
+        if row:
+            self._evict(row[0])
+        return bool(row)
 
     def _release_dead(self) -> None:
         """Free what stores had reserved that are not open any more."""
@@ -699,11 +692,9 @@ class Index:
 
     def _ticks(self, count: int) -> int:
         """The first of as many new numbers, each higher than all before."""
-        row = self._base.execute("UPDATE meta SET tick = tick + ? RETURNING tick", (count,))
-        last: int = row.fetchone()[0]
-        return last - count + 1
+        row = self._row("UPDATE meta SET tick = tick + ? RETURNING tick", count)
+        return int(row[0]) - count + 1
 
     def _stamp(self) -> tuple[int, int]:
         """Another one when anything may have changed, here or in another process."""
-        version: int = self._base.execute("PRAGMA data_version").fetchone()[0]
-        return version, self._changes
+        return self._row("PRAGMA data_version")[0], self._changes

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import xxhash
 
@@ -54,11 +55,10 @@ class Verified(Storage):
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         framed = _framed(values)
-
-        def check(index: int) -> bool:
-            return framed[index][0] == header_of(keys[index], values[index])
-
-        found = self.store.read_checked(keys, framed, check)
+        found = self.store.read(keys, framed)
+        for at, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if found[at] is Status.DONE and framed[at][0] != header_of(key, value):
+                found[at] = Status.CORRUPT
         wrong = [key for key, status in zip(keys, found, strict=True) if status is Status.CORRUPT]
         if wrong:
             with self._lock:
@@ -69,11 +69,9 @@ class Verified(Storage):
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         framed = _framed(values)
-
-        def seal(index: int) -> None:
-            framed[index][0][:] = header_of(keys[index], values[index])
-
-        return self.store.write_sealed(keys, framed, seal)
+        for key, value, (header, *_) in zip(keys, values, framed, strict=True):
+            header[:] = header_of(key, value)
+        return self.store.write(keys, framed)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         return self.store.delete(keys)
@@ -89,7 +87,8 @@ class Verified(Storage):
 
     @property
     def losses(self) -> Losses:
-        return self.store.losses
+        with self._lock:
+            return replace(self.store.losses, reads_corrupt=self.corrupt)
 
     def close(self) -> None:
         self.store.close()

@@ -58,8 +58,8 @@ def always(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_reserved_blocks(real: Callable[..., Any]) -> Callable[..., Any]:
-    def evict(index: Index, pages: Any, counted: str = "evicted") -> None:
-        real(index, pages, counted)
+    def evict(index: Index, page: int) -> None:
+        real(index, page)
         index._free([row[0] for row in index._base.execute("SELECT id FROM stored WHERE owner")])
 
     return evict

@@ -194,31 +194,34 @@ def test_values_without_their_index_are_not_deleted(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     filled(folder, 50)
     index = (folder / "index.sqlite").read_bytes()
-    segments = sorted((folder / "segments").iterdir())
+    data = (folder / "data").read_bytes()
     for left in (None, b""):
         (folder / "index.sqlite").unlink()
         if left is not None:
             (folder / "index.sqlite").write_bytes(left)
         with pytest.raises(CallerError, match="put its index"):
             opened(folder)
-        assert sorted((folder / "segments").iterdir()) == segments
+        assert (folder / "data").read_bytes() == data
         (folder / "index.sqlite").write_bytes(index)
     with closing(opened(folder)) as store:
         assert served(store) == set(range(50))
 
 
-def test_an_acknowledged_value_is_not_in_a_deleted_file(tmp_path: Path) -> None:
-    """Its segment went away while it was written."""
-    store = opened(tmp_path / "store").store
+def test_an_acknowledged_value_is_not_in_a_deleted_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file went away while the value was written."""
+    store, real = opened(tmp_path / "store"), os.pwritev
     put(store, 1)
 
-    def seal(index: int) -> None:
-        for path in (tmp_path / "store" / "segments").iterdir():
-            path.unlink()
+    def pwritev(file: int, parts: list[memoryview], at: int) -> int:
+        (tmp_path / "store" / "data").unlink()
+        return real(file, parts, at)
 
-    value = (memoryview(b"x" * 4000),)
-    assert store.write_sealed([KEYS[2]], [value], seal) == [Status.FAILED]
-    assert store.write_sealed([KEYS[2]], [value], lambda _: None) == [Status.DONE]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", pwritev)
+        assert put(store, 2) == [Status.FAILED]
+    assert put(store, 2) == [Status.DONE]
     store.close()
 
 

@@ -1,9 +1,9 @@
 """A power failure after every step of the file backend's protocol, and all that may be left.
 
-What was written to a segment and is not synced may be there after the failure or not, sector by
-sector; so may a segment whose name is not synced. SQLite promises that a failure keeps a leading
-run of its commits (all of them where each is synced), so every commit leaves a copy of the index
-that a failure may go back to.
+What was written and is not synced may be there after the failure or not, sector by sector; so may
+what the file has grown by. SQLite promises that a failure keeps a leading run of its commits (all
+of them where each is synced), so every commit leaves a copy of the index that a failure may go back
+to.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pytest
 from hicache.storage import file_index
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import file
-from hicache.storage.backends.file import Segments
 from hicache.storage.base import Status, StorageOptions
+from hicache.storage.file_index import Data, Run
 from hicache.storage.verified import Verified
 
 SLOTS = 3
@@ -35,21 +35,20 @@ MOST = 8  # subsets of sectors that are all tried
 # What is written and deleted, one batch after the other: new pages, two at a time, a page again,
 # and more than there is room for.
 STORY = ("+a", "+bc", "+b", "-c", "+de", "+fa")
-Files = dict[int, bytes]  # by segment
 
 
 @dataclass(frozen=True)
 class Crash:
-    """What a failure finds: bytes that are safe, sectors (segment, start, bytes) that may be there,
-    segments whose names may be lost, and the commits that the index may go back to."""
+    """What a failure finds: bytes that are safe, but for those that the file has grown by, sectors
+    (start, bytes) that may be there, and the commits that the index may go back to."""
 
     step: str
-    safe: Files
-    loose: tuple[tuple[int, int, bytes], ...]
-    loose_files: frozenset[int]
+    safe: bytes
+    least: int
+    loose: tuple[tuple[int, bytes], ...]
     commits: tuple[bytes, ...]
 
-    def outcomes(self, drawn: Random) -> Iterator[tuple[Files, bytes]]:
+    def outcomes(self, drawn: Random) -> Iterator[tuple[bytes, bytes]]:
         """All that may be left. Where there are more than MOST subsets of the sectors, all, none
         and a drawn one."""
         count = len(self.loose)
@@ -57,14 +56,10 @@ class Crash:
         if 1 << count <= MOST:
             subsets = [*product((False, True), repeat=count)]
         for commit, kept in product(self.commits, subsets):
-            left = dict(self.safe)
-            for one, (segment, start, text) in zip(kept, self.loose, strict=True):
+            left = self.safe if any(kept) else self.safe[: self.least]
+            for one, (start, text) in zip(kept, self.loose, strict=True):
                 if one:
-                    whole = left[segment]
-                    left[segment] = whole[:start] + text + whole[start + len(text) :]
-            for segment in self.loose_files:
-                if kept and not kept[0]:
-                    del left[segment]
+                    left = left[:start] + text + left[start + len(text) :]
             yield left, commit
 
 
@@ -73,44 +68,34 @@ class Medium:
 
     def __init__(self, folder: Path, sector_bytes: int, durable: bool) -> None:
         self.folder, self.sector_bytes, self.durable = folder, sector_bytes, durable
-        self.safe: Files = {}
-        self.loose: list[tuple[int, int, bytes]] = []
-        self.loose_files: set[int] = set()
+        self.safe, self.least = b"", 0
+        self.loose: list[tuple[int, bytes]] = []
         self.commits: list[bytes] = []
         self.crashes: list[Crash] = []
 
     def step(self, name: str) -> None:
         commits = self.commits[-1:] if self.durable else self.commits[-3:]
-        files = frozenset(self.loose_files)
-        self.crashes.append(Crash(name, dict(self.safe), tuple(self.loose), files, tuple(commits)))
+        crash = Crash(name, self.safe, self.least, tuple(self.loose), tuple(commits))
+        self.crashes.append(crash)
 
-    def create(self, segment: int, size_bytes: int) -> None:
-        self.safe[segment] = bytes(size_bytes)
-        self.loose_files.add(segment)
+    def allocate(self, data: Data, run: Run) -> None:
+        self.safe = self.safe.ljust((run.start + run.blocks) * 4096, b"\0")
 
-    def delete(self, segment: int) -> None:
-        self.safe.pop(segment, None)
-        self.loose_files.discard(segment)
-        self.loose = [one for one in self.loose if one[0] != segment]
-
-    def write(self, segment: int, buffers: Any, start: int) -> None:
+    def write(self, file: int, buffers: Any, start: int) -> None:
         text, size = b"".join(buffers), self.sector_bytes
-        parts = range(0, len(text), size)
-        self.loose += [(segment, start + at, text[at : at + size]) for at in parts]
+        self.loose += [(start + at, text[at : at + size]) for at in range(0, len(text), size)]
 
-    def sync(self, segment: int) -> None:
-        self.safe[segment] = (self.folder / "segments" / f"{segment}.slots").read_bytes()
-        self.loose = [one for one in self.loose if one[0] != segment]
-
-    def sync_folder(self, folder: Path) -> None:
-        self.loose_files.clear()
+    def sync(self, file: int) -> None:
+        self.safe, self.loose = (self.folder / "data").read_bytes(), []
+        self.least = len(self.safe)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        for name in ("create", "delete"):
-            patch.setattr(Segments, name, self._followed(name, getattr(Segments, name)))
-        for name, call in (("write", "pwritev"), ("sync", "fdatasync")):
-            patch.setattr(os, call, self._followed(name, getattr(os, call)))
-        patch.setattr(file, "sync_folder", self._followed("sync_folder", file.sync_folder))
+        for where, call, name in (
+            (Data, "allocate", "allocate"),
+            (os, "pwritev", "write"),
+            (os, "fdatasync", "sync"),
+        ):
+            patch.setattr(where, call, self._followed(name, getattr(where, call)))
         medium, real = self, file._connection
 
         class Connection(sqlite3.Connection):
@@ -130,16 +115,11 @@ class Medium:
         patch.setattr(file, "_connection", connection)
 
     def _followed(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        """what: the files of a store, a file that is open, or a folder."""
-
         def call(what: Any, *given: Any) -> Any:
             result = real(what, *given)
-            place = Path(os.readlink(f"/proc/self/fd/{what}") if type(what) is int else "/")
-            place = getattr(what, "folder", what if isinstance(what, Path) else place)
+            place = Path(os.readlink(f"/proc/self/fd/{what}")) if type(what) is int else what.path
             if place.is_relative_to(self.folder):
-                segment = [int(place.stem)] if type(what) is int else []
-                rest = [what] if isinstance(what, Path) else given
-                getattr(self, name)(*segment, *rest)
+                getattr(self, name)(what, *given)
                 self.step(name)
             return result
 
@@ -182,7 +162,8 @@ def test_a_power_failure_after_any_step(
     durable: bool, sector_bytes: int, bounded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is served was written, and what is sure to be there is served. Then the store works."""
-    monkeypatch.setattr(file_index, "SEGMENT_BYTES", 4 * 4096)
+    monkeypatch.setattr(file_index, "_FIRST_BLOCKS", 1)
+    monkeypatch.setattr(file_index, "_MORE_BLOCKS", 4)
     medium = Medium(tmp_path / "store", sector_bytes, durable)
     medium.install(monkeypatch)
     store, known, count = opened(medium.folder, durable, bounded), set[bytes](), 0
@@ -192,11 +173,10 @@ def test_a_power_failure_after_any_step(
         for left, commit in crash.outcomes(Random(at)):
             count += 1
             after = tmp_path / "after"
-            (after / "segments").mkdir(parents=True)
+            after.mkdir()
             shutil.copy(medium.folder / "manifest.json", after)
             (after / "index.sqlite").write_bytes(commit)
-            for segment, text in left.items():
-                (after / "segments" / f"{segment}.slots").write_bytes(text)
+            (after / "data").write_bytes(left)
             with closing(opened(after, durable, bounded)) as again:
                 served = versions(again)
                 assert set(served.values()) <= known, f"{at}, {crash.step}: wrong bytes"

@@ -60,11 +60,11 @@ def age(folder: Path, pages: int, seconds: int) -> None:
 
 def spoil(folder: Path, key: str) -> None:
     base = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
-    segment, start = base.execute(
-        "SELECT segment, start * 4096 FROM runs JOIN stored ON id = value WHERE key = ?", (key,)
+    (start,) = base.execute(
+        "SELECT start * 4096 FROM runs JOIN stored ON id = value WHERE key = ?", (key,)
     ).fetchone()
     base.close()
-    with open(folder / "segments" / f"{segment}.slots", "r+b") as file:
+    with open(folder / "data", "r+b") as file:
         file.seek(start + 500)
         file.write(b"spoilt")
 

@@ -47,7 +47,7 @@ class Passing:
         time.sleep(0)
 
 
-@pytest.mark.parametrize("hanging", ["lookup", "read_checked", "write_sealed"])
+@pytest.mark.parametrize("hanging", ["lookup", "read", "write"])
 def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
     hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,13 +86,13 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it was forgotten meanwhile; and each `close` returns what the first one has."""
-    model, draws, method = base.build("llama"), Random(5), file.FileStore.write_sealed
+    model, draws, method = base.build("llama"), Random(5), file.FileStore.write
     refuses, told = False, {True: 0, False: 0}
 
     def written(store: Any, keys: Sequence[str], *given: Any) -> list[Status]:
         return [Status.FULL] * len(keys) if refuses else method(store, keys, *given)
 
-    monkeypatch.setattr(file.FileStore, "write_sealed", written)
+    monkeypatch.setattr(file.FileStore, "write", written)
     for seed in range(6):
         with PrefixCache(model, storage=f"file:{tmp_path}/{seed}", **SIZES) as made:
             flushed, left = 0, False

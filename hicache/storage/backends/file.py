@@ -1,10 +1,10 @@
 """The embedded store: a folder on a local disk, which several processes may use at a time.
 
-manifest.json     which kind of folder this is, and of which version
-lock              flock: the folder is made or opened; its byte N: store N is open
-index.sqlite      which blocks hold which key (`file_index`), with SQLite's -wal and -shm
-reserve           room on the disk for the index
-segments/N.slots  the values
+manifest.json   which kind of folder this is, and of which version
+lock            flock: the folder is made or opened; its byte N: store N is open
+index.sqlite    which blocks hold which key (`file_index`), with SQLite's -wal and -shm
+reserve         room on the disk for the index
+data            the values
 
 A value is written into blocks that have no key, and gets its key afterwards, so a process that is
 killed at any instruction leaves whole values or none.
@@ -19,7 +19,7 @@ import os
 import sqlite3
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -28,18 +28,19 @@ from typing import NoReturn
 from hicache.core.errors import CallerError
 
 from ..address import in_folder, with_query
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, step, tell
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, tell
 from ..file_index import (
-    _SCHEMA,
     BLOCK,
     REFUSED,
+    SCHEMA,
     VERSION,
-    Files,
+    Data,
     Index,
     Reserve,
     Row,
     failed,
     refused,
+    sync_folder,
 )
 
 SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
@@ -47,100 +48,11 @@ SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
 _MANIFEST, _INDEX = "manifest.json", "index.sqlite"
 _OTHER = "name another folder, or delete this one"
 _MOST_MANIFEST = 4096  # bytes
-_MOST_BUFFERS = 1024  # IOV_MAX of Linux
-_MOST_BYTES = 1 << 20  # of one call
-Jobs = Sequence[tuple[Row, Value]]
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
     where = in_folder(Address(address.scheme, address.rest.removeprefix("//")))
     return FileStore(Path(os.path.expanduser(where.path)), with_query(options, where))
-
-
-class Segments(Files):
-    """The bytes of values in the files of segments."""
-
-    def read(self, jobs: Jobs, check: Callable[[int], bool]) -> list[Status]:
-        """What became of each value; `MISSING`: its segment is gone."""
-        return self._each(jobs, check=check)
-
-    def write(
-        self,
-        jobs: Jobs,
-        seal: Callable[[int], None],
-        durable: bool,
-        late: Callable[[], None] = lambda: None,
-    ) -> list[Status] | None:
-        """durable: what was written survives a power failure, with the names of new segments. None:
-        it goes on for too long, and `late` is called at its end."""
-        return self._each(jobs, seal=seal, durable=durable)
-
-    def _each(
-        self,
-        jobs: Jobs,
-        check: Callable[[int], bool] = lambda _: True,
-        seal: Callable[[int], None] | None = None,
-        durable: bool = False,
-    ) -> list[Status]:
-        """Read, or write where there is a seal."""
-        found = []
-        with ExitStack() as opened:
-            files: dict[int, int] = {}
-            for at, (row, value) in enumerate(jobs):
-                if seal is not None:
-                    seal(at)
-                try:
-                    whole = self._move(seal is None, opened, files, row, value)
-                    found.append(Status.DONE if whole and check(at) else Status.CORRUPT)
-                except OSError as error:
-                    if seal is not None:
-                        found.append(refused(error))
-                    else:
-                        gone = isinstance(error, FileNotFoundError)
-                        found.append(Status.MISSING if gone else failed(error))
-            if durable:
-                for file in files.values():
-                    os.fdatasync(file)
-                sync_folder(self.folder)
-        return found
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def _move(
-        self,
-        reading: bool,
-        opened: ExitStack,
-        files: dict[int, int],
-        row: Row,
-        value: Value,
-    ) -> bool:
-        """Read or write a value, a few bytes at a time, so that a slow disk shows progress. False:
-        a file ends before. files: those that are open, by segment."""
-        left = [buffer.cast("B") for buffer in value if buffer.nbytes]
-        for segment, start, blocks in row.runs:
-            if segment not in files:
-                flags = os.O_CLOEXEC | (os.O_RDONLY if reading else os.O_WRONLY)
-                files[segment] = os.open(self.path(segment), flags)
-                opened.callback(os.close, files[segment])
-            at, end = start * BLOCK, (start + blocks) * BLOCK
-            while left and at < end:
-                part, room = [], min(end - at, _MOST_BYTES)
-                for buffer in left[:_MOST_BUFFERS]:
-                    part.append(buffer[:room])
-                    room -= part[-1].nbytes
-                    if not room:
-                        break
-                done = (os.preadv if reading else os.pwritev)(files[segment], part, at)
-                if not done:
-                    return False
-                step()
-                at += done
-                while left and done >= left[0].nbytes:
-                    done -= left.pop(0).nbytes
-                if done:
-                    left[0] = left[0][done:]
-        return True
 
 
 class FileStore(Storage):
@@ -166,60 +78,46 @@ class FileStore(Storage):
         return [key in rows for key in keys]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self.read_checked(keys, values, lambda _: True)
-
-    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self.write_sealed(keys, values, lambda _: None)
-
-    def read_checked(
-        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
-    ) -> list[Status]:
         """Read each value, and see afterwards that its blocks were not given away meanwhile."""
         try:
             opened = self._use()
             rows, stamp = opened.index.find(keys)
-            lengths = {at: rows[key].length for at, key in enumerate(keys) if key in rows}
-            fits = [at for at, length in lengths.items() if length == size_of(values[at])]
-            found = [Status.CORRUPT if at in lengths else Status.MISSING for at in range(len(keys))]
-            jobs = [(rows[keys[at]], values[at]) for at in fits]
-            for at, status in zip(
-                fits, opened.files.read(jobs, lambda number: check(fits[number])), strict=True
-            ):
-                found[at] = status
-            if any(found[at] is Status.MISSING for at in fits):
-                opened.index.forget_lost()
-            moved = opened.index.moved(rows, stamp)
-            found = [
-                Status.MISSING if key in moved and status is not Status.FAILED else status
-                for key, status in zip(keys, found, strict=True)
+            found = [Status.CORRUPT if key in rows else Status.MISSING for key in keys]
+            fits = [
+                at
+                for at, key in enumerate(keys)
+                if key in rows and rows[key].length == size_of(values[at])
             ]
+            read = opened.data.read([(rows[keys[at]], values[at]) for at in fits])
+            for at, status in zip(fits, read, strict=True):
+                found[at] = status
+            moved = opened.index.moved(rows, stamp)
+            for at, key in enumerate(keys):
+                if key in moved and found[at] is not Status.FAILED:
+                    found[at] = Status.MISSING
             done = zip(keys, found, strict=True)
             opened.index.touch([key for key, status in done if status is Status.DONE])
         except REFUSED as error:
             return [failed(error)] * len(keys)
         return found
 
-    def write_sealed(
-        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
-    ) -> list[Status]:
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         """Write each value into reserved blocks; what is written gets its key, all in one step."""
         try:
             opened = self._use(writing=True)
             rows = opened.index.reserve([size_of(value) for value in values], keys)
         except REFUSED as error:
             return [refused(error)] * len(keys)
-        found = [Status.FULL if isinstance(row, Row) else row for row in rows]
+        found = [Status.FAILED if isinstance(row, Row) else row for row in rows]
         unused = {at: row for at, row in enumerate(rows) if isinstance(row, Row)}
         places, jobs = list(unused), [(row, values[at]) for at, row in unused.items()]
         release = partial(opened.index.release, list(unused.values()))
         try:
-            written = opened.files.write(
-                jobs, lambda number: seal(places[number]), self._options.durable, release
-            )
-            if written is None and jobs:
+            written = opened.data.write(jobs, self._options.durable, release)
+            if written is None:  # it is under way, and releases the blocks itself
                 unused.clear()
-                return [Status.FAILED] * len(keys)
-            found_now = dict(zip(places, written or (), strict=True))
+                return found
+            found_now = dict(zip(places, written, strict=True))
             ready = [at for at, status in found_now.items() if status is Status.DONE]
             done = opened.index.publish([(unused[at], keys[at]) for at in ready])
             for at, status in (found_now | dict(zip(ready, done, strict=True))).items():
@@ -232,7 +130,6 @@ class FileStore(Storage):
         finally:
             if unused:
                 opened.index.release(list(unused.values()))
-                opened.index.forget_lost()
         return found
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
@@ -268,7 +165,7 @@ class FileStore(Storage):
         """The open folder. What was opened for reading alone is opened again for the first write
         that may work. Raises OSError if there is none, or if it cannot be written."""
         opened = self._opened
-        if opened is None or not opened.is_there() or (writing and opened.may_be_written()):
+        if opened is None or not opened.is_there() or (writing and opened.unwritable):
             opened = self._again(opened)
         if writing and opened.unwritable:
             raise OSError(errno.ENOSPC if opened.full else errno.EROFS, opened.unwritable)
@@ -289,51 +186,48 @@ class FileStore(Storage):
             return self._opened
 
     def _open(self) -> Opened:
-        return Opened(self._path, self.kind, self._files(), self._options)
+        return Opened(self._path, self.kind, self._data(), self._options)
 
-    def _files(self) -> Segments:
-        return Segments(self._path / "segments")
+    def _data(self) -> Data:
+        return Data(self._path / "data")
 
 
 class Opened:
-    """An open folder: its index, its files and the lock that says that this store lives.
+    """An open folder: its index, its data and the lock that says that this store lives.
 
     A folder that cannot be written, or that has no room for anything on a full disk, is opened for
     reading. unwritable: why; else empty."""
 
-    def __init__(self, path: Path, kind: str, files: Segments, options: StorageOptions) -> None:
+    def __init__(self, path: Path, kind: str, data: Data, options: StorageOptions) -> None:
         """Raises CallerError for a folder that cannot be used, and leaves it as it was."""
-        self.path, self.files, self.full, self.unwritable = path, files, False, ""
+        self.path, self.data, self.full, self.unwritable = path, data, False, ""
         self._kind, self._options, self._index = kind, options, path / _INDEX
         self._file = -1  # the lock
         with _refusing(path):
             is_ours = self._check()
-            if is_ours and not _may_write(path):
+            try:
+                if is_ours and not _may_write(path):
+                    raise PermissionError
+                self._open()
+            except REFUSED as error:
+                self.full = is_ours and Reserve(path).lacks(error)
+                if not (self.full or (is_ours and isinstance(error, PermissionError))):
+                    raise
                 self.unwritable = f"{path} cannot be written"
+                if self.full:
+                    self.unwritable = f"the disk of {path} is full"
                 self._open_for_reading()
-            else:
-                try:
-                    self._open()
-                except REFUSED as error:
-                    if not (is_ours and Reserve(path).lacks(error)):
-                        raise
-                    self.unwritable, self.full = f"the disk of {path} is full", True
-                    self._open_for_reading()
             self._seen = self._look()
 
     def is_there(self) -> bool:
         """Whether the folder still is the one that was opened."""
         try:
-            return self._look() == self._seen
+            return self._look() == self._seen and (bool(self.unwritable) or self.data.is_there())
         except OSError:
             return False
 
-    def may_be_written(self) -> bool:
-        """Whether it was opened for reading and may be opened for writing now."""
-        return bool(self.unwritable) and _may_write(self.path) and Reserve(self.path).has_room()
-
     def close(self) -> None:
-        self.files.close()
+        self.data.close()
         with suppress(*REFUSED):  # what was read last is not remembered
             self.index.close()
         if self._file >= 0:
@@ -357,13 +251,13 @@ class Opened:
             base.execute("PRAGMA journal_mode = WAL")
             base.execute(f"PRAGMA synchronous = {'FULL' if self._options.durable else 'NORMAL'}")
             base.execute(f"PRAGMA wal_autocheckpoint = {reserve.log_bytes // BLOCK}")
-            base.executescript(_SCHEMA)
+            base.executescript(SCHEMA)
             number = base.execute("UPDATE meta SET tick = tick + 1 RETURNING tick").fetchone()[0]
             file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
             undo.callback(os.close, file)
             _lock_byte(file, number)
             size = self._options.size_bytes
-            self.index = Index(base, self.files, size, number, self._is_open, reserve)
+            self.index = Index(base, self.data, size, number, self._is_open, reserve)
             self.index.clean()
             self._file = file
             undo.pop_all()
@@ -389,7 +283,7 @@ class Opened:
                 if how != "mode=ro" or self._log_bytes():
                     raise
             else:
-                self.index = Index(base, self.files, 0, 0, lambda _: True)
+                self.index = Index(base, self.data, 0, 0, lambda _: True)
                 return
 
     def _look(self) -> tuple[int, ...]:
@@ -434,7 +328,8 @@ class Opened:
         if version != VERSION:
             version = ascii(version)[:20]
             _refuse(f"expected version {VERSION} of {path}, found version {version}", _OTHER)
-        if not (self._index.exists() and self._index.stat().st_size) and self.files.segments():
+        sizes = [one.exists() and one.stat().st_size for one in (self._index, self.data.path)]
+        if sizes[1] and not sizes[0]:
             mend = "put its index.sqlite back, or delete the folder"
             _refuse(f"expected the index of the values in {path}, found none", mend)
         return True
@@ -450,16 +345,6 @@ class Opened:
                 os.fsync(file.fileno())
             new.rename(self.path / _MANIFEST)
             sync_folder(self.path)
-        self.files.folder.mkdir(exist_ok=True)
-
-
-def sync_folder(path: Path) -> None:
-    """Return when the names in a folder survive a power failure."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _lock_byte(file: int, number: int) -> bool:
@@ -474,7 +359,7 @@ def _lock_byte(file: int, number: int) -> bool:
 
 def _may_write(path: Path) -> bool:
     """Whether the system would let us write what is there."""
-    names = ("", "lock", _INDEX, "segments")
+    names = ("", "lock", _INDEX, "data")
     return all(os.access(path / name, os.W_OK) for name in names if (path / name).exists())
 
 

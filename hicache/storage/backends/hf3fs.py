@@ -2,7 +2,7 @@
 
     hf3fs:DIR?size=BYTES&index=DIR&durable=yes&engine=pread
 
-The index is a folder as that of `file:` without segments. `index` names it, on a local disk; if it
+The index is a folder as that of `file:` without data. `index` names it, on a local disk; if it
 is left out it is DIR itself, for trying it out on a local disk. With `engine=usrbio` bytes go past
 the kernel. I/O runs on threads that are given up on (`calls`), through memory of their own, so a
 mount that hangs costs a call its time-out, and touches nobody's memory later.
@@ -24,10 +24,10 @@ import numpy as np
 from hicache.core.errors import CallerError
 
 from ..address import in_folder, with_query
-from ..base import Address, Status, StorageOptions, gather, scatter, tell
+from ..base import Address, Status, StorageOptions, Value, gather, scatter, tell
 from ..calls import Call, GivenUp, Workers
-from ..file_index import BLOCK, Row, allocate, failed, refused
-from .file import FileStore, Jobs, Segments
+from ..file_index import BLOCK, FREE, Data, Jobs, Row, Run, allocate, failed, refused
+from .file import FileStore
 
 SUMMARY = "one large file, for 3FS and other file systems: hf3fs:DIR"
 
@@ -129,33 +129,37 @@ class UsrbioLane(Lane):
 LANES = {"pread": Lane, "usrbio": UsrbioLane}
 
 
-class BigFile(Segments):
-    """The one segment: a file that is moved by threads with a lane each."""
+class BigFile(Data):
+    """A file of one size, whose bytes are moved by threads with a lane each."""
 
-    whole = True
-
-    def __init__(self, folder: Path, lane: type[Lane], timeout_s: float) -> None:
-        super().__init__(folder)
+    def __init__(self, path: Path, lane: type[Lane], size_bytes: int, timeout_s: float) -> None:
+        super().__init__(path)
+        self.first = (size_bytes // BLOCK, FREE)
         self._timeout_s, self._sparse = timeout_s, lane is UsrbioLane
-        self._workers: Workers[Lane] = Workers("hf3fs", lambda: lane(self.path(1)), Lane.close)
+        self._workers: Workers[Lane] = Workers("hf3fs", lambda: lane(path), Lane.close)
 
-    def path(self, segment: int) -> Path:
-        return self.folder / "data"
-
-    def create(self, segment: int, size_bytes: int) -> None:
+    def open(self) -> bool:
         """3FS allocates blocks when they are written."""
+        self.path.parent.mkdir(exist_ok=True)
+        if self.path.exists():
+            return False
+        size_bytes = self.first[0] * BLOCK
         if self._sparse:
-            with self.path(segment).open("wb") as file:
+            with self.path.open("wb") as file:
                 file.truncate(size_bytes)
         else:
-            allocate(self.path(segment), size_bytes)
+            allocate(self.path, size_bytes)
+        return True
 
-    def segments(self) -> set[int]:
-        return {1} if self.path(1).exists() else set()
+    def is_there(self) -> bool:
+        """The mount may hang."""
+        return True
 
-    def read(self, jobs: Jobs, check: Callable[[int], bool]) -> list[Status]:
-        def move(lane: Lane, call: Call, at: int) -> Status:
-            row, value = jobs[at]
+    def punch(self, run: Run) -> bool:
+        return False
+
+    def read(self, jobs: Jobs) -> list[Status]:
+        def move(lane: Lane, call: Call, row: Row, value: Value) -> Status:
             lane.reserve(row.length)
             try:
                 lane.move(_pieces(row), True, call.step)
@@ -165,26 +169,18 @@ class BigFile(Segments):
                 return Status.CORRUPT
             with call.delivering():
                 scatter(lane.memory[: row.length], value)
-                return Status.DONE if check(at) else Status.CORRUPT
+            return Status.DONE
 
         return self._run(jobs, move) or [Status.FAILED] * len(jobs)
 
-    def write(
-        self,
-        jobs: Jobs,
-        seal: Callable[[int], None],
-        durable: bool,
-        late: Callable[[], None] = lambda: None,
-    ) -> list[Status] | None:
-        def move(lane: Lane, call: Call, at: int) -> Status:
-            row, value = jobs[at]
+    def write(self, jobs: Jobs, durable: bool, late: Callable[[], None]) -> list[Status] | None:
+        def move(lane: Lane, call: Call, row: Row, value: Value) -> Status:
             lane.reserve(row.length)
             with call.delivering():
-                seal(at)
                 gather(value, lane.memory, 0)
             try:
                 lane.move(_pieces(row), False, call.step)
-                if durable and at + 1 == len(jobs):
+                if durable and row is jobs[-1][0]:
                     os.fsync(lane.file)
             except OSError as error:
                 return refused(error)
@@ -198,7 +194,7 @@ class BigFile(Segments):
     def _run(
         self,
         jobs: Jobs,
-        move: Callable[[Lane, Call, int], Status],
+        move: Callable[[Lane, Call, Row, Value], Status],
         late: Callable[[], None] = lambda: None,
     ) -> list[Status] | None:
         """What became of each value; None if the mount hangs. Then `late` is called at the end."""
@@ -206,7 +202,7 @@ class BigFile(Segments):
 
         def job(lane: Lane, call: Call) -> None:
             try:
-                done = [move(lane, call, at) for at in range(len(jobs))]
+                done = [move(lane, call, row, value) for row, value in jobs]
                 with call.delivering():
                     statuses.extend(done)
             except GivenUp:
@@ -218,7 +214,7 @@ class BigFile(Segments):
             tell(error)
         except OSError as error:
             return [refused(error)] * len(jobs)
-        return statuses or None
+        return statuses if len(statuses) == len(jobs) else None
 
 
 def open_storage(address: Address, options: StorageOptions) -> Hf3fs:
@@ -247,14 +243,15 @@ class Hf3fs(FileStore):
             raise CallerError(f"storage_size: expected {expected}, found {options.size_bytes:,}")
         super().__init__(index, replace(options, size_bytes=size))
 
-    def _files(self) -> Segments:
-        return BigFile(self._folder, LANES[self._engine], self._options.timeout_s)
+    def _data(self) -> BigFile:
+        options, lane = self._options, LANES[self._engine]
+        return BigFile(self._folder / "data", lane, options.size_bytes, options.timeout_s)
 
 
 def _pieces(row: Row) -> list[Piece]:
     """Of a value that lies at the start of a lane's memory."""
     pieces, start = list[Piece](), 0
-    for _, first, blocks in row.runs:
+    for first, blocks in row.runs:
         size = min(blocks * BLOCK, row.length - start)
         pieces.append(Piece(first * BLOCK, start, size))
         start += size

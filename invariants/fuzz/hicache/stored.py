@@ -40,8 +40,9 @@ from hicache.memory.layouts import LAYOUTS
 from hicache.memory.pools import Arena, StoredPool, stored_pools
 from hicache.models import ModelDescription, described
 from hicache.runtime.storage import Rank, StoredPages, WorkerOptions, Workers
+from hicache.storage import file_index
 from hicache.storage.address import open_storage, parse
-from hicache.storage.backends import file, hf3fs
+from hicache.storage.backends import hf3fs
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.breaker import Breaker
 from hicache.storage.file_index import BLOCK
@@ -58,8 +59,8 @@ MOST = 5  # pages of one of these
 SIZES = {"file": (0, 3, 6, 16, 40), "hf3fs": (3, 6, 16, 40)}  # by store: units of 4096 bytes
 WELL = SimpleNamespace(fine=True, says=lambda pages, most: pages)  # see hand.Fault
 HUNG_S = 100.0  # of a call that hangs: more than the breaker waits
-_MODULES: tuple[Any, ...] = (file, hf3fs)  # whose `os` is the medium
-_CALLS = ("lookup", "read", "read_checked", "write", "write_sealed", "delete")
+_MODULES: tuple[Any, ...] = (file_index, hf3fs)  # whose `os` is the medium
+_CALLS = ("lookup", "read", "write", "delete")
 
 
 def until(done: Callable[[], bool], what: str) -> None:
