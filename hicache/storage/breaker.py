@@ -24,7 +24,7 @@ from typing import TypeVar
 from .base import Entry, Losses, Status, Storage, Value, listening, size_of, watching
 
 A = TypeVar("A", bool | None, Status)
-_LOST = (Status.FAILED, Status.FULL)
+_LOST = (None, Status.FAILED, Status.FULL)
 _HUNG_PROBES = 4  # threads that may be lost in them
 
 
@@ -62,59 +62,38 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Health:
-    """Failures in a row, an outage, and the pauses between probes. why: of the outage. told: a
-    person knows of it."""
+class _Outage:
+    """Of all calls, or of writes. since: None if there is none. told: a person knows of it."""
 
     options: BreakerOptions
-    failures: int = 0  # in a row
-    spent_s: float = 0.0  # in these
-    since: float | None = None  # of the outage
+    since: float | None = None
+    why: str = ""
+    told: bool = False
     back_at: float = float("-inf")
     pause: float = 0.0
     probe_at: float = float("-inf")
     probing: bool = False
-    why: str = ""
-    told: bool = False
 
-    def failed(self, seconds: float, whole: bool) -> bool:
-        """A call has failed. whole: for all of its values. Returns whether that is too much."""
-        self.failures = self.failures + 1 if whole else 0
-        self.spent_s += seconds
-        limits = self.options
-        return self.failures >= limits.failures or self.spent_s >= limits.patience_s
-
-    def go_out(self, now: float, why: str) -> None:
-        """The first pause is longer than the last one if it was back for a short time only."""
+    def begin(self, now: float, why: str) -> None:
+        """The first pause is longer than the last one if the store was back for a short time."""
         first, longest = self.options.first_pause_s, self.options.longest_pause_s
         self.pause = first if now - self.back_at > longest else min(2 * self.pause, longest)
         self.since, self.why, self.told, self.probe_at = now, why, False, now + self.pause
 
-    def forget(self) -> None:
-        """It counts as well again."""
-        self.since, self.probing, self.told, self.failures, self.spent_s = (
-            None,
-            False,
-            False,
-            0,
-            0.0,
-        )
-
-    def back(self, now: float) -> float:
-        """Returns for how long it was out."""
+    def end(self, now: float) -> float:
+        """Returns how long it was."""
         away = now - (self.since or 0.0)
-        self.back_at = now
-        self.forget()
+        self.since, self.told, self.probing, self.back_at = None, False, False, now
         return away
 
-    def begin_probe(self, now: float) -> bool:
+    def begins_probe(self, now: float) -> bool:
         """Whether the pause is over and no probe is under way. Then one has begun."""
         due = not self.probing and now >= self.probe_at
         self.probing = self.probing or due
         return due
 
-    def failed_probe(self, now: float) -> None:
-        """The next one comes after twice the pause."""
+    def put_off(self, now: float) -> None:
+        """A probe has failed."""
         self.probing, self.pause = False, min(2 * self.pause, self.options.longest_pause_s)
         self.probe_at = now + self.pause
 
@@ -134,21 +113,18 @@ class Breaker(Storage):
         start: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.store, self._name, self._now, self._notice = store, name, now, notice
-        self._slow_s = (options := options or BreakerOptions()).slow_s
-        self._start = start or _on_a_thread
+        self._options, self._start = options or BreakerOptions(), start or _on_a_thread
         self._lock = threading.Lock()
-        self._begun: list[_Call] = []  # under way
+        self._under_way: list[_Call] = []
         self._closed = False
         self._losses = Losses()
-        self._healths = {kind: _Health(options) for kind in list(_Kind)[:3]}
-        self._writes = self._healths[_Kind.WRITE]
-        self._whole = _Health(options)  # whether it answers at all
+        self._failing: dict[_Kind, tuple[int, float]] = {}  # calls in a row, and their seconds
+        self._whole, self._writes = _Outage(self._options), _Outage(self._options)
         self._suspect: _Call | None = None  # what a probe is to repeat
         self._hung_probes = 0
-        self.refused = 0  # calls that the store was not asked
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        return self._ask(_Kind.LOOKUP, keys, (), lambda: self.store.lookup(keys), None)
+        return self._ask(_Kind.LOOKUP, keys, (), partial(self.store.lookup, keys), None)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         ask = partial(self.store.read, keys, values)
@@ -168,14 +144,14 @@ class Breaker(Storage):
         return self.store.entries(prefix)
 
     def stats(self) -> dict[str, int | float | str]:
-        figures = {} if self.out else self.store.stats()
-        return figures | {"outages": self.outages, "calls_refused": self.refused}
+        return ({} if self.out else self.store.stats()) | {"outages": self._losses.outages}
 
     def poll(self) -> int:
         with self._lock:
-            self._judge_hanging()
+            for call in [call for call in self._under_way if self._hangs(call)]:
+                self._give_up(call)
         self._probe_if_due()
-        return self.outages - self.out
+        return self._losses.outages - self.out
 
     def close(self) -> None:
         self._closed = True
@@ -185,11 +161,6 @@ class Breaker(Storage):
     def out(self) -> bool:
         """Whether the store counts as out."""
         return self._whole.since is not None
-
-    @property
-    def outages(self) -> int:
-        """How often it went out."""
-        return self._losses.outages
 
     @property
     def losses(self) -> Losses:
@@ -210,14 +181,14 @@ class Breaker(Storage):
         self.poll()
         answers = [failed] * len(keys)  # if it raises, or is not asked
         with self._lock:
-            call = self._call(kind, keys, size_of(values[0]) if values else 0)
+            now = self._now()
+            call = _Call(kind, keys, size_of(values[0]) if values else 0, now, now)
             refuses = kind is _Kind.WRITE and self._writes.since is not None
-            call.probe = refuses and not self.out and self._writes.begin_probe(call.began_s)
+            call.probe = refuses and not self.out and self._writes.begins_probe(now)
             if self.out or refuses > call.probe:
-                self.refused += 1
                 self._count(kind, answers)
                 return answers
-            self._begun.append(call)
+            self._under_way.append(call)
         try:
             with listening() as call.heard, watching(partial(self._moved, call)):
                 answers = ask()
@@ -226,87 +197,87 @@ class Breaker(Storage):
                 if call.late:
                     self._losses.late += 1
                 else:
-                    self._begun.remove(call)
-                    self._judge(call, answers, self._too_long() if self._hangs(call) else "")
+                    self._under_way.remove(call)
+                    self._judge(call, answers)
             self._probe_if_due()
         return answers
 
-    def _call(self, kind: _Kind, keys: Sequence[str], value_bytes: int) -> _Call:
-        return _Call(kind, keys, value_bytes, (now := self._now()), now)
-
-    def _judge(self, call: _Call, answers: Sequence[bool | Status | None], slow: str) -> None:
-        """What a call says about the store. slow: the reason if it took too long."""
-        now = self._now()
-        self._count(call.kind, answers)
-        wrong = [answer for answer in answers if answer is None or answer in _LOST]
-        if wrong or slow:
+    def _judge(self, call: _Call, answers: Sequence[bool | Status | None]) -> None:
+        """What a call says about the store."""
+        now, slow, kind = self._now(), self._too_slow(call), call.kind
+        self._count(kind, answers)
+        lost = [answer for answer in answers if answer in _LOST]
+        if lost or slow:
             self._losses.waited_s += now - call.began_s
         if self._closed:
             return  # closing makes calls fail
-        health = self._healths.get(call.kind)
-        if health is None:
-            if slow:
-                self._suspect = self._suspect or call
-        elif not wrong and not slow:
-            health.failures, health.spent_s = 0, 0.0
-            if call.probe and health.since is not None:  # it may have been forgotten since
-                told, away = health.told, health.back(now)
+        if not (lost or slow):
+            self._failing.pop(kind, None)
+            if call.probe and self._writes.since is not None:  # it may have been forgotten since
+                told, away = self._writes.told, self._writes.end(now)
                 if told:
                     self._say(f"takes writes again, after {away:.1f} s")
-        else:
-            waited = 0.0 if wrong and set(wrong) == {Status.FULL} else now - call.moved_s
-            over = health.failed(waited, whole=bool(slow) or len(wrong) == len(answers))
-            why = slow or (call.heard or [_in_words(wrong[0])])[0]
-            if call.probe:
-                health.failed_probe(now)
-            elif (slow or over) and health is not self._writes:
-                self._go_out(call, why)
-            elif (slow or over) and health.since is None and not self.out:
-                health.go_out(now, why)
-                self._suspect = self._suspect or call  # it may be dead: a probe shows which
+            return
+        failures, waited_s = self._failing.get(kind, (0, 0.0))
+        failures = failures + 1 if slow or len(lost) == len(answers) else 0
+        waited_s += 0.0 if set(lost) == {Status.FULL} else now - call.moved_s
+        self._failing[kind] = failures, waited_s
+        options, why = self._options, slow or (call.heard or [_in_words(lost[0])])[0]
+        over = slow or failures >= options.failures or waited_s >= options.patience_s
+        if call.probe:
+            self._writes.put_off(now)
+        elif kind is _Kind.DELETE:
+            self._suspect = self._suspect or (call if slow else None)
+        elif over and kind is not _Kind.WRITE:
+            self._go_out(call, why)
+        elif over and self._writes.since is None and not self.out:
+            self._writes.begin(now, why)
+            self._suspect = self._suspect or call  # it may be dead: a probe shows which
 
     def _go_out(self, call: _Call, why: str) -> None:
         if self.out:
             return
         self._losses.outages += 1
-        self._whole.go_out(self._now(), why)
+        self._whole.begin(self._now(), why)
         self._suspect = replace(call, keys=call.keys[:1])
-        self._writes.forget()  # it is found out anew
+        self._writes.since, self._writes.probing = None, False  # it is found out anew
+        self._failing.pop(_Kind.WRITE, None)
         self._say(f"does not answer ({why}); going on without it, and asking again now and then")
 
     def _say(self, what: str) -> None:
         self._notice(f"storage: {self._name} {what}")
 
-    def _judge_hanging(self) -> None:
-        """Give up on calls that have been under way for too long."""
-        for call in [call for call in self._begun if self._hangs(call)]:
-            self._begun.remove(call)
-            call.late = True
-            failed: Status | None = None if call.kind is _Kind.LOOKUP else Status.FAILED
-            if call.kind is _Kind.PROBE:
-                self._hung_probes += 1
-                self._probed(call, self._too_long())
-            else:
-                self._judge(call, [failed] * len(call.keys), self._too_long())
+    def _give_up(self, call: _Call) -> None:
+        """It has been under way for too long."""
+        self._under_way.remove(call)
+        call.late = True
+        if call.kind is _Kind.PROBE:
+            self._hung_probes += 1
+            self._probed(call, self._too_slow(call))
+        else:
+            failed = None if call.kind is _Kind.LOOKUP else Status.FAILED
+            self._judge(call, [failed] * len(call.keys))
 
     def _moved(self, call: _Call) -> None:
         call.moved_s = self._now()
 
     def _hangs(self, call: _Call) -> bool:
-        return self._now() - call.moved_s > self._slow_s
+        return self._now() - call.moved_s > self._options.slow_s
 
-    def _too_long(self) -> str:
-        return f"a call has taken more than {self._slow_s:g} s without progress"
+    def _too_slow(self, call: _Call) -> str:
+        """The reason if it was; else empty."""
+        slow = f"a call has taken more than {self._options.slow_s:g} s without progress"
+        return slow if self._hangs(call) else ""
 
     def _count(self, kind: _Kind, answers: Sequence[bool | Status | None]) -> None:
         losses, lost = self._losses, sum(answer in _LOST for answer in answers)
         if kind is _Kind.LOOKUP:
-            losses.lookups_unanswered += sum(answer is None for answer in answers)
+            losses.lookups_unanswered += lost
         elif kind is _Kind.READ:
             losses.reads_failed += lost
-            losses.reads_missing += sum(answer is Status.MISSING for answer in answers)
+            losses.reads_missing += answers.count(Status.MISSING)
         elif kind is _Kind.WRITE:
-            losses.writes_refused += sum(answer is not Status.DONE for answer in answers)
+            losses.writes_refused += len(answers) - answers.count(Status.DONE)
         else:
             losses.deletes_failed += lost
 
@@ -315,21 +286,21 @@ class Breaker(Storage):
     def _probe_if_due(self) -> None:
         """Begin a probe if something is to be found out and the pause is over."""
         with self._lock:
-            due = self._suspect is not None and not self._closed
-            due = due and self._hung_probes < _HUNG_PROBES
-            due = due and self._whole.begin_probe(self._now())
+            wanted = self._suspect is not None and not self._closed
+            wanted = wanted and self._hung_probes < _HUNG_PROBES
+            due = wanted and self._whole.begins_probe(self._now())
         if due:
             self._start(self._probe)
 
     def _probe(self) -> None:
         """Look up or read the first value of the call that failed, into memory of its own."""
         with self._lock:
-            what = self._suspect
+            what, now = self._suspect, self._now()
             if what is None:  # it was found out meanwhile
                 self._whole.probing = False
                 return
-            call = self._call(_Kind.PROBE, what.keys[:1], what.value_bytes)
-            self._begun.append(call)
+            call = _Call(_Kind.PROBE, what.keys[:1], what.value_bytes, now, now)
+            self._under_way.append(call)
         with listening() as heard, watching(partial(self._moved, call)):
             try:
                 if what.kind is _Kind.READ:
@@ -343,21 +314,19 @@ class Breaker(Storage):
         with self._lock:
             if call.late:
                 self._hung_probes -= 1
-                return
-            self._begun.remove(call)
-            self._probed(call, why or (self._too_long() if self._hangs(call) else ""))
+            else:
+                self._under_way.remove(call)
+                self._probed(call, why or self._too_slow(call))
 
     def _probed(self, call: _Call, why: str) -> None:
         """why: the reason if it failed."""
         if why and self.out:
-            self._whole.failed_probe(self._now())
+            self._whole.put_off(self._now())
             return
         self._whole.probing, self._suspect = False, None
         if self.out:
-            away = self._whole.back(self._now())
-            for kind in (_Kind.LOOKUP, _Kind.READ):
-                self._healths[kind].failures, self._healths[kind].spent_s = 0, 0.0
-            self._say(f"answers again, after {away:.1f} s")
+            self._failing.clear()
+            self._say(f"answers again, after {self._whole.end(self._now()):.1f} s")
         elif why:
             self._go_out(call, why)
         elif self._writes.since is not None and not self._writes.told:

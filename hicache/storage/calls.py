@@ -43,16 +43,12 @@ class Call:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._stepped = False
-        self._ended = False
-        self._given_up = False
+        self._stepped = self._ended = self._given_up = False
 
     def step(self) -> None:
         """The job made progress: its deadline begins anew, and that of whoever waits for it."""
         step()
-        with self._changed:
-            self._stepped = True
-            self._changed.notify()
+        self._set("_stepped")
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
@@ -63,26 +59,26 @@ class Call:
             yield
 
     def end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
+        self._set("_ended")
 
     def give_up(self) -> None:
-        with self._changed:
-            self._given_up = True
-            self._changed.notify()
+        self._set("_given_up")
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether the job ended before it made no step for `timeout_s`. None: for ever."""
         with self._changed:
             while not (self._ended or self._given_up):
                 self._stepped = False
-                if not self._changed.wait_for(self._has_changed, timeout_s):
+                if not self._changed.wait_for(
+                    lambda: self._ended or self._given_up or self._stepped, timeout_s
+                ):
                     self._given_up = True
             return self._ended
 
-    def _has_changed(self) -> bool:
-        return self._ended or self._given_up or self._stepped
+    def _set(self, name: str) -> None:
+        with self._changed:
+            setattr(self, name, True)
+            self._changed.notify()
 
 
 class Workers(Generic[R]):
@@ -94,27 +90,32 @@ class Workers(Generic[R]):
     ) -> None:
         self._name, self._make, self._end, self._most = name, make, end, most
         self._lock = threading.Condition()
-        self._idle: list[_Worker[R]] = []
-        self._all: list[_Worker[R]] = []
-        self._calls: set[Call] = set()  # under way
+        self._jobs = queue.SimpleQueue[Callable[[list[R]], None] | None]()
+        self._threads: list[threading.Thread] = []
+        self._calls: set[Call] = set()  # under way, each on a thread
         self._lost: set[Call] = set()  # those of them that were given up
         self._closed = False
 
     def run(self, job: Callable[[R, Call], T], timeout_s: float | None) -> T:
         """The result of the job, or what it raised. Raises GivenUp."""
-        call = Call()
-        worker = self._take(call, timeout_s)
-        context = copy_context()  # a job may tell its caller why it failed
+        call, context = Call(), copy_context()  # a job may tell its caller why it failed
         results: list[T] = []
         errors: list[Exception] = []
 
-        def work() -> None:
+        def work(made: list[R]) -> None:
             try:
-                results.append(context.run(job, worker.resource(self._make), call))
+                if not made:
+                    made.append(self._make())
+                results.append(context.run(job, made[0], call))
             except Exception as error:
                 errors.append(error)
+            with self._lock:
+                self._calls.discard(call)
+                self._lost.discard(call)
+                self._lock.notify()
+            call.end()
 
-        worker.jobs.put((call, work))
+        self._begin(call, work, timeout_s)
         if not call.wait(timeout_s):
             with self._lock:
                 self._lost |= self._calls & {call}
@@ -127,71 +128,45 @@ class Workers(Generic[R]):
         """Give up on what is under way and end the threads. Whether they end in time."""
         with self._lock:
             self._closed = True
-            calls, workers = list(self._calls), list(self._all)
+            for call in self._calls:
+                call.give_up()
             self._lock.notify_all()
-        for call in calls:
-            call.give_up()
-        for worker in workers:
-            worker.jobs.put(None)
+        for _ in self._threads:
+            self._jobs.put(None)
         return self.join(timeout_s)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of the threads. Whether all have ended."""
-        for worker in self._all:
-            worker.thread.join(timeout_s)
-            if worker.thread.is_alive():
+        for thread in self._threads:
+            thread.join(timeout_s)
+            if thread.is_alive():
                 return False
         return True
 
-    def _take(self, call: Call, timeout_s: float | None) -> _Worker[R]:
-        """An idle thread, or a new one. Raises GivenUp when all hang or stay busy."""
+    def _begin(self, call: Call, work: Callable[[list[R]], None], timeout_s: float | None) -> None:
+        """Give it to an idle thread, or a new one. Raises GivenUp when all hang or stay busy."""
         with self._lock:
             self._lock.wait_for(
                 lambda: (
-                    self._closed
-                    or self._idle
-                    or len(self._all) < self._most
-                    or len(self._lost) == self._most
+                    self._closed or len(self._calls) < self._most or len(self._lost) == self._most
                 ),
                 timeout_s,
             )
-            if self._closed or not (self._idle or len(self._all) < self._most):
+            if self._closed or len(self._calls) >= self._most:
                 raise GivenUp
-            if self._idle:
-                worker = self._idle.pop()
-            else:
-                worker = _Worker(f"{self._name}-{len(self._all)}", self._serve)
-                self._all.append(worker)
             self._calls.add(call)
-            return worker
+            if len(self._calls) > len(self._threads):
+                name = f"{self._name}-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
+                self._threads[-1].start()
+            self._jobs.put(work)
 
-    def _serve(self, worker: _Worker[R]) -> None:
-        while (job := worker.jobs.get()) is not None:
-            call, work = job
-            work()
-            with self._lock:
-                self._calls.discard(call)
-                self._lost.discard(call)
-                self._idle.append(worker)
-                self._lock.notify()
-            call.end()
-        for resource in worker.resources:
+    def _serve(self) -> None:
+        made: list[R] = []
+        while (work := self._jobs.get()) is not None:
+            work(made)
+        for resource in made:
             self._end(resource)
-
-
-class _Worker(Generic[R]):
-    """A thread and its queue. It does not keep the process alive when it hangs."""
-
-    def __init__(self, name: str, serve: Callable[[_Worker[R]], None]) -> None:
-        self.jobs: queue.SimpleQueue[tuple[Call, Callable[[], None]] | None] = queue.SimpleQueue()
-        self.resources: list[R] = []
-        self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
-        self.thread.start()
-
-    def resource(self, make: Callable[[], R]) -> R:
-        if not self.resources:
-            self.resources.append(make())
-        return self.resources[0]
 
 
 class _Patient(socket.socket):

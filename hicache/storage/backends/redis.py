@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from redis import Connection, ConnectionPool, Redis
@@ -94,35 +93,21 @@ class RedisStorage(Storage):
         self._closed = False
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        answers = self._all(keys, lambda pipeline, key: pipeline.exists(key))
+        answers = self._ask(keys, lambda pipeline, at: pipeline.exists(keys[at]))
         return [None if _failed(answer) else answer == 1 for answer in answers]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        result: list[Status] = []
-        for group in batches(values, _BATCH):
-            answers = self._pipelined([keys[i] for i in group], lambda one, key: one.get(key))
-            result += [
-                _landed(answer, values[index]) for index, answer in zip(group, answers, strict=True)
-            ]
-            if _lost(answers):
-                break
-        return _filled(result, len(keys))
+        answers = self._ask(keys, lambda pipeline, at: pipeline.get(keys[at]), values, _landed)
+        return [Status.FAILED if _failed(answer) else answer for answer in answers]
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        result: list[Status] = []
-        for group in batches(values, _BATCH):
-            content = {keys[index]: b"".join(values[index]) for index in group}
-            answers = self._pipelined(
-                [keys[index] for index in group],
-                partial(_set, content),
-            )
-            result += [_written(answer) for answer in answers]
-            if _lost(answers):
-                break
-        return _filled(result, len(keys))
+        def put(pipeline: Pipeline, at: int) -> None:
+            pipeline.set(keys[at], b"".join(values[at]))
+
+        return [_written(answer) for answer in self._ask(keys, put, values)]
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        answers = self._all(keys, lambda pipeline, key: pipeline.delete(key))
+        answers = self._ask(keys, lambda pipeline, at: pipeline.delete(keys[at]))
         names = {1: Status.DONE, 0: Status.MISSING}
         return [Status.FAILED if _failed(answer) else names[answer] for answer in answers]
 
@@ -139,8 +124,10 @@ class RedisStorage(Storage):
             names = [key.decode() if isinstance(key, bytes) else key for key in found]
             keys = [key for key in names if key not in seen]
             seen.update(keys)  # a scan may name a key twice
-            sizes = self._all(keys, lambda pipeline, key: pipeline.strlen(key))
-            idle = self._all(keys, lambda pipeline, key: pipeline.object("idletime", key))
+            sizes = self._ask(keys, lambda pipeline, at, keys=keys: pipeline.strlen(keys[at]))
+            idle = self._ask(
+                keys, lambda pipeline, at, keys=keys: pipeline.object("idletime", keys[at])
+            )
             for key, size, seconds in zip(keys, sizes, idle, strict=True):
                 if isinstance(size, int) and size:
                     used_at_s = float(now_s - seconds) if isinstance(seconds, int) else 0.0
@@ -165,61 +152,52 @@ class RedisStorage(Storage):
         self._closed = True
         self._client.connection_pool.disconnect()
 
-    def _all(self, keys: Sequence[str], ask: Callable[[Pipeline, str], object]) -> list[Any]:
-        """The answers of every key, in pipelines of a bounded length."""
+    def _ask(
+        self,
+        keys: Sequence[str],
+        ask: Callable[..., object],
+        values: Sequence[Value] = (),
+        take: Callable[[Any, Value], Any] = lambda answer, _: answer,
+    ) -> list[Any]:
+        """An answer or an exception for each key, in pipelines of a bounded size. take: makes
+        something of the answer at once. When the connection has failed nothing more is asked, as
+        that would cost another time-out."""
+        count = len(keys)
+        some = (range(at, min(at + _KEYS, count)) for at in range(0, count, _KEYS))
+        groups = batches(values, _BATCH) if values else some
         answers: list[Any] = []
-        for start in range(0, len(keys), _KEYS):
-            answers += self._pipelined(keys[start : start + _KEYS], ask)
-            if _lost(answers):
+        for group in groups:
+            if self._closed:
+                break
+            try:
+                with self._client.pipeline(transaction=False) as pipeline:
+                    for at in group:
+                        ask(pipeline, at)
+                    found = pipeline.execute(raise_on_error=False)
+            except (RedisError, OSError) as error:
+                found = [error] * len(group)
+            for at, answer in zip(group, found, strict=True):
+                answers.append(take(answer, values[at] if values else ()))
+            if isinstance(found[-1], NoConnection | NoAnswer | OSError):
                 break
         return answers + [NoConnection("not asked")] * (len(keys) - len(answers))
-
-    def _pipelined(self, keys: Sequence[str], ask: Callable[[Pipeline, str], object]) -> list[Any]:
-        """An answer or an exception for each key."""
-        if self._closed:
-            return [NoConnection("closed")] * len(keys)
-        try:
-            with self._client.pipeline(transaction=False) as pipeline:
-                for key in keys:
-                    ask(pipeline, key)
-                return pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError) as error:
-            return [error] * len(keys)
-
-
-def _set(content: dict[str, bytes], pipeline: Pipeline, key: str) -> None:
-    pipeline.set(key, content[key])
-
-
-def _lost(answers: Sequence[Any]) -> bool:
-    """Whether the connection failed: asking for more would cost another time-out."""
-    return bool(answers) and isinstance(answers[-1], NoConnection | NoAnswer | OSError)
 
 
 def _failed(answer: Any) -> bool:
     """Whether there is no answer. Tells why."""
-    if isinstance(answer, Exception):
-        tell(_in_words(answer))
-    return isinstance(answer, Exception)
+    if not isinstance(answer, Exception):
+        return False
+    text = str(answer) or type(answer).__name__
+    text = re.sub(r"^Error -?\d+ connecting to \S+\. (.*)\.$", r"\1", text)
+    tell("no answer in time" if isinstance(answer, NoAnswer) else text)
+    return True
 
 
-def _in_words(error: Exception) -> str:
-    """Why there is no answer."""
-    if isinstance(error, NoAnswer):
-        return "no answer in time"
-    text = str(error) or type(error).__name__
-    return re.sub(r"^Error -?\d+ connecting to \S+\. (.*)\.$", r"\1", text)
-
-
-def _filled(statuses: list[Status], count: int) -> list[Status]:
-    return statuses + [Status.FAILED] * (count - len(statuses))
-
-
-def _landed(answer: Any, value: Value) -> Status:
+def _landed(answer: Any, value: Value) -> Any:
     if answer is None:
         return Status.MISSING
-    if _failed(answer):
-        return Status.FAILED
+    if isinstance(answer, Exception):
+        return answer
     if len(answer) != size_of(value):
         return Status.CORRUPT
     scatter(memoryview(answer), value)

@@ -1,51 +1,39 @@
-"""S3 and what speaks its protocol: one object for each value, many requests at a time (obstore).
+"""S3 and what speaks its protocol: one object for each value, many requests at a time.
 
     s3://BUCKET?endpoint=URL&region=NAME&access_key=KEY&secret_key=SECRET&prefix=FOLDER/
 
 Without keys in the address the usual variables of the environment are used (AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN); with neither, an endpoint is asked without keys. Requests
-run in an event loop on a thread of its own, writes beside it (`Uploads`): obstore has one time-out
-for the whole of what it sends. Nothing is tried
-again, and after a request that the server did not answer, the rest of its batch is not sent: an
-outage costs one time-out for a batch.
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN); with neither, an endpoint is asked without keys. obstore
+signs and lists. Bytes move over connections of our own, since its time-outs are for a whole value.
+Nothing is tried again, and after a request that the server did not answer, the rest of its batch is
+not sent: an outage costs one time-out for a batch.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import TypeVar
-from urllib.parse import SplitResult, quote, urlsplit
+from contextvars import copy_context
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import obstore
-from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from hicache.clock import HOUR
 from hicache.core.errors import CallerError
 
 from ..address import Location, locate, refuse_options
-from ..base import (
-    Address,
-    Entry,
-    Status,
-    Storage,
-    StorageOptions,
-    Value,
-    scatter,
-    size_of,
-    step,
-    tell,
-)
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, tell
 from ..calls import PlainSocket, SecureSocket
 
 SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
@@ -53,15 +41,11 @@ SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
 _FORM = "s3://BUCKET?endpoint=URL"
 _QUERY = ("endpoint", "region", "access_key", "secret_key", "prefix", "requests")
 _REQUESTS = 16  # at a time, for each batch
-_BATCHES = 8  # that may write at a time; further ones wait
+_BATCHES = 8  # at a time; further ones wait
 _MARK = "hicache-probe"  # is asked for once, and never written
-_ERRORS = (BaseError, OSError, ValueError, HTTPException)
-_LOST = re.compile("error sending request|request or response body error")
-_MOST = "86400s"  # that a request may take, with progress
-_FULL = re.compile(r"status code: 507|<Code>(?:QuotaExceeded|XMinioStorageFull)</Code>")
+_FULL = re.compile(r"^507|<Code>(?:QuotaExceeded|XMinioStorageFull)</Code>")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-
-T = TypeVar("T")
+_MOST_TEXT = 4096  # bytes of a refusal
 
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:
@@ -73,206 +57,136 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
             f"storage: expected {_FORM} with a bucket of 3 to 63 of a-z, 0-9, '.' and '-', found "
             f"{(where.host + where.path)[:80]!a}"
         )
-    store = _client(where, options.timeout_s)
-    try:
-        obstore.get(store, _prefix(where) + _MARK)
-    except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
-            raise _refusal(where, "no such bucket") from error
-    except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise _refusal(where, "that the access key is refused") from error
-    except _ERRORS as error:
-        raise _refusal(where, _reason(error)) from error
-    return S3(store, where, Uploads(options.timeout_s))
-
-
-def _prefix(where: Location) -> str:
-    """Of the names of objects, which obstore lets begin with no slash."""
-    return where.query.get("prefix", "").lstrip("/")
-
-
-def _client(where: Location, timeout_s: float) -> S3Store:
-    settings = {
-        "endpoint": where.query.get("endpoint"),
-        "region": where.query.get("region"),
-        "access_key_id": where.query.get("access_key"),
-        "secret_access_key": where.query.get("secret_key"),
-    }
-    given = {name: text for name, text in settings.items() if text}
     endpoint = where.query.get("endpoint", "")
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise CallerError(
             f"storage: expected endpoint=http://HOST:PORT or https://..., found {endpoint[:80]!a}"
         )
-    time_out = f"{max(1, round(timeout_s * 1000))}ms"
     try:
-        return S3Store(
-            where.host,
-            **given,  # type: ignore[arg-type]
-            virtual_hosted_style_request=False,
-            skip_signature=not _signs(where),
-            client_options={
-                "allow_http": endpoint.startswith("http:"),
-                "timeout": _MOST,
-                "read_timeout": time_out,
-                "connect_timeout": time_out,
-            },
-            retry_config={"max_retries": 0},
-        )
+        store = S3(where, options.timeout_s)
+        found = store.refusal()
     except (BaseError, ValueError, TypeError) as error:
-        raise _refusal(where, _reason(error)) from error
+        found = " ".join(str(error).split())[:120]
+    if found:
+        raise CallerError(
+            f"storage: expected the bucket {where.host} at {endpoint or 'AWS'}, found {found}; "
+            "check endpoint, region and keys, or start one to try out (docs/storage_backends.md)"
+        )
+    return store
 
 
-def _signs(where: Location) -> bool:
-    given = "access_key" in where.query or "AWS_ACCESS_KEY_ID" in os.environ
-    return given or not where.query.get("endpoint")
-
-
-def _refusal(where: Location, found: str) -> CallerError:
-    endpoint = where.query.get("endpoint", "AWS")
-    return CallerError(
-        f"storage: expected the bucket {where.host} at {endpoint}, found {found}; check endpoint, "
-        "region and keys, or start one to try out (docs/storage_backends.md)"
-    )
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, without the layers of a client's message."""
-    text = " ".join(str(error).split())
-    if _is_lost(error):
-        return "no answer"
-    found = re.search(r"status code: ([\w ]+)|<Message>([^<]*)", text)
-    return (found[1] or found[2]) if found else text[:120]
-
-
-def _is_lost(error: Exception) -> bool:
-    """Whether the server did not answer: asking for more would cost another time-out."""
-    return isinstance(error, ConnectionError | TimeoutError) or bool(_LOST.search(str(error)))
+class Refused(OSError):
+    """The server's answer, its status first."""
 
 
 class S3(Storage):
     """A bucket, used by several threads at a time."""
 
-    def __init__(self, store: S3Store, where: Location, uploads: Uploads) -> None:
-        self._store, self._where, self._uploads = store, where, uploads
-        self._prefix = _prefix(where)
+    def __init__(self, where: Location, timeout_s: float) -> None:
+        query, time_out = where.query, f"{max(1, round(timeout_s * 1000))}ms"
+        self._url = f"{query.get('endpoint', '').rstrip('/')}/{where.host}/"
+        self._signs = "access_key" in query or "AWS_ACCESS_KEY_ID" in os.environ
+        self._signs = self._signs or not query.get("endpoint")
+        names = {"access_key": "access_key_id", "secret_key": "secret_access_key"}
+        self._store = S3Store(
+            where.host,
+            **{  # type: ignore[arg-type]
+                names.get(name, name): query[name]
+                for name in ("endpoint", "region", "access_key", "secret_key")
+                if query.get(name)
+            },
+            virtual_hosted_style_request=False,
+            skip_signature=not self._signs,
+            client_options={
+                "allow_http": query.get("endpoint", "").startswith("http:"),
+                "read_timeout": time_out,
+                "connect_timeout": time_out,
+            },
+            retry_config={"max_retries": 0},
+        )
+        self._prefix = query.get("prefix", "").lstrip("/")  # obstore lets it begin with no slash
         self._requests = max(1, where.number("requests", _REQUESTS))
-        self._threads = ThreadPoolExecutor(_BATCHES * self._requests, "s3-upload")
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(self._threads)
-        self._lock = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(target=self._loop.run_forever, name="s3", daemon=True)
-        self._thread.start()
+        self._threads = ThreadPoolExecutor(_BATCHES * self._requests, "s3")
+        self._connections = Connections(timeout_s)
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        async def head(index: int) -> bool:
-            await obstore.head_async(self._store, self._prefix + keys[index])
-            return True
-
-        answers = self._batch(len(keys), head)
-        return [_is_there(answer) for answer in answers]
+        known = {Status.DONE: True, Status.MISSING: False}
+        return [known.get(status) for status in self._batch("HEAD", keys)]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        async def get(index: int) -> Status:
-            answer = await obstore.get_async(self._store, self._prefix + keys[index])
-            if answer.meta["size"] != size_of(values[index]):
-                return Status.CORRUPT
-            left: Value = values[index]
-            async for content in answer.stream(min_chunk_size=1):
-                left = scatter(memoryview(content), left)
-                step()
-            return Status.CORRUPT if size_of(left) else Status.DONE
-
-        return [_status(answer) for answer in self._batch(len(keys), get)]
+        return self._batch("GET", keys, values)
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        async def put(index: int) -> Status:
-            url = await self._upload_url(self._prefix + keys[index])
-            await asyncio.to_thread(self._uploads.put, url, values[index])
-            return Status.DONE
-
-        return [_status(answer) for answer in self._batch(len(keys), put)]
+        return self._batch("PUT", keys, values)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        async def delete(index: int) -> Status:
-            await obstore.delete_async(self._store, self._prefix + keys[index])
-            return Status.DONE  # S3 does not say whether there was one
-
-        return [_status(answer) for answer in self._batch(len(keys), delete)]
+        """S3 does not say whether there was one."""
+        return self._batch("DELETE", keys)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Raises OSError if the server does not answer. S3 lists folders, so the listing begins at
         the last slash of the prefix."""
         start = self._prefix + prefix
-        folder = start.rpartition("/")[0] or None
         try:
-            for chunk in obstore.list(self._store, folder):
+            for chunk in obstore.list(self._store, start.rpartition("/")[0] or None):
                 for item in chunk:
                     if item["path"].startswith(start):
                         key = item["path"].removeprefix(self._prefix)
                         yield Entry(key, item["size"], item["last_modified"].timestamp())
         except BaseError as error:
-            raise ConnectionError(_reason(error)) from error
+            raise ConnectionError(str(error)) from error
 
     def stats(self) -> dict[str, int | float | str]:
         return {}  # counting objects means listing all of them
 
     def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-        self._thread.join()
-        self._loop.close()
+        self._connections.close()
+        self._threads.shutdown()  # nothing touches a caller's memory any more
 
-    def _batch(self, count: int, request: Callable[[int], Awaitable[T]]) -> list[T | Exception]:
-        """The answer or the error of each request."""
-        with self._lock:
-            if self._closed:
-                return [ConnectionError("closed") for _ in range(count)]
-            running = asyncio.run_coroutine_threadsafe(self._gather(count, request), self._loop)
+    def refusal(self) -> str:
+        """What is wrong with the bucket; empty if nothing."""
         try:
-            return running.result()
-        except CancelledError:
-            return [ConnectionError("closed") for _ in range(count)]
+            self._connections.request("GET", self._urls("GET", [_MARK])[0], ())
+        except FileNotFoundError as error:
+            return "no such bucket" if "NoSuchBucket" in str(error) else ""
+        except (OSError, HTTPException) as error:
+            denied = str(error).startswith(("401", "403"))
+            return "that the access key is refused" if denied else _reason(error)
+        return ""
 
-    async def _gather(
-        self, count: int, request: Callable[[int], Awaitable[T]]
-    ) -> list[T | Exception]:
-        slots = asyncio.Semaphore(self._requests)
+    def _batch(
+        self, method: str, keys: Sequence[str], values: Sequence[Value] = ()
+    ) -> list[Status]:
+        """What became of each request. They are sent in some threads, each one after the other."""
+        found: list[Status | Exception] = [ConnectionError("closed")] * len(keys)
         lost: list[Exception] = []
 
-        async def one(index: int) -> T | Exception:
-            async with slots:
-                if lost:
-                    return lost[0]
+        def send(first: int) -> None:
+            for at in range(first, len(keys), self._requests):
                 try:
-                    return await request(index)
-                except FileNotFoundError as error:
-                    return error
-                except _ERRORS as error:
-                    if _is_lost(error):
+                    if lost:
+                        raise lost[0]
+                    value = values[at] if values else ()
+                    found[at] = self._connections.request(method, urls[at], value)
+                except (OSError, HTTPException) as error:
+                    found[at] = error
+                    if not isinstance(error, Refused | FileNotFoundError):
                         lost.append(error)
-                    return error
 
-        return await asyncio.gather(*(one(index) for index in range(count)))
+        try:
+            urls = self._urls(method, keys)
+            some = [copy_context() for _ in range(min(self._requests, len(keys)))]
+            list(self._threads.map(lambda one, at: one.run(send, at), some, range(len(some))))
+        except (BaseError, RuntimeError) as error:  # no key to sign with, or it was closed
+            tell(error)
+        return [_status(one) for one in found]
 
-    async def _upload_url(self, path: str) -> str:
-        if _signs(self._where):
-            return await obstore.sign_async(self._store, "PUT", path, HOUR)
-        return f"{self._where.query['endpoint'].rstrip('/')}/{self._where.host}/{quote(path)}"
-
-    async def _end(self) -> None:
-        """Cancel what is under way, wait until it has ended, and stop the loop."""
-        self._uploads.close()
-        self._threads.shutdown()  # nothing touches a caller's memory any more
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        self._loop.stop()
+    def _urls(self, method: str, keys: Sequence[str]) -> list[str]:
+        paths = [self._prefix + key for key in keys]
+        if not self._signs:
+            return [self._url + quote(path) for path in paths]
+        signed: Any = method
+        return list(obstore.sign(self._store, signed, paths, HOUR)) if paths else []
 
 
 class _Http(HTTPConnection):
@@ -281,7 +195,7 @@ class _Http(HTTPConnection):
         self.sock = PlainSocket.of(self.sock)
 
 
-class Uploads:
+class Connections:
     """Used by several threads at a time. Follows the proxies of the environment."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -293,34 +207,41 @@ class Uploads:
         self._busy: set[HTTPConnection] = set()
         self._closed = False
 
-    def put(self, url: str, value: Value) -> None:
-        """Raises OSError, whose text has the status and the body of a refusal, or HTTPException."""
+    def request(self, method: str, url: str, value: Value) -> Status:
+        """Send a value, or receive it. Raises Refused, FileNotFoundError, or another OSError or
+        HTTPException if there is no answer."""
         parts = urlsplit(url)
         proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
         plainly = proxy is not None and parts.scheme == "http"
         target = url if plainly else f"{parts.path}?{parts.query}".rstrip("?")
-        kept = True
-        while kept:
+        while True:
             with self._lock:
                 kept = bool(self._idle)
-                made = self._idle.pop() if kept else self._connection(parts, proxy)
+                made = self._idle.pop() if kept else self._connection(url, proxy)
                 self._busy.add(made)
+            keep = False
             try:
-                made.request("PUT", target, iter(value), {"Content-Length": str(size_of(value))})
+                if method == "PUT":
+                    length = {"Content-Length": str(size_of(value))}
+                    made.request(method, target, iter(value), length)
+                else:
+                    made.request(method, target)
                 answer = made.getresponse()
-                text = answer.read().decode(errors="replace")
+                if answer.status < 300:
+                    status = _receive(answer, value) if method == "GET" else Status.DONE
+                    keep = answer.isclosed() or not answer.read(1)
+                    return status
+                text = answer.read(_MOST_TEXT).decode(errors="replace")
+                keep = answer.isclosed()
             except ConnectionError:
-                self._done(made, keep=False)
                 if not kept or self._closed:
                     raise
                 continue  # the server had ended it meanwhile
-            except (OSError, HTTPException):
-                self._done(made, keep=False)
-                raise
-            self._done(made, keep=not answer.will_close)
-            if answer.status >= 300:
-                raise OSError(f"status code: {answer.status} {answer.reason}: {text}")
-            return
+            finally:
+                self._done(made, keep and made.sock is not None)
+            if answer.status == 404:
+                raise FileNotFoundError(text)
+            raise Refused(f"{answer.status} {answer.reason}: {text}")
 
     def close(self) -> None:
         """End what is under way: it raises ConnectionError."""
@@ -333,10 +254,11 @@ class Uploads:
                     with suppress(OSError):
                         one.sock.shutdown(socket.SHUT_RDWR)
 
-    def _connection(self, parts: SplitResult, proxy: str | None) -> HTTPConnection:
+    def _connection(self, url: str, proxy: str | None) -> HTTPConnection:
         """A new one, which connects when it is used. Raises ConnectionError after `close`."""
         if self._closed:
             raise ConnectionError("closed")
+        parts = urlsplit(url)
         server = parts.netloc
         if proxy is not None:
             server = urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
@@ -356,21 +278,29 @@ class Uploads:
                 connection.close()
 
 
-def _is_there(answer: bool | Exception) -> bool | None:
-    """None: there is no answer."""
-    if isinstance(answer, FileNotFoundError):
-        return False
-    if isinstance(answer, Exception):
-        tell(_reason(answer))
-        return None
-    return answer
+def _receive(answer: HTTPResponse, value: Value) -> Status:
+    if answer.length != size_of(value):
+        return Status.CORRUPT
+    for buffer in value:
+        left = buffer.cast("B")
+        while left:
+            count = answer.readinto(left)
+            if not count:
+                return Status.CORRUPT
+            left = left[count:]
+    return Status.DONE
 
 
 def _status(answer: Status | Exception) -> Status:
+    if isinstance(answer, Status):
+        return answer
     if isinstance(answer, FileNotFoundError):
         return Status.MISSING
-    if isinstance(answer, Exception):
-        tell(_reason(answer))
-        full = _FULL.search(str(answer))
-        return Status.FULL if full else Status.FAILED
-    return answer
+    tell(_reason(answer))
+    full = isinstance(answer, Refused) and _FULL.search(str(answer))
+    return Status.FULL if full else Status.FAILED
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong."""
+    return str(error).partition(":")[0] if isinstance(error, Refused) else "no answer"

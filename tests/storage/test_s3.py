@@ -1,4 +1,4 @@
-"""Uploads to S3 over connections of our own: kept, ended by the server, and through proxies."""
+"""Connections to S3: kept, ended by the server, and through proxies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from hicache.storage.base import Status
 from tests.contract.rigs_stores import usable, value_of
 
 VALUE = value_of(bytes(range(256)) * 1000, 64, 90_000)
@@ -53,6 +54,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
         self.close_connection = self.server.ends
 
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "10")
+        self.end_headers()
+        self.wfile.write(b"12345")
+        self.close_connection = True
+
     def log_message(self, *given: object) -> None:
         pass
 
@@ -65,11 +73,20 @@ def server() -> Iterator[Server]:
 
 
 def put(server: Server, *urls: str) -> None:
-    from hicache.storage.backends.s3 import Uploads
+    from hicache.storage.backends.s3 import Connections
 
-    with closing(Uploads(10.0)) as uploads:
+    with closing(Connections(10.0)) as connections:
         for url in urls:
-            uploads.put(url, VALUE)
+            assert connections.request("PUT", url, VALUE) is Status.DONE
+
+
+def test_a_body_of_another_length_is_corrupt(server: Server) -> None:
+    from hicache.storage.backends.s3 import Connections
+
+    with closing(Connections(10.0)) as connections:
+        for size in (9, 10, 11):  # it ends early
+            value = value_of(bytes(size))
+            assert connections.request("GET", f"{server.url}/b/a", value) is Status.CORRUPT
 
 
 def test_a_connection_is_kept(server: Server) -> None:
@@ -87,7 +104,7 @@ def test_a_connection_that_the_server_has_ended_is_made_again(server: Server) ->
 
 
 def test_a_refusal_has_its_status_and_reason(server: Server) -> None:
-    with pytest.raises(OSError, match=r"status code: 400 Bad Request: <Code>QuotaExceeded"):
+    with pytest.raises(OSError, match=r"400 Bad Request: <Code>QuotaExceeded"):
         put(server, f"{server.url}/full")
 
 
