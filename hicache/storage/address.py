@@ -121,10 +121,6 @@ class Location(NamedTuple):
             raise CallerError(f"{self.scheme}: expected {name}=NUMBER, found {text[:40]!a}")
         return int(text)
 
-    def size(self, name: str, default: int) -> int:
-        """A number of bytes of the query: 4096, 64Ki, 1G. Raises CallerError."""
-        return bytes_of(self.query.get(name, str(default)), f"{self.scheme}: {name}")
-
 
 def bytes_of(given: object, name: str) -> int:
     """A number of bytes from a text: 4096, 64Ki, 1G, 64GB; or a whole number. name: of the setting,

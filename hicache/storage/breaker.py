@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .base import Entry, Losses, Status, Storage, Value, listening, size_of, watching
 
@@ -190,23 +191,37 @@ class Breaker(Storage):
                 return answers
             self._under_way.append(call)
         try:
+            return self._run(call, ask, answers)
+        finally:
+            self._probe_if_due()
+
+    def _run(self, call: _Call, ask: Callable[[], list[A]], answers: list[A]) -> list[A]:
+        """The answers of the store. answers: if it raises."""
+        try:
             with listening() as call.heard, watching(partial(self._moved, call)):
                 answers = ask()
         finally:
             with self._lock:
-                if call.late:
-                    self._losses.late += 1
-                else:
+                if not call.late:
                     self._under_way.remove(call)
                     self._judge(call, answers)
-            self._probe_if_due()
+                elif call.kind is _Kind.PROBE:
+                    self._hung_probes -= 1
+                else:
+                    self._losses.late += 1
         return answers
 
     def _judge(self, call: _Call, answers: Sequence[bool | Status | None]) -> None:
         """What a call says about the store."""
-        now, slow, kind = self._now(), self._too_slow(call), call.kind
-        self._count(kind, answers)
+        now, kind = self._now(), call.kind
         lost = [answer for answer in answers if answer in _LOST]
+        slow = f"a call has taken more than {self._options.slow_s:g} s without progress"
+        slow = slow if self._hangs(call) else ""
+        why = slow or (call.heard or ["no room" if Status.FULL in lost[:1] else "no answer"])[0]
+        if kind is _Kind.PROBE:
+            self._probed(call, why if lost or slow else "")
+            return
+        self._count(kind, answers)
         if lost or slow:
             self._losses.waited_s += now - call.began_s
         if self._closed:
@@ -222,8 +237,7 @@ class Breaker(Storage):
         failures = failures + 1 if slow or len(lost) == len(answers) else 0
         waited_s += 0.0 if set(lost) == {Status.FULL} else now - call.moved_s
         self._failing[kind] = failures, waited_s
-        options, why = self._options, slow or (call.heard or [_in_words(lost[0])])[0]
-        over = slow or failures >= options.failures or waited_s >= options.patience_s
+        over = slow or failures >= self._options.failures or waited_s >= self._options.patience_s
         if call.probe:
             self._writes.put_off(now)
         elif kind is _Kind.DELETE:
@@ -251,23 +265,15 @@ class Breaker(Storage):
         """It has been under way for too long."""
         self._under_way.remove(call)
         call.late = True
-        if call.kind is _Kind.PROBE:
-            self._hung_probes += 1
-            self._probed(call, self._too_slow(call))
-        else:
-            failed = None if call.kind is _Kind.LOOKUP else Status.FAILED
-            self._judge(call, [failed] * len(call.keys))
+        self._hung_probes += call.kind is _Kind.PROBE
+        failed = None if call.kind in (_Kind.LOOKUP, _Kind.PROBE) else Status.FAILED
+        self._judge(call, [failed] * len(call.keys))
 
     def _moved(self, call: _Call) -> None:
         call.moved_s = self._now()
 
     def _hangs(self, call: _Call) -> bool:
         return self._now() - call.moved_s > self._options.slow_s
-
-    def _too_slow(self, call: _Call) -> str:
-        """The reason if it was; else empty."""
-        slow = f"a call has taken more than {self._options.slow_s:g} s without progress"
-        return slow if self._hangs(call) else ""
 
     def _count(self, kind: _Kind, answers: Sequence[bool | Status | None]) -> None:
         losses, lost = self._losses, sum(answer in _LOST for answer in answers)
@@ -301,22 +307,12 @@ class Breaker(Storage):
                 return
             call = _Call(_Kind.PROBE, what.keys[:1], what.value_bytes, now, now)
             self._under_way.append(call)
-        with listening() as heard, watching(partial(self._moved, call)):
-            try:
-                if what.kind is _Kind.READ:
-                    buffer = memoryview(bytearray(call.value_bytes))
-                    failed = self.store.read(call.keys, [(buffer,)]) == [Status.FAILED]
-                else:
-                    failed = self.store.lookup(call.keys) == [None]
-                why = (heard or [_in_words(None)])[0] if failed else ""
-            except Exception as error:  # a defect of the backend; there is nobody else to tell
-                why = repr(error)
-        with self._lock:
-            if call.late:
-                self._hung_probes -= 1
-            else:
-                self._under_way.remove(call)
-                self._probed(call, why or self._too_slow(call))
+        ask: Callable[[], list[Any]] = partial(self.store.lookup, call.keys)
+        if what.kind is _Kind.READ:
+            value = (memoryview(bytearray(call.value_bytes)),)
+            ask = partial(self.store.read, call.keys, [value])
+        with suppress(Exception):  # a defect of the backend; there is nobody else to tell
+            self._run(call, ask, [Status.FAILED])
 
     def _probed(self, call: _Call, why: str) -> None:
         """why: the reason if it failed."""
@@ -340,7 +336,3 @@ class Breaker(Storage):
 
 def _on_a_thread(job: Callable[[], None]) -> None:
     threading.Thread(target=job, name="storage-probe", daemon=True).start()
-
-
-def _in_words(status: bool | Status | None) -> str:
-    return "no room" if status is Status.FULL else "no answer"

@@ -40,7 +40,7 @@ _AT_ONCE = 500  # entries of one query
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
 _PART = 16  # of the disk, 1 in so many, is for the log and the reserve
-_MOST_BUFFERS, _MOST_BYTES = 1024, 1 << 20  # of one call; IOV_MAX of Linux
+_MOST_BYTES = 1 << 20  # of one call
 _PUNCH = 3  # FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -200,25 +200,19 @@ class Data:
 def _move(file: int, row: Row, value: Value, reading: bool) -> bool:
     """Read or write a value, a few bytes at a time, so that a slow disk shows progress. False: the
     file ends before."""
-    left = [buffer.cast("B") for buffer in value if buffer.nbytes]
-    for start, blocks in row.runs:
-        at, end = start * BLOCK, (start + blocks) * BLOCK
-        while left and at < end:
-            part, room = [], min(end - at, _MOST_BYTES)
-            for buffer in left[:_MOST_BUFFERS]:
-                part.append(buffer[:room])
-                room -= part[-1].nbytes
-                if not room:
-                    break
+    runs = [(start * BLOCK, blocks * BLOCK) for start, blocks in row.runs]
+    at = room = 0
+    for buffer in value:
+        left = buffer.cast("B")
+        while left:
+            if not room:
+                at, room = runs.pop(0)
+            part = [left[: min(room, _MOST_BYTES)]]
             done = os.preadv(file, part, at) if reading else os.pwritev(file, part, at)
             if not done:
                 return False
             step()
-            at += done
-            while left and done >= left[0].nbytes:
-                done -= left.pop(0).nbytes
-            if done:
-                left[0] = left[0][done:]
+            left, at, room = left[done:], at + done, room - done
     return True
 
 
@@ -332,12 +326,12 @@ class Index:
         """Blocks for each value, or what becomes of it without. The text of a context is used
         whenever a page of it is written."""
         self.touch([f"{context}/context" for context in {key.partition("/")[0] for key in keys}])
-        return self._in_parts(self._reserve_some, sizes, refused)
+        return self._in_parts(self._reserve_some, sizes)
 
     def publish(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
         """Let each value be what the key means. `FAILED` for one that is no longer reserved for
         this store, or whose file is gone."""
-        return self._in_parts(self._publish_some, written, refused)
+        return self._in_parts(self._publish_some, written)
 
     def release(self, rows: Sequence[Row]) -> None:
         """Give reserved blocks back, now or with the next change."""
@@ -349,7 +343,7 @@ class Index:
         """Delete each key. The disk gets the room."""
         if not self.find(keys)[0]:
             return [Status.MISSING] * len(keys)
-        done = self._in_parts(self._delete_some, keys, failed)
+        done = self._in_parts(self._delete_some, keys)
         with suppress(*REFUSED):
             self._give_back()
         return done
@@ -440,14 +434,11 @@ class Index:
             pass
 
     def _in_parts(
-        self,
-        change: Callable[[Sequence[One]], list[Done]],
-        items: Sequence[One],
-        end: Callable[[Exception], Done],
-    ) -> list[Done]:
+        self, change: Callable[[Sequence[One]], list[Done]], items: Sequence[One]
+    ) -> list[Done | Status]:
         """Make a change for all of them, in parts where it must be; what became of each. What is
-        left `end`s when even one has no room, or for another error."""
-        done: list[Done] = []
+        left is refused when even one has no room, or for another error."""
+        done: list[Done | Status] = []
         size = len(items)
         while len(done) < len(items):
             part = items[len(done) : len(done) + size]
@@ -455,7 +446,7 @@ class Index:
                 done += self._insist(partial(change, part), alone=size == 1)
             except REFUSED as error:
                 if size == 1 or not is_full(error):
-                    return done + [end(error)] * (len(items) - len(done))
+                    return done + [refused(error)] * (len(items) - len(done))
                 size //= 2
         return done
 

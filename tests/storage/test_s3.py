@@ -1,4 +1,4 @@
-"""Connections to S3: kept, ended by the server, and through proxies."""
+"""Connections to S3: kept, and ended by the server."""
 
 from __future__ import annotations
 
@@ -106,14 +106,3 @@ def test_a_connection_that_the_server_has_ended_is_made_again(server: Server) ->
 def test_a_refusal_has_its_status_and_reason(server: Server) -> None:
     with pytest.raises(OSError, match=r"400 Bad Request: <Code>QuotaExceeded"):
         put(server, f"{server.url}/full")
-
-
-def test_the_proxy_of_the_environment_is_asked(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", server.url)
-    put(server, "http://s3.invalid/bucket/a?X=1")
-    assert set(server.bodies) == {"s3.invalid http://s3.invalid/bucket/a?X=1"}
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("http_proxy", "http://proxy.invalid:1")
-    put(server, f"{server.url}/bucket/b")

@@ -109,27 +109,23 @@ class FileStore(Storage):
         except REFUSED as error:
             return [refused(error)] * len(keys)
         found = [Status.FAILED if isinstance(row, Row) else row for row in rows]
-        unused = {at: row for at, row in enumerate(rows) if isinstance(row, Row)}
-        places, jobs = list(unused), [(row, values[at]) for at, row in unused.items()]
-        release = partial(opened.index.release, list(unused.values()))
+        jobs = {at: (row, values[at]) for at, row in enumerate(rows) if isinstance(row, Row)}
+        release = partial(opened.index.release, [row for row, _ in jobs.values()])
         try:
-            written = opened.data.write(jobs, self._options.durable, release)
+            written = opened.data.write(list(jobs.values()), self._options.durable, release)
             if written is None:  # it is under way, and releases the blocks itself
-                unused.clear()
                 return found
-            found_now = dict(zip(places, written, strict=True))
+            found_now = dict(zip(jobs, written, strict=True))
             ready = [at for at, status in found_now.items() if status is Status.DONE]
-            done = opened.index.publish([(unused[at], keys[at]) for at in ready])
-            for at, status in (found_now | dict(zip(ready, done, strict=True))).items():
-                found[at] = status
-                if status is Status.DONE:
-                    del unused[at]
+            done = opened.index.publish([(jobs[at][0], keys[at]) for at in ready])
+            found_now |= zip(ready, done, strict=True)
         except REFUSED as error:
-            for at in unused:
-                found[at] = refused(error)
-        finally:
-            if unused:
-                opened.index.release(list(unused.values()))
+            found_now = dict.fromkeys(jobs, refused(error))
+        for at, status in found_now.items():
+            found[at] = status
+        unused = [jobs[at][0] for at, status in found_now.items() if status is not Status.DONE]
+        if unused:
+            opened.index.release(unused)
         return found
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
@@ -264,11 +260,8 @@ class Opened:
 
     def _is_open(self, number: int) -> bool:
         """Whether the store with this number is open, in any process."""
-        file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            return not _lock_byte(file, number)
-        finally:
-            os.close(file)
+        with open(self.path / "lock", "rb+") as file:
+            return not _lock_byte(file.fileno(), number)
 
     def _open_for_reading(self) -> None:
         """Without a change of the folder. SQLite wants to write beside an index that is in use; an
@@ -383,11 +376,8 @@ def _refusing(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         mend = "free some space, or name another folder"
         _refuse(f"expected a folder that can be written, found at {path}: {reason}", mend)
-    except sqlite3.OperationalError as error:
-        mend = "close what holds it, free some space, or name another folder"
-        _refuse(f"expected an index that can be opened, found in {path}: {error}", mend)
-    except sqlite3.DatabaseError as error:
-        _refuse(f"expected the index of a store, found in {path}: {error}", _OTHER)
+    except sqlite3.Error as error:
+        _refuse(f"expected an index that can be opened, found in {path}: {error}", _OTHER)
 
 
 def _refuse(what: str, advice: str) -> NoReturn:

@@ -33,7 +33,7 @@ from mooncake.store import MooncakeDistributedStore
 
 from hicache.core.errors import CallerError
 
-from ..address import Location, locate, probe, refuse_options
+from ..address import Location, bytes_of, locate, probe, refuse_options
 from ..base import (
     Address,
     Entry,
@@ -62,12 +62,11 @@ _CODES = {
     -704: Status.MISSING,
 }
 _TRANSFER_FAILED = -800
-_UNANSWERED = -901  # the client's own code for a master that does not answer
 _WORDS = {
     -200: "no room",
     _TRANSFER_FAILED: "the process that holds the value does not answer",
     -900: "the master does not answer",
-    _UNANSWERED: "the master does not answer",
+    -901: "the master does not answer",
 }
 _SETUP_S = 10.0
 _METRICS = 9003  # Mooncake's own default
@@ -80,41 +79,37 @@ T = TypeVar("T")
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Connect to a master. Raises CallerError."""
     where = locate(address, port=50051, known=_QUERY, form=_FORM)
-    refuse_options(
-        "mooncake",
-        options,
-        "its size is that of the segments that its clients give",
-        "it holds values in memory",
-    )
-    segment = where.size("segment", 0) if "segment" in where.query else 0
+    bound = "its size is that of the segments that its clients give"
+    refuse_options("mooncake", options, bound, "it holds values in memory")
+    query, timeout_s = where.query, options.timeout_s
+    segment = bytes_of(query["segment"], "mooncake: segment") if "segment" in query else 0
     where.number("metrics", _METRICS)
-    probe(where, options.timeout_s)
-    return Mooncake(_client(where, segment, options.timeout_s), where, options.timeout_s)
-
-
-def _client(where: Location, segment: int, timeout_s: float) -> MooncakeDistributedStore:
-    """A client that is set up. Mooncake reads its time-outs from the environment."""
+    probe(where, timeout_s)
+    # Mooncake reads its time-outs from the environment.
     os.environ.setdefault("MC_RPC_TIMEOUT_MS", str(max(1, int(timeout_s * 1000))))
     os.environ.setdefault("MC_TCP_STATUS_TIMEOUT_SEC", str(max(1, round(timeout_s))))
     client = MooncakeDistributedStore()
     arguments = (
-        *(where.query.get("local", "127.0.0.1"), where.query.get("metadata", "P2PHANDSHAKE")),
-        *(segment, _BUFFER, where.query.get("protocol", "tcp"), where.query.get("device", "")),
+        *(query.get("local", "127.0.0.1"), query.get("metadata", "P2PHANDSHAKE")),
+        *(segment, _BUFFER, query.get("protocol", "tcp"), query.get("device", "")),
         where.server,
     )
-    workers: Workers[None] = Workers("mooncake-setup", lambda: None, lambda _: None, 1)
-    try:
-        code = workers.run(lambda _, call: client.setup(*arguments), max(timeout_s, _SETUP_S))
-    except GivenUp:
-        code = None
+    code = _alone(lambda: client.setup(*arguments), max(timeout_s, _SETUP_S))
     if code != 0:
         found = "no answer" if code is None else f"code {code}"
         raise CallerError(
-            f"storage: expected a Mooncake master at {_FORM.replace('HOST:PORT', where.server)}, "
-            f"found {found} from its client; is it a master, and does {where.query or 'tcp'} fit?"
+            f"storage: expected a Mooncake master at mooncake://{where.server}, found {found} from "
+            f"its client; is it a master, and does {query or 'tcp'} fit?"
         )
-    workers.close(timeout_s)
-    return client
+    return Mooncake(client, where, timeout_s)
+
+
+def _alone(call: Callable[[], T], timeout_s: float) -> T | None:
+    """The result of a call on a thread of its own; None if it is given up."""
+    workers: Workers[None] = Workers("mooncake", lambda: None, lambda _: None, 1)
+    with suppress(GivenUp):
+        return workers.run(lambda _, __: call(), timeout_s)
+    return None
 
 
 class Mooncake(Storage):
@@ -122,84 +117,88 @@ class Mooncake(Storage):
 
     def __init__(self, client: MooncakeDistributedStore, where: Location, timeout_s: float) -> None:
         self._client, self._where, self._timeout_s = client, where, timeout_s
-        self._workers = Workers("mooncake", self._staging, Staging.close)
+        self._workers = Workers("mooncake", lambda: Staging(client), Staging.close)
         self._closed = False
         atexit.register(self._leave)
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        def job(stage: Staging, call: Call) -> list[int]:
+        def ask(stage: Staging, call: Call) -> list[bool | None]:
             found: list[int] = []
             for start in range(0, len(keys), _KEYS):
                 found += self._client.batch_is_exist(list(keys[start : start + _KEYS]))
                 call.step()
-            return found
+            return [None if code < 0 and _lost(code) else code == 1 for code in found]
 
-        return [_is_there(code) for code in self._run(job, [_UNANSWERED] * len(keys))]
+        return self._run(ask, [None] * len(keys))
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
 
-        def job(stage: Staging, call: Call) -> list[Status]:
+        def get(stage: Staging, call: Call) -> list[Status]:
             for group in batches(values, _STAGED):
-                sizes = [size_of(values[index]) for index in group]
-                stage.reserve(sum(sizes))
-                starts = [0, *accumulate(sizes)][:-1]
-                wanted = [keys[index] for index in group]
-                places = [stage.start + start for start in starts]
-                codes = self._client.batch_get_into(wanted, places, sizes)
+                names, starts, places, sizes = stage.lay(keys, values, group)
+                codes = self._client.batch_get_into(names, places, sizes)
                 with call.delivering():
-                    for index, code, start, size in zip(group, codes, starts, sizes, strict=True):
-                        statuses[index] = self._status(keys[index], code, size)
-                        if statuses[index] is Status.DONE:
-                            scatter(stage.memory[start : start + size], values[index])
+                    for at, code, start, size in zip(group, codes, starts, sizes, strict=True):
+                        statuses[at] = self._status(keys[at], code, size)
+                        if statuses[at] is Status.DONE:
+                            scatter(stage.memory[start : start + size], values[at])
                 _went_on(call, codes)
             return statuses
 
-        return self._run(job, statuses)
+        return self._run(get, statuses)
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
 
-        def job(stage: Staging, call: Call) -> list[Status]:
+        def put(stage: Staging, call: Call) -> list[Status]:
             for group in batches(values, _STAGED):
-                wanted = [keys[index] for index in group]
-                known = self._client.batch_remove(wanted, True)
+                names, starts, places, sizes = stage.lay(keys, values, group)
+                known = self._client.batch_remove(names, True)
                 if all(code <= _TRANSFER_FAILED for code in known):
                     _lost(known[0])
                     break  # nobody answers: asking again would cost another time-out
-                sizes = [size_of(values[index]) for index in group]
-                stage.reserve(sum(sizes))
-                starts = [0, *accumulate(sizes)][:-1]
                 with call.delivering():
-                    for index, start in zip(group, starts, strict=True):
-                        gather(values[index], stage.memory, start)
-                places = [stage.start + start for start in starts]
-                codes = self._client.batch_put_from(wanted, places, sizes)
+                    for at, start in zip(group, starts, strict=True):
+                        gather(values[at], stage.memory, start)
+                codes = self._client.batch_put_from(names, places, sizes)
                 with call.delivering():
-                    for index, code in zip(group, codes, strict=True):
-                        statuses[index] = Status.DONE if code == 0 else _lost(code)
+                    for at, code in zip(group, codes, strict=True):
+                        statuses[at] = Status.DONE if code == 0 else _lost(code)
                 _went_on(call, codes)
             return statuses
 
-        return self._run(job, statuses)
+        return self._run(put, statuses)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        def job(stage: Staging, call: Call) -> list[Status]:
+        def remove(stage: Staging, call: Call) -> list[Status]:
             codes = self._client.batch_remove(list(keys), True) if keys else []
             return [Status.DONE if code == 0 else _lost(code) for code in codes]
 
-        return self._run(job, [Status.FAILED] * len(keys))
+        return self._run(remove, [Status.FAILED] * len(keys))
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """Asks the master for its keys, then for their sizes. Raises OSError if it cannot."""
-        keys = [key for key in self._ask("get_all_keys").splitlines() if key.startswith(prefix)]
+        """Asks the master's second port for its keys, then for their sizes. Raises OSError if it
+        cannot."""
+        url = f"http://{self._where.host}:{self._where.number('metrics', _METRICS)}/get_all_keys"
+        with urllib.request.urlopen(url, timeout=self._timeout_s) as answer:
+            names = answer.read().decode().splitlines()
+        keys = [key for key in names if key.startswith(prefix)]
+
+        def sizes(some: Sequence[str], stage: Staging, call: Call) -> list[int]:
+            found: list[int] = []
+            for key in some:
+                found.append(self._client.get_size(key))
+                _went_on(call, found[-1:])
+            return found
+
         for start in range(0, len(keys), _KEYS):
             some = keys[start : start + _KEYS]
-            sizes: list[int] = self._run(partial(self._sizes, some), [])
-            if len(sizes) < len(some):
+            found: list[int] = self._run(partial(sizes, some), [])
+            if len(found) < len(some):
                 raise TimeoutError(f"no answer from {self._where.server}")
-            found = zip(some, sizes, strict=True)
-            yield from (Entry(key, size, 0.0) for key, size in found if size >= 0)
+            pairs = zip(some, found, strict=True)
+            yield from (Entry(key, size, 0.0) for key, size in pairs if size >= 0)
 
     def stats(self) -> dict[str, int | float | str]:
         return {}
@@ -208,13 +207,9 @@ class Mooncake(Storage):
         if self._closed:
             return
         self._closed = True
-        if not self._workers.close(self._timeout_s):
-            return  # closing the client under a call would crash the process
-        atexit.unregister(self._leave)
-        closing: Workers[None] = Workers("mooncake-close", lambda: None, lambda _: None, 1)
-        with suppress(GivenUp):
-            closing.run(lambda _, call: self._client.close(), max(self._timeout_s, _CLOSE_S))
-        closing.close(0)
+        if self._workers.close(self._timeout_s):  # else closing under a call would crash
+            atexit.unregister(self._leave)
+            _alone(self._client.close, max(self._timeout_s, _CLOSE_S))
 
     def _leave(self) -> None:
         """The process ends. Leaving while the client is in a call would crash it."""
@@ -229,9 +224,6 @@ class Mooncake(Storage):
             tell(error)
             return otherwise
 
-    def _staging(self) -> Staging:
-        return Staging(self._client)
-
     def _status(self, key: str, code: int, size: int) -> Status:
         """Of a read. A value of another length fails like a broken connection, or is cut."""
         if code == size:
@@ -240,28 +232,6 @@ class Mooncake(Storage):
             found = self._client.get_size(key)
             code = code if found == size else found
         return Status.CORRUPT if code >= 0 else _lost(code)
-
-    def _sizes(self, keys: Sequence[str], stage: Staging, call: Call) -> list[int]:
-        sizes: list[int] = []
-        for key in keys:
-            sizes.append(self._client.get_size(key))
-            _went_on(call, sizes[-1:])
-        return sizes
-
-    def _ask(self, page: str) -> str:
-        """A page of the master's second port. Raises OSError."""
-        port = self._where.number("metrics", _METRICS)
-        url = f"http://{self._where.host}:{port}/{page}"
-        with urllib.request.urlopen(url, timeout=self._timeout_s) as answer:
-            return str(answer.read().decode())
-
-
-def _is_there(code: int) -> bool | None:
-    """None: there is no answer."""
-    if code < 0:
-        _lost(code)
-        return None
-    return code == 1
 
 
 def _lost(code: int) -> Status:
@@ -282,18 +252,24 @@ class Staging:
     """Memory of one thread that the client knows. It grows to the largest batch."""
 
     def __init__(self, client: MooncakeDistributedStore) -> None:
-        self._client, self.memory, self.start = client, memoryview(b""), 0
-        self.reserve(_STAGED)
+        self._client, self.memory, self._address = client, memoryview(b""), 0
 
-    def reserve(self, size: int) -> None:
-        """Make room for so many bytes. What was in it is lost."""
+    def lay(
+        self, keys: Sequence[str], values: Sequence[Value], group: Sequence[int]
+    ) -> tuple[list[str], list[int], list[int], list[int]]:
+        """Room for the values of a group: its keys, and where in the memory and for the client the
+        values begin, and their bytes. What was in the memory is lost."""
+        sizes = [size_of(values[at]) for at in group]
+        size = max(_STAGED, sum(sizes))
         if size > self.memory.nbytes:
             self.close()
             array = np.empty(size, np.uint8)
-            self.memory, self.start = array.data, array.ctypes.data
-            self._client.register_buffer(self.start, size)
+            self.memory, self._address = array.data, array.ctypes.data
+            self._client.register_buffer(self._address, size)
+        starts = [0, *accumulate(sizes)][:-1]
+        return [keys[at] for at in group], starts, [self._address + at for at in starts], sizes
 
     def close(self) -> None:
         if self.memory.nbytes:
-            self._client.unregister_buffer(self.start)
+            self._client.unregister_buffer(self._address)
             self.memory = memoryview(b"")

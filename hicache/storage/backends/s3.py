@@ -22,8 +22,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
-from urllib.parse import quote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import SplitResult, quote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -196,7 +195,7 @@ class _Http(HTTPConnection):
 
 
 class Connections:
-    """Used by several threads at a time. Follows the proxies of the environment."""
+    """Used by several threads at a time."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -211,13 +210,11 @@ class Connections:
         """Send a value, or receive it. Raises Refused, FileNotFoundError, or another OSError or
         HTTPException if there is no answer."""
         parts = urlsplit(url)
-        proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-        plainly = proxy is not None and parts.scheme == "http"
-        target = url if plainly else f"{parts.path}?{parts.query}".rstrip("?")
+        target = f"{parts.path}?{parts.query}".rstrip("?")
         while True:
             with self._lock:
                 kept = bool(self._idle)
-                made = self._idle.pop() if kept else self._connection(url, proxy)
+                made = self._idle.pop() if kept else self._connection(parts)
                 self._busy.add(made)
             keep = False
             try:
@@ -254,20 +251,13 @@ class Connections:
                     with suppress(OSError):
                         one.sock.shutdown(socket.SHUT_RDWR)
 
-    def _connection(self, url: str, proxy: str | None) -> HTTPConnection:
+    def _connection(self, parts: SplitResult) -> HTTPConnection:
         """A new one, which connects when it is used. Raises ConnectionError after `close`."""
         if self._closed:
             raise ConnectionError("closed")
-        parts = urlsplit(url)
-        server = parts.netloc
-        if proxy is not None:
-            server = urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
         if parts.scheme == "http":
-            return _Http(server, timeout=self._timeout_s)
-        made = HTTPSConnection(server, timeout=self._timeout_s, context=self._tls)
-        if proxy is not None:
-            made.set_tunnel(parts.netloc)
-        return made
+            return _Http(parts.netloc, timeout=self._timeout_s)
+        return HTTPSConnection(parts.netloc, timeout=self._timeout_s, context=self._tls)
 
     def _done(self, connection: HTTPConnection, keep: bool) -> None:
         with self._lock:
