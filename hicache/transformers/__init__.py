@@ -19,7 +19,6 @@ __all__ = [
     "UnsupportedArgumentError",
     "UnsupportedModelError",
 ]
-_MODULES = {"PrefixCache": ".cache", "Stats": ".stats"}
 _LIBRARIES = ("torch", "transformers")
 
 
@@ -40,10 +39,10 @@ class ClosedError(CallerError):
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in ("PrefixCache", "Stats"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(_MODULES[name], __name__)
+        module = import_module(".cache", __name__)
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise

@@ -1,7 +1,7 @@
 from hicache.core.errors import CallerError
 
 from .cache import PrefixCache as PrefixCache
-from .stats import Stats as Stats
+from .cache import Stats as Stats
 
 class UnsupportedModelError(CallerError): ...
 class UnsupportedArgumentError(CallerError): ...

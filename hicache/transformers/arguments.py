@@ -17,13 +17,11 @@ from hicache.storage.base import StorageOptions
 
 from . import UnsupportedArgumentError
 from .describing import CACHES
-from .engine import Sizes, Store
+from .engine import Options
 
-_MOST_TEXT = 200  # characters of a revision, which is a part of longer text
 _MOST_TOKENS = 1 << 40
 _MOST_BYTES = 1 << 60
 _MOST_SECONDS = 1_000_000
-_SHOWN = 40  # characters of a value that is wrong
 # What a pass may be told without other rows, beside output_*. More is checked elsewhere.
 _HARMLESS = ("attention_mask", "use_cache", "return_dict", "logits_to_keep", "input_ids")
 
@@ -113,39 +111,32 @@ def _check_mask(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> Non
         )
 
 
-def check_options(sizes: Sizes, store: Store, wait_s: Any) -> None:
+def check_options(options: Options) -> None:
     """Raises CallerError for a value that cannot be used."""
-    page = sizes.page_size
-    _check_count("page_size", page, 1)
-    _check_count("device_tokens", sizes.device_tokens, 2 * page)
-    _check_count("host_tokens", sizes.host_tokens, 0)
-    _check_count("interval_tokens", sizes.interval_tokens, 1)
-    _check_count("storage_bytes", store.size_bytes, 0, most=_MOST_BYTES)
-    StorageOptions(timeout_s=store.timeout_s)
-    if not isinstance(store.address, str | None):
+    page = options.page_size
+    for name, least, most in (
+        *(("page_size", 1, _MOST_TOKENS), ("device_tokens", 1, _MOST_TOKENS)),
+        *(("host_tokens", 0, _MOST_TOKENS), ("interval_tokens", 1, _MOST_TOKENS)),
+        ("storage_bytes", 0, _MOST_BYTES),
+    ):
+        value = getattr(options, name)
+        least = 2 * page if name == "device_tokens" else least
+        if type(value) is not int or not least <= value <= most:
+            raise CallerError(
+                f"{name}: expected a whole number, at least {least}, at most {most:,}, found "
+                f"{_shown(value)}"
+            )
+    StorageOptions(timeout_s=options.timeout_s)
+    if not isinstance(options.storage, str | None):
         raise CallerError(
-            f"storage: expected an address such as file:DIR, found {_shown(store.address)}"
+            f"storage: expected an address such as file:DIR, found {_shown(options.storage)}"
         )
-    if store.address is not None and sizes.host_tokens < page:
+    if options.storage is not None and options.host_tokens < page:
         raise CallerError(
             f"host_tokens: expected at least {page}, a page, since storage is filled from host "
-            f"memory, found {sizes.host_tokens}"
+            f"memory, found {options.host_tokens}"
         )
-    revision = store.revision
-    if not isinstance(revision, str) or not revision.isprintable() or len(revision) > _MOST_TEXT:
-        raise CallerError(
-            f"revision: expected at most {_MOST_TEXT} printable characters, "
-            f"found {_shown(revision)}"
-        )
-    check_seconds("wait_s", wait_s)
-
-
-def _check_count(name: str, value: Any, least: int, most: int = _MOST_TOKENS) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise CallerError(
-            f"{name}: expected a whole number, at least {least}, at most {most:,}, found "
-            f"{_shown(value)}"
-        )
+    check_seconds("wait_s", options.wait_s)
 
 
 def check_seconds(name: str, value: Any) -> None:
@@ -159,8 +150,6 @@ def check_seconds(name: str, value: Any) -> None:
 
 def _shown(value: Any) -> str:
     """A wrong value, or its type, for a message: short, and on one line."""
-    if isinstance(value, str):
-        return repr(value[:_SHOWN])
-    plain = value is None or isinstance(value, float)
-    plain = plain or (isinstance(value, int) and value.bit_length() <= 64)
-    return repr(value) if plain else type(value).__name__
+    short = value is None or isinstance(value, float)
+    short |= isinstance(value, int) and value.bit_length() <= 64
+    return repr(value) if short else type(value).__name__

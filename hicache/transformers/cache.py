@@ -15,23 +15,65 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 from hicache.clock import Clock
-from hicache.storage.base import TIMEOUT_S
+from hicache.storage.base import TIMEOUT_S, Losses
 
 from . import ClosedError
 from .arguments import check, check_options, check_seconds, is_assisted, prompt_of
-from .engine import Admission, Engine, Ongoing, Request, Sizes, Store
+from .describing import Setups, base_of, check_model
+from .engine import Admission, Engine, Ongoing, Options, Request
 from .identity import Identity
 from .live import followed
-from .setups import Setups, base_of, check_model
-from .stats import Stats
 
+TIERS = ("device", "host", "disk")
 _CLOSE_S = 30.0
 _open: set[Ongoing] = set()
+
+
+@dataclass(slots=True)
+class Stats:
+    """requests: calls of `generate`. uncached: of them, those that got no pages. unkept: those
+    whose rows were not kept, since the model was changed before they ended. hits: reused
+    prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
+    requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
+    the store has. unstored_tokens: in memory, and not known to be stored. losses: what
+    the store did not do."""
+
+    requests: int = 0
+    uncached: int = 0
+    unkept: int = 0
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    waited_s: float = 0.0
+    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    unstored_tokens: int = 0
+    losses: Losses = field(default_factory=Losses)
+
+    @property
+    def saved_tokens(self) -> int:
+        """Prompt tokens that were not computed."""
+        return sum(self.hits.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "saved_tokens": self.saved_tokens}
+
+    def __str__(self) -> str:
+        share = self.saved_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        rows = [("requests", self.requests, ""), ("prompt tokens", self.prompt_tokens, "")]
+        for tier in TIERS:
+            rows += [(f"hits, {tier}", self.hits[tier], f"{self.bytes[tier] / 1e6:,.1f} MB in use")]
+        rows += [("tokens computed", self.computed_tokens, "")]
+        rows += [("tokens saved", self.saved_tokens, f"{share:.1%}")]
+        lost = {"tokens unstored": self.unstored_tokens, "requests unkept": self.unkept}
+        lost |= {name.replace("_", " "): count for name, count in asdict(self.losses).items()}
+        rows += [(name, count, "") for name, count in lost.items() if count]
+        return "\n".join(f"{name:<16}{n:>12,.0f}  {note}".rstrip() for name, n, note in rows)
 
 
 class PrefixCache:
@@ -44,7 +86,6 @@ class PrefixCache:
     timeout_s        seconds without progress after which the store counts as hung.
     page_size        tokens of a page: what is shared is a whole number of pages.
     interval_tokens  tokens between two stored states of a model that has states.
-    revision         kept apart on disk, beside what decides the rows anyway.
     wait_s           the longest that a request waits for storage before it computes.
 
     Raises UnsupportedModelError, and CallerError for sizes and addresses that cannot be used.
@@ -61,23 +102,20 @@ class PrefixCache:
         timeout_s: float = TIMEOUT_S,
         page_size: int = 16,
         interval_tokens: int = 256,
-        revision: str = "",
         wait_s: float = 5.0,
     ) -> None:
-        sizes = Sizes(device_tokens, host_tokens, page_size, interval_tokens)
-        store = Store(storage, storage_bytes, timeout_s, revision)
-        check_options(sizes, store, wait_s)
+        given = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
+        options = Options(*given, page_size, interval_tokens, wait_s)
+        check_options(options)
         self.model = base_of(model)
         check_model(self.model)
-        clock = Clock()
         with torch.inference_mode(False):  # pools are written in calls outside of it, too
             self._identity = Identity(self.model)
             self._setups = Setups(self.model, page_size)
             computation = self._identity.now()
-            described = self._setups.checked(computation.setup).described
-            kept = store._replace(revision=f"{revision} {computation.weights.hex()}".strip())
+            setup, weights = self._setups.checked(computation.setup), computation.weights.hex()
             name, place = type(self.model).__name__, self.model.device
-            self._engine = Engine(place, described, name, sizes, kept, wait_s, clock)
+            self._engine = Engine(place, setup, name, weights, options, Clock())
         self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
@@ -128,8 +166,7 @@ class PrefixCache:
         if any(torch.is_autocast_enabled(place) for place in ("cpu", "cuda")):
             torch.clear_autocast_cache()  # it has weights as they were before a change
         computation = self._identity.now()
-        setup = self._setups.checked(computation.setup)
-        return Request(prompt, computation, setup.described, setup.longest)
+        return Request(prompt, computation, self._setups.checked(computation.setup))
 
     def _keep(self, admission: Admission, final: bool) -> None:
         """Give what was computed to the tree, if the model is still the one that computed it.

@@ -1,27 +1,36 @@
-"""What a model of the library caches, as pools: `describe` runs it on a few tokens and looks.
+"""What a model of the library caches, as pools, and whether a cache can serve it.
 
-Layers whose rows have the same name and shape share a pool, whose layers are the model's. The
-shapes come from the real tensors.
+`describe` runs a model on a few tokens and looks: the shapes come from the real tensors. Layers
+whose rows have the same name and shape share a pool, whose layers are the model's.
+
+A setup is everything of a computation but the elements of its tensors (see `identity`). Before the
+first call with one, logits of random tokens, whole and in two parts, show whether prompts may be
+cut at a page. This finds models whose tokens attend to later ones, and those that keep something
+beside their cache. A cache has pools for the shapes of its first setup, and refuses one that needs
+others.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from transformers import DynamicCache
 
-from hicache.core.components import MambaSettings, SwaSettings
+from hicache.core.components import settings_for
 from hicache.core.config import Config
-from hicache.core.entries import ComponentSettings
+from hicache.core.entries import Shape
 from hicache.models.base import ModelDescription, PoolDescription
 
 from . import UnsupportedModelError
-from .layers import FULL, KINDS, STATE, WINDOW, Empty, Rows
+from .layers import FULL, KINDS, STATE, WINDOW, DescribedCache, DescribedLayer, New, Rows
+from .live import LiveCache
 
 # Types of elements by the names of pools.
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,28 +39,16 @@ CACHES = ("cache", "past_key_values", "cache_params")
 _PROBE_TOKENS = 4
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ORDER = (FULL, WINDOW, STATE)
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedLayer:
-    """One layer of a library cache. pools: by name of its rows, the pool that has them."""
-
-    kind: Empty
-    rows: tuple[Rows, ...]
-    pools: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedCache:
-    """The cache of one model. template: its layers, as the library makes them, never used."""
-
-    template: Sequence[Any]
-    layers: tuple[DescribedLayer, ...]
-    argument: str
-
-    def fresh(self) -> list[Any]:
-        """New layers that have seen no token."""
-        return deepcopy(list(self.template))
+_MOST = 64  # setups that are remembered
+# The difference of logits that rounding explains: root mean squares, in standard deviations.
+# Single positions may differ more, where a model selects experts or tokens by scores that are
+# nearly equal.
+_EXACT, _ROUGH = 1e-2, 0.2
+# Modules that compute the same in training mode, in which the library leaves those that it adds.
+_SAME = (
+    *(nn.Linear, nn.Embedding, nn.Identity, nn.ModuleList, nn.ModuleDict),
+    *(nn.ParameterList, nn.ParameterDict),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +69,13 @@ class Described:
     ) -> Config:
         """The configuration of a core for this model. device_pages, host_pages: by component.
         interval_tokens: between states. Raises CallerError as `Config` does."""
-        settings: list[ComponentSettings] = []
-        if WINDOW in self.components:
-            settings.append(SwaSettings(self.window_tokens))
-        if STATE in self.components:
-            settings.append(MambaSettings(interval_tokens, 0))
+        shape = Shape(self.window_tokens, interval_tokens)
         return Config(
             page_size=self.page_size,
             device_pages=tuple(device_pages[name] for name in self.components),
             host_pages=tuple(host_pages[name] for name in self.components),
             components=self.components,
-            settings=tuple(settings),
+            settings=settings_for(self.components, shape),
         )
 
 
@@ -151,7 +144,7 @@ def _named(
     the pools' names, by name of the rows."""
     names: dict[str, str] = {}
     for one in rows:
-        wanted = _pool(one, names, model)
+        wanted = _pool(one, model)
         for suffix in ("", *range(2, 1000)):
             name = f"{wanted.name}{suffix}"
             there = pools.get(name)
@@ -163,7 +156,7 @@ def _named(
     return names
 
 
-def _pool(one: Rows, names: Mapping[str, str], model: Any) -> PoolDescription:
+def _pool(one: Rows, model: Any) -> PoolDescription:
     """The pool of rows like these, without layers."""
     dtype = _NAMES.get(one.dtype)
     if dtype is None:
@@ -180,36 +173,143 @@ def _pool(one: Rows, names: Mapping[str, str], model: Any) -> PoolDescription:
         heads=one.heads,
         head_elements=one.head_elements,
         dtype=dtype,
-        anchor=names.get(one.follows, ""),
         page_rows=int(one.component == STATE),
         window=one.window_tokens if one.component == WINDOW else int(one.component == STATE),
     )
 
 
 def _model(model: Any, pools: tuple[PoolDescription, ...], layers: int) -> ModelDescription:
-    """The record of the model. What only times depend on is left at its least."""
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_attention_heads", None) or 1
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    weights = sum(one.numel() for one in model.parameters())
-    return ModelDescription(
-        name=config.name_or_path or type(model).__name__,
-        family=str(config.model_type),
-        source="the model that was loaded",
-        layers=layers,
-        hidden_size=config.hidden_size,
-        vocabulary=config.vocab_size,
-        attention_heads=heads,
-        score_elements=width,
-        value_elements=width,
-        decode_score_elements=width,
-        decode_value_elements=width,
-        parameters=weights,
-        active_parameters=weights,
-        experts=0,
-        experts_per_token=0,
-        embeddings=2,
-        weight_bytes=sum(one.numel() * one.element_size() for one in model.parameters()),
-        expert_bytes=0,
-        pools=pools,
-    )
+    """The record of the model. What only times depend on is left out."""
+    unknown: dict[str, Any] = {
+        one.name: 0 for one in fields(ModelDescription) if one.type in ("int", int)
+    }
+    named = {"name": model.config.name_or_path or type(model).__name__, "layers": layers}
+    named |= {"family": str(model.config.model_type), "source": "the model that was loaded"}
+    return ModelDescription(**unknown | named | {"pools": pools})
+
+
+class Setup(NamedTuple):
+    """longest: of a prompt whose rows depend on its tokens alone."""
+
+    described: Described
+    longest: int
+
+
+class Setups:
+    """The setups of the model of one cache."""
+
+    def __init__(self, model: Any, page_size: int) -> None:
+        self._model, self._page_size = model, page_size
+        self._known: dict[bytes, Setup] = {}
+        self._first: Described | None = None
+
+    def checked(self, name: bytes) -> Setup:
+        """The setup that the model has now. name: its digest. Raises UnsupportedModelError if a
+        cache cannot serve it."""
+        if name not in self._known:
+            check_model(self._model)
+            described = describe(self._model, self._page_size)
+            first = self._first = self._first or described
+            if first.model.pools != described.model.pools:
+                raise UnsupportedModelError(
+                    f"model {type(self._model).__name__}: expected the pools that it had when this "
+                    "cache was made, found others; make a PrefixCache for the model as it is now"
+                )
+            _verify(self._model, described.cache, self._page_size)
+            if len(self._known) == _MOST:
+                del self._known[next(iter(self._known))]
+            longest = _longest(self._model.config.get_text_config(decoder=True))
+            self._known[name] = Setup(described, longest)
+        return self._known[name]
+
+
+def check_model(model: Any) -> None:
+    """Raises UnsupportedModelError for what no cache can serve."""
+    name = type(model).__name__
+    if not hasattr(model, "generate") or not hasattr(model, "config"):
+        raise UnsupportedModelError(
+            f"model: expected a causal language model of transformers, found {name}"
+        )
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModelError(
+            f"model {name}: expected a decoder-only model, found an encoder-decoder; use "
+            "model.generate for it"
+        )
+    for where, part in model.named_modules():
+        if part.training and type(part) not in _SAME:
+            raise UnsupportedModelError(
+                f"model {name}: expected eval mode, found training mode in module {where!r}; call "
+                "model.eval()"
+            )
+    places = sorted({str(tensor.device) for tensor in model.parameters()})
+    if len(places) != 1 or places[0].partition(":")[0] not in ("cpu", "cuda"):
+        raise UnsupportedModelError(
+            f"model {name}: expected all weights in memory of the CPU or of one CUDA device, found "
+            f"{', '.join(places)}; load the whole model to one device"
+        )
+
+
+def base_of(model: Any) -> Any:
+    """The model itself, or the one inside a wrapper of PEFT, whose modules have the adapters.
+    Raises UnsupportedModelError for a wrapper that does more than its modules do."""
+    adapters = getattr(model, "peft_config", None)
+    if adapters is None or not hasattr(model, "get_base_model"):
+        return model
+    for name, one in adapters.items():
+        kind = str(getattr(one.peft_type, "value", one.peft_type))
+        by_token = getattr(one, "alora_invocation_tokens", None)
+        if one.is_prompt_learning or kind in ("XLORA", "POLY") or by_token:
+            raise UnsupportedModelError(
+                f"adapter {name}: expected one that changes the model's modules alone, such as "
+                f"LoRA, found {kind}; call model.generate"
+            )
+    return model.get_base_model()
+
+
+def _verify(model: Any, described: DescribedCache, size: int) -> None:
+    """Raises UnsupportedModelError if a model gives other logits in two parts, of a page each."""
+    draws = torch.Generator().manual_seed(1)
+    vocabulary = model.config.get_text_config().vocab_size
+    tokens = torch.randint(vocabulary, (1, 2 * size), generator=draws).to(model.device)
+    with torch.inference_mode():
+        first = LiveCache(described)
+        parts = [model(tokens[:, :size], **{described.argument: first}, use_cache=True).logits[0]]
+        past = _past(described, first, size)
+        second = LiveCache(described, [0] * size, past)
+        parts += [model(tokens[:, size:], **{described.argument: second}, use_cache=True).logits[0]]
+        whole = model(tokens, use_cache=False).logits[0].float()
+    apart = (torch.cat(parts).float() - whole).square().mean(dim=1).sqrt()
+    worst = apart.reshape(2, size).median(dim=1).values.max()
+    exact = model.dtype == parts[0].dtype == torch.float32
+    limit = (_EXACT if exact else _ROUGH) * whole.std()
+    if not bool(worst <= limit) and bool(whole.isfinite().all()):
+        raise UnsupportedModelError(
+            f"model {type(model).__name__}: expected the same logits from a prompt that is "
+            f"computed in two parts, found a difference of {float(worst):.2g} where rounding "
+            f"explains {float(limit):.2g}; its tokens attend to later ones, or it keeps more "
+            "than its cache"
+        )
+
+
+def _past(described: DescribedCache, cache: LiveCache, tokens: int) -> list[New]:
+    """What a prefix of so many tokens, a page, needs of each layer."""
+    past = []
+    for one, rows, states in zip(described.layers, cache.taken(), cache.states_now(), strict=True):
+        first = {kind.name: kind.first_needed(tokens) for kind in one.rows}
+        past.append({**{name: tensor[first[name] :] for name, tensor in rows.items()}, **states})
+    return past
+
+
+def _longest(config: Any) -> int:
+    """Tokens up to which a row depends on the tokens before it alone: some rotary embeddings turn
+    a token by other angles once a text is longer than those that the model was trained on. Then the
+    rows of its first tokens are others, too."""
+    known = getattr(config, "rope_parameters", None) or {}
+    found = [sys.maxsize]
+    for one in (known, *known.values()):
+        kind = str(one.get("rope_type", "")) if isinstance(one, Mapping) else ""
+        if kind == "longrope":
+            found.append(one["original_max_position_embeddings"] - 1)
+        elif "dynamic" in kind:
+            found.append(config.max_position_embeddings - 1)
+    return min(found)

@@ -12,37 +12,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from hicache import registry
 from hicache.clock import Clock, uninterrupted
-from hicache.core.actions import (
-    Admitted,
-    Granted,
-    Matched,
-    Outcome,
-    Prefetched,
-    Prefill,
-    Refused,
-    StateSlots,
-)
+from hicache.core import events
+from hicache.core.actions import Admitted, Granted, Matched, Outcome, Prefetched, Prefill, Refused
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    Event,
-    Finished,
-    Flushed,
-    MatchWanted,
-    PagesWanted,
-    PrefetchLimitReached,
-    PrefillDone,
-)
 from hicache.core.node import FlightKind
 from hicache.core.types import Key, Tier
 from hicache.devices.base import DeviceOptions
@@ -53,11 +33,10 @@ from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages
 from hicache.storage.base import Losses, StorageOptions
 from hicache.storage.keys import Context
 
-from .describing import Described
+from .describing import Setup
 from .identity import Computation
 from .layers import STATE, New
-from .live import LiveCache
-from .rows import PagedRows, RequestPages
+from .live import LiveCache, PagedRows, RequestPages
 
 PAUSE_S = 0.0005
 _PATIENCE_S = 5.0  # for copies under way that free the pages of a request
@@ -68,32 +47,25 @@ _SLOTS = 3  # of a running request: its working state and two checkpoints
 _log = logging.getLogger("hicache")
 
 
-class Sizes(NamedTuple):
-    """What the user chose. interval_tokens: between stored states."""
+class Options(NamedTuple):
+    """What the user chose: arguments of `PrefixCache`."""
 
     device_tokens: int
     host_tokens: int
+    storage: str | None
+    storage_bytes: int
+    timeout_s: float
     page_size: int
     interval_tokens: int
-
-
-class Store(NamedTuple):
-    """address: None for no store. size_bytes: that it may use, 0 for all. timeout_s: without
-    progress. revision: kept apart, with the weights."""
-
-    address: str | None
-    size_bytes: int
-    timeout_s: float
-    revision: str
+    wait_s: float
 
 
 class Request(NamedTuple):
-    """A prompt, and what computes it. longest: a prompt whose rows depend on its tokens alone."""
+    """A prompt, and what computes it."""
 
     tokens: Sequence[int]
     computation: Computation
-    described: Described
-    longest: int
+    setup: Setup
 
 
 class Ongoing:
@@ -113,7 +85,7 @@ class Ongoing:
         self.clock = clock
         self.driver, self._device, self._attachment = driver, device, attachment
         self._note = note
-        self._losses, self._refused, self._left = Losses(), 0, 0
+        self._refused, self._left = 0, 0
         self._done = False  # what closing it has returned
         self._carrier: threading.Thread | None = None
         self._crash: BaseException | None = None
@@ -167,10 +139,7 @@ class Ongoing:
     @property
     def losses(self) -> Losses:
         """What the store did not do; of a closed cache, what it had not done."""
-        store = self._attachment.store
-        if store is not None:
-            self._losses = store.losses
-        return self._losses
+        return self._attachment.losses
 
     @property
     def stored_bytes(self) -> int:
@@ -261,54 +230,52 @@ class Engine:
     def __init__(
         self,
         place: torch.device,
-        described: Described,
+        setup: Setup,
         name: str,
-        sizes: Sizes,
-        store: Store,
-        wait_s: float,
+        revision: str,
+        options: Options,
         clock: Clock,
     ) -> None:
         """Builds everything, with an attached store if an address is given. place: where the model
-        is. name: of the model. wait_s: the longest that a request waits for storage. Raises
-        CallerError for sizes that cannot be used."""
-        self.described = described
-        size = self._size = sizes.page_size
-        window = described.window_tokens
+        is. name: of the model. revision: of the weights. Raises CallerError for sizes that cannot
+        be used."""
+        described = self.described = setup.described
+        size = self._size = options.page_size
+        window, components = described.window_tokens, described.components
         least = (-(-window // size) + 1) * size
-        if window and sizes.device_tokens < least:
+        if window and options.device_tokens < least:
             raise CallerError(
                 f"device_tokens: expected at least {least} for a model with a window of {window} "
-                f"tokens, found {sizes.device_tokens}"
+                f"tokens, found {options.device_tokens}"
             )
-        interval = -(-sizes.interval_tokens // size) * size
-        pages = [
-            {one: tokens // interval + slots if one == STATE else tokens // size for one in names}
-            for names in [described.components]
-            for tokens, slots in (
-                (sizes.device_tokens, _SLOTS + 1),
-                (sizes.host_tokens, 1 if sizes.host_tokens >= size else 0),
-            )
-        ]
-        config = described.config(pages[0], pages[1], interval)
-        self._device = device_for(place, described, *pages)
+        interval = -(-options.interval_tokens // size) * size
+
+        def pages_of(tokens: int, slots: int) -> dict[str, int]:
+            states = tokens // interval + slots
+            return {one: states if one == STATE else tokens // size for one in components}
+
+        device_pages = pages_of(options.device_tokens, _SLOTS + 1)
+        host_pages = pages_of(options.host_tokens, int(options.host_tokens >= size))
+        config = described.config(device_pages, host_pages, interval)
+        self._device = _device(place, described.model, size, device_pages, host_pages)
         try:
             self._controller, executor = TransferController(self._device), StorageExecutor()
             driver = Driver(Core(config), TieredExecutor(self._controller, executor))
-            context = Context(name, store.revision, size, "tokens", described.model.pools)
+            context = Context(name, revision, size, "tokens", described.model.pools)
             stored = StoredPages(context, stored_pools(self._device.arena))
             attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
-            if store.address is not None:
-                options = StorageOptions(size_bytes=store.size_bytes, timeout_s=store.timeout_s)
-                attachment.attach(store.address, options)
+            if options.storage is not None:
+                how = StorageOptions(size_bytes=options.storage_bytes, timeout_s=options.timeout_s)
+                attachment.attach(options.storage, how)
         except BaseException:
             self._device.close()
             raise
         self.ongoing = Ongoing(driver, self._device, attachment, clock, self._note)
         self._view = driver.core.view
-        self._place, self._wait_s, self._clock = place, wait_s, clock
-        self._rows = PagedRows(described, self._device.arena, place)
+        self._place, self._wait_s, self._clock = place, options.wait_s, clock
+        self._rows = PagedRows(described.cache, components, self._device.arena, place)
         self._most_tokens = config.device_pages[0] * size
-        self._interval = interval if STATE in described.components else 0
+        self._interval = interval if STATE in components else 0
         self._requests = 0
         self._fetched: dict[int, int] = {}
 
@@ -318,12 +285,12 @@ class Engine:
         """Give a prompt pages, with the rows of what it reuses. None if there are none for it, if a
         load has failed, or if it is so long that its rows are not those of a shorter one."""
         tokens = request.tokens
-        if len(tokens) > request.longest:
+        if len(tokens) > request.setup.longest:
             return None
         began = self._clock.now_s()
         self.ongoing.renew()
         number = self._arrived(request)
-        wanted = AdmitWanted(number, min(len(tokens), self._most_tokens))
+        wanted = events.AdmitWanted(number, min(len(tokens), self._most_tokens))
         outcomes = self._pages_for(wanted, self._wait_s)
         action = first_of(Prefill, outcomes)
         if action is None or not action.completes_prompt or not self._loaded(action.after):
@@ -331,10 +298,10 @@ class Engine:
             return None
         admitted = first_of(Admitted, outcomes)
         assert admitted is not None, "a request with a pass was admitted"
-        pages, first = self._pages(action.tables, action.states), action.start_token
+        pages, first = self._pages(action), action.start_token
         past = pages.read(first) if first else ()
-        rest = (len(tokens), request.longest, self._interval)
-        live = LiveCache(request.described.cache, tokens[:first], past, *rest)
+        rest = (len(tokens), request.setup.longest, self._interval)
+        live = LiveCache(request.setup.described.cache, tokens[:first], past, *rest)
         result = Admission(number, request, action, pages, live)
         result.hits = self._hits(admitted, action)
         result.waited_s = self._clock.now_s() - began
@@ -355,10 +322,10 @@ class Engine:
         self._requests += 1
         prompt = request.tokens[: self._most_tokens]
         key = Key.from_tokens(prompt[:-1], self._size, request.computation.name)
-        self.ongoing.feed(Arrived(self._requests, key, len(prompt), key.pages))
+        self.ongoing.feed(events.Arrived(self._requests, key, len(prompt), key.pages))
         return self._requests
 
-    def _pages_for(self, event: Event, wait_s: float) -> list[Outcome]:
+    def _pages_for(self, event: Any, wait_s: float) -> list[Outcome]:
         """Ask for pages until there are some, or until the core refuses for good. wait_s: the
         longest that it waits for a prefetch."""
         began = self._clock.now_s()
@@ -371,7 +338,7 @@ class Engine:
                 return outcomes
             if refused.reason == "fetching" and waited > wait_s and not limited:
                 limited = True
-                self.ongoing.feed(PrefetchLimitReached(refused.request))
+                self.ongoing.feed(events.PrefetchLimitReached(refused.request))
             self.ongoing.poll()
 
     def _hits(self, admitted: Admitted, action: Prefill) -> dict[str, int]:
@@ -382,8 +349,8 @@ class Engine:
         disk = min(fetched, below)
         return {"device": device, "host": below - disk, "disk": disk}
 
-    def _pages(self, tables: Sequence[Any], states: Sequence[StateSlots]) -> RequestPages:
-        return RequestPages(self._rows, tables, states[0] if states else None)
+    def _pages(self, action: Prefill | Granted) -> RequestPages:
+        return RequestPages(self._rows, action.tables, action.states[0] if action.states else None)
 
     # -- a request ends
 
@@ -401,11 +368,13 @@ class Engine:
         for depth, page in admission.depths.items():
             admission.pages.write_states(live.states[depth], page)
         self._synchronize()
-        self.ongoing.feed(PrefillDone(action.flight))
+        self.ongoing.feed(events.PrefillDone(action.flight))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
         name = admission.request.computation.name
-        self.ongoing.feed(Finished.from_tokens(admission.number, tokens[:end], self._size, name))
+        self.ongoing.feed(
+            events.Finished.from_tokens(admission.number, tokens[:end], self._size, name)
+        )
 
     def _grown(self, admission: Admission, new: Sequence[New], end: int) -> bool:
         """Give what was generated pages, and write it. Returns whether that could be done."""
@@ -413,11 +382,11 @@ class Engine:
         depth = end // self._interval * self._interval if self._interval else 0
         if depth > prompt and depth not in live.states:
             return False  # the core would take the state of this depth for one that is there
-        wanted = PagesWanted(admission.number, end, prompt)
+        wanted = events.PagesWanted(admission.number, end, prompt)
         granted = first_of(Granted, self._pages_for(wanted, 0.0))
         if granted is None:
             return False
-        pages = self._pages(granted.tables, granted.states)
+        pages = self._pages(granted)
         pages.write(new, admission.action.start_token, prompt, end)
         if depth > prompt:
             slot = granted.states[0].checkpoint_slots[depth // self._interval % 2]
@@ -432,29 +401,29 @@ class Engine:
         flights = self._view.flights.values()
         passes = [flight.id for flight in flights if flight.kind is FlightKind.PREFILL]
         for number in list(self._view.requests):
-            self.ongoing.feed(Aborted(number))
+            self.ongoing.feed(events.Aborted(number))
         for flight in passes:
-            self.ongoing.feed(PrefillDone(flight, False))
+            self.ongoing.feed(events.PrefillDone(flight, False))
         self._fetched.clear()
 
     # -- without a request
 
     def match(self, request: Request) -> int:
         """Tokens of a prompt that would be reused now. Brings those in storage to host."""
-        if len(request.tokens) > request.longest:
+        if len(request.tokens) > request.setup.longest:
             return 0
         number = self._arrived(request)
         deadline = self._clock.now_s() + self._wait_s
         while self._view.requests[number].prefetch and self._clock.now_s() < deadline:
             self.ongoing.poll()
-        matched = first_of(Matched, self.ongoing.feed(MatchWanted(number)))
+        matched = first_of(Matched, self.ongoing.feed(events.MatchWanted(number)))
         assert matched is not None, "the core answers what would hit"
         return (matched.device_pages + matched.host_pages) * self._size
 
     def clear(self, storage: bool) -> None:
         """Forget every page. Copies under way are waited for."""
         self.ongoing.settle(_PATIENCE_S)
-        self.ongoing.feed(Flushed(storage))
+        self.ongoing.feed(events.Flushed(storage))
 
     def used_bytes(self) -> dict[str, int]:
         """Bytes of the pages in use, by tier; on disk, all that the store has."""
@@ -484,15 +453,9 @@ class Engine:
             torch.cuda.current_stream(self._place).synchronize()
 
 
-def device_for(
-    place: torch.device,
-    described: Described,
-    device_pages: Mapping[str, int],
-    host_pages: Mapping[str, int],
-) -> Any:
-    """The device where the model is."""
-    arguments = (described.model, described.page_size, device_pages, host_pages, _LAYOUT)
+def _device(place: torch.device, *of: Any) -> Any:
+    """The device where the model is. of: the model, tokens of a page, and pages of both tiers."""
     module = registry.load("hicache.devices", place.type)
     if place.type == "cpu":
-        return module.CpuDevice(*arguments)
-    return module.CudaDevice(*arguments, accelerator=module.Accelerator(place.index or 0))
+        return module.CpuDevice(*of, _LAYOUT)
+    return module.CudaDevice(*of, _LAYOUT, accelerator=module.Accelerator(place.index or 0))

@@ -6,9 +6,9 @@ write a class and name it in `KINDS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +31,6 @@ class Rows:
     parts, heads, head_elements  the shape of a row.
     widths         elements of the tensors that stand side by side in a head; () for one tensor.
     dtype          of an element, as torch calls it.
-    follows        rows of the same layer that these accompany; empty if they need not.
     window_tokens  for WINDOW: tokens that a token attends to, with itself.
     shape          of the library's tensor of a state.
     """
@@ -44,7 +43,6 @@ class Rows:
     head_elements: int
     dtype: torch.dtype
     widths: tuple[int, ...] = ()
-    follows: str = ""
     window_tokens: int = 0
     shape: tuple[int, ...] = ()
 
@@ -91,63 +89,56 @@ class Full(Empty):
     """Keys and values of every token, or a latent and its rotary key.
 
     Keys and values of the same shape are two parts of a row. With other widths they stand side by
-    side in one part. With other heads, each are rows of their own."""
+    side in one part."""
 
     name, component = "kv", FULL
 
     def rows(self, layer: Any) -> RowsOf:
         keys, values = layer.keys, layer.values
-        if keys is None:
+        if keys is None or keys.shape[1] != values.shape[1]:
             raise UnsupportedModelError(
-                f"cache layer {type(layer).__name__}: expected keys and values after a pass, found "
-                "none; the model does not fill the library's DynamicCache"
+                f"cache layer {type(layer).__name__}: expected keys and values of as many heads "
+                f"after a pass, found {'none' if keys is None else 'others'}"
             )
-        heads, width = keys.shape[1], keys.shape[-1]
-        value_heads, value_width = values.shape[1], values.shape[-1]
+        width, value_width = keys.shape[-1], values.shape[-1]
+        form: dict[str, Any] = {"kind": "kv", "parts": ("k", "v"), "head_elements": width}
+        if keys.shape != values.shape:
+            form = {"kind": "latent", "parts": ("latent",), "head_elements": width + value_width}
+            form["widths"] = (width, value_width)
         dtype = torch.promote_types(keys.dtype, values.dtype)  # under torch.autocast they differ
         window = layer.sliding_window if self.component == WINDOW else 0
-        made = partial(Rows, dtype=dtype, component=self.component, window_tokens=window)
-        if keys.shape == values.shape:
-            parts = ("k", "v")
-            return (made(self.name, kind="kv", parts=parts, heads=heads, head_elements=width),)
-        if heads == value_heads:
-            both = {"head_elements": width + value_width, "widths": (width, value_width)}
-            return (made(self.name, kind="latent", parts=("latent",), heads=heads, **both),)
-        first = f"{self.name}_keys"
+        heads, component = keys.shape[1], self.component
         return (
-            made(first, kind="kv", parts=("k",), heads=heads, head_elements=width),
-            made(
-                f"{self.name}_values",
-                kind="kv",
-                parts=("v",),
-                heads=value_heads,
-                head_elements=value_width,
-                follows=first,
+            Rows(
+                self.name,
+                component=component,
+                heads=heads,
+                dtype=dtype,
+                window_tokens=window,
+                **form,
             ),
         )
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        tensors: list[torch.Tensor] = []
-        for one in rows:
-            for part in range(len(one.parts)):
-                widths = list(one.widths or (one.head_elements,))
-                tensors += torch.split(past[one.name][:, part], widths, dim=-1)
-        keys, values = (tensor.transpose(0, 1).unsqueeze(0) for tensor in tensors)
+        [one] = rows
+        both = past[one.name].unbind(1)
+        if one.widths:
+            both = torch.split(both[0], list(one.widths), dim=-1)
+        keys, values = (tensor.transpose(0, 1).unsqueeze(0) for tensor in both)
         layer.lazy_initialization(keys, values)
         layer.keys, layer.values = keys, values
 
     def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
+        [one] = rows
         keys, values = (
             (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0]
             .transpose(0, 1)
-            .to(rows[0].dtype)
+            .to(one.dtype)
             for tensors in (seen.keys, seen.values)
         )
-        if len(rows) == 2:
-            return {rows[0].name: keys.unsqueeze(1), rows[1].name: values.unsqueeze(1)}
-        if rows[0].widths:
-            return {rows[0].name: torch.cat((keys, values), dim=-1).unsqueeze(1)}
-        return {rows[0].name: torch.stack((keys, values), dim=1)}
+        if one.widths:
+            return {one.name: torch.cat((keys, values), dim=-1).unsqueeze(1)}
+        return {one.name: torch.stack((keys, values), dim=1)}
 
 
 class Window(Full):
@@ -236,3 +227,26 @@ KINDS: dict[str, Empty] = {
     "LinearAttentionAndFullAttentionLayer": Hybrid(),
     "LinearAttentionAndSlidingWindowAttentionLayer": Hybrid(),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedLayer:
+    """One layer of a library cache. pools: by name of its rows, the pool that has them."""
+
+    kind: Empty
+    rows: RowsOf
+    pools: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCache:
+    """The cache of one model. template: its layers, as the library makes them, never used.
+    argument: of the model's pass."""
+
+    template: Sequence[Any]
+    layers: tuple[DescribedLayer, ...]
+    argument: str
+
+    def fresh(self) -> list[Any]:
+        """New layers that have seen no token."""
+        return deepcopy(list(self.template))

@@ -108,8 +108,6 @@ def test_arguments_that_a_cache_cannot_serve(
         ({"timeout_s": 0}, ("timeout_s", "more than 0", "found 0")),
         ({"storage": "file:"}, ("storage", "file:DIR")),
         ({"storage_bytes": 1 << 61}, ("storage_bytes", "at most 1,152,921,504,606,846,976")),
-        ({"revision": "a\nb"}, ("revision", "printable")),
-        ({"revision": "a" * 201}, ("revision", "at most 200")),
     ],
 )
 def test_options_that_cannot_be_used(
@@ -126,7 +124,7 @@ def test_options_that_cannot_be_used(
 
 OPTIONS = (
     *("device_tokens", "host_tokens", "page_size", "interval_tokens", "storage_bytes"),
-    *("storage", "revision", "wait_s"),
+    *("storage", "wait_s"),
 )
 
 

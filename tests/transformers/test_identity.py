@@ -277,9 +277,8 @@ def tuned() -> Any:
         (tuned, {}, 0, 56),
         (lambda: base.build("llama", attention="sdpa"), {}, 0, 0),
         (lambda: base.build("llama"), {"page_size": 16}, 0, 56),
-        (lambda: base.build("llama"), {"revision": "mine"}, 0, 56),
     ],
-    ids=["the same", "a fine-tune", "another attention", "page_size", "revision"],
+    ids=["the same", "a fine-tune", "another attention", "page_size"],
 )
 def test_only_the_same_model_with_the_same_settings_finds_the_pages_of_a_store(
     other: Callable[[], Any], settings: dict[str, Any], hits: int, left: int, tmp_path: Path
