@@ -120,13 +120,6 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Maybe:
-    """A value of this shape, null, or a key that is missing, which is then null."""
-
-    shape: Any
-
-
-@dataclass(frozen=True, slots=True)
 class Spare:
     """A value of this shape, whose key may be missing."""
 
@@ -205,8 +198,6 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
 
     if isinstance(shape, Value):
         raise misfit("", shape.says, show(value))
-    if isinstance(shape, Maybe):
-        return None if value is None else inside(value, shape.shape, "")
     if isinstance(shape, Spare):
         return inside(value, shape.shape, "")
     if isinstance(shape, list):
@@ -233,8 +224,6 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     for name, inner in keys.items():
         if name in value:
             found[name] = inside(value[name], inner, f".{name}")
-        elif isinstance(inner, Maybe):
-            found[name] = None
         elif name not in optional and not isinstance(inner, Spare):
             says = inner.says if isinstance(inner, Value) else "this key"
             raise misfit(f".{name}", says, "nothing")

@@ -6,36 +6,16 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from .core import entries
-from .core.entries import (
-    COMPONENTS,
-    EVICTION_POLICIES,
-    PREFETCH_POLICIES,
-    WRITE_POLICIES,
-    add,
-    has,
-    kind,
-    names,
-    remove,
-    spellings,
-    stems,
-)
-from .core.errors import CallerError, closest, unknown
+from .core import entries, errors
+from .core.errors import CallerError
 
-__all__ = [
-    "COMPONENTS",
-    "EVICTION_POLICIES",
-    "PREFETCH_POLICIES",
-    "WRITE_POLICIES",
-    "add",
-    "closest",
-    "kind",
-    "names",
-    "remove",
-    "spellings",
-    "stems",
-    "unknown",
-]
+COMPONENTS = entries.COMPONENTS
+EVICTION_POLICIES = entries.EVICTION_POLICIES
+PREFETCH_POLICIES = entries.PREFETCH_POLICIES
+WRITE_POLICIES = entries.WRITE_POLICIES
+names, stems, spellings, kind = entries.names, entries.stems, entries.spellings, entries.kind
+add, remove = entries.add, entries.remove
+closest, unknown = errors.closest, errors.unknown
 
 SCHEDULERS = "sim.schedulers"
 TIMES = "sim.times"
@@ -53,7 +33,7 @@ OUTSIDE = "outside_"  # the modules of users' files are named so
 def load(package: str, name: str) -> Any:
     """The module of an entry, or the entry that was added under this name. Raises CallerError for
     an unknown name."""
-    if not has(package, name):
+    if not entries.has(package, name):
         raise missing(package, name)
     return entries.load(package, name)
 

@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import Any
 
 from hicache.core.errors import CallerError, unknown
-from hicache.files import ANY, INTEGER, TEXT, Maybe, Named, Only, Value, fit, parsed, text_of, whole
+from hicache.files import ANY, INTEGER, TEXT, Named, Only, Value, fit, parsed, text_of, whole
 from hicache.memory.layouts import check
 
 
@@ -312,7 +312,6 @@ _GEOMETRY = {
     "page_size": INTEGER,
     "model": _NAME,
     "component": _NAME,
-    "numa_node": Maybe(INTEGER),
     "layout": TEXT,
     "io_backend": TEXT,
     "shapes": [Only({"pool": _NAME, "layers": INTEGER, "pieces": INTEGER, "piece_bytes": INTEGER})],

@@ -18,7 +18,7 @@ import triton.language as tl
 from hicache.core.errors import CallerError, CoreBug
 from hicache.memory.runs import Side, access_bytes
 
-from ._traffic import Move, Options, Route
+from ._traffic import Move, Route
 
 DIMENSIONS = 3
 BLOCK = 2048
@@ -87,10 +87,9 @@ class Kernel:
 
     needs_numbers = True
 
-    def __init__(self, options: Options) -> None:
-        if options.blocks < 1:
-            raise CallerError(f"blocks: expected at least 1, found {options.blocks}")
-        self._blocks = options.blocks
+    def __init__(self, blocks: int) -> None:
+        """blocks: programs of a kernel, which limits how many multiprocessors it uses."""
+        self._blocks = blocks
 
     def copy(self, job: Move) -> None:
         route, numbers, layers = job.route, job.numbers, job.layers

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.memory.layouts import Words
 from hicache.memory.pools import Pool
@@ -35,7 +33,6 @@ Runtime: TypeAlias = Any  # an `Accelerator`, or what tests have in its place
 
 _REMEMBERED = 16  # more than a load has components or pools
 _MANY = 256  # pieces of a layer, above which a copy goes to the driver layer by layer
-_MOST_RUNS = 1 << 20  # 24 MiB
 _MOST_STEP = (1 << 31) - 1  # cuda.h: CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on every device so far
 _Key: TypeAlias = tuple[int, int, Pair, int]
 
@@ -69,21 +66,10 @@ class Move(NamedTuple):
     again: bool = False
 
 
-class Options(NamedTuple):
-    """blocks: programs of a kernel, which limits how many multiprocessors it uses. batch,
-    batch_rows: those of an accelerator; None if its driver has none."""
-
-    blocks: int
-    batch: Batch | None
-    batch_rows: BatchRows | None = None
-
-
 class Mover(Protocol):
     """needs_numbers: whether a `Move` must have the page numbers on the device."""
 
     needs_numbers: bool
-
-    def __init__(self, options: Options) -> None: ...
 
     def copy(self, job: Move) -> None:
         """Queue the copy on the current stream."""
@@ -115,8 +101,9 @@ class Direct:
 
     needs_numbers = False
 
-    def __init__(self, options: Options) -> None:
-        self._batch, self._batch_rows = options.batch, options.batch_rows
+    def __init__(self, batch: Batch | None, batch_rows: BatchRows | None) -> None:
+        """batch, batch_rows: those of an accelerator; None if its driver has none."""
+        self._batch, self._batch_rows = batch, batch_rows
         # by the `id` of the arrays of pages; the arrays are kept, so that their ids stay valid
         self._known: dict[_Key, tuple[tuple[Pages, Pages], Runs]] = {}
 
@@ -180,14 +167,10 @@ class Direct:
         if known is not None:
             return known[1]
         found = merged(pair, *job.pages, layers)
-        while self._known and not self._has_room(len(found.length)):
+        if len(self._known) == _REMEMBERED:
             del self._known[next(iter(self._known))]
         self._known[key] = (job.pages, found)
         return found
-
-    def _has_room(self, runs: int) -> bool:
-        held = sum(len(known.length) for _, known in self._known.values())
-        return len(self._known) < _REMEMBERED and held + runs <= _MOST_RUNS
 
 
 def _segments(job: Move) -> tuple[int, int]:
@@ -250,7 +233,7 @@ class Traffic:
                 chosen = plan.layers_in(*area.layers)
                 if not chosen:
                     continue
-                aim = self._scratch(pool, pages) if below else pool
+                aim = scratch(pool.plan, len(pages), self._runtime.place) if below else pool
                 step = max(1, _WRITTEN_BYTES * plan.sizes.layer // (len(pages) * plan.page_bytes))
                 for first in range(chosen.start, chosen.stop, step):
                     part = range(first, min(first + step, chosen.stop))
@@ -282,7 +265,7 @@ class Traffic:
             for pool in self._arena.pools(area.tier, area.component):
                 chosen = pool.plan.layers_in(*area.layers)
                 if area.tier is Tier.HOST:
-                    aim = self._scratch(pool, pages)
+                    aim = scratch(pool.plan, len(pages), self._runtime.place)
                     self._stage(line, route(pool, aim), (pages, _all(pages)), chosen)
                     rows = aim.view[chosen.start : chosen.stop]
                 else:
@@ -300,10 +283,6 @@ class Traffic:
             in_room(f"to move {len(area.pages)} pages of {area.component}"),
         ):
             yield
-
-    def _scratch(self, pool: Pool, pages: Pages) -> Pool:
-        """Device memory for as many pages of a host pool, allocated for the current stream."""
-        return scratch(pool.plan, len(pages), self._runtime.place)
 
     def _stage(
         self, line: TorchLine, way: Route, pages: tuple[Pages, Pages], layers: range
@@ -344,20 +323,6 @@ def _all(pages: Pages) -> Pages:
 def _stacked(pages: tuple[Pages, ...]) -> Numbers:
     whole = np.stack(pages) if len(pages) > 1 else pages[0]
     return whole.astype(np.int64, copy=False)
-
-
-def mover_of(name: str, options: Options) -> Mover:
-    """The backend with this name. Raises CallerError if a package that it needs is missing."""
-    if name == "direct":
-        return Direct(options)
-    try:
-        mover: Mover = import_module("._kernel", __package__).Kernel(options)
-    except ModuleNotFoundError as error:
-        raise CallerError(
-            f"io_backend {name}: expected the package {error.name}, found none; "
-            f"pip install {error.name}, or use io_backend direct"
-        ) from None
-    return mover
 
 
 def _routes(arena: TorchArena) -> dict[tuple[Direction, str], tuple[Route, ...]]:

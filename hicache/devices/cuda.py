@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any, Self
 
+from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.memory.host import try_all
 from hicache.memory.layouts import Words, check
@@ -27,7 +29,7 @@ from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
 from ._issuing import Issued, Issuer, Marks
-from ._traffic import Mover, Options, Runtime, TorchLine, Traffic, mover_of
+from ._traffic import Direct, Mover, Runtime, TorchLine, Traffic
 from .base import MOST, Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
 
 __all__ = ["BLOCKS", "FEW", "CudaDevice", "Runtime", "unusable"]
@@ -52,17 +54,15 @@ class CudaDevice(Streamed[TorchLine]):
         options: DeviceOptions = _DEFAULTS,
         *,
         blocks: int = BLOCKS,
-        batched: bool = True,
         few: int = FEW,
         accelerator: Runtime | None = None,
     ) -> None:
         """device_pages, host_pages: by component. blocks: programs of the kernel of backend
-        `kernel`. batched: whether `direct` uses the driver's batches, if there are any. few: pieces
-        of a copy that is issued on the caller's thread. Raises CallerError as `TorchArena` does,
-        and if no CUDA device can be used."""
+        `kernel`. few: pieces of a copy that is issued on the caller's thread. Raises CallerError as
+        `TorchArena` does, and if no CUDA device can be used."""
         check(options.layout, options.io_backend)
         runtime = Accelerator() if accelerator is None else accelerator
-        mover = _mover(runtime, options, blocks, batched)
+        mover = _mover(runtime, options, blocks)
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         arena = TorchArena(
             model,
@@ -78,7 +78,7 @@ class CudaDevice(Streamed[TorchLine]):
     def over(cls, arena: TorchArena, runtime: Runtime, options: DeviceOptions = _DEFAULTS) -> Self:
         """A device for pools that are there already. It closes them."""
         device = cls.__new__(cls)
-        device._begin(arena, runtime, _mover(runtime, options, BLOCKS, True), options, FEW)
+        device._begin(arena, runtime, _mover(runtime, options, BLOCKS), options, FEW)
         return device
 
     def _begin(
@@ -231,6 +231,16 @@ class CudaDevice(Streamed[TorchLine]):
             self._zero, self._zero_ns = event, at_ns
 
 
-def _mover(runtime: Runtime, options: DeviceOptions, blocks: int, batched: bool) -> Mover:
-    batches = (runtime.batch, runtime.batch_rows) if batched and runtime.batches else (None, None)
-    return mover_of(options.io_backend, Options(blocks, *batches))
+def _mover(runtime: Runtime, options: DeviceOptions, blocks: int) -> Mover:
+    """The backend of the options. Raises CallerError if a package that it needs is missing."""
+    if options.io_backend == "direct":
+        has = runtime.batches
+        return Direct(*((runtime.batch, runtime.batch_rows) if has else (None, None)))
+    try:
+        mover: Mover = import_module("._kernel", __package__).Kernel(blocks)
+    except ModuleNotFoundError as error:
+        raise CallerError(
+            f"io_backend kernel: expected the package {error.name}, found none; "
+            f"pip install {error.name}, or use io_backend direct"
+        ) from None
+    return mover

@@ -7,7 +7,6 @@ page, and a page larger than the window. A component that has no window ignores 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, Flushed, MatchWanted
 from hicache.core.tree import attach, label_of, new_child
 from hicache.core.types import Key, Tier
-from hicache.runtime.config_document import config_of, document
 from invariants.books.kinds import kinds_of
 from invariants.watch import Level, Watch
 
@@ -155,16 +153,6 @@ def test_a_component_does_what_it_declares(name: str) -> None:
         component.per_path,
     )
     assert min(kind.need, UNBOUNDED) == component.window_pages
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_settings_are_numbers_that_tapes_can_spell(name: str) -> None:
-    config = config_made(name, 4, 10, 16)
-    assert config_of(document(config)) == config
-    for one in config.settings:
-        assert one.component == name
-        assert all(isinstance(getattr(one, field.name), int) for field in fields(one))  # type: ignore[arg-type]
-        assert hash(one) == hash(one.of(Shape(10, 16)))
 
 
 @pytest.fixture

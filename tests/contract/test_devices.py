@@ -6,6 +6,7 @@ A new device is one function that returns a `Rig`, and one line in `RIGS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 from hicache.core.types import NO_PAGES, Tier
 from hicache.devices.base import CopyJob, Device, DeviceOptions, Direction, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
+from hicache.devices.cuda import FEW, CudaDevice
 from sim.clock import Clock
 from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions
+from tests.devices.at_once import AtOnce
 from tests.sim.clocks import run
 from tests.tiny import pages, tiny
-
-from .rigs_cuda import GPU, rigs
 
 LAYERS = 4
 DEVICE_PAGES = 8
@@ -49,23 +50,25 @@ class Rig(Protocol):
         """Give back threads and memory."""
 
 
-class CpuRig:
-    def __init__(self) -> None:
+class RealRig:
+    """The CPU device, or the CUDA device on CUDA or on an accelerator that acts at once."""
+
+    def __init__(self, backend: str = "", few: int = FEW, acts: AtOnce | None = None) -> None:
         self.failing = False
-        self.last = Mark(-1)
-        self.device = CpuDevice(
-            TINY,
-            2,
-            {"full": DEVICE_PAGES},
-            {"full": HOST_PAGES},
-            DeviceOptions(fault=lambda *_: self.failing),
-        )
+        sizes = (TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES})
+        options = DeviceOptions(fault=lambda *_: self.failing)
+        self.device: CpuDevice | CudaDevice
+        if backend:
+            options = replace(options, layout="page_first_direct", io_backend=backend)
+            self.device = CudaDevice(*sizes, options, few=few, accelerator=acts)
+        else:
+            self.device = CpuDevice(*sizes, options)
 
     def settle(self, mark: Mark) -> None:
         self.device.synchronize(mark)
 
     def fail_copies(self, failing: bool) -> None:
-        # The fault is asked when a copy runs, so what was issued before must be over.
+        # On the CPU the fault is asked when a copy runs: what was issued before must be over.
         for name in ("compute", "write", "load"):
             self.settle(self.device.record(self.device.stream(name)))
         self.failing = failing
@@ -94,11 +97,16 @@ class SimRig:
         run(self.clock)
 
 
+# A thread issues every copy, but for the first on an accelerator that acts at once.
 RIGS: dict[str, Callable[[], Rig]] = {
-    "cpu": CpuRig,
+    "cpu": RealRig,
     "sim": SimRig,
-    **rigs(TINY, (DEVICE_PAGES, HOST_PAGES)),
+    "cuda-at-once": lambda: RealRig("direct", FEW, AtOnce(late=True)),
+    "cuda-thread": lambda: RealRig("direct", 0, AtOnce(late=True)),
+    "cuda-direct": lambda: RealRig("direct", 0),
+    "cuda-kernel": lambda: RealRig("kernel", 0),
 }
+GPU = ("cuda-direct", "cuda-kernel")
 NAMES = [pytest.param(name, marks=[pytest.mark.gpu] * (name in GPU)) for name in RIGS]
 
 

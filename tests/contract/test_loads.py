@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from traces.replaying.load import MODELS, NS_PER_S, Arrivals
+from traces.replaying.load import MODELS, NS_PER_S
 
 NAMES = list(MODELS)
 COUNT = 4000
@@ -60,8 +60,3 @@ def test_a_rate_stretches_the_recorded_times_evenly() -> None:
     expected = (RECORDED - RECORDED[0]) / (RECORDED[-1] - RECORDED[0])
     assert np.allclose(times / times[-1], expected, atol=1e-9)
     assert (made("recorded", 0, rate=0.0) == RECORDED).all()
-
-
-def test_the_name_of_a_model_is_what_the_command_line_takes() -> None:
-    assert str(Arrivals("gamma", 4.0)) == "gamma:cv=4"
-    assert str(Arrivals()) == "recorded"

@@ -58,28 +58,6 @@ def test_matrices_and_the_rest_in_bf16_are_the_bytes_of_the_layers(
         assert stored == pytest.approx(float(held_bytes(model, routed=routed)) + rest, abs=1)
 
 
-def test_what_attention_needs_agrees_with_the_matrices(model: ModelDescription) -> None:
-    by_name = {one.name: one for one in model.matrices}
-    assert len(by_name) == len(model.matrices)
-    assert all(one.layers <= model.layers for one in model.matrices)
-    heads, out = model.attention_heads, model.attention_heads * model.value_elements
-    if "kv_b" in by_name:
-        latent = model.decode_value_elements
-        rope = model.decode_score_elements - latent
-        expanded = heads * (model.score_elements - rope + model.value_elements)
-        assert (by_name["kv_b"].inputs, by_name["kv_b"].outputs) == (latent, expanded)
-        assert [one.name for one in model.matrices if one.expands] == ["kv_b"]
-        assert model.kv_heads == 1
-    elif "qkv" in by_name:
-        keys = 2 * model.kv_heads * model.score_elements
-        gated = "linear_qkvz" in by_name
-        assert by_name["qkv"].outputs == (1 + gated) * heads * model.score_elements + keys
-    if "o" in by_name:
-        assert (by_name["o"].inputs, by_name["o"].outputs) == (out, model.hidden_size)
-    assert bool(model.selected_tokens) == ("index_q" in by_name)
-    assert bool(model.experts) == ("expert_down" in by_name)
-
-
 def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() -> None:
     plain = models.get("deepseek-v3")
     found = models.stored(plain, "nvfp4", attention_dtype="bf16")

@@ -57,14 +57,6 @@ def test_kv_events_mirror_both_tiers() -> None:
     assert set(there) == {(Tier.HOST, d) for d in old + new} | {(Tier.DEVICE, d) for d in new}
 
 
-def test_bigram_keys_are_one_position_shorter() -> None:
-    assert Key.from_tokens(tokens("ab"), PAGE, bigram=True).pages == 1
-    assert Key.from_tokens(tokens("ab")[:1], PAGE, bigram=True).pages == 0
-    one = Key.from_tokens([1, 2, 3, 4, 5], PAGE, bigram=True)
-    other = Key.from_tokens([1, 2, 3, 4, 6], PAGE, bigram=True)
-    assert one.raw != other.raw, "the last pair reaches into the next page"
-
-
 def test_caller_errors_say_what_is_wrong() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "ab")
@@ -90,18 +82,6 @@ def test_caller_errors_say_what_is_wrong() -> None:
         rig.feed(PrefillDone(prefill.flight))
 
 
-def test_nodes_keep_only_the_memory_of_their_pages() -> None:
-    rig = Rig(device=8, host=16)
-    for request, text in enumerate(["abcd", "abxy", "mnop", "abcz", "a", "xyz"]):
-        rig.run(request, text)
-    rig.feed(EvictWanted(Tier.DEVICE, "full", 3))
-    rig.feed(EvictWanted(Tier.HOST, "full", 2))
-    for node in rig.view.nodes():
-        for pages in (pages for tier in node.pages for pages in tier if pages is not None):
-            assert pages.base is None
-            assert not pages.flags.writeable
-
-
 def test_contract_violations_are_refused_before_anything_changes() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "abcd", chunk=8)
@@ -120,3 +100,11 @@ def test_contract_violations_are_refused_before_anything_changes() -> None:
     assert 5 not in rig.view.requests
     with pytest.raises(CallerError, match="each once"):
         Config(4, (4, 4), (0, 0), components=("full", "full"))
+
+
+def test_bigram_keys_are_one_position_shorter() -> None:
+    assert Key.from_tokens(tokens("ab"), PAGE, bigram=True).pages == 1
+    assert Key.from_tokens(tokens("ab")[:1], PAGE, bigram=True).pages == 0
+    one = Key.from_tokens([1, 2, 3, 4, 5], PAGE, bigram=True)
+    other = Key.from_tokens([1, 2, 3, 4, 6], PAGE, bigram=True)
+    assert one.raw != other.raw, "the last pair reaches into the next page"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import NO_REQUEST, Admitted, Backup, Load, Prefill
+from hicache.core.actions import NO_REQUEST, Backup, Load, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
@@ -41,20 +41,6 @@ def test_a_backup_that_an_eviction_waits_for_frees_the_pages_that_were_asked_for
     assert len(rig.evict("full", 4)) == 1
 
 
-def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -> None:
-    rig = Rig(device=8, host=16, write_policy="write_back")
-    rig.run(0, "abcdef")
-    (backup,) = rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
-    assert isinstance(backup, Backup)
-    rig.feed(Flushed())
-    found = flight(rig, backup.flight)
-    assert (found.evicts, found.frees, rig.view.writing_back()) == (False, [0], 0)
-    before = rig.device.free
-    rig.feed(BackupDone(backup.flight))
-    assert rig.device.free - before == 4
-    rig.empty()
-
-
 def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
     core = Core(Config(1, (8,), (8,), write_policy="write_back", exchange_pages=(4,)))
     key = Key.from_tokens([1, 2, 3], 1)
@@ -78,14 +64,3 @@ def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
     core.handle(Flushed())
     core.handle(LoadDone(load))
     assert core.view.giving_up() == 0
-
-
-def test_abort_during_a_prefill_keeps_its_prefix_locked_until_the_pass_ends() -> None:
-    rig = Rig(device=4)
-    rig.run(0, "ab")
-    _, prefill = rig.begin(1, "abcd")
-    rig.feed(Aborted(1))
-    assert rig.refusal(2, "wxyz").reason == "writing_back"
-    assert rig.residency() == {"ab": "D"}
-    rig.feed(PrefillDone(prefill.flight))
-    assert rig.one(Admitted, rig.admit(2))

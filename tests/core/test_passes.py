@@ -7,7 +7,7 @@ import pytest
 
 from hicache.core.actions import Prefill, Refused
 from hicache.core.errors import CallerError
-from hicache.core.events import Aborted, ContinueWanted, LoadDone, PrefillDone
+from hicache.core.events import Aborted, ContinueWanted, PrefillDone
 from hicache.core.types import PageState
 
 from .rig import PAGE, Rig, hybrid
@@ -43,20 +43,6 @@ def test_passes_of_a_request_end_in_order_also_when_it_is_gone() -> None:
     assert rig.device.counts[PageState.RETIRING] == 6  # the second pass still uses them
     ends(rig, second)
     assert rig.device.free == 8
-
-
-def test_every_pass_of_a_request_waits_for_its_load() -> None:
-    rig = Rig(device=8, host=16, passes=2)
-    rig.run(0, "abcd")
-    rig.demote()
-    rig.arrive(1, "abcdefgh")
-    outcomes = rig.admit(1, PAGE)
-    first = rig.one(Prefill, outcomes)
-    second = rig.continue_prefill(1, PAGE)
-    assert first.after == second.after != ()
-    ends(rig, first)  # it has read what the load brought
-    assert rig.continue_prefill(1, PAGE).after == ()
-    rig.feed(LoadDone(first.after[0]))
 
 
 def test_the_window_of_a_pass_in_flight_stays_and_nobody_is_to_give_way() -> None:

@@ -72,13 +72,3 @@ def test_what_a_load_brings_for_nobody_is_free_when_no_pass_reads_it_any_more() 
         assert (refusal.reason, refusal.available, refusal.after) == ("writing_back", 0, reader)
     core.handle(PrefillDone(reader))
     assert any(isinstance(one, Prefill) for one in core.handle(AdmitWanted(3, 8)))
-
-
-def test_what_a_load_brings_for_nobody_is_free_with_the_load_if_the_pass_has_ended() -> None:
-    core, load, reader = loading_for_nobody()
-    core.handle(PrefillDone(reader))
-    (refusal,) = core.handle(AdmitWanted(3, 8))
-    assert isinstance(refusal, Refused)
-    assert (refusal.reason, refusal.after) == ("writing_back", load)
-    core.handle(LoadDone(load))
-    assert any(isinstance(one, Prefill) for one in core.handle(AdmitWanted(3, 8)))

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Prefill
 from hicache.core.events import PagesWanted
-from hicache.core.types import PageState, Tier
+from hicache.core.types import PageState
 
 from .rig import PAGE, windows
 
@@ -51,18 +50,6 @@ def test_the_window_at_a_fork_is_made_by_the_pass_that_crosses_it(branch_states:
     assert (admitted.device_pages, admitted.matched_pages, admitted.depths[0]) == (0, 4, 4)
     assert rig.look("abcdz").device_pages == 4
     assert rig.look("abcdefz").device_pages == 6
-    rig.empty()
-
-
-def test_tombstoned_pages_that_a_repeated_prompt_recomputes_are_adopted() -> None:
-    """E9: the insert follows the tokens, the match after it needs the window as well."""
-    rig = windows()
-    rig.run(0, "abcdef")
-    rig.evict("swa", 2)
-    assert rig.look("abcdef").device_pages == 0
-    rig.run(1, "abcdef", chunk=2 * PAGE)
-    assert rig.look("abcdef").device_pages == 6
-    assert rig.pool("full").counts[CACHED] == 6
     rig.empty()
 
 
@@ -113,37 +100,6 @@ def test_the_window_of_the_last_page_boundary_outlives_decode(more: int) -> None
     rig.finish(0, text, spare=len(text) * PAGE - computed)
     assert rig.look("abcdefghij").device_pages == computed // PAGE
     rig.empty()
-
-
-def test_a_prompt_longer_than_the_pool_of_the_window_runs_in_smaller_passes() -> None:
-    rig = windows(device=(32, 3))
-    rig.arrive(0, "abcdefghij")
-    first = rig.one(Prefill, rig.admit(0))
-    assert first.start_token == 0
-    assert 0 < first.end_token <= 3 * PAGE
-    assert (first.tables[1][: first.end_token // PAGE] >= 0).all()
-    rig.settle([first])
-    passes = rig.compute(0)
-    assert passes[-1].end_token == 10 * PAGE
-    assert passes[-1].completes_prompt
-    rig.finish(0)
-    assert rig.look("abcdefghij").device_pages == 10
-    rig.empty()
-
-
-def test_windows_between_a_request_and_its_prefix_are_mapped_to_full() -> None:
-    """A1, MAP-SWA: zero where there is no peer, injective elsewhere, whole pages only."""
-    rig = windows()
-    rig.run(0, "abcdef")
-    rig.begin(1, "abcdefgh")
-    peers = rig.view.peers(Tier.DEVICE, 1).tolist()
-    assert len(peers) == 32
-    table, window = (table.tolist() for table in rig.view.requests[1].tables)
-    assert [peers[page] for page in table] == [page + 1 for page in window]
-    assert window[:4] == [-1] * 4
-    assert all(page >= 0 for page in window[4:])
-    there = [peer for peer in peers if peer]
-    assert len(set(there)) == len(there) == 4
 
 
 def test_a_hit_refreshes_only_the_window_that_it_uses() -> None:

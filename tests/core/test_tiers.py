@@ -7,7 +7,6 @@ import pytest
 from hicache.core.actions import (
     Admitted,
     Backup,
-    Evicted,
     Load,
     Prefill,
     Refused,
@@ -26,17 +25,6 @@ from hicache.core.types import PageState, Tier
 from .rig import PAGE, Rig, key
 
 FREE, OWNED, CACHED, LENT, RETIRING = PageState
-
-
-def test_eviction_takes_the_coldest_leaf_from_its_tail() -> None:
-    rig = Rig(device=8)
-    rig.run(0, "abcd")
-    rig.run(1, "xyz")
-    _, prefill = rig.begin(2, "mno")
-    victims = [outcome for outcome in rig.log if isinstance(outcome, Evicted)]
-    assert [len(victim.pages) for victim in victims] == [2]
-    assert rig.residency() == {"ab": "D", "xyz": "D"}
-    assert set(victims[0].pages.tolist()) < set(prefill.tables[0].tolist())
 
 
 def test_write_through_backs_up_and_a_host_hit_is_loaded_back() -> None:
@@ -71,17 +59,6 @@ def test_write_back_copies_before_it_evicts() -> None:
     rig.feed(BackupDone(backup.flight))
     assert rig.one(Admitted, rig.admit(1))
     assert rig.residency() == {"ab": "D", "abcd": "H"}
-
-
-def test_a_failed_backup_is_tried_again_at_the_next_use() -> None:
-    rig = Rig(host=16)
-    _, prefill = rig.begin(0, "ab")
-    outcomes = rig.feed(PrefillDone(prefill.flight))
-    outcomes = rig.feed(BackupDone(rig.one(Backup, outcomes).flight, ok=False))
-    assert rig.residency() == {"ab": "D"}
-    assert rig.host.free == 16
-    rig.settle(rig.finish(0))
-    assert rig.residency() == {"ab": "DH"}
 
 
 @pytest.mark.parametrize("chunk", [PAGE, 6, 3 * PAGE, 100])
@@ -119,20 +96,3 @@ def test_a_page_that_was_not_delivered_is_looked_up_again_once_it_is_stored() ->
     assert rig.view.distrusted == ()
     rig.settle(rig.feed(Flushed()))
     assert list(rig.lookup(1, "abcd").digests) == digests
-
-
-def test_write_back_waits_for_the_prefix_above_a_copy_under_way() -> None:
-    """Found against a reference LRU: a warmer leaf was evicted in the place of a draining leaf's
-    parent."""
-    rig = Rig(device=4, host=8, write_policy="write_back")
-    rig.run(0, "a")
-    rig.run(1, "abc")
-    rig.run(2, "x")
-    rig.arrive(3, "mno")
-    backup = rig.one(Backup, rig.admit(3))
-    assert [len(copy.source) for copy in backup.copies] == [2]
-    assert rig.residency() == {"a": "D", "abc": "D", "x": "D"}
-    rig.feed(BackupDone(backup.flight))
-    rig.settle(rig.admit(3))
-    rig.settle(rig.admit(3))
-    assert rig.residency() == {"a": "H", "abc": "H", "mno": "D", "x": "D"}

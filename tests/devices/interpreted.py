@@ -14,7 +14,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 import hicache.models as models
 from hicache.devices import _kernel as kernel
-from hicache.devices._traffic import Move, Options, route
+from hicache.devices._traffic import Move, route
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
@@ -87,7 +87,7 @@ def test_the_kernel_moves_the_pages_and_nothing_else(
         expected[layer, there] = source.view.numpy()[layer, here]
     numbers = torch.from_numpy(np.stack((here, there)))
     move = Move(route(source, target), (here, there), numbers, layers)
-    kernel.Kernel(Options(blocks, None)).copy(move)
+    kernel.Kernel(blocks).copy(move)
     assert np.array_equal(target.view.numpy(), expected)
 
 

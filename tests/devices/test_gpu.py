@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import hicache.models as models
 from hicache.core.types import Tier
@@ -20,12 +19,10 @@ from traces.devices import cuda
 
 from .at_once import AtOnce
 from .cases import THREE, grouped, page_size, shallow, tour
-from .gpu import bandwidth, both_ways, exact, hazards, hiding, lent, no_wait, order, sanitizer
+from .gpu import bandwidth, both_ways, exact, hazards, hiding, lent, no_wait
 from .gpu.base import Figure, Outcome
 
-Patch = pytest.MonkeyPatch
-
-CHECKS = (bandwidth, both_ways, exact, hazards, hiding, lent, no_wait, order, sanitizer)
+CHECKS = (bandwidth, both_ways, exact, hazards, hiding, lent, no_wait)
 NAMES = [each.__name__.rpartition(".")[2] for each in CHECKS]
 
 
@@ -57,23 +54,12 @@ def test_every_pool_of_every_model_arrives_as_on_the_cpu_device(name: str) -> No
             assert tour(device, model.components, model.layers) == expected, (layout, backend)
 
 
-def test_a_report_names_the_triton_that_compiles_the_kernel(monkeypatch: Patch) -> None:
-    properties = SimpleNamespace(name="G1", total_memory=1 << 30, multi_processor_count=1)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(cuda, "version", lambda package: {"triton": "3.2.0"}[package])
-    assert cuda.machine()["triton"] == "3.2.0"
-
-
-def test_a_target_that_is_missed_is_a_fault_and_every_figure_is_shown() -> None:
+def test_a_target_that_is_missed_is_a_fault() -> None:
     good = Outcome([Figure("share", 0.95, "", 0.9), Figure("speed", 51.25, "GB/s")])
     assert not good.wrong
     assert [str(one) for one in good.figures] == ["share: 0.95, at least 0.9", "speed: 51.25 GB/s"]
-    assert Outcome([Figure("share", 0.5, "", 0.9)]).wrong == [
-        "not reached: share: 0.5, at least 0.9"
-    ]
-    assert Outcome([Figure("pages", 100)], ["page 7 differs"]).wrong == ["page 7 differs"]
+    bad = Outcome([Figure("share", 0.5, "", 0.9)], ["page 7 differs"])
+    assert bad.wrong == ["page 7 differs", "not reached: share: 0.5, at least 0.9"]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda-at-once"])

@@ -126,16 +126,6 @@ def test_ranks_agree_on_the_least_number_of_pages() -> None:
     assert [type(reply[1]) for reply in found] == [bool, int, int, bool, int]
 
 
-def test_the_offers_of_many_replies_take_one_bit_for_each_page() -> None:
-    sizes = [1, 9000, 0, 1, 61, 62, 63, 5]
-    sets = [1, (1 << 9000) - 5, 0, 0, (1 << 61) - 1, 1 << 61, 1 << 62, 0b10101]
-    words = packed(sets, sizes)
-    assert len(words) == -(-sum(sizes) // WORD)
-    assert all(0 <= one < 1 << 63 for one in words)
-    assert unpacked(words, sizes) == sets
-    assert packed([], []) == []
-
-
 def test_a_conjunction_that_is_not_so_here_is_refused() -> None:
     """Of what has ended and of numbers; no reply follows."""
     for replies, told in (
@@ -149,14 +139,6 @@ def test_a_conjunction_that_is_not_so_here_is_refused() -> None:
         with pytest.raises(Diverged, match=told):
             turn.send(tuple(packed([0, upto(32), 1, 0b11], [32, 32, 1, 4])))
         assert agreement.poll() == []
-
-
-def test_a_reply_of_more_pages_than_were_asked_for_is_refused() -> None:
-    agreement = Agreement(Scripted([]), local_groups(1)[0])
-    agreement.begin(STORAGE[0])
-    for reply in (StoreDone(1, 5), StoreDone(1, -1), StoreDone(7, 1)):
-        with pytest.raises(CallerError, match="is no reply to"):
-            agreement.end(reply)
 
 
 def test_an_action_for_storage_leaves_nothing_behind_and_can_be_abandoned() -> None:
@@ -260,23 +242,6 @@ def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
     with pytest.raises(Diverged, match="RANK-EQ decisions") as found:
         lockstep([rank.agree() for rank in ranks])
     assert f"rank 0 has digest {seen[0].short()}" in str(found.value)
-
-
-def test_a_digest_with_every_bit_of_another_differs_on_both_ranks() -> None:
-    """In a conjunction, nothing would be missing from the smaller one."""
-
-    class Seen(Decisions):
-        def __init__(self, digest: str) -> None:
-            super().__init__()
-            self.digest = digest
-
-        def short(self) -> str:
-            return self.digest
-
-    groups, seen = local_groups(2), [Seen("00000005"), Seen("00000007")]
-    ranks = [Agreement(Scripted([]), *pair) for pair in zip(groups, seen, strict=True)]
-    with pytest.raises(Diverged, match="rank 0 has digest 00000005"):
-        lockstep([rank.agree() for rank in ranks])
 
 
 def test_every_setting_that_differs_is_named_and_pools_take_the_smallest_size() -> None:

@@ -99,26 +99,6 @@ def test_queued_operations_go_out_as_one_batch_grouped_by_component() -> None:
         assert here == bench.device.digest(Tier.HOST, "full", target)
 
 
-def test_a_load_is_delivered_layer_by_layer() -> None:
-    bench = Bench()
-    bench.controller.submit(backup(1, Copy("full", pages(1, 2), pages(3, 4))))
-    bench.controller.start()
-    bench.drain()
-    bench.controller.submit(Load(2, 7, (Copy("full", pages(3, 4), pages(20, 21)),)))
-    assert bench.controller.load_marks(2) == ()
-    bench.controller.start()
-    marks = bench.controller.load_marks(2)
-    assert len(marks) == LAYERS
-    ready: list[int] = []
-    while bench.clock.next_ns() >= 0:
-        bench.clock.step()
-        ready.append(sum(bench.sim.query(mark) for mark in marks))
-    assert ready == sorted(ready)
-    assert set(ready) >= {0, LAYERS}
-    assert bench.controller.poll() == [LoadDone(2)]
-    assert bench.controller.load_marks(2) == ()
-
-
 def test_a_load_of_several_components_has_one_mark_per_layer() -> None:
     """A window or a state arrives with the rows of its layer, not after all of them."""
     bench = Bench()
@@ -146,14 +126,6 @@ def test_a_failed_copy_fails_its_batch_and_no_other() -> None:
         if flight != 2:
             bench.controller.start()
     assert bench.drain() == [BackupDone(1), BackupDone(2, False), BackupDone(3, False)]
-
-
-def test_a_full_lane_refuses_at_once() -> None:
-    bench = Bench(options=ControllerOptions(capacity=2))
-    for flight in (1, 2):
-        bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))
-    with pytest.raises(CallerError, match="2 transfers are unanswered"):
-        bench.controller.submit(backup(3, Copy("full", pages(3), pages(3))))
 
 
 def test_batches_behind_the_depth_are_merged_into_one() -> None:

@@ -19,9 +19,7 @@ from hicache.core.actions import (
     Abandoned,
     Delete,
     Fetch,
-    KvRemoved,
     Lookup,
-    Matched,
     Outcome,
     Prefetched,
     Store,
@@ -137,16 +135,6 @@ def test_long_runs_have_intermediate_digests(tmp_path: Path) -> None:
     assert recording.made == {"seed": 5}
 
 
-def test_an_empty_recording_has_a_digest() -> None:
-    recording = recording_of([HEADER + "\n", f'{{"op":"end","events":0,"digest":"{EMPTY}"}}\n'])
-    with pytest.raises(DivergedError, match="ends with digest"):
-        replay(recording)
-
-
-def numbers(*values: int) -> Pages:
-    return np.array(values, dtype=np.int64)
-
-
 KEY = Key.from_tokens(range(8), 4, namespace="lora é\n")
 
 
@@ -216,12 +204,6 @@ def test_every_field_of_every_decision_counts(kind: Any) -> None:
     answers = [[other] for other in others(one)] + [[], [one], [one, one]]
     assert len({digest_of(outcomes) for outcomes in answers}) == len(answers)
     assert digest_of([one], [one]) != digest_of([one, one])
-
-
-def test_where_a_part_of_a_decision_ends_counts() -> None:
-    apart = [KvRemoved(Tier.HOST, digests) for digests in ((b"ab", b"c"), (b"a", b"bc"))]
-    assert digest_of([apart[0]]) != digest_of([apart[1]])
-    assert digest_of([Matched(1, 2, 3)]) != digest_of([Matched(1, 23, 0)])
 
 
 @pytest.mark.parametrize("kind", [Lookup, Fetch, Store, Prefetched, Delete, Abandoned])
@@ -338,13 +320,3 @@ def test_long_lines_and_missing_files_are_refused_in_one_line(tmp_path: Path) ->
         parse("t.recording", [b" " * (MAX_LINE_BYTES + 1)])
     with pytest.raises(CallerError, match="No such file"):
         read_recording(str(tmp_path / "absent"))
-
-
-def test_events_that_the_core_refuses_are_named() -> None:
-    lines, _ = recorded(1, 4)
-    records = [json.loads(line) for line in lines]
-    twice = [*lines[:2], *lines[1:]] if records[1]["op"] == "Arrived" else lines
-    end = json.loads(twice[-1])
-    end["events"] += 1
-    with pytest.raises(CallerError, match=r"t.recording:3: Arrived: "):
-        replay(recording_of([*twice[:-1], json.dumps(end) + "\n"]))

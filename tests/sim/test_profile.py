@@ -35,7 +35,6 @@ def _whole() -> dict[str, Any]:
             "io_backend": "kernel",
             "component": "full",
             "shapes": [dict(_SHAPE), dict(_SHAPE)],
-            "numa_node": None,
         },
         "machine": {"cpu": "x"},
         "made": {"command": "c"},
@@ -79,7 +78,6 @@ _WRONG: tuple[tuple[str, Any], ...] = (
     *((f"geometry.{name}", 1.5) for name in ("page_size", "model", "layout", "io_backend")),
     ("geometry.component", None),
     ("geometry.shapes", {}),
-    ("geometry.numa_node", True),
     ("geometry.shapes.0.layers", "2"),
     ("geometry.shapes.0.pool", "a\nb"),
     ("geometry.layout", "none"),
@@ -87,7 +85,6 @@ _WRONG: tuple[tuple[str, Any], ...] = (
 )
 _RIGHT: tuple[tuple[str, Any], ...] = (
     ("name", "x" * 100),
-    ("geometry.numa_node", ...),
     ("hardware.step_overhead_ns", 1 << 40),
     ("hardware.hbm_bytes", 1 << 60),
     ("hardware.hbm_permille", 2000),

@@ -55,12 +55,12 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
     return device
 
 
-def small(backend: str, pages: int, batched: bool = True, few: int = 0) -> CudaDevice:
-    """A device of few pages of 16 tokens, for checks that measure nothing. By default its thread
-    issues every copy."""
+def small(backend: str, pages: int) -> CudaDevice:
+    """A device of few pages of 16 tokens, for checks that measure nothing. Its thread issues every
+    copy."""
     sizes = {"full": pages}
     options = DeviceOptions(layout=LAYOUT, io_backend=backend)
-    return CudaDevice(MODEL, 16, sizes, sizes, options, batched=batched, few=few)
+    return CudaDevice(MODEL, 16, sizes, sizes, options, few=0)
 
 
 def scattered(draw: np.random.Generator, count: int = MOVED_PAGES) -> tuple[Pages, Pages]:

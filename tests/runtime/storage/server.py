@@ -33,15 +33,13 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import Content, DeviceOptions, Touch
+from hicache.devices.base import DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Words
-from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan, stored_pools
+from hicache.memory.pools import contents_of, stored_pools
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver, Observer, TieredExecutor
-from hicache.runtime.encoding import outcome_bytes
-from hicache.runtime.ranks import Agreement, Group, local_groups, lockstep
-from hicache.runtime.storage import Attachment, Rank, StorageExecutor, StoredPages, WorkerOptions
+from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages, WorkerOptions
 from tests.configs import configured
 from tests.patience import PATIENCE_S
 
@@ -59,82 +57,34 @@ def config_of(**changes: Any) -> Config:
     return configured(PAGE, *sizes, **settings)
 
 
-class Machine:
-    """One rank: its device, its core and what moves its pages."""
-
-    def __init__(
-        self,
-        config: Config,
-        rank: Rank,
-        group: Group,
-        layout: str,
-        content: Content,
-        attachment: tuple[Any, Any, WorkerOptions | None],
-        observers: Sequence[Observer],
-    ) -> None:
-        device, host = (
-            dict(zip(MODEL.components, sizes, strict=True))
-            for sizes in (config.device_pages, config.host_pages)
-        )
-        options = DeviceOptions(layout=layout, content=content, tp=rank.ranks)
-        self.device = CpuDevice(MODEL, PAGE, device, host, options)
-        self.compute = self.device.stream(COMPUTE)
-        self.storage = StorageExecutor()
-        tiered = TieredExecutor(TransferController(self.device), self.storage)
-        self.agreement = Agreement(tiered, group)
-        self.driver = Driver(Core(config), self.agreement, observers)
-        stored = StoredPages(context_of(MODEL), stored_pools(self.device.table), rank)
-        self.attachment = Attachment(self.driver, self.storage, stored, *attachment)
-        self.plans = {
-            component: [
-                PoolPlan.of("device", pool, 0, PAGE, DEVICE_LAYOUT, rank.ranks)
-                for pool in MODEL.pools_of(component)
-            ]
-            for component in MODEL.components
-        }
-
-    def expected(self, component: str, seed: int) -> bytes:
-        """The digest of the page that the model computes for this seed."""
-        digest = hashlib.sha256()
-        for number, plan in enumerate(self.plans[component]):
-            layers = range(plan.sizes.layer)
-            whole = plan.stamped(np.array([seed], dtype=np.uint64), number, layers)
-            digest.update(np.ascontiguousarray(whole[:, 0]).data)
-        return digest.digest()
-
-
 class Server:
-    """Several ranks in one process, or one. notices: what it would print."""
+    """notices: what it would print."""
 
     def __init__(
         self,
         options: WorkerOptions | None = None,
         observers: Sequence[Observer] = (),
-        layout: str = "page_first",
         now: Any = time.monotonic,
-        ranks: int = 1,
         **changes: Any,
     ) -> None:
         config = config_of(**changes)
         self.seeds: dict[tuple[str, int], int] = {}
         self.notices: list[str] = []
-        attachment = now, self.notices.append, options
-        self.ranks = [
-            Machine(
-                config,
-                Rank(number, ranks),
-                group,
-                layout,
-                self._content,
-                attachment,
-                () if number else observers,
-            )
-            for number, group in enumerate(local_groups(ranks))
-        ]
-        self.first = self.ranks[0]
-        self.attachment = self.first.attachment
+        device, host = (
+            dict(zip(MODEL.components, sizes, strict=True))
+            for sizes in (config.device_pages, config.host_pages)
+        )
+        self.device = CpuDevice(MODEL, PAGE, device, host, DeviceOptions(content=self._content))
+        self.compute = self.device.stream(COMPUTE)
+        storage = StorageExecutor()
+        tiered = TieredExecutor(TransferController(self.device), storage)
+        self.driver = Driver(Core(config), tiered, observers)
+        stored = StoredPages(context_of(MODEL), stored_pools(self.device.table))
+        self.attachment = Attachment(
+            self.driver, storage, stored, now, self.notices.append, options
+        )
+        self.plans = contents_of(MODEL, PAGE)
         self.requests = 0
-        self.computed = 0  # tokens
         self.prefetched: dict[int, Prefetched] = {}
         self.detached = 0
         self.checked = 0  # pages whose bytes a pass has compared
@@ -143,10 +93,9 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self.ranks:
-            if one.attachment.store is not None:
-                one.attachment.detach(force=True)
-            one.device.close()
+        if self.attachment.store is not None:
+            self.attachment.detach(force=True)
+        self.device.close()
 
     def serve(self, prompts: Sequence[Sequence[int]], settle: bool = True) -> list[int]:
         """Answer the prompts. Returns how many tokens of each were computed."""
@@ -160,20 +109,16 @@ class Server:
         return found
 
     def feed(self, event: Event) -> list[Outcome]:
-        """Tell every rank. They must decide the same."""
-        outcomes = [one.driver.feed(event) for one in self.ranks]
-        return self._seen(outcomes)
+        return self.see(self.driver.feed(event))
 
     def settle(self) -> None:
         """Until no action is in flight."""
-        while self.first.driver.core.view.flights:
+        while self.driver.core.view.flights:
             self.poll()
 
     def poll(self) -> None:
-        for one in self.ranks:
-            one.agreement.start()
-        lockstep([one.agreement.agree() for one in self.ranks])
-        self._seen([one.driver.poll() for one in self.ranks])
+        self.driver.executor.start()
+        self.see(self.driver.poll())
         time.sleep(0.0003)
 
     def until(self, condition: Any) -> None:
@@ -182,11 +127,12 @@ class Server:
             assert time.monotonic() < end, "it did not come"
             self.poll()
 
-    def see(self, outcomes: Sequence[Outcome]) -> None:
+    def see(self, outcomes: list[Outcome]) -> list[Outcome]:
         for outcome in outcomes:
             if isinstance(outcome, Prefetched):
                 self.prefetched[outcome.request] = outcome
             self.detached += isinstance(outcome, StorageDetached)
+        return outcomes
 
     def forget(self) -> None:
         """Evict everything from device and host."""
@@ -194,16 +140,11 @@ class Server:
             self.evict(tier)
 
     def evict(self, tier: Tier) -> None:
-        view = self.first.driver.core.view
+        view = self.driver.core.view
         for index, name in enumerate(MODEL.components):
             capacity = view.pool(tier, index).capacity
             self.feed(EvictWanted(tier, name, capacity))
         self.settle()
-
-    def _seen(self, outcomes: Sequence[list[Outcome]]) -> list[Outcome]:
-        assert len({outcome_bytes(one) for one in outcomes}) == 1, "ranks decide the same"
-        self.see(outcomes[0])
-        return outcomes[0]
 
     def answer(self, request: int, prompt: Sequence[int]) -> int:
         outcomes = self._asked(AdmitWanted(request, len(prompt)))
@@ -217,7 +158,6 @@ class Server:
                 break
             prefill = self._asked(ContinueWanted(request, len(prompt)))[-1]
         self.feed(Finished.from_tokens(request, prompt, PAGE))
-        self.computed += admitted.tokens_to_compute
         return admitted.tokens_to_compute
 
     def _asked(self, event: AdmitWanted | ContinueWanted) -> list[Outcome]:
@@ -233,7 +173,7 @@ class Server:
 
     def _pass(self, prefill: Prefill, prompt: Sequence[int]) -> None:
         """Compare what the pass reads, and write what it computes."""
-        flights = self.first.driver.core.view.flights
+        flights = self.driver.core.view.flights
         self.until(lambda: not any(flight in flights for flight in prefill.after))
         first, last = prefill.start_token // PAGE, -(-prefill.end_token // PAGE)
         seeds = seeds_of(prompt)
@@ -247,8 +187,7 @@ class Server:
                 self._check(slots.component, slots.source, seeds[first - 1])
             for tokens, page in slots.checkpoints:
                 self._write(slots.component, np.array([page]), [seeds[tokens // PAGE - 1]])
-        for one in self.ranks:
-            one.device.synchronize(one.device.record(one.compute))
+        self.device.synchronize(self.device.record(self.compute))
 
     def _reads(self, component: str, depth: int, first: int) -> bool:
         """Whether a pass that begins at page `first` reads the page."""
@@ -261,16 +200,19 @@ class Server:
             self.seeds[component, page] = seed
         numbers = np.array([page for page, _ in held], dtype=np.int64)
         touch = Touch(component, numbers, "w", (0, MODEL.layers), "prefill")
-        for one in self.ranks:
-            one.device.touch(one.compute, touch)
+        self.device.touch(self.compute, touch)
 
     def _content(self, component: str, pages: Pages) -> Words:
         return np.array([self.seeds[component, page] for page in pages.tolist()], dtype=np.uint64)
 
     def _check(self, component: str, page: int, seed: int) -> None:
-        for one in self.ranks:
-            found = one.device.digest(Tier.DEVICE, component, page)
-            assert found == one.expected(component, seed), f"{component} page {page}"
+        """Compare a page with what the model computes for this seed."""
+        expected = hashlib.sha256()
+        for number, plan in enumerate(self.plans[component]):
+            whole = plan.stamped(np.array([seed], "u8"), number, range(plan.sizes.layer))
+            expected.update(np.ascontiguousarray(whole[:, 0]).data)
+        found = self.device.digest(Tier.DEVICE, component, page)
+        assert found == expected.digest(), f"{component} page {page}"
         self.checked += 1
 
 

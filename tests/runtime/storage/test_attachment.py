@@ -20,7 +20,6 @@ from hicache.core.events import (
     Flushed,
     PrefetchLimitReached,
 )
-from hicache.core.types import Tier
 from hicache.runtime.recording import Recorder, parse, replay
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
@@ -42,12 +41,12 @@ def warm(server: Server, store: Storage) -> None:
 
 
 def locks_of(server: Server) -> int:
-    nodes = server.first.driver.core.view.nodes()
+    nodes = server.driver.core.view.nodes()
     return sum(len(locks) for node in nodes for tier in node.locks for locks in tier)
 
 
 def believed(server: Server) -> int:
-    view = server.first.driver.core.view
+    view = server.driver.core.view
     return sum(view.believed(node) for node in view.nodes())
 
 
@@ -56,23 +55,6 @@ def guarded(server: Server, store: MemoryStore, now: Any) -> Verified:
     return Verified(
         Breaker(store, "the store", now, server.notices.append, breaker, lambda job: job())
     )
-
-
-@pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
-def test_what_one_server_stored_another_one_serves(policy: str) -> None:
-    store = MemoryStore()
-    with Server(SMALL) as first:
-        first.attachment.attach_store(Verified(store))
-        cold = first.serve(PROMPTS)
-        first.forget()
-        again = first.serve(PROMPTS)
-        assert sum(again) < sum(cold)
-    with Server(SMALL, layout="layer_first", prefetch_policy=policy) as second:
-        second.attachment.attach_store(Verified(store))
-        found = second.serve(PROMPTS)
-        assert second.checked or policy == "best_effort"
-        assert found == again or policy == "best_effort"
-        assert locks_of(second) == 0
 
 
 def test_detach_leaves_the_cache_running_and_attach_makes_it_warm_again() -> None:
@@ -129,7 +111,7 @@ def test_an_attach_that_is_refused_or_fails_changes_nothing() -> None:
                 server.attachment.attach(address)
         with pytest.raises(CallerError, match="expected an attached one, found none"):
             server.attachment.detach()
-        assert not server.first.driver.core.view.attached
+        assert not server.driver.core.view.attached
         server.attachment.attach_store(store)
         with pytest.raises(CallerError, match="found one that is attached; detach it first"):
             server.attachment.attach("file:somewhere")
@@ -255,21 +237,9 @@ def test_a_full_store_is_asked_a_few_times_for_each_node() -> None:
     with Server(SMALL, store_tries=2) as server:
         server.attachment.attach_store(Verified(store))
         server.serve(PROMPTS)
-        nodes = len(list(server.first.driver.core.view.nodes()))
+        nodes = len(list(server.driver.core.view.nodes()))
         assert store.calls <= 1 + len(PROMPTS) * 4 + 2 * nodes * len(PROMPTS)
-        assert not server.first.driver.core.view.store_queue
-
-
-def test_a_flush_can_delete_what_is_stored() -> None:
-    store = MemoryStore()
-    with Server(SMALL) as server:
-        server.attachment.attach_store(Verified(store))
-        server.serve(PROMPTS)
-        assert len(store.values) > 20
-        server.feed(Flushed(storage=True))
-        server.settle()
-        assert [key.rpartition("/")[2] for key in store.values] == ["context"]
-        assert server.first.driver.core.view.pool(Tier.HOST).available == config_of().host_pages[0]
+        assert not server.driver.core.view.store_queue
 
 
 def test_a_run_with_storage_is_recorded_and_replayed() -> None:
@@ -307,37 +277,3 @@ def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Pat
             until(lambda: not threads())
             before = before or held()
         assert held() <= before
-
-
-class Unlucky(MemoryStore):
-    """It loses every n-th value of one rank's shard."""
-
-    def __init__(self, shard: str, every: int) -> None:
-        super().__init__()
-        self.shard, self.every, self.seen = shard, every, 0
-
-    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        found = super().read(keys, values)
-        for index, key in enumerate(keys):
-            if f"/{self.shard}/" in key:
-                self.seen += 1
-                if not self.seen % self.every:
-                    found[index] = Status.MISSING
-        return found
-
-
-@pytest.mark.parametrize("shard", ["0of2", "1of2", "all"])
-def test_ranks_fetch_as_much_as_every_rank_has(shard: str) -> None:
-    """Each rank checks its own bytes, and all of them decide the same."""
-    store = Unlucky(shard, 9)
-    with Server(SMALL, ranks=2) as server:
-        for rank in server.ranks:
-            rank.attachment.attach_store(Verified(store))
-        cold = server.serve(PROMPTS)
-        server.forget()
-        again = server.serve(PROMPTS)
-        assert sum(again) < sum(cold)
-        assert any(one.reason == "short" for one in server.prefetched.values())
-        assert locks_of(server) == 0
-        shards = {key.split("/")[2] for key in store.values if not key.endswith("context")}
-        assert shards == {"0of2", "1of2", "all"}

@@ -18,8 +18,6 @@ from tests.runtime.test_agreement import Scripted
 from tests.storage.memory_store import MemoryStore
 
 from .rig import DIGESTS, SMALL, Bench
-from .test_attachment import SMALL as OF_SERVER
-from .test_attachment import Server
 
 EVERY = replace(SMALL, every_boundary=True)
 There = dict[str, list[bool]]  # by component, which pages one rank has in storage
@@ -104,13 +102,3 @@ def test_ranks_agree_on_the_longest_prefix_that_all_can_restore(
     assert agreed(action, replies) == [LookupDone(5, longest)]
     deepest = [looked_up(bench, action, there, SMALL) for there in ranks]
     assert [one.pages for one in replies] == [one.pages for one in deepest]
-
-
-def test_a_store_of_several_ranks_is_asked_for_every_boundary() -> None:
-    for ranks in (1, 2):
-        with Server(OF_SERVER, ranks=ranks) as server:
-            for rank in server.ranks:
-                rank.attachment.attach_store(MemoryStore())
-                workers = rank.attachment._workers
-                assert workers is not None
-                assert workers.options.every_boundary is (ranks > 1)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from itertools import product
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from hicache.core.actions import Lookup
-from hicache.core.events import FetchDone, LookupDone, StoreDone
 from hicache.runtime.storage import PagePool, Rank, StoredPages
-from hicache.storage.keys import context_key
 
-from .rig import DIGESTS, Gated, bench, context_of, hybrid, piece
+from .rig import DIGESTS, context_of, hybrid, piece
 
 POOLS = {"sharded": ["kv"], "replicated": ["latent"], "both": ["kv", "latent", "indexer"]}
 TOPOLOGIES = [
@@ -61,21 +58,3 @@ def test_what_any_rank_reads_is_written_by_exactly_one(
     stores = {store for store, _ in found}
     described = Counter(store for store, one in found if one.document)
     assert described == Counter(stores), "each store is described once"
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("own", [False, True])
-def test_every_rank_fetches_what_the_ranks_stored(ranks: int, own: bool) -> None:
-    """With real bytes: as many stores as there are ranks, or one for all."""
-    stores = [Gated() for _ in range(ranks if own else 1)]
-    places: list[Any] = [Rank(rank, ranks, own_store=own) for rank in range(ranks)]
-    for rank, place in enumerate(places):
-        with bench(stores[rank if own else 0], rank=place) as one:
-            assert one.store_path(4) == StoreDone(1, 7)
-    for rank, place in enumerate(places):
-        with bench(stores[rank if own else 0], rank=place) as one:
-            assert one.done(Lookup(3, 0, 0, DIGESTS[:4], 0, (0, 2, 1))) == [LookupDone(3, 4)]
-            assert one.done(one.fetch_path(4)) == [FetchDone(2, 4)]
-            context = context_key(one.pages.context)
-            one.idle()
-            assert context in one.store.values

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from hicache.core.actions import Delete, Fetch, Lookup, Store
-from hicache.core.errors import CallerError, CoreBug
+from hicache.core.errors import CoreBug
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.memory.layouts import LAYOUTS
-from hicache.memory.pools import StoredPool
 from hicache.runtime import storage
-from hicache.runtime.storage import StorageExecutor, WorkerOptions
+from hicache.runtime.storage import StorageExecutor
 from hicache.storage.base import Status, Value, step
 from tests.storage.memory_store import MemoryStore
 
-from .rig import DIGESTS, SMALL, Bench, Gated, bench, piece, until
+from .rig import DIGESTS, SMALL, Gated, bench, piece, until
 
 
 def lookup(flight: int, asked: int, known: int = 0) -> Lookup:
@@ -42,53 +39,6 @@ def test_what_was_stored_is_fetched_into_any_layout(layout: str) -> None:
                 assert other.page("swa", 6 + depth) == first.page("swa", depth)
             assert other.page("mamba", 10) == first.page("mamba", 5)
             assert before == (other.page("full", 9), other.page("full", 16)), "its neighbours"
-
-
-@pytest.mark.parametrize("spoilt", ["full", "indexer"])
-@pytest.mark.parametrize("how", ["missing", "flipped", "short", "of another key"])
-def test_only_the_pages_before_a_bad_one_arrive(spoilt: str, how: str) -> None:
-    """A sidecar counts as its pool does. The host page of a bad one is not touched."""
-    with bench() as one:
-        one.store_path(5)
-        place = "all" if spoilt == "indexer" else "0of1"
-        key = f"{one.pages.context}/{spoilt}/{place}/{DIGESTS[2].hex()}"
-        value = bytearray(one.store.values[key])
-        value[-1] ^= 16
-        other = f"{one.pages.context}/{spoilt}/{place}/{DIGESTS[3].hex()}"
-        changed = {"flipped": bytes(value), "short": bytes(value[:-1])}
-        one.store.values[key] = changed.get(how, one.store.values[other])
-        if how == "missing":
-            del one.store.values[key]
-        before = one.page("full", 12)
-        read = Fetch(2, 0, 0, (piece("full", 0, 10, 11, 12, 13, 14),), 5)
-        assert one.done(read) == [FetchDone(2, 2)]
-        assert [one.page("full", 10 + n) == one.page("full", n) for n in range(2)] == [True] * 2
-        assert one.page("full", 12) == before
-
-
-def test_a_window_or_state_that_is_missing_limits_the_answer() -> None:
-    with bench() as one:
-        one.store_path(6)
-        read = one.fetch_path(6)
-        [state] = one.pages.keys("mamba", DIGESTS[5:6])
-        one.store.values.pop(state[0])
-        assert one.done(read) == [FetchDone(2, 5)]
-        [window] = one.pages.keys("swa", DIGESTS[4:5])
-        one.store.values.pop(window[0])
-        assert one.done(read._replace(flight=4)) == [FetchDone(4, 4)]
-
-
-def test_a_full_store_keeps_the_leading_pages() -> None:
-    class Small(Gated):
-        def write(self, keys, values):  # type: ignore[no-untyped-def]
-            found = super().write(keys, values)
-            bad = DIGESTS[3].hex()
-            both = zip(keys, found, strict=True)
-            return [Status.FULL if bad in key else status for key, status in both]
-
-    for size in (600, 10_000):  # a page for each call, and all pages in one
-        with bench(Small(), options=replace(SMALL, batch_bytes=size)) as one:
-            assert one.store_path(6) == StoreDone(1, 3)
 
 
 # -- stores that hang
@@ -172,16 +122,6 @@ def test_an_abandoned_fetch_counts_only_pages_that_every_piece_has() -> None:
         one.store.gate.set()
 
 
-def test_an_action_that_was_not_begun_is_abandoned_too() -> None:
-    with bench(Gated("lookup")) as one:
-        executor = StorageExecutor()
-        executor.use(one.workers)
-        executor.submit(lookup(1, 2))
-        assert executor.poll() == []
-        executor.abandon(1)
-        assert executor.poll() == [LookupDone(1, 0)]
-
-
 def test_answers_of_closed_threads_are_not_lost_with_them() -> None:
     with bench(Gated("lookup")) as one:
         executor = StorageExecutor()
@@ -221,18 +161,6 @@ def test_a_delete_comes_behind_every_store_before_it_and_spares_other_caches() -
         assert sorted(found) == sorted([StoreDone(5, 1), DeleteDone(6, True), StoreDone(7, 1)])
         left = {key.rpartition("/")[2] for key in one.store.values}
         assert left == {"00", "context", DIGESTS[7].hex()}
-
-
-def test_what_went_before_a_delete_came_to_it_is_deleted() -> None:
-    class Evicting(MemoryStore):
-        def delete(self, keys):  # type: ignore[no-untyped-def]
-            self.values.pop(keys[0], None)
-            return super().delete(keys)
-
-    with bench(Evicting()) as one:
-        one.store_path(6)
-        assert one.done(Delete(7)) == [DeleteDone(7, True)]
-        assert {key.rpartition("/")[2] for key in one.store.values} == {"context"}
 
 
 def test_a_store_waits_for_the_delete_before_it() -> None:
@@ -280,45 +208,3 @@ def test_a_defect_of_this_project_is_not_taken_for_one_of_the_store(
         one.workers.begin([lookup(1, 2)])
         with pytest.raises(CoreBug, match=r"a thread for storage failed: .*a defect"):
             one.answers()
-
-
-@pytest.mark.parametrize("name", ["readers", "writers", "batch_bytes", "batch_keys", "call_s"])
-def test_options_out_of_range_are_refused(name: str) -> None:
-    with pytest.raises(CallerError, match=f"{name}: expected"):
-        WorkerOptions(**{name: 0})
-
-
-def pools_of(one: Bench) -> list[StoredPool]:
-    places = one.pages._places.values()
-    return [place.pool for found in places for place in found]  # type: ignore[misc]
-
-
-def test_progress_of_a_fetch_stops_before_a_page_whose_window_is_still_to_come(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Pages of full attention come first; a fetch that is given up then has brought two."""
-    seen: list[int] = []
-
-    class Watched(SimpleNamespace):
-        def __setattr__(self, name: str, value: object) -> None:
-            super().__setattr__(name, value)
-            if name == "progress":
-                seen.append(self.progress)
-
-    def items(depths: tuple[int, ...], written: bool) -> list[SimpleNamespace]:
-        return [SimpleNamespace(depth=one, bytes=1, keys=[one], pools=[0]) for one in depths]
-
-    monkeypatch.setattr(storage, "_read", lambda task, batch: [True] * len(batch))
-    task: Any = Watched(pages=SimpleNamespace(items=items), options=replace(SMALL, batch_bytes=1))
-    action: Any = SimpleNamespace(pieces=[(0, 1, 2, 3), (2, 3)], first_page=0, pages=4)
-    storage.fetch(task, action)
-    assert seen == [1, 2, 2, 2, 3, 4, 4]
-
-
-def test_the_least_of_several_bad_pages_in_a_batch_limits_the_answer() -> None:
-    with bench(options=replace(SMALL, batch_bytes=10_000)) as one:
-        one.store_path(6)
-        for component, depth in (("full", 5), ("swa", 4)):
-            key = one.pages.keys(component, DIGESTS[depth : depth + 1])[0][0]
-            one.store.values.pop(key)
-        assert one.done(one.fetch_path(6)) == [FetchDone(2, 4)]
