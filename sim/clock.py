@@ -4,6 +4,7 @@ replica's view of a clock that several share.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
@@ -51,6 +52,17 @@ class Clock(simpy.Environment):
     def next_ns(self) -> int:
         queue = self._queue
         return int(queue[0][0]) if queue else -1
+
+    def finish(self) -> None:
+        """Runs all events."""
+        collecting = gc.isenabled()
+        gc.disable()  # reference counting is enough; a collection would scan the whole tree
+        try:
+            while self.next_ns() >= 0:
+                self.step()
+        finally:
+            if collecting:
+                gc.enable()
 
 
 class SharedClock(Clock):

@@ -4,9 +4,9 @@
                   depends on every row up to i and on the namespace
     row(tag)[w] = mix(tag + salt(component, layer, w))
 
-`mix` is the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014). It is a bijection on 64
-bits, so the tag can be computed from a row that was found in the wrong place. `draw` gives random
-numbers by key, so that removing one operation does not change the numbers of the others.
+`mix` is the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), a bijection on 64 bits.
+`draw` gives random numbers by key, so that removing one operation does not change the numbers of
+the others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ ROW_WORDS = 2
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-_FIRST_BACK = np.uint64(pow(0xBF58476D1CE4E5B9, -1, 1 << 64))
-_SECOND_BACK = np.uint64(pow(0x94D049BB133111EB, -1, 1 << 64))
 _R30, _R27, _R31 = np.uint64(30), np.uint64(27), np.uint64(31)
-_R60, _R54, _R62 = np.uint64(60), np.uint64(54), np.uint64(62)
 
 
 def mix(words: Words) -> Words:
@@ -42,14 +39,6 @@ def mix(words: Words) -> Words:
     np.right_shift(mixed, _R31, out=shifted)
     mixed ^= shifted
     return mixed
-
-
-def unmix(words: Words) -> Words:
-    """The inverse of `mix`."""
-    words = (words ^ (words >> _R31) ^ (words >> _R62)) * _SECOND_BACK
-    words = (words ^ (words >> _R27) ^ (words >> _R54)) * _FIRST_BACK
-    unmixed: Words = words ^ (words >> _R30) ^ (words >> _R60)
-    return unmixed
 
 
 def _seed(*parts: str) -> int:
@@ -89,16 +78,6 @@ def salts(component: str, layer: int) -> Words:
         [_seed("row", component, str(layer), str(word)) for word in range(ROW_WORDS)],
         dtype=np.uint64,
     )
-
-
-def rows(tags: Words, component: str, layer: int) -> Words:
-    """Returns uint64[n, ROW_WORDS]: the content of one layer group of the pages with these tags."""
-    return mix(tags[:, None] + salts(component, layer))
-
-
-def tag_of(row: Words, component: str, layer: int) -> int:
-    """Returns the tag that gives the first word of this row. Works for scribbled rows, too."""
-    return int((unmix(row[:1]) - salts(component, layer)[:1])[0])
 
 
 def seal(block: Words) -> bytes:

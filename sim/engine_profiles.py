@@ -65,7 +65,6 @@ class EngineProfile:
                             way back. It counts before the scheduler sees the request, which no
                             client can tell from a part of it after the first token.
     request_token_host_ns   of each prompt token, likewise.
-    request_serial_ns       of each request, one after another: requests of one burst wait for it.
 
     What time models read of an engine:
 
@@ -101,7 +100,6 @@ class EngineProfile:
     overlap: bool = False
     request_host_ns: int = 0
     request_token_host_ns: int = 0
-    request_serial_ns: int = 0
     graph_batch: int = 0
     graph_tokens: int = 0
     launch_ns: int = 0

@@ -14,9 +14,9 @@ tokens that moves back.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
@@ -261,12 +261,8 @@ class Handoff:
         trip.bytes = trip.pages * self._page_bytes
         self.members[place].order()
 
-        def begin() -> None:
-            self._begin(trip, sequence, prefill)
-
-        def end() -> None:
-            self._end(trip, sequence, prefill)
-
+        begin = partial(self._begin, trip, sequence, prefill)
+        end = partial(self._end, trip, sequence, prefill)
         if trip.pages:
             self._link.send(trip.prefill, trip.decode, trip.bytes, begin, end)
         else:
@@ -349,7 +345,7 @@ class Fleet:
         self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
         self._moves = SharedClock(self.clock, "", lambda: -1)
         self.link = KvLink(self._moves, fleet.link)
-        self.handoff = Handoff(self._moves, self.link, fleet, page_bytes, self._desk.ended)
+        self.handoff = Handoff(self._moves, self.link, fleet, page_bytes, self._desk.loads.end)
         reads = router_of(fleet.router.name).reads_events
         self._clocks = [
             SharedClock(self.clock, str(place), self._outside) for place in range(fleet.members)
@@ -393,15 +389,8 @@ class Fleet:
 
         Raises StuckError when requests are left and nothing is scheduled.
         """
-        collecting = gc.isenabled()
-        gc.disable()  # reference counting is enough; a collection would scan all trees
-        try:
-            self._arrivals.begin()
-            while self.clock.next_ns() >= 0:
-                self.clock.step()
-        finally:
-            if collecting:
-                gc.enable()
+        self._arrivals.begin()
+        self.clock.finish()
         for member in self.members:
             if member.engine.sequences:
                 error = member.stuck()
@@ -467,7 +456,7 @@ class Fleet:
         if moved:
             self.handoff.loads.end(index)
         else:
-            self._desk.ended(index)
+            self._desk.loads.end(index)
         self._done[index] = None
         if self._sender is not None:
             self._sender.ended(served.job)

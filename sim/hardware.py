@@ -20,14 +20,16 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
+from dataclasses import field as default
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct, convert, field
+
 from hicache.core.errors import CallerError, unknown
-from hicache.files import ANY, INTEGER, TEXT, Named, Only, Value, fit, parsed, text_of, whole
-from hicache.memory.layouts import check
+from hicache.files import parsed, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,8 @@ class HardwareProfile:
     ranks_link: str = "pcie"
     ranks_link_bytes_per_s: int = 0
     link_both_permille: int = 0
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    geometry: Mapping[str, Any] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = default(default_factory=dict)
+    geometry: Mapping[str, Any] = default(default_factory=dict)
 
     @property
     def reached_flops_per_s(self) -> int:
@@ -130,145 +132,80 @@ class HardwareProfile:
         return self.reached_link_bytes_per_s * permille // 1000
 
 
-_USUAL = {
-    "link_shared_permille": 1_806,  # [bw]
-    "copy_latency_ns": 6_000,  # [lat], the middle
-    "compute_permille": 600,  # estimate: large bf16 matrix products in serving
-    "hbm_permille": 800,  # estimate: weight streaming in decode
-    "step_overhead_ns": 500_000,  # estimate: launch of a captured graph, sampling, scheduling
-}
+def _published(
+    rates: tuple[int, int, int],
+    memory: tuple[int, int],
+    host: tuple[int, int, int],
+    ranks: tuple[str, int],
+) -> dict[str, Any]:
+    """rates: of bf16, fp8 and fp4, dense, in 10**12 operations a second. memory: GB/s, GB. host:
+    MB/s of the link, the reached part, and both ways as measured. ranks: the link between them and
+    its MB/s of a rank, one direction."""
+    bf16, fp8, fp4 = rates
+    return {
+        "flops_per_s": bf16 * 10**12,
+        "fp8_flops_per_s": fp8 * 10**12,
+        "fp4_flops_per_s": fp4 * 10**12,
+        "hbm_bytes_per_s": memory[0] * 10**9,
+        "hbm_bytes": memory[1] * 10**9,
+        "link_bytes_per_s": host[0] * 10**6,
+        "link_permille": host[1],
+        "link_both_permille": host[2],
+        "ranks_link": ranks[0],
+        "ranks_link_bytes_per_s": ranks[1] * 10**6,
+        "link_shared_permille": 1_806,  # [bw]
+        "copy_latency_ns": 6_000,  # [lat], the middle
+        "compute_permille": 600,  # estimate: large bf16 matrix products in serving
+        "hbm_permille": 800,  # estimate: weight streaming in decode
+        "step_overhead_ns": 500_000,  # estimate: launch of a captured graph, sampling, scheduling
+    }
+
+
 # [pcie]; of 31.5 and 63 GB/s, 25 and 55 are estimated to be reached with pinned memory. Both ways
 # at once as measured [own], of two large copies.
-_GEN4 = {"link_bytes_per_s": 31_500_000_000, "link_permille": 800}
-_GEN5 = {"link_bytes_per_s": 63_000_000_000, "link_permille": 870}
-_GEN5_MEASURED = _GEN5 | {"link_both_permille": 1_616}
+_GEN4, _GEN5, _GEN5_MEASURED = (31_500, 800, 0), (63_000, 870, 0), (63_000, 870, 1_616)
+# NVLink-C2C of a CPU and two GPUs, 900 GB/s both ways; fitted: mean of 210 GB/s to a GB300 and 192
+# back, SGLang PR 40278.
+_GB200_LINK = (225_000, 893, 0)
+# NVLink-C2C, 900 GB/s both ways; measured: mean of 375 GB/s to device and 297 back, arXiv
+# 2407.07850.
+_GH200_LINK = (450_000, 747, 0)
+# Sources are data sheets of NVIDIA where no other is named. Where they give sparse rates, dense
+# ones are half; links between ranks are given in both directions.
 PUBLISHED: dict[str, dict[str, Any]] = {
-    # NVIDIA A100 80GB SXM. Source: NVIDIA A100 data sheet (2188504).
-    "a100": {
-        **_USUAL,
-        "flops_per_s": 312_000_000_000_000,  # data sheet: 312 TFLOPS bf16, dense
-        "hbm_bytes_per_s": 2_039_000_000_000,  # data sheet: 2,039 GB/s
-        "hbm_bytes": 80_000_000_000,  # data sheet: 80 GB
-        **_GEN4,
-        "ranks_link": "nvswitch",  # HGX A100: every pair at full rate
-        "ranks_link_bytes_per_s": 300_000_000_000,  # data sheet: NVLink 600 GB/s, both directions
-    },
-    # NVIDIA B200 in a DGX B200. Source: NVIDIA DGX B200 data sheet, an eighth of its totals.
-    "b200": {
-        **_USUAL,
-        "flops_per_s": 2_250_000_000_000_000,  # Blackwell brief: 4.5 PFLOPS bf16 sparse, half dense
-        "hbm_bytes_per_s": 8_000_000_000_000,  # data sheet: 64 TB/s for eight
-        "hbm_bytes": 180_000_000_000,  # data sheet: 1,440 GB for eight
-        **_GEN5_MEASURED,
-        "fp8_flops_per_s": 4_500_000_000_000_000,  # data sheet: 72 PFLOPS sparse for 8, half dense
-        "fp4_flops_per_s": 9_000_000_000_000_000,  # data sheet: 144 PFLOPS sparse for 8, half dense
-        "ranks_link": "nvswitch",  # HGX B200: every pair at full rate
-        "ranks_link_bytes_per_s": 900_000_000_000,  # data sheet: 14.4 TB/s for eight, both ways
-    },
-    # NVIDIA GB200 in an NVL72. Source: NVIDIA GB200 NVL72 data sheet, a 72nd of its totals.
-    "gb200": {
-        **_USUAL,
-        "flops_per_s": 2_500_000_000_000_000,  # data sheet: 360 PFLOPS sparse for 72, half dense
-        "hbm_bytes_per_s": 8_000_000_000_000,  # data sheet: 576 TB/s for 72
-        "hbm_bytes": 186_000_000_000,  # data sheet: 13.4 TB for 72
-        "link_bytes_per_s": 225_000_000_000,  # NVLink-C2C 900 GB/s both ways, of a CPU and two GPUs
-        "link_permille": 893,  # fitted: mean of 210 GB/s to a GB300 and 192 back, SGLang PR 40278
-        "fp8_flops_per_s": 5_000_000_000_000_000,  # data sheet: 720 PFLOPS sparse, half dense
-        "fp4_flops_per_s": 10_000_000_000_000_000,  # data sheet: 1,440 PFLOPS fp4 sparse for 72
-        "ranks_link": "nvswitch",  # NVL72: every pair at full rate
-        "ranks_link_bytes_per_s": 900_000_000_000,  # data sheet: 130 TB/s for 72, both directions
-    },
-    # NVIDIA GH200 with 96 GB of HBM3. Source: NVIDIA GH200 data sheet (2705455).
-    "gh200": {
-        **_USUAL,
-        "flops_per_s": 989_000_000_000_000,  # data sheet: 1,979 TFLOPS bf16 sparse, half dense
-        "hbm_bytes_per_s": 4_000_000_000_000,  # data sheet: 4 TB/s
-        "hbm_bytes": 96_000_000_000,  # data sheet: 96 GB
-        "link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink-C2C 900 GB/s, both directions
-        "link_permille": 747,  # measured: mean of 375 GB/s to device and 297 back, arXiv 2407.07850
-        "fp8_flops_per_s": 1_979_000_000_000_000,  # data sheet: 3,958 TFLOPS fp8 sparse, half dense
-        "ranks_link": "nvlink",  # data sheet: NVLink 4 between two of them
-        "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-    },
-    # NVIDIA H100 SXM5 80GB. Source: NVIDIA H100 data sheet (2287922).
-    "h100": {
-        **_USUAL,
-        "flops_per_s": 989_000_000_000_000,  # data sheet: 1,979 TFLOPS bf16 sparse, half dense
-        "hbm_bytes_per_s": 3_350_000_000_000,  # data sheet: 3.35 TB/s
-        "hbm_bytes": 80_000_000_000,  # data sheet: 80 GB
-        **_GEN5_MEASURED,
-        "fp8_flops_per_s": 1_979_000_000_000_000,  # data sheet: 3,958 TFLOPS fp8 sparse, half dense
-        "ranks_link": "nvswitch",  # HGX H100: every pair at full rate
-        "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-    },
-    # NVIDIA H100 PCIe 80GB. Source: NVIDIA H100 data sheet (2287922).
-    "h100-pcie": {
-        **_USUAL,
-        "flops_per_s": 756_000_000_000_000,  # data sheet: 1,513 TFLOPS bf16 sparse, half dense
-        "hbm_bytes_per_s": 2_000_000_000_000,  # data sheet: 2 TB/s
-        "hbm_bytes": 80_000_000_000,  # data sheet: 80 GB
-        **_GEN5_MEASURED,
-        "fp8_flops_per_s": 1_513_000_000_000_000,  # data sheet: 3,026 TFLOPS fp8 sparse, half dense
-        "ranks_link": "pcie",  # without NVLink bridges
-        "ranks_link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-    },
-    # NVIDIA H20 96GB. Source: NVIDIA H20 data sheet, read in public copies.
-    "h20": {
-        **_USUAL,
-        "flops_per_s": 148_000_000_000_000,  # data sheet: 148 TFLOPS bf16, dense
-        "hbm_bytes_per_s": 4_000_000_000_000,  # data sheet: 4.0 TB/s
-        "hbm_bytes": 96_000_000_000,  # data sheet: 96 GB
-        **_GEN5_MEASURED,
-        "fp8_flops_per_s": 296_000_000_000_000,  # data sheet: 296 TFLOPS fp8, dense
-        "ranks_link": "nvswitch",  # HGX board: every pair at full rate
-        "ranks_link_bytes_per_s": 450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
-    },
-    # NVIDIA L40S. Source: NVIDIA L40S data sheet (2671951).
-    "l40s": {
-        **_USUAL,
-        "flops_per_s": 362_000_000_000_000,  # data sheet: 362.05 TFLOPS bf16, dense
-        "hbm_bytes_per_s": 864_000_000_000,  # data sheet: 864 GB/s
-        "hbm_bytes": 48_000_000_000,  # data sheet: 48 GB
-        **_GEN4,
-        "fp8_flops_per_s": 733_000_000_000_000,  # data sheet: 733 TFLOPS fp8, dense
-        "ranks_link": "pcie",  # has no NVLink
-        "ranks_link_bytes_per_s": 31_500_000_000,  # data sheet: PCIe Gen4; [pcie]
-    },
-    # NVIDIA GeForce RTX 4090. Source: NVIDIA Ada GPU architecture white paper, its table.
-    "rtx-4090": {
-        **_USUAL,
-        "flops_per_s": 165_000_000_000_000,  # 165.2 TFLOPS bf16 with fp32 sums, dense
-        "hbm_bytes_per_s": 1_008_000_000_000,  # 1,008 GB/s
-        "hbm_bytes": 24_000_000_000,  # 24 GB
-        **_GEN4,
-        "fp8_flops_per_s": 330_000_000_000_000,  # 330.3 TFLOPS fp8 with fp32 sums, dense
-        "ranks_link": "pcie",  # has no NVLink
-        "ranks_link_bytes_per_s": 31_500_000_000,  # PCIe Gen4; [pcie]
-    },
-    # NVIDIA RTX PRO 6000 Blackwell. Source: its data sheet; RTX Blackwell PRO white paper.
-    "rtx-pro-6000": {
-        **_USUAL,
-        "flops_per_s": 504_000_000_000_000,  # white paper: 503.8 TFLOPS bf16 with fp32 sums, dense
-        "hbm_bytes_per_s": 1_792_000_000_000,  # data sheet: 1,792 GB/s
-        "hbm_bytes": 96_000_000_000,  # data sheet: 96 GB
-        **_GEN5,
-        "fp8_flops_per_s": 1_007_000_000_000_000,  # twice the rate of bf16
-        "fp4_flops_per_s": 2_000_000_000_000_000,  # data sheet: 4,000 TOPS fp4 sparse, half dense
-        "ranks_link": "pcie",  # has no NVLink
-        "ranks_link_bytes_per_s": 63_000_000_000,  # data sheet: PCIe Gen5; [pcie]
-    },
+    # A100 80GB SXM: 2188504; HGX A100: every pair at full rate, NVLink 600 GB/s
+    "a100": _published((312, 0, 0), (2_039, 80), _GEN4, ("nvswitch", 300_000)),
+    # an eighth of a DGX B200: 64 TB/s, 1,440 GB, 72 PFLOPS fp8 and 144 fp4, NVLink 14.4 TB/s;
+    # Blackwell brief: 4.5 PFLOPS bf16
+    "b200": _published((2_250, 4_500, 9_000), (8_000, 180), _GEN5_MEASURED, ("nvswitch", 900_000)),
+    # a 72nd of a GB200 NVL72: 360, 720 and 1,440 PFLOPS, 576 TB/s, 13.4 TB, NVLink 130 TB/s
+    "gb200": _published((2_500, 5_000, 10_000), (8_000, 186), _GB200_LINK, ("nvswitch", 900_000)),
+    # GH200 with 96 GB of HBM3: 2705455; NVLink 4 between two of them, 900 GB/s
+    "gh200": _published((989, 1_979, 0), (4_000, 96), _GH200_LINK, ("nvlink", 450_000)),
+    # H100 SXM5 80GB: 2287922; HGX H100: NVLink 900 GB/s
+    "h100": _published((989, 1_979, 0), (3_350, 80), _GEN5_MEASURED, ("nvswitch", 450_000)),
+    # H100 PCIe 80GB: 2287922; without NVLink bridges
+    "h100-pcie": _published((756, 1_513, 0), (2_000, 80), _GEN5_MEASURED, ("pcie", 63_000)),
+    # H20 96GB: read in public copies; NVLink 900 GB/s
+    "h20": _published((148, 296, 0), (4_000, 96), _GEN5_MEASURED, ("nvswitch", 450_000)),
+    # L40S: 2671951; has no NVLink
+    "l40s": _published((362, 733, 0), (864, 48), _GEN4, ("pcie", 31_500)),
+    # GeForce RTX 4090: Ada GPU architecture white paper, its table, with fp32 sums
+    "rtx-4090": _published((165, 330, 0), (1_008, 24), _GEN4, ("pcie", 31_500)),
+    # RTX PRO 6000 Blackwell: its data sheet; RTX Blackwell PRO white paper: 503.8 TFLOPS bf16 with
+    # fp32 sums, fp8 at twice the rate
+    "rtx-pro-6000": _published((504, 1_007, 2_000), (1_792, 96), _GEN5, ("pcie", 63_000)),
 }
 _LIKE: dict[str, tuple[str, dict[str, Any]]] = {
-    # NVIDIA A100 40GB SXM. Source: NVIDIA A100 data sheet (1758950), edition of 2021.
+    # A100 40GB SXM: 1758950, edition of 2021
     "a100-40gb": ("a100", {"hbm_bytes_per_s": 1_555_000_000_000, "hbm_bytes": 40_000_000_000}),
-    # NVIDIA GB300 in an NVL72. Source: NVIDIA GB300 NVL72 data sheet, a 72nd of its totals: 20.1 TB
-    # of memory, 1,080 PFLOPS fp4 dense.
+    # GB300 in an NVL72: a 72nd of 20.1 TB, 1,080 PFLOPS fp4 dense
     "gb300": ("gb200", {"hbm_bytes": 279_000_000_000, "fp4_flops_per_s": 15_000_000_000_000_000}),
-    # NVIDIA H20-3e 141GB: an H20 with the HBM3e of an H200.
+    # H20-3e 141GB: an H20 with the HBM3e of an H200.
     "h20-3e": ("h20", {"hbm_bytes_per_s": 4_800_000_000_000, "hbm_bytes": 141_000_000_000}),
-    # NVIDIA H200 SXM. Source: NVIDIA H200 data sheet (3002446).
+    # H200 SXM: 3002446
     "h200": ("h100", {"hbm_bytes_per_s": 4_800_000_000_000, "hbm_bytes": 141_000_000_000}),
-    # NVIDIA H800 SXM5 80GB: an H100 with a narrower NVLink. Source: product brief, 400 GB/s in all.
+    # H800 SXM5 80GB: an H100 with a narrower NVLink (product brief: 400 GB/s)
     "h800": ("h100", {"ranks_link_bytes_per_s": 200_000_000_000}),
 }
 PUBLISHED |= {name: PUBLISHED[base] | changed for name, (base, changed) in _LIKE.items()}
@@ -299,54 +236,12 @@ def get(name: str) -> HardwareProfile:
 
 VERSION = 2
 MAX_BYTES = 16 << 20
-_MOST_PERMILLE = 2000
-_MOST_NS = 1 << 40  # 18 minutes
-_MOST = 1 << 60  # every other number
-_MOST_NAME = 100
-_NAME = Value(
-    f"a printable name of at most {_MOST_NAME} characters",
-    lambda value: type(value) is str and value.isprintable() and len(value) <= _MOST_NAME,
-)
-_CURVE = [[whole(0, _MOST)]]
-_GEOMETRY = {
-    "page_size": INTEGER,
-    "model": _NAME,
-    "component": _NAME,
-    "layout": TEXT,
-    "io_backend": TEXT,
-    "shapes": [Only({"pool": _NAME, "layers": INTEGER, "pieces": INTEGER, "piece_bytes": INTEGER})],
-}
 _RATES = ("fp8_flops_per_s", "fp4_flops_per_s")
 _PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s")
-_NOT_MEASURED = ("name", "curves", "geometry", "link_both_permille", *_RATES, *_PUBLISHED)
 _AGAIN = "measure again with hicache calibrate"
 
 
-def _figure(name: str) -> Value:
-    if name.endswith("_permille"):
-        return whole(1, _MOST_PERMILLE)
-    least = 0 if name in ("copy_latency_ns", "step_overhead_ns") else 1
-    return whole(least, _MOST_NS if name.endswith("_ns") else _MOST)
-
-
-_SHAPE = {
-    "hash": TEXT,
-    "name": _NAME,
-    "curves": {"d2h": _CURVE, "h2d": _CURVE},
-    "geometry": _GEOMETRY,
-    **dict.fromkeys(("machine", "made", "measured"), Named(ANY)),
-    "hardware": Only(
-        {
-            one.name: _figure(one.name)
-            for one in fields(HardwareProfile)
-            if one.name not in _NOT_MEASURED
-        }
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A checked file. path: path of the file. curves: time of a copy without other traffic, by
     direction.
 
@@ -355,7 +250,6 @@ class Measured:
     machine it was measured. figures: all measurements. hardware: fields of a `HardwareProfile`.
     """
 
-    path: str
     name: str
     hash: str
     hardware: dict[str, int]
@@ -363,7 +257,8 @@ class Measured:
     geometry: dict[str, Any]
     machine: dict[str, Any]
     made: dict[str, Any]
-    figures: dict[str, Any]
+    figures: dict[str, Any] = field(name="measured")
+    path: str = ""
 
 
 def seal(document: dict[str, Any]) -> dict[str, Any]:
@@ -383,30 +278,22 @@ def read(path: str) -> Measured:
     text = text_of(path, "hardware profile", MAX_BYTES, _AGAIN)
     try:
         document = parsed(text)
-    except ValueError:
-        document = None
-    if type(document) is not dict or "hicache_profile" not in document:
-        raise CallerError(f"{path}: no hardware profile; name a file that hicache calibrate wrote")
-    content = {key: value for key, value in document.items() if key != "hash"}
-    try:
-        hashed = _hash(content)
-    except RecursionError:
-        hashed = ""
-    if type(document["hicache_profile"]) is not int or document["hicache_profile"] != VERSION:
+        version = document["hicache_profile"]
+    except (KeyError, TypeError, ValueError):
+        what = "no hardware profile; name a file that hicache calibrate wrote"
+        raise CallerError(f"{path}: {what}") from None
+    if version != VERSION:
         raise CallerError(f"{path}: not a profile of version {VERSION}; {_AGAIN}")
-    if not hashed or document.get("hash") != hashed:
+    content = {key: value for key, value in document.items() if key != "hash"}
+    if document.get("hash") != _hash(content):
         raise CallerError(f"{path}: changed since it was sealed with its hash; {_AGAIN}")
     try:
-        values = fit(document, _SHAPE, "")
-        check(values["geometry"]["layout"], values["geometry"]["io_backend"])
-        curves = {
-            direction: Curve(tuple((count, ns) for count, ns in points))
-            for direction, points in values["curves"].items()
-        }
-    except (CallerError, TypeError, ValueError) as error:
+        curves = {name: {"points": points} for name, points in document["curves"].items()}
+        measured = convert(document | {"curves": curves, "path": path}, Measured)
+        of(measured)
+    except (AttributeError, CallerError, KeyError, TypeError, ValueError) as error:
         raise CallerError(f"{path}: a fault in this profile ({error}); {_AGAIN}") from None
-    same = {name: values[name] for name in ("name", "hash", "hardware", "geometry", "machine")}
-    return Measured(path, curves=curves, made=values["made"], figures=values["measured"], **same)
+    return measured
 
 
 def of(measured: Measured) -> HardwareProfile:

@@ -52,11 +52,6 @@ class EngineOptions:
                    parallelism a prompt is computed on one rank, and all ranks share the budget.
     profile        how the engine composes passes, and the time of its host. Its own token_budget
                    and max_running are not read here.
-    poll_passes    the scheduler takes new requests after so many passes that only decode, and after
-                   each with chunks (SGLang's --scheduler-recv-interval).
-    wait_passes    while others decode, prompts wait for so many passes, or until together with
-                   decoding they fill wait_permille of the budget (TensorRT-LLM's
-                   batch_wait_timeout_iters and batch_wait_max_tokens_ratio); 0 for no wait.
     order          admission order: one of sim/schedulers.
     window         waiting requests whose cached prefix an order may compare.
     growth_tokens  while decoding, pages are requested for this many tokens at a time.
@@ -67,9 +62,6 @@ class EngineOptions:
     token_budget: int = 8192
     max_running: int = 256
     most_chunk: int = 0
-    poll_passes: int = 1
-    wait_passes: int = 0
-    wait_permille: int = 0
     profile: EngineProfile = PROFILE
     order: str = "fcfs"
     window: int = 32
@@ -78,8 +70,7 @@ class EngineOptions:
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
-        sizes = ("token_budget", "max_running", "window", "growth_tokens", "layer_groups")
-        for name in (*sizes, "poll_passes"):
+        for name in ("token_budget", "max_running", "window", "growth_tokens", "layer_groups"):
             if getattr(self, name) < 1:
                 raise CallerError(f"{name}: expected at least 1, found {getattr(self, name)}")
 

@@ -2,27 +2,11 @@
 
     time = launches x fixed + ((operations / reached rate)^p + (bytes / reached bandwidth)^p)^(1/p)
 
-Between a sum (p = 1) and the longer of both (large p).
-
-**Products.** A product of m tokens with a matrix of k inputs and n outputs on a rank has 2 m k n
-operations, reads the matrix once and moves m (k + n) elements. Its operations run at the peak of
-the units that its type has; a type without units is widened and multiplied in bf16. A type of 8
-bits or less with units needs its inputs quantized, which the small kernels do. Small kernels
-(norms, residuals, rotary embedding, activations, quantization) read and write each product's output
-once, and the residual stream beside every output that ranks sum.
-
-**Experts.** Tokens choose k of E experts each. If t tokens choose independently, they touch
-E (1 - (1 - k/E)^t) different experts on average, whose weights are read once. Ranks share every
-expert, or hold some whole; either way a rank reads its part of all touched weights. Where experts
-are whole, the rank with the most work is `ranks_imbalance` times as busy as the average.
-
-**Attention.** The layers of a pool form a group, as their rows are read alike. A query at position
-i attends to min(i + 1, window) keys, a chunk reads the rows from its first key to its end once, and
-a decoding sequence reads its context, at most its window: on average over sequences, as the context
-is known as a sum. A layer with several pools attends to each. Where tokens share a row, each counts
-for its share. Sparse attention reads the rows that it selects, and the keys of its indexer whole. A
-head multiplies score + value elements for a pair, at the peak of bf16; rows of fewer bits are
-widened.
+Between a sum (p = 1) and the longer of both (large p). docs/times.md has the operations and bytes
+of each kind of kernel. A type without units is widened and multiplied in bf16. Small kernels read
+and write each product's output once, and the residual stream beside every output that ranks sum.
+Ranks share every expert, or hold some whole; either way a rank reads its part of all weights that
+are touched. Where tokens share a row, each counts for its share.
 
 **Exchanges** between the ranks of a stage:
 
@@ -31,34 +15,29 @@ widened.
                       are gathered before it and sums are scattered after it instead
     experts           with attention groups and whole experts, each token goes to the ranks of its
                       experts and back (all-to-all)
-    context groups    in decode, queries are gathered before attention, and partial outputs with
-                      their log-sums go to the ranks of their heads after it (all-to-all); in
-                      prefill, the cached rows before a chunk are gathered
+    context groups    see docs/times.md
     output head       the logits of all ranks are gathered
 
 A sum of b bytes over n ranks moves 2 (n - 1) / n b bytes over a rank's link, a gathering or a
-scattering half of that. The fixed time of an exchange depends on the ranks: constants know 2, 4
-and 8; in between the next larger counts, and above 8 it grows in proportion to the ranks. A small
-sum has one phase (each rank reads all), a large one two (each rank sums a part, then all gather),
-with the fixed time of both. The second comes in as s / (s + 1 MiB), where s are the bytes that a
+scattering half of that. Fixed times are known for 2, 4 and 8 ranks; in between the next larger
+counts, and above 8 they grow in proportion to the ranks. A small sum has one phase, a large one two
+with the fixed time of both; the second comes in as s / (s + 1 MiB), where s are the bytes that a
 rank sends.
 
 **Constants** are named KIND.FIELD, such as product.bf16.compute. Sources of the defaults: [tables]
 the measured kernel tables of aiconfigurator-core 0.12.0 (Apache-2.0; vLLM 0.24.0, SGLang 0.5.14 and
 TensorRT-LLM 1.3.0rc20 on A100, H100, H200 and B200), to which the form above was fitted; its
 medians are off by 5 to 10 %. [h100] measured by this project on an H100 SXM with torch 2.11, in
-CUDA graphs (docs/times.md). [estimate] of this project. Those that were fitted to whole passes
-replace these (see sim/fitted).
+CUDA graphs (docs/times.md). [estimate] of this project. Factors that were fitted to whole passes
+change them (see sim/fitted).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hicache.core.errors import CallerError
 from hicache.models import ModelDescription, PoolDescription
 from hicache.models.base import ROWS, Matrix
 
@@ -109,14 +88,6 @@ class Kernel:
     memory: float = 1.0
     power: float = 3.0
 
-    def __post_init__(self) -> None:
-        """Raises CallerError for a value that gives no time."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = {"fixed_us": 0.0, "power": 1.0}.get(field.name, 0.001)
-            if not least <= value <= 10_000:
-                raise CallerError(f"{field.name}: expected {least:g} to 10000, found {value!r}")
-
     def ns(self, launches: float, compute_ns: float, moved_ns: float) -> float:
         """Nanoseconds of some launches. compute_ns, moved_ns: of all of them, at the peaks."""
         fixed_ns = launches * self.fixed_us * 1000
@@ -161,62 +132,12 @@ class PerToken(NamedTuple):
 
 
 _RANKS = ("2", "4", "8")  # exchanges over so many ranks, and over their link
-_SCALARS = ("experts_choice", "ranks_imbalance")
+# Tokens choose their experts as if so many of them chose independently, because tokens of one text
+# choose alike.
+_EXPERTS_CHOICE = 0.8
+# Work of the rank with the most, where experts are spread over ranks, in parts of the average.
+_RANKS_IMBALANCE = 1.15
 _HBM_BYTES_PER_S = 1_900_000_000_000  # HBM of Hopper and later reaches more, graphics memory less
-
-
-@dataclass(frozen=True)
-class RooflineConstants:
-    """kernels: by kind. The two scalars have no kernel of their own:
-
-    experts_choice   tokens choose their experts as if so many of them chose independently: below 1,
-                     because tokens of one text choose alike.
-    ranks_imbalance  work of the rank with the most, where experts are spread over ranks, in parts
-                     of the average.
-    """
-
-    kernels: Mapping[str, Kernel]
-    experts_choice: float = 0.8
-    ranks_imbalance: float = 1.15
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("experts_choice", 0.01, 2.0), ("ranks_imbalance", 1.0, 10.0)):
-            if not least <= getattr(self, name) <= most:
-                raise CallerError(
-                    f"{name}: expected {least:g} to {most:g}, found {getattr(self, name)!r}"
-                )
-
-    def named(self) -> dict[str, float]:
-        """Every constant under its name."""
-        values = {name: getattr(self, name) for name in _SCALARS}
-        for kind, kernel in self.kernels.items():
-            values |= {f"{kind}.{field.name}": getattr(kernel, field.name) for field in _FIELDS}
-        return values
-
-    def replaced(self, values: Mapping[str, float]) -> RooflineConstants:
-        """With some constants changed. Raises CallerError for a name that is unknown, and for a
-        value out of its range."""
-        kernels = dict(self.kernels)
-        scalars = {name: getattr(self, name) for name in _SCALARS}
-        for name, value in values.items():
-            kind, _, field = name.rpartition(".")
-            if name in scalars:
-                scalars[name] = value
-            elif kind in kernels and field in _NAMES:
-                try:
-                    kernels[kind] = replace(kernels[kind], **{field: value})
-                except CallerError as error:
-                    raise CallerError(f"{kind}.{error}") from None
-            else:
-                raise CallerError(
-                    f"constant: expected a kind and one of {', '.join(_NAMES)}, such as "
-                    f"product.bf16.compute, or one of {', '.join(_SCALARS)}, found {name!r}"
-                )
-        return RooflineConstants(MappingProxyType(kernels), **scalars)
-
-
-_FIELDS = fields(Kernel)
-_NAMES = tuple(field.name for field in _FIELDS)
 
 
 def family(hardware: HardwareProfile) -> str:
@@ -229,22 +150,21 @@ def family(hardware: HardwareProfile) -> str:
     return "ampere"
 
 
-def defaults(name: str) -> RooflineConstants:
-    """The constants of a generation."""
-    kernels = {kind: Kernel(*values) for kind, values in (_ALL | _OF[name]).items()}
-    return RooflineConstants(MappingProxyType(kernels))
+def defaults(name: str) -> dict[str, Kernel]:
+    """The constants of a generation, by kind."""
+    return {kind: Kernel(*values) for kind, values in (_ALL | _OF[name]).items()}
 
 
-def of_reached(constants: RooflineConstants) -> RooflineConstants:
+def of_reached(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
     """For an accelerator whose rates are not peaks, but what products in bf16 were measured to
     reach: the others in proportion."""
-    base, kernels = constants.kernels["product.bf16"], dict[str, Kernel]()
-    for kind, kernel in constants.kernels.items():
+    base, changed = kernels["product.bf16"], dict[str, Kernel]()
+    for kind, kernel in kernels.items():
         compute, memory = kernel.compute / base.compute, kernel.memory
         if kind.rpartition(".")[2] not in _RANKS:
             memory /= base.memory
-        kernels[kind] = replace(kernel, compute=compute, memory=memory)
-    return replace(constants, kernels=MappingProxyType(kernels))
+        changed[kind] = replace(kernel, compute=compute, memory=memory)
+    return changed
 
 
 Values = tuple[float, ...]  # fixed_us, compute, memory, power
@@ -370,35 +290,6 @@ def input_bytes(hardware: HardwareProfile, dtype: str) -> float:
     return WEIGHT_BYTES["nvfp4"] if dtype == "nvfp4" else 1.0
 
 
-def matrices_of(model: ModelDescription) -> tuple[Matrix, ...]:
-    """The matrices of a model, or stand-ins of the same parameters for one that lists none."""
-    if model.matrices:
-        return model.matrices
-    found = []
-    hidden, layers = model.hidden_size, model.layers
-    for name, parameters, size, part in (
-        ("all", model.layer_parameters - _chosen(model), model.layer_bytes, "mlp"),
-        ("expert", model.expert_parameters, model.expert_bytes, "experts"),
-    ):
-        outputs = parameters // (2 * hidden * layers)
-        if outputs > 0:
-            dtype = _stored_as(size / parameters)
-            for split in ("outputs", "inputs"):
-                shape = (hidden, outputs) if split == "outputs" else (outputs, hidden)
-                found.append(Matrix(f"{name}_{split}", *shape, layers, split, part, dtype))
-    return tuple(found)
-
-
-def _chosen(model: ModelDescription) -> int:
-    """Parameters of the routed experts that one token uses."""
-    return model.experts_per_token * model.expert_parameters
-
-
-def _stored_as(weight_bytes: float) -> str:
-    """The type whose weights take about so many bytes."""
-    return min(WEIGHT_BYTES, key=lambda dtype: abs(WEIGHT_BYTES[dtype] - weight_bytes))
-
-
 def shape(matrix: Matrix, ranks: int) -> tuple[float, float]:
     """Inputs and outputs of the products of one layer on a rank, all `count` of them together."""
     ways = 1 if matrix.split == "whole" else ranks
@@ -463,9 +354,9 @@ class Experts:
     compute_ns: float
     moved_ns: float
 
-    def of(self, tokens: int, constants: RooflineConstants) -> Work:
+    def of(self, tokens: int) -> Work:
         drawn = tokens * self.chosen
-        touched = self.touched(tokens, constants.experts_choice)
+        touched = self.touched(tokens, _EXPERTS_CHOICE)
         return Work(
             self.kind,
             self.layers,
@@ -486,7 +377,6 @@ def experts(
     hardware: HardwareProfile,
     ranks: int,
     whole_on: int,
-    constants: RooflineConstants,
 ) -> Experts | None:
     """None for a model without routed experts. whole_on: ranks over which whole experts are
     spread."""
@@ -498,7 +388,7 @@ def experts(
     elements = sum(
         matrix.layers * (matrix.inputs * width + matrix.outputs * 2) for matrix in matrices
     )
-    imbalance = constants.ranks_imbalance if whole_on > 1 else 1.0
+    imbalance = _RANKS_IMBALANCE if whole_on > 1 else 1.0
     share = imbalance / ranks
     bandwidth = hardware.hbm_bytes_per_s
     return Experts(
@@ -573,16 +463,11 @@ def groups(
     """The groups of a model whose heads `ranks` ranks share, `dcp` of them the tokens: one for each
     pool that is read."""
     pools = [pool for pool in model.pools if pool.kind in (*ROWS, "indexer")]
-    found = [_group(model, hardware, ranks, pool) for pool in pools]
-    bare = model.layers - len({layer for pool in model.pools for layer in pool.layers})
-    if bare:
-        rows = PoolDescription("none", "none", "kv", tuple(range(bare)), ("none",), 1, 1)
-        found.append(replace(_group(model, hardware, ranks, rows), row_ns=0.0))
-    return [replace(one, dcp=dcp) for one in found] if dcp > 1 else found
+    return [_group(model, hardware, ranks, dcp, pool) for pool in pools]
 
 
 def _group(
-    model: ModelDescription, hardware: HardwareProfile, ranks: int, pool: PoolDescription
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int, pool: PoolDescription
 ) -> Group:
     layers, bandwidth, index = len(pool.layers), hardware.hbm_bytes_per_s, pool.kind == "indexer"
     width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
@@ -603,6 +488,7 @@ def _group(
         pair_ns * elements,
         pair_ns * (model.decode_score_elements + model.decode_value_elements),
         2 * heads * elements * NS / bandwidth,
+        dcp,
     )
 
 
@@ -725,12 +611,12 @@ def cached(model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: 
     return exchange("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
 
 
-def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> Exchange | None:
-    """The gathering of logits, for each token that is sampled; None on one rank."""
+def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> list[Exchange]:
+    """The gathering of logits, for each token that is sampled; none on one rank."""
     if ranks == 1:
-        return None
+        return []
     moved = (ranks - 1) / ranks * model.vocabulary * _ELEMENT_BYTES
-    return exchange("all_gather", ranks, 1, moved, hardware)
+    return [exchange("all_gather", ranks, 1, moved, hardware)]
 
 
 def send(model: ModelDescription, hardware: HardwareProfile) -> Exchange:

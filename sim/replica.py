@@ -21,7 +21,6 @@ from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Executor, Observer, TieredExecutor
 
 from .clock import Clock
-from .content import prefix_tags
 from .device.hazards import HazardDevice, Hazards, places_of
 from .device.link import Link
 from .device.memory import Memory, audit
@@ -254,8 +253,6 @@ class Replica:
         if self.store is not None:
             self.store.listener = self.engine.stored
         machine.sim.listener = self.engine.wake
-        if machine.memory is not None:
-            machine.memory.whose = self._whose
 
     def close(self) -> None:
         """Compares the content of all pages, with checks on. Nothing may be in flight."""
@@ -295,15 +292,6 @@ class Replica:
         self.ended += 1
         self._makespan_ns = max(self._makespan_ns, sequence.finish_ns)
         self.results[sequence.job.index] = sequence.result
-
-    def _whose(self, tag: int) -> str:
-        """Describes the prefix of a tag for a message. Slow."""
-        jobs = self._workload.jobs
-        for job in jobs:
-            tags = prefix_tags(self._workload.key(job, final_length(job)))
-            for page in (tags == tag).nonzero()[0]:
-                return f"page {int(page)} of request {job.index}"
-        return f"content of nobody (tag {tag:#018x})"
 
     def stuck(self) -> StuckError:
         """The error for requests that are left when nothing is scheduled."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from hicache import registry
 from hicache.core.actions import KvRemoved, KvStored, Outcome, Prefill
@@ -61,19 +60,8 @@ class Loads:
         return min(range(len(self.held)), key=lambda one: (self.held[one], self.sent[one], one))
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a router sees of a request. session: -1 for none. digests: returns those of the whole
-    pages of its prompt, which costs a hash for each."""
-
-    index: int
-    session: int
-    input_tokens: int
-    digests: Callable[[], Sequence[bytes]]
-
-
 class Router:
-    """A subclass defines `choose`. One that reads KV events defines `stored` and `removed` too."""
+    """A subclass defines `pick`. One that reads KV events defines `stored` and `removed` too."""
 
     reads_events = False
 
@@ -81,21 +69,16 @@ class Router:
         self.replicas = replicas
         self.loads = Loads(replicas)
 
-    def choose(self, asked: Asked) -> int:
-        """The replica of a request, a number from 0. It is sent there at once."""
+    def choose(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> int:
+        """Sends a request to a replica, a number from 0. digests: those of the whole pages of its
+        prompt, which cost a hash for each."""
+        replica, compute = self.pick(job, digests)
+        self.loads.send(job.index, replica, job.input_length, compute)
+        return replica
+
+    def pick(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> tuple[int, int]:
+        """The replica of a request, and the prompt tokens that it is believed to compute."""
         raise NotImplementedError
-
-    def sent(self, asked: Asked, replica: int) -> None:
-        """The request was sent to the replica that `choose` returned."""
-        self.loads.send(asked.index, replica, asked.input_tokens, asked.input_tokens)
-
-    def answered(self, request: int) -> None:
-        """The first token of a request came back."""
-        self.loads.answer(request)
-
-    def ended(self, request: int) -> None:
-        """The last token of a request came back, or a decode replica took it over."""
-        self.loads.end(request)
 
     def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
         """A KV event: these pages are on a tier of the replica."""
@@ -107,57 +90,46 @@ class Router:
 class RoundRobin(Router):
     """The replica after the one before it, whatever their loads."""
 
-    def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
-        super().__init__(replicas, page_size, options)
-        self._next = 0
+    _next = -1
 
-    def choose(self, asked: Asked) -> int:
-        chosen = self._next
-        self._next = (chosen + 1) % self.replicas
-        return chosen
+    def pick(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> tuple[int, int]:
+        self._next = (self._next + 1) % self.replicas
+        return self._next, job.input_length
 
 
 class LeastLoaded(Router):
     """The replica with the fewest prompt tokens of requests that have not ended, waiting and
     running; among equals the one that was sent the fewest tokens so far."""
 
-    def choose(self, asked: Asked) -> int:
-        return self.loads.least()
-
-
-_MOST_SESSIONS = 1 << 20
+    def pick(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> tuple[int, int]:
+        return self.loads.least(), job.input_length
 
 
 class SessionSticky(Router):
-    """The replica of the session's first request, which is the least loaded then. The sessions that
-    were used longest ago are forgotten when there are too many."""
+    """The replica of the session's first request, which is the least loaded then."""
 
     def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
         super().__init__(replicas, page_size, options)
         self._places: dict[int, int] = {}
 
-    def choose(self, asked: Asked) -> int:
-        if asked.session < 0:
-            return self.loads.least()
-        found = self._places.pop(asked.session, -1)
-        chosen = found if found >= 0 else self.loads.least()
-        self._places[asked.session] = chosen
-        if len(self._places) > _MOST_SESSIONS:
-            del self._places[next(iter(self._places))]
-        return chosen
+    def pick(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> tuple[int, int]:
+        chosen = self._places.get(job.session, -1)
+        if chosen < 0:
+            chosen = self.loads.least()
+            if job.session >= 0:
+                self._places[job.session] = chosen
+        return chosen, job.input_length
 
 
 _TIERS = (Tier.DEVICE, Tier.HOST)
 
 
 class PrefixIndex:
-    """most: pages that are remembered; the least recently used goes first. dropped: how many went
-    so. A page is used when it is stored, and when a request looks for it and a replica has it. Of
-    the pages of one prefix, the last goes first, since those behind a missing page are no match.
-    """
+    """most: pages that are remembered; the least recently used goes first. A page is used when it
+    is stored, and when a request looks for it and a replica has it. Of the pages of one prefix, the
+    last goes first, since those behind a missing page are no match."""
 
     def __init__(self, replicas: int, most: int) -> None:
-        self.dropped = 0
         self._replicas = replicas
         self._most = most
         # a bit for each replica and tier; the least recently used page comes first
@@ -177,7 +149,6 @@ class PrefixIndex:
             places.move_to_end(digest)
         while len(places) > self._most:
             places.popitem(last=False)
-            self.dropped += 1
 
     def removed(self, replica: int, tier: Tier, digests: Iterable[bytes]) -> None:
         """Pages left a tier of a replica. Those that were dropped are not known any more."""
@@ -224,22 +195,18 @@ class PrefixAware(Router):
         self.index = PrefixIndex(replicas, options.index_pages)
         self._page_size = page_size
         self._weight = options.overlap_weight
-        self._compute = [0] * replicas  # of the last request, by replica
 
-    def choose(self, asked: Asked) -> int:
+    def pick(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> tuple[int, int]:
         size, loads, weight = self._page_size, self.loads, self._weight
-        leading = self.index.leading(asked.digests())
-        self._compute = [max(0, asked.input_tokens - pages * size) for pages in leading]
+        compute = [max(0, job.input_length - p * size) for p in self.index.leading(digests())]
 
         def cost(replica: int) -> tuple[int, int, int]:
-            prefill = loads.waiting[replica] + self._compute[replica]
+            prefill = loads.waiting[replica] + compute[replica]
             total = weight.numerator * prefill + weight.denominator * loads.held[replica]
             return total, loads.sent[replica], replica
 
-        return min(range(self.replicas), key=cost)
-
-    def sent(self, asked: Asked, replica: int) -> None:
-        self.loads.send(asked.index, replica, asked.input_tokens, self._compute[replica])
+        chosen = min(range(self.replicas), key=cost)
+        return chosen, compute[chosen]
 
     def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
         self.index.stored(replica, tier, digests)
@@ -274,6 +241,7 @@ class Desk:
         self.choices: dict[int, int] = {}
         self._workload = workload
         self._router = router_of(options.name)(replicas, workload.page_size, options)
+        self.loads = self._router.loads
         self._delay_ns = options.delay_ns
         self._now_ns = now_ns
         self._late: deque[tuple[int, int, KvStored | KvRemoved]] = deque()
@@ -283,20 +251,10 @@ class Desk:
         while self._late and self._late[0][0] <= self._now_ns():
             _, replica, told = self._late.popleft()
             self._tell(replica, told)
-        length = job.input_length
-        asked = Asked(
-            job.index, job.session, length, lambda: self._workload.key(job, length).page_digests()
-        )
-        chosen = self._router.choose(asked)
-        self._router.sent(asked, chosen)
+        key, length = self._workload.key, job.input_length
+        chosen = self._router.choose(job, lambda: key(job, length).page_digests())
         self.choices[job.index] = chosen
         return chosen
-
-    def answered(self, request: int) -> None:
-        self._router.answered(request)
-
-    def ended(self, request: int) -> None:
-        self._router.ended(request)
 
     def heard(self, replica: int, told: KvStored | KvRemoved) -> None:
         """A core emitted a KV event."""
@@ -327,7 +285,7 @@ class Window:
         if type(event) is PrefillDone:
             request = self._last.pop(event.flight, None)
             if request is not None and event.ok:
-                self._desk.answered(request)
+                self._desk.loads.answer(request)
         for outcome in outcomes:
             kind = type(outcome)
             if kind is Prefill:

@@ -7,36 +7,11 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hicache import registry
 
-from .workload import Job
-
-
-class Waiting(Protocol):
-    """The fields of a request that a scheduler may use.
-
-    job          the job of the trace: length, priority and session.
-    length       tokens of its prompt; after a preemption this includes the generated tokens.
-    arrival_ns   time of arrival.
-    retractions  how often it was preempted.
-    """
-
-    @property
-    def job(self) -> Job: ...
-
-    @property
-    def length(self) -> int: ...
-
-    @property
-    def arrival_ns(self) -> int: ...
-
-    @property
-    def retractions(self) -> int: ...
-
-
-T = TypeVar("T", bound=Waiting)
+T = TypeVar("T")  # a waiting request: sim.engine.sequence.Sequence
 
 
 class Scheduler(Generic[T]):
@@ -95,33 +70,33 @@ class LongestPrefix(Scheduler[T]):
         return max(islice(self.queue, self.window), key=reusable)
 
 
-class Priority(Scheduler[T]):
+class Priority(Scheduler[Any]):
     """The request with the highest priority; between equal ones the earliest, a preempted one
     first. A low priority may wait as long as higher ones keep arriving."""
 
     def __init__(self, window: int = 1) -> None:
         super().__init__(window)
-        self._heap: list[tuple[int, int, T]] = []  # (-priority, turn, request)
+        self._heap: list[tuple[int, int, Any]] = []  # (-priority, turn, request)
         self._last = self._first = 0  # last turn numbers given at the end and at the front
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def push(self, request: T) -> None:
+    def push(self, request: Any) -> None:
         self._last += 1
         heappush(self._heap, (-request.job.priority, self._last, request))
 
-    def push_front(self, request: T) -> None:
+    def push_front(self, request: Any) -> None:
         self._first -= 1
         heappush(self._heap, (-request.job.priority, self._first, request))
 
-    def best(self, reusable: Callable[[T], int]) -> T:
+    def best(self, reusable: Callable[[Any], int]) -> Any:
         return self._heap[0][2]
 
-    def requests(self) -> Iterable[T]:
+    def requests(self) -> Iterable[Any]:
         return (request for _, _, request in self._heap)
 
-    def remove(self, request: T) -> None:
+    def remove(self, request: Any) -> None:
         heappop(self._heap)
 
 

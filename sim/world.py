@@ -8,7 +8,6 @@ so many times in the time to live that a copy goes at most a sixth of that late.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter, abc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -223,17 +222,10 @@ class World(Replica):
 
         Raises StuckError when requests are left and nothing is scheduled.
         """
-        collecting = gc.isenabled()
-        gc.disable()  # reference counting is enough; a collection would scan the whole tree
-        try:
-            self._wants.pin(self._workload)
-            self._arrivals.begin()
-            self._wants.on(self.clock)
-            while self.clock.next_ns() >= 0:
-                self.clock.step()
-        finally:
-            if collecting:
-                gc.enable()
+        self._wants.pin(self._workload)
+        self._arrivals.begin()
+        self._wants.on(self.clock)
+        self.clock.finish()
         if self.ended < len(self._workload.jobs):
             raise self.stuck()
         self.close()

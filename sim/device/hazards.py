@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -25,7 +26,6 @@ from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
 
 from ..errors import HazardError
 
-_Ticks = NDArray[np.int32]
 _Mode = Literal["r", "w"]
 _SUBJECT = re.compile(r"\b(request|flight)s? (\d+)")
 _Place = tuple[Tier, str]
@@ -34,39 +34,24 @@ _REMEMBERED = 65_536
 RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
 
 
+@dataclass(slots=True)
 class _StreamClock:
-    """One stream: its clock, including its own ticks, and the reasons of its last accesses
-    by tick.
-    """
+    """One stream: its clock, including its own ticks, and the reasons of its last accesses by
+    tick."""
 
-    def __init__(self, name: str, index: int, size: int) -> None:
-        self.name = name
-        self.index = index
-        self.clock = [0] * size
-        self.whys: dict[int, str] = {}
+    name: str
+    index: int
+    clock: list[int]
+    whys: dict[int, str] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class _Accesses:
-    """The last access of each page of one pool by one stream in one mode.
+    """The last access of each page of one pool by one stream in one mode. ticks: int32[layers,
+    pages]. latest: the highest of all."""
 
-    latest: the highest tick of all. whole: int32[pages], the tick of the last access to all layers.
-    parts: int32[layers, pages], those of accesses to some layers; None as long as there are none.
-    """
-
-    __slots__ = ("latest", "parts", "whole")
-
-    def __init__(self, pages: int) -> None:
-        self.latest = 0
-        self.whole: _Ticks = np.zeros(pages, dtype=np.int32)
-        self.parts: _Ticks | None = None
-
-    def last(self, area: Area) -> _Ticks:
-        """The tick of the last access to each page: int32[layers of the area or 1, pages]."""
-        whole: _Ticks = self.whole[area.pages][None]
-        if self.parts is None:
-            return whole
-        first, last = area.layers
-        return np.maximum(whole, self.parts[first:last, area.pages])
+    ticks: NDArray[np.int32]
+    latest: int = 0
 
 
 _Log = dict[_Mode, list[_Accesses | None]]  # by mode, then by stream
@@ -102,7 +87,7 @@ class Hazards:
             return
         if len(self._clocks) == self._size:
             raise HazardError(f"hazard detector: made for {self._size} streams, {name} is one more")
-        self._clocks[stream] = _StreamClock(name, len(self._clocks), self._size)
+        self._clocks[stream] = _StreamClock(name, len(self._clocks), [0] * self._size)
 
     def record(self, stream: Stream, mark: Mark) -> None:
         self._marks[mark] = tuple(self._clocks[stream].clock)
@@ -140,15 +125,10 @@ class Hazards:
         own.whys.pop(tick - _REMEMBERED, None)
         mine = log[mode][index]
         if mine is None:
-            mine = log[mode][index] = _Accesses(self._capacities[area.place])
+            ticks = np.zeros((self._layers, self._capacities[area.place]), dtype=np.int32)
+            mine = log[mode][index] = _Accesses(ticks)
         mine.latest = tick
-        first, last = area.layers
-        if first == 0 and last == self._layers:
-            mine.whole[area.pages] = tick
-            return
-        if mine.parts is None:
-            mine.parts = np.zeros((self._layers, len(mine.whole)), dtype=np.int32)
-        mine.parts[first:last, area.pages] = tick
+        mine.ticks[slice(*area.layers), area.pages] = tick
 
     def _ordered(
         self,
@@ -159,7 +139,8 @@ class Hazards:
         modes: tuple[_Mode, _Mode],
         why: str,
     ) -> None:
-        seen, last = own.clock[other.index], before.last(area)
+        seen = own.clock[other.index]
+        last = before.ticks[slice(*area.layers), area.pages]
         if not np.count_nonzero(last > seen):
             return
         late = (last > seen).any(axis=0)

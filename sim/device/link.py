@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from hicache.devices.base import Direction
 
@@ -22,48 +23,34 @@ from ..hardware import Curve
 SECOND_NS = 1_000_000_000
 
 
-class _Channel:
-    """One direction. epoch: increased whenever a planned event becomes invalid."""
-
-    __slots__ = (
-        "began_ns",
-        "busy_ns",
-        "bytes",
-        "current",
-        "epoch",
-        "left",
-        "moving",
-        "other",
-        "since_ns",
-        "waiting",
-    )
-
-    def __init__(self) -> None:
-        self.waiting: deque[Transfer] = deque()
-        self.current: Transfer | None = None
-        self.other: _Channel = self
-        self.moving = False
-        self.left = 0
-        self.since_ns = 0
-        self.began_ns = 0
-        self.epoch = 0
-        self.busy_ns = 0
-        self.bytes = 0
-
-
+@dataclass(slots=True, eq=False)
 class Transfer:
-    """Bytes to move. The callbacks `steps` are called in order, each after an equal part has moved.
+    """Bytes to move. The callbacks `steps` are called in order, each after an equal part has moved;
+    `next` is the first that has not been called.
 
     work: number of bytes that take the same time at the link's own rate.
     """
 
-    __slots__ = ("bytes", "next", "steps", "work")
+    bytes: int
+    work: int
+    steps: list[Callable[[], None]]
+    next: int = 0
 
-    def __init__(self, count: int, work: int, steps: list[Callable[[], None]]) -> None:
-        self.bytes = count
-        self.work = work
-        self.steps = steps
-        self.next = 0
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """One direction. epoch: increased whenever a planned event becomes invalid."""
+
+    waiting: deque[Transfer] = field(default_factory=deque)
+    current: Transfer | None = None
+    moving: bool = False
+    left: int = 0
+    since_ns: int = 0
+    began_ns: int = 0
+    epoch: int = 0
+    busy_ns: int = 0
+    bytes: int = 0
+    other: _Channel = field(init=False)
 
 
 class Link:

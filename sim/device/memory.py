@@ -6,7 +6,7 @@ ordered, the two agree at any timing. A difference means that one access overtoo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -23,19 +23,14 @@ Place = tuple[Tier, str]
 Span = tuple[int, int]
 
 
-def _nobody(tag: int) -> str:
-    return f"tag {tag:#018x}"
-
-
 class Memory:
-    """The rows of each pool: uint64[pages, layers, ROW_WORDS]. whose: describes a tag in messages.
+    """The rows of each pool: uint64[pages, layers, ROW_WORDS].
 
     checked: number of comparisons so far (a copy, a write and a read count once each).
     """
 
     def __init__(self, capacities: Mapping[Place, int], layers: int) -> None:
         self.layers = layers
-        self.whose: Callable[[int], str] = _nobody
         self.checked = 0
         self._claims = {
             place: np.zeros((layers, pages), dtype=np.uint64) for place, pages in capacities.items()
@@ -86,11 +81,8 @@ class Memory:
         if not len(pages):
             return
         expected = self._expected(place, tags, span)
-        if span == (0, self.layers):
-            self._rows[place][pages] = expected
-        else:
-            self._rows[place][pages, span[0] : span[1]] = expected
-        self._compare(place, pages, tags, expected, span, why)
+        self._rows[place][pages, span[0] : span[1]] = expected
+        self._compare(place, pages, expected, span, why)
 
     def fetch(self, place: Place, pages: Pages, words: Span, span: Span) -> Words:
         """Returns words [first, last) of the pages, concatenated, in each layer of the span."""
@@ -111,10 +103,7 @@ class Memory:
 
     def _of(self, place: Place, pages: Pages, span: Span) -> Words:
         """A copy of the pages' content: uint64[n, layers of span, ROW_WORDS]."""
-        rows = self._rows[place]
-        if span == (0, self.layers):
-            return rows.take(pages, axis=0)
-        found: Words = rows[pages, span[0] : span[1]]
+        found: Words = self._rows[place][pages, span[0] : span[1]]
         return found
 
     def verify(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
@@ -124,15 +113,23 @@ class Memory:
         """
         if not len(pages):
             return
-        self._compare(place, pages, tags, self._expected(place, tags, span), span, why)
+        self._compare(place, pages, self._expected(place, tags, span), span, why)
 
-    def _compare(
-        self, place: Place, pages: Pages, tags: Words, expected: Words, span: Span, why: str
-    ) -> None:
+    def _compare(self, place: Place, pages: Pages, expected: Words, span: Span, why: str) -> None:
         self.checked += 1
         found = self._of(place, pages, span)
-        if found.tobytes() != expected.tobytes():
-            self._accuse(place, pages, (found, expected), tags, span[0], why)
+        if found.tobytes() == expected.tobytes():
+            return
+        wrong = (found != expected).any(axis=2)
+        slot, layer = (int(axis[0]) for axis in np.nonzero(wrong))
+        tier, component = place
+        raise WrongBytesError(
+            f"{why}: {tier.name.lower()} page {int(pages[slot])} of {component}, layer group "
+            f"{span[0] + layer}: expected the content of its prefix, found other bytes; "
+            f"{int(wrong.sum())} of {wrong.size} rows of this access are wrong",
+            "",
+            About("page", int(pages[slot]), int(tier), component),
+        )
 
     def digest(self, place: Place, page: int) -> bytes:
         """Returns the SHA-256 of one page over all layers."""
@@ -142,32 +139,6 @@ class Memory:
         """uint64[pages, layers of span, ROW_WORDS]: what these tags say."""
         salts = self._salts[place[1]][span[0] : span[1]]
         return content.mix((tags[None] if tags.ndim == 1 else tags).T[..., None] + salts)
-
-    def _accuse(
-        self,
-        place: Place,
-        pages: Pages,
-        blocks: tuple[Words, Words],
-        tags: Words,
-        first_layer: int,
-        why: str,
-    ) -> None:
-        found, expected = (block.swapaxes(0, 1) for block in blocks)
-        tags = np.broadcast_to(tags, expected.shape[:2])
-        wrong = (found != expected).any(axis=2)
-        depth, slot = (int(axis[0]) for axis in np.nonzero(wrong))
-        layer = first_layer + depth
-        tier, component = place
-        got = content.tag_of(found[depth, slot], component, layer)
-        whole = content.rows(np.array([got], dtype=np.uint64), component, layer)[0]
-        torn = "" if (whole == found[depth, slot]).all() else " (torn: words of several writers)"
-        raise WrongBytesError(
-            f"{why}: {tier.name.lower()} page {int(pages[slot])} of {component}, layer group "
-            f"{layer}: expected {self.whose(int(tags[depth, slot]))}, found {self.whose(got)}{torn}"
-            f"; {int(wrong.sum())} of {wrong.size} rows of this access are wrong",
-            "",
-            About("page", int(pages[slot]), int(tier), component),
-        )
 
 
 def audit(view: CoreView, memory: Memory) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -55,23 +54,11 @@ class _Look(NamedTuple):
     found: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ShadowOptions:
-    """Checks besides hazards. seed: seed of the scribbled bytes."""
-
-    scribble: bool = True
-    poison: bool = True
-    seed: int = 0
-
-
 class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
     """See the module. spoiled: pages scribbled. intact: pages that still held their poison."""
 
-    def __init__(
-        self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None = None
-    ) -> None:
+    def __init__(self, inner: Inspectable, hazards: Hazards) -> None:
         super().__init__(inner, hazards)
-        self._options = options or ShadowOptions()
         self._drawn = 0
         self._poisoned: dict[_Place, dict[int, list[bytes]]] = {}
         self._compared: list[_Look] = []
@@ -84,7 +71,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         self._use(stream, near, "r", job.why)
         self._use(stream, far, "w", job.why)
         count = len(far.pages)
-        if load and self._options.scribble and count:
+        if load and count:
             self._hazards.access(stream, far, "w", f"{job.why}, scribble")
             self.scribble(stream, far, self._seeds(count))
             self.spoiled += count
@@ -98,7 +85,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         """Poisons pages that became free. Raises HazardError if an unordered access still
         uses one.
         """
-        if not self._options.poison or not len(pages):
+        if not len(pages):
             return
         area = self._whole((tier, component), pages)
         stream = self.stream(_POISONER[tier])
@@ -184,7 +171,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         first = self._drawn
         self._drawn += count
         numbers = np.arange(first, first + count, dtype=np.uint64)
-        return numbers ^ np.uint64((0xDEAD << 48) + (self._options.seed << 32))
+        return numbers ^ np.uint64(0xDEAD << 48)
 
 
 class FreedPages:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -24,57 +24,6 @@ from .memory import Memory, Place
 
 NEVER = -1
 UNSEEN = 1 << 62
-KEPT = 1 << 16  # marks whose times are known at least
-
-
-class Marks:
-    """When the marks of a device were reached, and when the host sees that.
-
-    Those of long ago are forgotten: they count as reached and seen, so a long run needs no more
-    memory than a short one. Times in nanoseconds.
-    """
-
-    def __init__(self) -> None:
-        self._reached = array("q")
-        self._visible = array("q")
-        self._forgotten = 0
-
-    @property
-    def following(self) -> int:
-        """The number of the next mark."""
-        return self._forgotten + len(self._reached)
-
-    def record(self, now_ns: int) -> int:
-        """The number of a new mark."""
-        if len(self._reached) >= 2 * KEPT and max(self._visible[:KEPT]) <= now_ns:
-            del self._reached[:KEPT], self._visible[:KEPT]
-            self._forgotten += KEPT
-        number = self.following
-        self._reached.append(NEVER)
-        self._visible.append(UNSEEN)
-        return number
-
-    def is_reached(self, mark: int) -> bool:
-        place = mark - self._forgotten
-        return place < 0 or self._reached[place] != NEVER
-
-    def is_visible(self, mark: int, now_ns: int) -> bool:
-        """Whether the host sees that it was reached."""
-        place = mark - self._forgotten
-        return place < 0 or self._visible[place] <= now_ns
-
-    def reached_ns(self, mark: int) -> int:
-        """Raises CallerError for a mark of long ago."""
-        if mark < self._forgotten:
-            raise CallerError(f"mark {mark}: its time was forgotten; ask earlier")
-        return self._reached[mark - self._forgotten]
-
-    def reach(self, mark: int, now_ns: int) -> None:
-        self._reached[mark - self._forgotten] = now_ns
-
-    def show(self, mark: int, time_ns: int) -> None:
-        """The host sees it from this time on."""
-        self._visible[mark - self._forgotten] = time_ns
 
 
 Action: TypeAlias = Callable[[], None]
@@ -112,6 +61,7 @@ class SimDeviceOptions:
         return self.page_bytes
 
 
+@dataclass(slots=True, eq=False)
 class _Stream:
     """Work in order of issue. held: the first item runs or waits, and no later one may begin.
 
@@ -119,14 +69,11 @@ class _Stream:
     marks of one stream do not change the draws of another.
     """
 
-    __slots__ = ("failed", "held", "marks", "name", "work")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.work: deque[Callable[[_Stream], None]] = deque()
-        self.held = False
-        self.failed = False
-        self.marks = 0
+    name: str
+    work: deque[Callable[[_Stream], None]] = field(default_factory=deque)
+    held: bool = False
+    failed: bool = False
+    marks: int = 0
 
 
 class SimDevice:
@@ -147,7 +94,9 @@ class SimDevice:
         self._layers = len(next(iter(options.page_bytes.values())))
         self._names: dict[str, Stream] = {}
         self._streams: list[_Stream] = []
-        self._marks = Marks()
+        # by mark: when it was reached, and when the host sees that, in nanoseconds
+        self._reached_ns = array("q")
+        self._visible_ns = array("q")
         self._failed: dict[int, None] = {}
         self._waiting: dict[int, list[Action]] = {}
         self._synced: dict[int, Action] = {}
@@ -166,29 +115,31 @@ class SimDevice:
         return found
 
     def record(self, stream: Stream) -> Mark:
-        number = self._marks.record(self._clock.now_ns)
+        number = len(self._reached_ns)
+        self._reached_ns.append(NEVER)
+        self._visible_ns.append(UNSEEN)
         self._issue(stream, lambda line: self._reach(line, number))
         return Mark(number)
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        if not self._marks.is_reached(mark):
+        if self._reached_ns[mark] == NEVER:
             self._issue(stream, lambda line: self._hold_for(line, mark))
 
     def query(self, mark: Mark) -> bool:
-        return self._marks.is_visible(mark, self._clock.now_ns)
+        return self._visible_ns[mark] <= self._clock.now_ns
 
     def failed(self, mark: Mark) -> bool:
-        if not self._marks.is_reached(mark):
+        if self._reached_ns[mark] == NEVER:
             raise CallerError(f"failed: expected a mark that was reached, found mark {mark}")
         return mark in self._failed
 
     def reached_ns(self, mark: Mark) -> int:
         """Time at which the mark was reached; the host may have seen it later."""
-        return self._marks.reached_ns(mark)
+        return self._reached_ns[mark]
 
     def sync(self, mark: Mark, action: Action) -> None:
         """Calls `action` when the mark is reached; the host sees this mark without lag."""
-        assert not self._marks.is_reached(mark), "a mark that was reached already needs no sync"
+        assert self._reached_ns[mark] == NEVER, "a mark that was reached already needs no sync"
         self._synced[mark] = action
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
@@ -203,7 +154,8 @@ class SimDevice:
             return
         number = self._copies
         self._copies = number + 1
-        copy = _Copy(job, f"{job.why}, copy {number}")
+        near, far = ((tier, job.component) for tier in job.direction.ends)
+        copy = _Copy(job, f"{job.why}, copy {number}", near, far)
         moved = self._options.copied_bytes(job.direction)[job.component]
         size = len(source) * sum(moved[layers[0] : layers[1]])
         if self._memory is not None:
@@ -287,13 +239,13 @@ class SimDevice:
         self._clock.after(duration_ns, lambda: self._release(line))
 
     def _hold_for(self, line: _Stream, mark: Mark) -> None:
-        if not self._marks.is_reached(mark):
+        if self._reached_ns[mark] == NEVER:
             line.held = True
             self._waiting.setdefault(mark, []).append(lambda: self._release(line))
 
     def _reach(self, line: _Stream, mark: int) -> None:
         now = self._clock.now_ns
-        self._marks.reach(mark, now)
+        self._reached_ns[mark] = now
         if line.failed:
             self._failed[mark] = None
             line.failed = False
@@ -301,12 +253,12 @@ class SimDevice:
             resume()
         synced = self._synced.pop(mark, None)
         if synced is not None:
-            self._marks.show(mark, now)
+            self._visible_ns[mark] = now
             synced()
             return
         line.marks += 1
         lag_ns = self._lag_ns(line, mark)
-        self._marks.show(mark, now + lag_ns)
+        self._visible_ns[mark] = now + lag_ns
         self._clock.after(lag_ns, lambda: self.listener())
 
     def _send(self, line: _Stream, copy: _Copy, number: int, size: int) -> None:
@@ -374,18 +326,17 @@ class SimDevice:
             memory.verify(copy.far, copy.job.target, copy.tags, copy.job.layers, copy.why)
 
 
+_NO_TAGS: Words = np.empty(0, dtype=np.uint64)
+
+
+@dataclass(slots=True, eq=False)
 class _Copy:
     """One queued copy. tags: the content it must deliver by program order. moving: the part in
-    transit.
-    """
+    transit."""
 
-    __slots__ = ("far", "job", "moving", "near", "tags", "why")
-
-    def __init__(self, job: CopyJob, why: str) -> None:
-        near, far = job.direction.ends
-        self.near: Place = (near, job.component)
-        self.far: Place = (far, job.component)
-        self.job = job
-        self.why = why
-        self.tags: Words = np.empty(0, dtype=np.uint64)
-        self.moving: Words = self.tags
+    job: CopyJob
+    why: str
+    near: Place
+    far: Place
+    tags: Words = field(default_factory=lambda: _NO_TAGS)
+    moving: Words = field(default_factory=lambda: _NO_TAGS)

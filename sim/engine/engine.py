@@ -51,10 +51,9 @@ class Engine:
         self._prefills = Prefills(self._running, workload, platform, options)
         self._gaps = self._running.gaps
         self._host_ns = platform.forward.profile.host_ns
-        self._reception = Reception(options, platform.clock, self._waiting, self._received)
+        self._reception = Reception(profile, platform.clock, self._waiting, self._received)
         self._store = platform.store
         self._released: list[Sequence] = []
-        self._decoded = 0  # passes of the last launch, if they only decoded
         self._busy = False
         self._woken = False
         self._told = False
@@ -143,7 +142,7 @@ class Engine:
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
-        self._reception.compose(self._decoded)
+        self._reception.compose()
 
     def _compose(self) -> None:
         self._running.finish_ended()
@@ -153,7 +152,8 @@ class Engine:
         self._prefills.schedule(retractions)
         empty = not self._prefills.batch and not len(self._running.decode)
         if empty and self._reception.pending:
-            self._reception.hurry()
+            self._reception.compose()  # nothing is ahead of what came last
+            self._reception.compose()
             self._prefills.schedule(retractions)
         self._controller.start()
         self._launch()
@@ -167,7 +167,6 @@ class Engine:
     def _launch(self) -> None:
         decoding, batch = len(self._running.decode), self._prefills.batch
         self._busy = bool(batch or decoding)
-        self._decoded = 0
         self._launched_ns = self._clock.now_ns
         if batch:
             alone = bool(decoding) and not self._prefills.with_decoding
@@ -177,7 +176,6 @@ class Engine:
             )
         elif decoding:
             self._compute_ns, steps = self._quiet_run(decoding)
-            self._decoded = steps
             self._forward.launch_decode(self._compute_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:

@@ -37,7 +37,7 @@ from hicache.runtime.controller import COMPUTE, TransferController, of_stage
 
 from ..content import Words, partial_tag
 from ..engine_profiles import PROFILE, EngineProfile
-from ..times.base import Chunks, LayerTimes, stages_ns
+from ..times.base import Chunks, TimeModel, stages_ns
 from .sequence import Sequence
 
 _HALVES = 2
@@ -226,7 +226,7 @@ class Forward:
         model: Model,
         device: Device,
         controller: TransferController,
-        costs: LayerTimes,
+        costs: TimeModel,
         accesses: Accesses,
         checked: bool,
         profile: EngineProfile = PROFILE,

@@ -74,7 +74,6 @@ class Pipeline(Engine):
         if not self._idle:
             return
         self._take()
-        self._decoded = 0
         for batch in list(self._idle):
             self._give_turn(batch)
             self._compose()
@@ -95,7 +94,6 @@ class Pipeline(Engine):
         self._idle.remove(batch)
         self._busy = batch.busy = True
         alone = bool(chunks) and bool(decoding) and not self._prefills.with_decoding
-        self._decoded = int(not chunks)
         begun = _Pass(batch, chunks, int(not alone), self._clock.now_ns, [], 0)
         self._forward.launch(
             chunks,

@@ -2,8 +2,7 @@
 
 A request takes time in the client, in HTTP and in the tokeniser, and requests of one burst wait for
 each other there. An engine that composes a pass while the one before it runs does not see a request
-that comes during a pass until the next pass is composed, so that it joins the one after. An engine
-may also look for new requests only after several passes.
+that comes during a pass until the next pass is composed, so that it joins the one after.
 
 Chunks are chosen before a pass decodes: first those of running prefills, then new admissions.
 """
@@ -11,7 +10,6 @@ Chunks are chosen before a pass decodes: first those of running prefills, then n
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import TypeAlias
 
 from hicache.core.actions import Admitted, Matched, Outcome, Prefill
@@ -20,6 +18,7 @@ from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWante
 
 from ..clock import Timer
 from ..content import prefix_tags
+from ..engine_profiles import EngineProfile
 from ..options import EngineOptions
 from ..schedulers import Scheduler
 from ..workload import Workload
@@ -32,18 +31,15 @@ class Reception:
 
     def __init__(
         self,
-        options: EngineOptions,
+        profile: EngineProfile,
         clock: Timer,
         waiting: Scheduler[Sequence],
         received: Callable[[Sequence], None],
     ) -> None:
-        self._profile = options.profile
-        self._poll_passes = options.poll_passes
-        self._passes = 0  # since requests were taken
+        self._profile = profile
         self._clock = clock
         self._waiting = waiting
         self._received = received
-        self._free_ns = 0  # when the front end has handled all requests that have arrived
         self._new: list[Sequence] = []  # came while a pass ran
         self._next: list[Sequence] = []  # may be taken when the next pass is composed
 
@@ -54,13 +50,9 @@ class Reception:
 
     def arrive(self, sequence: Sequence) -> None:
         """A client sends a request now."""
-        profile, now_ns = self._profile, self._clock.now_ns
-        delay_ns = profile.request_host_ns
-        delay_ns += profile.request_token_host_ns * sequence.job.input_length
-        if profile.request_serial_ns:
-            self._free_ns = max(self._free_ns, now_ns) + profile.request_serial_ns
-            delay_ns += self._free_ns - now_ns
-        if delay_ns:
+        profile = self._profile
+        delay_ns = profile.request_token_host_ns * sequence.job.input_length
+        if delay_ns := delay_ns + profile.request_host_ns:
             self._clock.after(delay_ns, lambda: self._received(sequence))
         else:
             self._received(sequence)
@@ -69,32 +61,14 @@ class Reception:
         """Puts a received request in the queue, now or later. busy: whether a pass runs."""
         if busy and self._profile.lookahead:
             self._new.append(sequence)
-        elif busy and self._poll_passes > 1:
-            self._next.append(sequence)
         else:
-            self._passes = 0
             self._waiting.push(sequence)
 
-    def compose(self, decoded: int) -> None:
-        """A pass is composed: it may have the requests that came before the last one began.
-
-        decoded: how many passes have only decoded since the last call; 0 if one had chunks."""
-        self._passes = (self._passes + decoded) % self._poll_passes if decoded else 0
-        if self.pending:
-            if not self._passes:
-                self._push(self._next)
-            self._next += self._new
-            self._new = []
-
-    def hurry(self) -> None:
-        """No pass can begin without them: nothing is ahead of what came last."""
-        self._push(self._next)
-        self._push(self._new)
-
-    def _push(self, sequences: list[Sequence]) -> None:
-        for sequence in sequences:
+    def compose(self) -> None:
+        """A pass is composed: it may have the requests that came before the last one began."""
+        for sequence in self._next:
             self._waiting.push(sequence)
-        sequences.clear()
+        self._next, self._new = self._new, []
 
 
 Batch: TypeAlias = list[tuple[Sequence, Prefill]]
@@ -131,7 +105,6 @@ class Prefills:
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
-        self._waited = 0  # passes for which prompts have waited
         self._chunked = options.profile.chunked
         self.with_decoding = options.profile.batching == "mixed"
         self.unsettled = False
@@ -151,10 +124,7 @@ class Prefills:
         again, and those that decode would never go on.
         """
         decoding = len(self._running.decode)
-        self.batch = []
-        self.unsettled = self._waits(decoding)
-        if self.unsettled:
-            return
+        self.batch, self.unsettled = [], False
         self._budget = self._options.token_budget - (decoding if self.with_decoding else 0)
         self._continue()
         crowded = self._running.retractions > retractions
@@ -162,18 +132,6 @@ class Prefills:
             self.unsettled = True
         else:
             self._admit()
-
-    def _waits(self, decoding: int) -> bool:
-        """Whether prompts wait for others, so that their pass is worth it."""
-        running, options = self._running, self._options
-        asked = running.prefilling or (len(running.waiting) and not self._is_refused())
-        if not options.wait_passes or not decoding or not asked:
-            return False
-        left = options.wait_permille * options.token_budget // 1000 - decoding
-        for sequence in chain(running.prefilling.values(), running.waiting.requests()):
-            left -= sequence.length - sequence.begun
-        self._waited = self._waited + 1 if left > 0 and self._waited < options.wait_passes else 0
-        return self._waited > 0
 
     def _is_refused(self) -> bool:
         """Whether an admission would be refused as before."""

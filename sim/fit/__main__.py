@@ -1,9 +1,10 @@
-"""Fits the constants of the roofline and of the engine profiles, and prints how far it is off.
+"""Fits the constants of the roofline and of the engine profiles, and prints how far they are off.
 
     python -m sim.fit DATA -o sim/fitted/fitted.json        needs the extra `fit` (scipy)
 
 `rows` reads published measurements and says what each ran on, `replays` plays them and notes every
-pass, and `solving` finds the factors. See docs/fidelity.md.
+pass, and `solving` finds the factors. Errors are those of the rows that were fitted, and of the
+same rows where all rows of one server and benchmark were left out. See docs/fidelity.md.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 
 from sim.fit.replays import Sample
 from sim.fit.rows import THROUGHPUT, TPOT, TTFT, read
-from sim.fit.solving import fit, predicted, text_of
-from sim.fitted import Factor
+from sim.fit.solving import fit, left_out, predicted
+from sim.fitted import text_of
 
 
 def main() -> None:
@@ -31,14 +32,15 @@ def main() -> None:
     options = parser.parse_args()
     factors, samples = fit(read(options.data), options.jobs)
     options.output.write_text(text_of(factors))
-    print_errors(samples, factors)
+    print_errors("fitted", samples, predicted(samples, factors))
+    print_errors("left out", *left_out(samples, factors))
 
 
-def print_errors(samples: Sequence[Sample], factors: Sequence[Factor]) -> None:
-    """Of the rows that the constants are fitted to: predicted / published - 1."""
-    print(f"{'':12}{'figures':>8}{'median':>9}{'9 of 10':>9}{'bias':>9}{'in 25 %':>9}")
+def print_errors(title: str, samples: Sequence[Sample], seconds: Sequence[float]) -> None:
+    """predicted / published - 1."""
+    print(f"{title:12}{'figures':>8}{'median':>9}{'9 of 10':>9}{'bias':>9}{'in 25 %':>9}")
     targets = [target for sample in samples for target in sample.figures]
-    pairs = list(zip(targets, predicted(samples, factors), strict=True))
+    pairs = list(zip(targets, seconds, strict=True))
     for quantity in (TPOT, TTFT, THROUGHPUT):
         each = [(one.measured, took) for one, took in pairs if one.what == quantity]
         if each:

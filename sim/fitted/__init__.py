@@ -9,36 +9,36 @@ whatever its factors say: a kernel does not move more than the data sheet.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.json import decode, encode
+
 from ..engine_profiles import EngineProfile
-from ..physics import RooflineConstants
+from ..hardware import HardwareProfile
+from ..physics import Kernel, defaults, family
 
 FILE = Path(__file__).with_name("fitted.json")
-FORMAT = 1
 ENGINE = "engine."  # begins the names of an engine profile's constants, which are times of its host
 PEAK = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """constant: a name, or a pattern for several. default: of the only constant that it changes;
-    None if there are several. groups: of the rows that it was fitted to, of which there are
-    `rows`."""
+class Factor(Struct, frozen=True):
+    """constant: a name, or a pattern for several. where: labels."""
 
     constant: str
     where: tuple[str, ...]
     factor: float
-    default: float | None
-    rows: int
-    groups: tuple[str, ...]
+
+
+class _File(Struct):
+    constants: tuple[Factor, ...]
 
 
 @lru_cache(maxsize=1)
@@ -49,17 +49,13 @@ def factors() -> tuple[Factor, ...]:
 
 def read(file: Path) -> tuple[Factor, ...]:
     """The factors in a file of the script."""
-    document = json.loads(file.read_text())
-    return tuple(
-        Factor(
-            **one
-            | {
-                "where": tuple(one["where"]),
-                "groups": tuple(document["groups"][number] for number in one["groups"]),
-            }
-        )
-        for one in document["constants"]
-    )
+    return decode(file.read_bytes(), type=_File).constants
+
+
+def text_of(factors: Iterable[Factor]) -> str:
+    """The file, one constant a line."""
+    lines = [encode(one).decode() for one in factors]
+    return '{"constants": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def total(constant: str, labels: frozenset[str], given: Iterable[Factor]) -> float:
@@ -72,22 +68,24 @@ def total(constant: str, labels: frozenset[str], given: Iterable[Factor]) -> flo
 
 
 def roofline(
-    constants: RooflineConstants,
-    family: str,
-    hardware: str,
-    engine: EngineProfile | None,
+    hardware: HardwareProfile,
+    engine: EngineProfile,
     model: str,
     given: tuple[Factor, ...] | None = None,
-) -> RooflineConstants:
+) -> dict[str, Kernel]:
     """The constants of a run. model: its name. given: None for those of this project."""
-    labels = frozenset((family, hardware, known_model(model))) | _labels(engine)
+    generation = family(hardware)
+    labels = frozenset((generation, hardware.name, known_model(model), engine.name, engine.label))
     known = factors() if given is None else given
-    changed = {}
-    for name, value in constants.named().items():
-        factor = total(name, labels, known)
-        if factor != 1.0:
-            changed[name] = min(value * factor, PEAK if is_part(name) else inf)
-    return constants.replaced(changed)
+    found = {}
+    for kind, kernel in defaults(generation).items():
+        values = asdict(kernel)
+        for name, value in values.items():
+            factor = total(f"{kind}.{name}", labels, known)
+            if factor != 1.0:
+                values[name] = min(value * factor, PEAK if is_part(name) else inf)
+        found[kind] = Kernel(**values)
+    return found
 
 
 def is_part(constant: str) -> bool:
@@ -100,7 +98,7 @@ def engine(
 ) -> EngineProfile:
     """A profile with its fitted times of the host, on this accelerator and with this model."""
     known = factors() if given is None else given
-    labels = _labels(profile) | {hardware, known_model(model)}
+    labels = frozenset((hardware, known_model(model), profile.name, profile.label))
     changed: dict[str, Any] = {}
     for name in sorted({one.constant for one in known if one.constant.startswith(ENGINE)}):
         field = name.removeprefix(ENGINE)
@@ -112,7 +110,3 @@ def engine(
 def known_model(name: str) -> str:
     """The label of a model: its name, without the layers that somebody exchanged."""
     return name.partition(" as ")[0]
-
-
-def _labels(engine: EngineProfile | None) -> frozenset[str]:
-    return frozenset((engine.name, engine.label)) if engine else frozenset()

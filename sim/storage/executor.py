@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -159,15 +160,9 @@ class StoreExecutor:
 
     def _fail(self, action: StorageAction) -> None:
         """Answer an action of which nothing is done."""
-        flight = action.flight
-        if type(action) is Lookup:
-            self._answer(LookupDone(flight))
-        elif type(action) is Fetch:
-            self._answer(FetchDone(flight))
-        elif type(action) is Store:
-            self._answer(StoreDone(flight))
-        else:
-            self._answer(DeleteDone(flight, ok=False))
+        replies: dict[type, Any] = {Lookup: LookupDone, Fetch: FetchDone, Store: StoreDone}
+        reply = replies.get(type(action), partial(DeleteDone, ok=False))
+        self._answer(reply(action.flight))
 
     def _perform(self, action: StorageAction, moved: int) -> None:
         """moved: how many values of a fetch or a store have moved."""

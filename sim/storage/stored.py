@@ -13,13 +13,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import Any
 
-from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.storage.base import Losses, Status, Storage
-from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
+from hicache.storage.keys import Context, context_key, page_keys, shard
 from hicache.storage.verified import HEADER_BYTES
 
 from .contents import Contents
@@ -27,8 +24,6 @@ from .contents import Contents
 REVISION = "simulated"  # begins the revision of every context of a simulation
 UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
 _MOST_UNITS = 16
-_MOST_ENTRIES = 100_000  # that are looked through for the key of another simulation
-_MOST_FIELDS = 4
 _DIGITS = 32  # of a digest in a revision
 _MOST_TEXT = 32
 
@@ -89,30 +84,6 @@ class StoredContents(Contents):
         self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
         self._has_context = False
         self._closed, self._evicted = False, 0
-
-    def check_key(self, name: str) -> None:
-        """Raises CallerError if the store, called `name`, has pages of this workload and none under
-        this key; the error names the fields that differ. Those of other workloads lie beside it."""
-        if self._store.lookup([context_key(self._digest)])[0]:
-            return
-        ours = _fields(self._context.text.encode("ascii"), self._digest)
-        for entry in islice(self._store.entries(""), _MOST_ENTRIES):
-            key = take_apart(entry.key)
-            if key is None or key.pool:
-                continue
-            buffer = bytearray(max(0, entry.size_bytes - HEADER_BYTES))
-            read = self._store.read([entry.key], [(memoryview(buffer),)]) == [Status.DONE]
-            theirs = _fields(bytes(buffer), key.context) if read else {}
-            if theirs.get("workload") == ours["workload"]:
-                names = [one for one in {*ours, *theirs} if ours.get(one) != theirs.get(one)]
-                if len(names) > 1 and "definition" in names:
-                    names.remove("definition")  # of the whole model, which the others say better
-                names.sort(key=lambda one: (" of pool " in one, one))
-                raise CallerError(
-                    f"--storage: {name} has pages of this workload under another key (different: "
-                    f"{', '.join(names[:_MOST_FIELDS])}); name another place, or give the options "
-                    "of the earlier replay"
-                )
 
     def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
         found: list[bool | None] = [True] * len(digests)
@@ -177,17 +148,6 @@ class StoredContents(Contents):
             text = memoryview(self._context.text.encode("ascii"))
             done = self._store.write([context_key(self._digest)], [(text,)])
             self._has_context = done == [Status.DONE]
-
-
-def _fields(text: bytes, digest: str) -> dict[str, Any]:
-    """What a context has, with the fields of its revision and of its pools as its own."""
-    fields = dict(document_of(text, digest) or {})
-    kind, *parts = str(fields.pop("revision", "")).split(";")
-    if kind == REVISION:
-        fields |= dict(one.partition("=")[::2] for one in parts)
-    for pool, inner in fields.pop("pools", {}).items():
-        fields |= {f"{name} of pool {pool}": value for name, value in inner.items()}
-    return fields
 
 
 def _value(digest: bytes, length: int) -> bytes:

@@ -52,10 +52,7 @@ class Parallelism:
             if found < 1:
                 raise CallerError(f"{name}: expected at least 1, found {found}")
             if name in ("ep", "attention_dp") and self.tp % found:
-                raise CallerError(
-                    f"{name}: expected a divisor of {self.tp} ranks, found {found}; use "
-                    f"{_listed(_divisors(self.tp))}"
-                )
+                raise CallerError(f"{name}: expected a divisor of {self.tp} ranks, found {found}")
 
     @property
     def ranks(self) -> int:
@@ -73,10 +70,12 @@ class Parallelism:
         return 0 if self.shared_host else self.dcp
 
 
-class LayerTimes(Protocol):
-    """Durations of a pass by layers. Nothing to compute takes 0."""
+class TimeModel(Protocol):
+    """Durations of the passes of one model. Nothing to compute takes 0, and more work never takes
+    less time. label: what is behind the times, in one line for reports."""
 
     layers: int
+    label: str
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         """Nanoseconds of one layer; `layers` of these and `overhead_ns` make `step_ns`.
@@ -87,13 +86,6 @@ class LayerTimes(Protocol):
 
     def overhead_ns(self, chunks: Chunks, decoding: int, /) -> int:
         """Nanoseconds of a pass outside its layers. Each chunk samples as one sequence."""
-
-
-class TimeModel(LayerTimes, Protocol):
-    """Durations of one model. More work never takes less time. label: what is behind the times, in
-    one line for reports."""
-
-    label: str
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         """Nanoseconds of a pass over prefill chunks and decoding sequences."""
@@ -112,7 +104,7 @@ class StagedTimes(TimeModel, Protocol):
 
 
 def stages_ns(
-    times: LayerTimes, layers: Sequence[int], chunks: Chunks, decoding: int, layer_ns: int
+    times: TimeModel, layers: Sequence[int], chunks: Chunks, decoding: int, layer_ns: int
 ) -> tuple[list[int], int]:
     """Nanoseconds of a pass on each stage with so many layers, and between two stages. layer_ns: of
     a layer, as `times` says for this pass."""
@@ -158,52 +150,39 @@ def make(
 def check_ranks(model: ModelDescription, parallelism: Parallelism) -> None:
     """Raises CallerError if the ranks cannot share the model: an equal part of the query heads, an
     equal part of the heads of each pool or a copy of one, whole routed experts, and layers."""
-    tp, groups = parallelism.attention_tp, parallelism.attention_dp
-    cached = dict.fromkeys(pool.heads for pool in model.pools)
-    heads = [count for count in cached if count not in (1, model.attention_heads)]
-
-    def shared(ranks: int) -> bool:
-        return not any(count % ranks and ranks % count for count in heads)
-
-    if model.attention_heads % tp or not shared(tp):
-        good = [ranks * groups for ranks in _divisors(model.attention_heads) if shared(ranks)]
-        also = f", and a divisor or a multiple of its {_listed(heads)} cached heads"
-        each = f" for {groups} groups, {tp} for each"
-        raise CallerError(
-            f"tp: expected a divisor of the {model.attention_heads} query heads of {model.name}"
-            f"{also * bool(heads)}, found {parallelism.tp}{each * (groups > 1)}; use "
-            f"{_listed(good)}"
-        )
-    model.stages(parallelism.pp)
-    ep, dcp, alone = parallelism.ep, parallelism.dcp, ""
-    if ep > 1 and not model.experts:
-        alone = f"ep: expected 1, because {model.name} has no routed experts, found {ep}"
-    elif model.experts and model.experts % ep:
-        good = [ranks for ranks in _divisors(parallelism.tp) if model.experts % ranks == 0]
-        raise CallerError(
-            f"ep: expected a divisor of the {model.experts} routed experts of {model.name}, found "
-            f"{ep}; use {_listed(good)}"
-        )
-    elif dcp > 1 and (
-        model.selected_tokens or any(one.window or one.kind not in ROWS for one in model.pools)
-    ):
-        alone = f"dcp: expected 1, because {model.name} has more than full attention, found {dcp}"
-    if alone:
-        raise CallerError(f"{alone}; leave it out")
+    tp, ep, dcp, name = parallelism.attention_tp, parallelism.ep, parallelism.dcp, model.name
+    cached = {pool.heads for pool in model.pools} - {1, model.attention_heads}
     alike = gcd(*(pool.copies(tp) for pool in model.pools))
-    if dcp > 1 and alike % dcp:
-        raise CallerError(
-            f"dcp: expected a divisor of {alike}, the ranks that have the same rows of "
-            f"{model.name} with {tp} for each request, found {dcp}; use {_listed(_divisors(alike))}"
-        )
-
-
-def _divisors(number: int) -> list[int]:
-    return [part for part in range(1, number + 1) if number % part == 0]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return " or ".join(filter(None, (", ".join(map(str, numbers[:-1])), *map(str, numbers[-1:]))))
+    special = model.selected_tokens or any(
+        pool.window or pool.kind not in ROWS for pool in model.pools
+    )
+    for wrong, said in (
+        (
+            model.attention_heads % tp or any(count % tp and tp % count for count in cached),
+            f"tp: expected a divisor of the {model.attention_heads} query heads of {name} that "
+            f"divides its cached heads {sorted(cached)} or is a multiple, found {tp} for a request",
+        ),
+        (
+            ep > 1 and not model.experts,
+            f"ep: expected 1, because {name} has no routed experts, found {ep}",
+        ),
+        (
+            model.experts % ep,
+            f"ep: expected a divisor of the {model.experts} routed experts of {name}, found {ep}",
+        ),
+        (
+            dcp > 1 and special,
+            f"dcp: expected 1, because {name} has more than full attention, found {dcp}",
+        ),
+        (
+            dcp > 1 and alike % dcp,
+            f"dcp: expected a divisor of {alike}, the ranks that have the same rows of {name}, "
+            f"found {dcp}",
+        ),
+    ):
+        if wrong:
+            raise CallerError(said)
+    model.stages(parallelism.pp)
 
 
 def rank_weight_bytes(model: ModelDescription, parallelism: Parallelism) -> int:

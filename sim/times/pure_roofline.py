@@ -5,22 +5,14 @@
     compute = (2 x parameters x tokens + attention) / (tp x reached flop/s)
     attention = sum over chunks of pairs x 2 x heads x (score + value elements)
               + decode context x 2 x heads x (decode score + decode value elements)
-    pairs(start, end) = sum of i + 1 for i in start..end-1 = (end - start)(start + end + 1) / 2
     memory = (weights read once a step + cached rows read + states read and written)
              / reached HBM bytes/s, per rank
     overhead = fixed + output head of each sequence that samples
 
-Sources: two operations per parameter and token, Kaplan et al., arXiv 2001.08361, section 2.1. A
-pass takes the longer of compute and memory time: Williams, Waterman, Patterson, "Roofline", CACM
-52(4), 2009. Context is read once per chunk, as tiled kernels do: FlashAttention, arXiv 2205.14135.
-Attention is counted exactly under the causal mask. A layer of routed experts reads at most as many
-experts as its tokens choose. A layer with a window attends to min(i + 1, window) tokens, and in
-decode to at most its share of the summed context. A layer without keys and values does not attend.
-Figures of models: hicache/models; of hardware: sim/hardware.
-
-Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the expansion
-of cached latents in an MLA prefill, what an engine adds, how experts and attention are spread over
-ranks, and what stages send. The first stage has the fixed overhead, the last the output head.
+Sources: docs/times.md. A layer of routed experts reads at most as many experts as its tokens
+choose. Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the
+expansion of cached latents in an MLA prefill, what an engine adds, how experts and attention are
+spread over ranks, and what stages send.
 """
 
 from __future__ import annotations

@@ -14,22 +14,14 @@ The time of the host is not part of it: the simulated engine adds that of its en
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hicache.models import ModelDescription
 
 from .. import fitted, physics
 from ..engine_profiles import EngineProfile
 from ..hardware import HardwareProfile
-from ..physics import (
-    Exchange,
-    PerToken,
-    RooflineConstants,
-    Work,
-    defaults,
-    family,
-    of_reached,
-    real,
-    share,
-)
+from ..physics import Exchange, Kernel, PerToken, Work, defaults, family, of_reached, real, share
 from .base import Chunks, Parallelism
 
 SUMMARY = "durations by the shape of each product, with what the ranks exchange"
@@ -48,14 +40,10 @@ def times(
     engine: EngineProfile | None,
 ) -> Roofline:
     profile = engine or _PLAIN
-    generation = family(hardware)
-    if hardware.geometry:
-        constants = of_reached(defaults(generation))
-        return Roofline(model, hardware, parallelism, profile, constants, "measured rates")
-    constants = fitted.roofline(
-        defaults(generation), generation, hardware.name, profile, model.name
-    )
-    return Roofline(model, hardware, parallelism, profile, constants, "fitted")
+    kernels, source = of_reached(defaults(family(hardware))), "measured rates"
+    if not hardware.geometry:
+        kernels, source = fitted.roofline(hardware, profile, model.name), "fitted"
+    return Roofline(model, hardware, parallelism, profile, kernels, source)
 
 
 class Roofline:
@@ -67,16 +55,16 @@ class Roofline:
         hardware: HardwareProfile,
         parallelism: Parallelism,
         engine: EngineProfile,
-        constants: RooflineConstants,
+        kernels: Mapping[str, Kernel],
         source: str = "defaults",
     ) -> None:
-        """source: where the constants are from, for the label."""
+        """kernels: constants. source: where they are from, for the label."""
         self.layers = model.layers
         self.label = f"roofline, constants of {family(hardware)}: {source}"
-        self.constants = constants
+        self.kernels = kernels
         ranks, shared = parallelism.tp, parallelism.attention_tp
         self._groups = parallelism.attention_dp
-        matrices = list(physics.matrices_of(model))
+        matrices = list(model.matrices)
         plain = [matrix for matrix in matrices if not matrix.routed]
         routed = [matrix for matrix in matrices if matrix.routed]
         own = [matrix for matrix in plain if matrix.part != "mlp"]
@@ -99,38 +87,27 @@ class Roofline:
         sums = physics.sums(matrices, model, hardware, kind, ranks, shared, parallelism.ep)
         self._of_group += sums[0]
         self._of_stage += sums[1]
-        self._experts = physics.experts(model, routed, hardware, ranks, parallelism.ep, constants)
+        self._experts = physics.experts(model, routed, hardware, ranks, parallelism.ep)
         self._attention = physics.groups(model, hardware, shared, dcp)
         self._decoded, self._cached = list[Exchange](), None
         if dcp > 1:
             self._decoded = physics.decoded(model, hardware, shared, dcp)
             self._cached = physics.cached(model, hardware, shared, dcp)
         self._states = physics.states(model, hardware, shared)
-        self._outside(model, hardware, parallelism, engine)
-        self._kernels = constants.kernels
+        # outside the layers, by token that is sampled, and by token
+        passes = engine.logit_passes or _LOGIT_PASSES
+        read = model.vocabulary * _LOGIT_BYTES * passes * physics.NS / hardware.hbm_bytes_per_s
+        self._of_sampled: list[PerToken | Exchange] = [
+            physics.head(model, hardware, ranks),
+            *physics.logits(model, hardware, ranks),
+            PerToken("sampling", 1, 0.0, 0.0, read),
+        ]
+        self._sent = physics.send(model, hardware)
         self._device = engine.device_permille / 1000
         self._launch_ns = engine.launch_ns
         self._in_graph = engine.graph_tokens, max(engine.graph_tokens, engine.graph_batch)
         self._kept: dict[tuple[int, int], tuple[float, float]] = {}
         self._ended: dict[int, int] = {}
-
-    def _outside(
-        self,
-        model: ModelDescription,
-        hardware: HardwareProfile,
-        parallelism: Parallelism,
-        engine: EngineProfile,
-    ) -> None:
-        """The kernels outside the layers, by token that is sampled, and by token."""
-        passes = engine.logit_passes or _LOGIT_PASSES
-        read = model.vocabulary * _LOGIT_BYTES * passes * physics.NS / hardware.hbm_bytes_per_s
-        gathered = physics.logits(model, hardware, parallelism.tp)
-        self._of_sampled: list[PerToken | Exchange] = [
-            physics.head(model, hardware, parallelism.tp),
-            *([gathered] if gathered is not None else []),
-            PerToken("sampling", 1, 0.0, 0.0, read),
-        ]
-        self._sent = physics.send(model, hardware)
 
     def works(self, chunks: Chunks, decoding: int, context: int) -> tuple[list[Work], list[Work]]:
         """The work of a pass: in its layers, and outside. Empty if there is nothing to compute.
@@ -160,7 +137,7 @@ class Roofline:
         found = [each.of(group) for each in self._of_group]
         found += [each.of(stage) for each in self._of_stage]
         if self._experts is not None:
-            found.append(self._experts.of(stage, self.constants))
+            found.append(self._experts.of(stage))
         return found
 
     def _of_context(self, chunks: Chunks, decoding: int, context: int) -> list[Work]:
@@ -190,7 +167,7 @@ class Roofline:
 
     def _sum(self, works: list[Work]) -> tuple[float, float]:
         """Nanoseconds and launches of some work."""
-        kernels, total, launches = self._kernels, 0.0, 0.0
+        kernels, total, launches = self.kernels, 0.0, 0.0
         for kind, starts, compute, moved in works:
             total += kernels[kind].ns(starts, compute, moved)
             launches += starts

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from sim.options import RouterOptions
-from sim.routers import ROUTERS, Asked, PrefixAware, Router, router_of
+from sim.routers import ROUTERS, PrefixAware, Router, router_of
+from sim.workload import Job
 
 NAMES = list(ROUTERS)
 PAGE = 4
@@ -29,10 +30,8 @@ def digests(request: int, pages: int) -> list[bytes]:
 
 
 def ask(router: Router, request: int, pages: int = 4, session: int = -1) -> int:
-    asked = Asked(request, session, pages * PAGE + 1, lambda: digests(request, pages))
-    chosen = router.choose(asked)
-    router.sent(asked, chosen)
-    return chosen
+    job = Job(request, 0, pages * PAGE + 1, 1, session=session)
+    return router.choose(job, lambda: digests(request, pages))
 
 
 def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[int]:
@@ -51,12 +50,12 @@ def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[in
             router.removed(number % replicas, Tier(number % 3), digests(number, pages))
         elif left:
             request = left[number % len(left)]
-            router.answered(request)
+            router.loads.answer(request)
             if kind == "ended":
                 left.remove(request)
-                router.ended(request)
+                router.loads.end(request)
     for request in left:
-        router.ended(request)
+        router.loads.end(request)
     assert router.loads.waiting == router.loads.held == [0] * replicas
     return chosen
 
@@ -86,21 +85,21 @@ def test_prefix_aware_costs_what_its_formula_says() -> None:
     """cost = weight x (waiting + not cached) + held, in tokens."""
     router = PrefixAware(3, PAGE, RouterOptions(overlap_weight=Fraction(2)))
     assert [ask(router, 90 + 3 * number) for number in range(3)] == [0, 1, 2]
-    router.ended(93)
+    router.loads.end(93)
     # 17 tokens: replica 0 costs 2 x 34 + 17, replica 1 nothing but this one
     assert ask(router, 0) == 1
     for request in (90, 96, 0):
-        router.ended(request)
+        router.loads.end(request)
     router.stored(2, Tier.HOST, digests(4, 2))
     router.stored(0, Tier.DEVICE, digests(4, 1))
     assert ask(router, 4) == 2  # two pages of four, one on replica 0
     # on 2: 2 x (9 + 9) + 17 = 53; on 0: 2 x 13 = 26; on 1: 2 x 17 = 34
     assert ask(router, 5) == 0
-    router.answered(4)
+    router.loads.answer(4)
     # on 2: 2 x 9 + 17 = 35; on 0: 2 x (13 + 13) + 17; on 1: 34
     assert ask(router, 3) == 1
     router.removed(2, Tier.HOST, digests(4, 2))
-    router.ended(4)
+    router.loads.end(4)
     assert ask(router, 3 + 90) == 2
 
 
@@ -110,7 +109,7 @@ def test_a_page_counts_while_it_is_on_either_tier() -> None:
         router.stored(1, tier, digests(0, 4))
     router.removed(1, Tier.DEVICE, digests(0, 4))
     assert ask(router, 0) == 1
-    router.ended(0)
+    router.loads.end(0)
     router.removed(1, Tier.HOST, digests(0, 4))
     router.stored(1, Tier.STORAGE, digests(0, 4))  # any replica could fetch it
     assert ask(router, 1) == 0

@@ -73,15 +73,11 @@ def profiled(seed: int) -> Case:
         prefill_host_ns=pick("chunk", 0, 400_000),
         request_host_ns=pick("request", 0, 5_000_000),
         request_token_host_ns=pick("token", 0, 1_000),
-        request_serial_ns=pick("serial", 0, 2_000_000),
     )
     engine = replace(
         case.engine,
         profile=profile,
         most_chunk=pick("most", 0, 0, 2 * PAGE),
-        poll_passes=pick("poll", 1, 1, 3, 10),
-        wait_passes=pick("wait", 0, 0, 4),
-        wait_permille=pick("fill", 500, 900),
     )
     return replace(case, engine=engine)
 

@@ -74,9 +74,6 @@ def test_every_page_is_audited() -> None:
     audit(view, memory)
     assert memory.checked - before == copies, "each copy of each node is compared once"
     assert before > checked
-    told = world._whose(int(content.prefix_tags(workload.key(workload.jobs[5], 8))[0]))
-    assert told.startswith("page 0 of request "), told
-    assert world._whose(1).startswith("content of nobody")
 
 
 class _Named:

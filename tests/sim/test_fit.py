@@ -11,16 +11,17 @@ import pytest
 
 pytest.importorskip("scipy", exc_type=ImportError)
 
+from hicache.core.errors import CallerError
 from sim import fitted
 from sim.fit import __main__ as script
-from sim.fit.replays import record, recorded
-from sim.fit.rows import Row, read, server_of, usable
-from sim.fit.solving import fit, fitted_to, predicted, text_of
+from sim.fit.replays import replay
+from sim.fit.rows import Run, read
+from sim.fit.solving import fit, predicted
 from sim.fitted import Factor
 
 TRUE = (
-    Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),
-    Factor("engine.step_host_ns", ("vllm",), 3.0, None, 1, ()),
+    Factor("product.*.memory", ("h100",), 0.8),
+    Factor("engine.step_host_ns", ("vllm",), 3.0),
 )
 
 
@@ -52,12 +53,9 @@ def written(folder: Path, rows: list[dict[str, object]]) -> Path:
     return file
 
 
-def replayed(row: Row, given: tuple[Factor, ...]) -> dict[str, float]:
+def replayed(run: Run, given: tuple[Factor, ...]) -> dict[str, float]:
     """Mean times of a replay under these factors, in milliseconds."""
-    load = usable(row)
-    assert load is not None
-    server = server_of(row, load.concurrency, given)
-    requests, _ = record(server, load, given)
+    requests = replay(run, given)[0]
     decoded = [(one.finish_ns - one.first_token_ns) / (one.output_length - 1) for one in requests]
     waited = [one.first_token_ns - one.arrival_ns for one in requests]
     return {"mean_ttft_ms": fmean(waited) / 1e6, "mean_tpot_ms": fmean(decoded) / 1e6}
@@ -68,20 +66,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose figures are those of replays under TRUE."""
     folder = tmp_path_factory.mktemp("rows")
     given = [made(number) for number in range(24)]
-    rows = read([written(folder, given)])
-    told = zip(given, rows, strict=True)
-    return written(folder, [one | {"metrics": replayed(row, TRUE)} for one, row in told])
+    runs = read([written(folder, given)])
+    pairs = zip(given, runs, strict=True)
+    return written(folder, [one | {"metrics": replayed(run, TRUE)} for one, run in pairs])
 
 
 def test_the_fit_and_the_replay_agree(data: Path) -> None:
     """On figures of replays with other constants, which a fit finds again."""
-    rows = read([data])
-    factors, samples = fit(rows, 2)
-    for sample, row in zip(samples, rows, strict=True):
-        assert sample.row == row.id
+    runs = read([data])
+    factors, samples = fit(runs, 2)
+    for sample, run in zip(samples, runs, strict=True):
         took = predicted([sample], factors)
         assert took == pytest.approx([one.measured for one in sample.figures], rel=0.03)
-        again = replayed(row, factors)
+        again = replayed(run, factors)
         assert took == pytest.approx([one / 1000 for one in again.values()], rel=0.03)
     measured = [one.measured for each in samples for one in each.figures]
     pairs = zip(predicted(samples, ()), measured, strict=True)
@@ -90,18 +87,6 @@ def test_the_fit_and_the_replay_agree(data: Path) -> None:
     for one, least, most in zip(TRUE, (0.7, 1.1), (0.97, 3.5), strict=True):
         name = one.constant.replace("*", "fp8")
         assert least < fitted.total(name, labels, factors) < most, name
-    assert {group for one in factors for group in one.groups} == {"h100|qwen3-32b|vllm"}
-
-
-def test_a_file_of_constants_is_read_as_it_was_written(data: Path, tmp_path: Path) -> None:
-    samples = recorded(read([data])[:4], (), 1)
-    factors = fitted_to(samples, TRUE)
-    (tmp_path / "fitted.json").write_text(text_of(factors))
-    assert fitted.read(tmp_path / "fitted.json") == factors
-
-
-def test_the_constants_of_this_project_are_a_file_of_the_script() -> None:
-    assert text_of(fitted.factors()) == fitted.FILE.read_text()
 
 
 def test_the_script_writes_constants_and_prints_errors(
@@ -115,10 +100,14 @@ def test_the_script_writes_constants_and_prints_errors(
     out = tmp_path / "out.json"
     monkeypatch.setattr(sys, "argv", ["fit", str(few), "-o", str(out), "--jobs", "1"])
     script.main()
-    assert fitted.read(out)
-    _, tpot, ttft = capsys.readouterr().out.splitlines()
-    assert tpot.split()[:2] == ["tpot", "4"]
-    assert ttft.split()[:2] == ["ttft", "4"]
+    factors = fitted.read(out)
+    assert fitted.text_of(factors) == out.read_text()
+    assert factors
+    _, *of_fitted, _, tpot, ttft = capsys.readouterr().out.splitlines()
+    for row, name in zip((*of_fitted, tpot, ttft), ("tpot", "ttft") * 2, strict=True):
+        assert row.split()[:2] == [name, "4"]
+    errors = [float(row.split()[2].removesuffix("%")) for row in (of_fitted[0], tpot)]
+    assert errors[0] < errors[1]  # without a row of its server, of which there are four here
 
 
 def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
@@ -132,8 +121,6 @@ def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
         {"kind": "kernel: bf16 GEMM"},
     ]
     rows = [made(number, **change) for number, change in enumerate([{}, *changes])]
-    found = read([written(tmp_path, rows)])
-    assert [row.id for row in found if usable(row)] == ["made-00"]
-    assert len(found) == 6
-    with pytest.raises(ValueError, match="made-00 is there twice; delete one"):
+    assert [run.id for run in read([written(tmp_path, rows)])] == ["made-00"]
+    with pytest.raises(CallerError, match="made-00 is there twice; delete one"):
         read([written(tmp_path, [made(0), made(0)])])

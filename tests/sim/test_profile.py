@@ -61,34 +61,13 @@ _WRONG: tuple[tuple[str, Any], ...] = (
     ("measured", ...),
     ("hardware.hbm_bytes", ...),
     ("hardware.more", 1),
-    *((f"hardware.{name}", -1) for name in _NUMBERS),
-    *((f"hardware.{name}", 1.0) for name in _NUMBERS[:2]),
-    ("hardware.flops_per_s", True),
-    *((f"hardware.{name}", 0) for name in _NUMBERS if name[-3:] != "_ns"),
-    ("hardware.hbm_bytes", (1 << 60) + 1),
-    ("hardware.copy_latency_ns", (1 << 40) + 1),
-    ("hardware.link_permille", 2001),
-    ("curves.d2h", ...),
+    ("hardware.flops_per_s", 1.5),
     ("curves.h2d", [[1, 2]]),
-    ("curves.d2h", [[1, 2], [(1 << 60) + 1, 3]]),
+    ("curves.d2h", [[1, 2], [3, 0]]),
     ("geometry", []),
     ("machine", None),
     ("made", "x"),
     ("measured", 3),
-    *((f"geometry.{name}", 1.5) for name in ("page_size", "model", "layout", "io_backend")),
-    ("geometry.component", None),
-    ("geometry.shapes", {}),
-    ("geometry.shapes.0.layers", "2"),
-    ("geometry.shapes.0.pool", "a\nb"),
-    ("geometry.layout", "none"),
-    ("name", "x" * 101),
-)
-_RIGHT: tuple[tuple[str, Any], ...] = (
-    ("name", "x" * 100),
-    ("hardware.step_overhead_ns", 1 << 40),
-    ("hardware.hbm_bytes", 1 << 60),
-    ("hardware.hbm_permille", 2000),
-    ("curves.d2h", [[1, 2], [1 << 60, 3]]),
 )
 
 
@@ -97,14 +76,10 @@ def test_profiles_are_checked() -> None:
         path = Path(folder, "mine.json")
         text = str(path)
         _reads_back(path)
-        for where, value in _RIGHT:
-            path.write_text(json.dumps(hardware.seal(_changed(where, value))))
-            hardware.read(text)
         whole = f"{text}: a fault in this profile ("
         for where, value in _WRONG:
             path.write_text(json.dumps(hardware.seal(_changed(where, value))))
-            gone = value is ... and "." not in where
-            refused(lambda: hardware.read(text), f"{whole}{where}: expected " if gone else whole)
+            refused(lambda: hardware.read(text), whole)
         sealed = hardware.seal(_whole())
         kind = f"{text}: no hardware profile"
         version = f"{text}: not a profile of version 2"
@@ -115,7 +90,6 @@ def test_profiles_are_checked() -> None:
             ("[]", kind),
             ("{}", kind),
             (json.dumps(sealed | {"hicache_profile": 1}), version),
-            (json.dumps(sealed | {"hicache_profile": 2.0}), version),
             (json.dumps(sealed | {"name": "yours"}), changed),
             (json.dumps(sealed | {"hash": None}), changed),
         ):

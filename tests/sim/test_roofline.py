@@ -11,7 +11,7 @@ from itertools import product
 from hicache import models
 from sim import hardware
 from sim.engine_profiles import EngineProfile
-from sim.physics import Experts, Kernel, RooflineConstants, defaults, family
+from sim.physics import Experts, Kernel, defaults, family
 from sim.times.base import Parallelism
 from sim.times.roofline import Roofline
 
@@ -40,10 +40,10 @@ _SETUPS: tuple[tuple[str, str, dict[str, int], EngineProfile], ...] = (
 def test_no_pass_is_faster_than_the_peaks() -> None:
     """A pass takes at least its operations and at least its bytes at the peak rates, and one of
     kernels without losses the sum of the longer of both."""
-    ideal = {kind: Kernel(0.0, 1.0, 1.0, 200.0) for kind in defaults("hopper").kernels}
+    ideal = {kind: Kernel(0.0, 1.0, 1.0, 200.0) for kind in defaults("hopper")}
     for name, gpu, ranks, engine in _SETUPS:
         profile, parallelism = hardware.get(gpu), Parallelism(**ranks)
-        perfect = Roofline(models.get(name), profile, parallelism, PLAIN, RooflineConstants(ideal))
+        perfect = Roofline(models.get(name), profile, parallelism, PLAIN, ideal)
         real = Roofline(models.get(name), profile, parallelism, engine, defaults(family(profile)))
         for batch in batches(4):
             works = [work for part in perfect.works(*batch) for work in part]

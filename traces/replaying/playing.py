@@ -496,7 +496,7 @@ def _route(
     in_flight: deque[int] = deque()
     for done, job in enumerate(paged.jobs):
         if len(in_flight) == HELD_IN_HITS * len(replicas):
-            desk.ended(in_flight.popleft())
+            desk.loads.end(in_flight.popleft())
         replicas[desk.choose(job)].serve(job)
         in_flight.append(job.index)
         if not done & 63:

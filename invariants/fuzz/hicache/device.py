@@ -92,7 +92,7 @@ class PlannedDevice(SimDevice):
         self.plans[stream], self.sent[stream] = plan, 0
 
     def record(self, stream: Stream) -> Mark:
-        self._lags[self._marks.following] = self.plans.get(stream, Plan()).lag
+        self._lags[len(self._reached_ns)] = self.plans.get(stream, Plan()).lag
         return super().record(stream)
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
