@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_883,
-    "lines of sim": 9_302,
+    "lines of hicache": 22_810,
+    "lines of sim": 9_301,
     "lines of invariants": 18_395,
-    "lines of traces": 16_657,
-    "lines of tests": 37_452,
+    "lines of traces": 16_652,
+    "lines of tests": 37_329,
     "files of source": 304,
     "files of tests": 302,
-    "words of pages": 51_937,
+    "words of pages": 51_934,
 }
 
 

@@ -194,16 +194,15 @@ class _Waiting(NamedTuple):
 
 
 class Line:
-    """The record of one stream. failed: whether work since the last mark failed.
+    """The record of one stream.
 
     kept: objects that work since the last mark needs. after: functions to call when the next mark
     is seen reached.
     """
 
-    __slots__ = ("after", "failed", "kept", "waiting")
+    __slots__ = ("after", "kept", "waiting")
 
     def __init__(self) -> None:
-        self.failed = False
         self.kept: list[object] = []
         self.after: list[Callable[[], None]] = []
         self.waiting: deque[_Waiting] = deque()
@@ -215,7 +214,6 @@ class Marks:
     def __init__(self, seen: Callable[[Mark, Issued], None] | None = None) -> None:
         self._count = 0
         self._unreached: dict[Mark, tuple[Line, Issued]] = {}
-        self._failed: set[Mark] = set()
         self._seen = seen
 
     def __len__(self) -> int:
@@ -226,9 +224,6 @@ class Marks:
         """A new mark for an event. Retires marks that were reached."""
         mark = Mark(self._count)
         self._count += 1
-        if line.failed:
-            self._failed.add(mark)
-            line.failed = False
         line.waiting.append(_Waiting(mark, event, line.kept, line.after))
         line.kept, line.after = [], []
         self._unreached[mark] = (line, event)
@@ -253,15 +248,6 @@ class Marks:
         while mark in self._unreached:
             self._retire(line)
         return True
-
-    def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark failed. Raises CallerError for a mark that was not
-        reached."""
-        if not self.reached(mark):
-            raise CallerError(
-                f"failed: expected a mark that was reached, found {mark}; query first"
-            )
-        return mark in self._failed
 
     def settle(self, line: Line) -> None:
         """Retire all marks of a stream whose work is known to have ended."""

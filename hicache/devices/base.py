@@ -51,10 +51,6 @@ class Direction(Enum):
         self.ends = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
 
 
-# Whether the copy of these source pages of a component fails.
-Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceOptions:
     """Options of a device with real bytes.
@@ -63,8 +59,6 @@ class DeviceOptions:
     segment_bytes  about how many bytes of host memory are registered at once.
     content        seeds of what a `touch` in mode w writes. By default each page of each write gets
                    a seed of its own.
-    fault          decides whether a copy fails, as on broken hardware: on a worker thread when it
-                   runs (cpu), or when it is issued (cuda).
     timer          the time now in nanoseconds, for `reached_ns`. Without it, marks have no times.
     """
 
@@ -73,7 +67,6 @@ class DeviceOptions:
     tp: int = 1
     segment_bytes: int = DEFAULT_BYTES
     content: Content | None = None
-    fault: Fault | None = None
     timer: Callable[[], int] | None = None
 
     @property
@@ -176,10 +169,6 @@ class Device(Protocol):
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
 
-
-class Inspectable(Device, Protocol):
-    """A device with real bytes. Checks can read and overwrite them, in the order of a stream."""
-
     def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
 
@@ -189,7 +178,6 @@ class Inspectable(Device, Protocol):
 
 
 D = TypeVar("D", bound=Device)
-InspectableD = TypeVar("InspectableD", bound=Inspectable)
 
 
 class Front(Generic[D]):
@@ -227,10 +215,6 @@ class Front(Generic[D]):
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         return self.inner.digest(tier, component, page)
 
-
-class InspectableFront(Front[InspectableD]):
-    """A `Front` for a device with real bytes."""
-
     def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
         self.inner.scribble(stream, area, seeds)
 
@@ -243,7 +227,7 @@ L = TypeVar("L")
 
 
 class Streamed(ABC, Generic[L]):
-    """The calls of `Inspectable` for a device with real bytes, except those for marks and digests.
+    """The calls of `Device` for a device with real bytes, except those for marks and digests.
 
     Before work is put on a stream, its pages and layers are checked, and that the device is open.
     L: the device's record of one stream, called its line. table: its pools on both tiers.
@@ -288,6 +272,14 @@ class Streamed(ABC, Generic[L]):
                 f"reached, found {mark}"
             )
         return at_ns
+
+    def failed(self, mark: Mark) -> bool:
+        """False: an error of real memory is a defect, and ends the device."""
+        if not self.query(mark):
+            raise CallerError(
+                f"failed: expected a mark that was reached, found {mark}; query first"
+            )
+        return False
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         line = self._line(stream)

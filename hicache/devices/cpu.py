@@ -28,22 +28,18 @@ _DEFAULTS = DeviceOptions()
 
 
 class _Line:
-    """One stream: its worker, the worker's jobs, and whether one failed since the last mark.
+    """One stream: its worker, and the worker's jobs."""
 
-    Only the worker uses `failed`.
-    """
-
-    __slots__ = ("failed", "jobs", "worker")
+    __slots__ = ("jobs", "worker")
 
     def __init__(self, name: str, run: Callable[[_Line], None]) -> None:
-        self.failed = False
         self.jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self.worker = threading.Thread(target=run, args=(self,), name=f"cpu-{name}", daemon=True)
         self.worker.start()
 
 
 class CpuDevice(Streamed[_Line]):
-    """Implements `Inspectable`. Close it, or use it in a `with` statement, to end its threads."""
+    """Implements `Device`. Close it, or use it in a `with` statement, to end its threads."""
 
     def __init__(
         self,
@@ -77,11 +73,9 @@ class CpuDevice(Streamed[_Line]):
     def _begin(self, arena: Arena, options: DeviceOptions) -> None:
         self.arena = arena
         super().__init__(arena, options)
-        self._fault = options.fault
         self._timer = options.timer
         self._marks = 0
         self._unreached: dict[Mark, threading.Event] = {}
-        self._failed: set[Mark] = set()
         self._crashes: list[Exception] = []
 
     def record(self, stream: Stream) -> Mark:
@@ -90,7 +84,7 @@ class CpuDevice(Streamed[_Line]):
         self._marks += 1
         reached = threading.Event()
         self._unreached[mark] = reached
-        line.jobs.put(partial(self._reach, line, mark, reached))
+        line.jobs.put(partial(self._reach, mark, reached))
         return mark
 
     def wait(self, stream: Stream, mark: Mark) -> None:
@@ -104,13 +98,6 @@ class CpuDevice(Streamed[_Line]):
         self._check_mark(mark)
         self._check_crashes()
         return mark not in self._unreached
-
-    def failed(self, mark: Mark) -> bool:
-        if not self.query(mark):
-            raise CallerError(
-                f"failed: expected a mark that was reached, found {mark}; query first"
-            )
-        return mark in self._failed
 
     def synchronize(self, mark: Mark) -> None:
         """Block the caller until the mark is reached."""
@@ -130,7 +117,7 @@ class CpuDevice(Streamed[_Line]):
         return _Line(name, self._run)
 
     def _put_copy(self, line: _Line, job: CopyJob) -> None:
-        line.jobs.put(partial(self._copy, line, job))
+        line.jobs.put(partial(self._copy, job))
 
     def _put_write(self, line: _Line, area: Area, seeds: Words) -> None:
         line.jobs.put(partial(self._write, area, seeds))
@@ -157,23 +144,16 @@ class CpuDevice(Streamed[_Line]):
             try:
                 job()
             except Exception as crash:
-                line.failed = True
                 self._crashes.append(crash)
 
-    def _reach(self, line: _Line, mark: Mark, reached: threading.Event) -> None:
-        if line.failed:
-            line.failed = False
-            self._failed.add(mark)
+    def _reach(self, mark: Mark, reached: threading.Event) -> None:
         if self._timer is not None:
             self._reached_ns[mark % MOST] = mark, self._timer()
         # Last, because the caller takes a mark that is missing here as reached.
         del self._unreached[mark]
         reached.set()
 
-    def _copy(self, line: _Line, job: CopyJob) -> None:
-        if self._fault is not None and self._fault(job.direction, job.component, job.source):
-            line.failed = True
-            return
+    def _copy(self, job: CopyJob) -> None:
         here, there = job.direction.ends
         self.arena.copy(job.component, (here, job.source), (there, job.target), job.layers)
 

@@ -43,7 +43,7 @@ _DEFAULTS = DeviceOptions()
 
 
 class CudaDevice(Streamed[TorchLine]):
-    """Implements `Inspectable`. Close it, or use it in a `with` statement, to unpin its memory."""
+    """Implements `Device`. Close it, or use it in a `with` statement, to unpin its memory."""
 
     def __init__(
         self,
@@ -89,7 +89,6 @@ class CudaDevice(Streamed[TorchLine]):
         try:
             super().__init__(arena, options)
             self._traffic = Traffic(runtime, arena, mover)
-            self._fault = options.fault
             self._aside = runtime.stream()
             self._zero: Any = runtime.event(self._timed)
             # The memory was zeroed on another stream, for which those of the device do not wait.
@@ -124,10 +123,6 @@ class CudaDevice(Streamed[TorchLine]):
     def query(self, mark: Mark) -> bool:
         self._issuer.check()
         return self._marks.reached(mark)
-
-    def failed(self, mark: Mark) -> bool:
-        self._issuer.check()
-        return self._marks.failed(mark)
 
     def synchronize(self, mark: Mark) -> None:
         """Block the caller until the mark is reached."""
@@ -165,9 +160,6 @@ class CudaDevice(Streamed[TorchLine]):
 
     def _put_copy(self, line: TorchLine, job: CopyJob) -> None:
         if not len(job.source):
-            return
-        if self._fails(job):
-            line.failed = True
             return
         call = partial(self._traffic.copy, line, line.kept, job)
         if line.lent or self._traffic.pieces(job) <= self._few:
@@ -215,10 +207,6 @@ class CudaDevice(Streamed[TorchLine]):
         self._accelerator.finish()
         for line in self._lines if not self._issuer.failed else ():
             self._marks.settle(line)
-
-    def _fails(self, job: CopyJob) -> bool:
-        fault = self._fault
-        return fault is not None and fault(job.direction, job.component, job.source)
 
     def _note_time(self, mark: Mark, issued: Issued) -> None:
         """Note when a mark was reached. Elapsed times are 32-bit floats, exact only over short

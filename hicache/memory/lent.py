@@ -14,7 +14,7 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,11 +29,6 @@ from .pools import DEVICE_LAYOUT, Arena, Pool, PoolPlan, PoolTable
 from .torch_arena import TorchArena
 
 HOST_LAYOUT = "page_first_direct"
-_UNKNOWN = (
-    *("hidden_size", "vocabulary", "attention_heads", "score_elements", "value_elements"),
-    *("decode_score_elements", "decode_value_elements", "parameters", "active_parameters"),
-    *("experts", "experts_per_token", "embeddings", "weight_bytes", "expert_bytes"),
-)
 _DIMENSIONS = 5  # of the view of a tensor: block, and the part, token, head and bytes of a pool
 
 
@@ -126,7 +121,7 @@ def lend(
         Tier.HOST: {slot.name: host_pages[slot.host] for slot in slots},
     }
     described = tuple(plan.pool for slot in slots for plan, _ in plans[slot.name])
-    return Lent(_model(described, layers), tuple(slots), buffers, pages, pools)
+    return Lent(ModelDescription("lent", layers, described), tuple(slots), buffers, pages, pools)
 
 
 class LentArena(Arena):
@@ -210,12 +205,3 @@ def _plan(slot: str, tensor: LentTensor) -> PoolPlan:
     )
     sizes = Sizes(1, count, part, token, head, size)
     return PoolPlan(f"device pool {pool.name}", pool, DEVICE_LAYOUT, sizes)
-
-
-def _model(pools: tuple[PoolDescription, ...], layers: int) -> ModelDescription:
-    """The pools as a model of which nothing else is known."""
-    unknown: dict[str, Any] = dict.fromkeys(_UNKNOWN, 0)
-    source = "the tensors of another engine"
-    return ModelDescription(
-        name="lent", family="lent", source=source, layers=layers, pools=pools, **unknown
-    )

@@ -206,7 +206,7 @@ def stage_layers(layers: int, stages: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """One model. `source` says where the figures come from.
+    """One model; 0 for a figure that is not known. `source` says where they come from.
 
     hidden_size          width of the residual stream.
     attention_heads      query heads per layer.
@@ -230,24 +230,24 @@ class ModelDescription:
     """
 
     name: str
-    family: str
-    source: str
     layers: int
-    hidden_size: int
-    vocabulary: int
-    attention_heads: int
-    score_elements: int
-    value_elements: int
-    decode_score_elements: int
-    decode_value_elements: int
-    parameters: int
-    active_parameters: int
-    experts: int
-    experts_per_token: int
-    embeddings: int
-    weight_bytes: int
-    expert_bytes: int
     pools: tuple[PoolDescription, ...]
+    family: str = ""
+    source: str = ""
+    hidden_size: int = 0
+    vocabulary: int = 0
+    attention_heads: int = 0
+    score_elements: int = 0
+    value_elements: int = 0
+    decode_score_elements: int = 0
+    decode_value_elements: int = 0
+    parameters: int = 0
+    active_parameters: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    embeddings: int = 0
+    weight_bytes: int = 0
+    expert_bytes: int = 0
     weight_dtype: str = "bf16"
     page_size: int = 64
     matrices: tuple[Matrix, ...] = ()

@@ -188,8 +188,6 @@ def described(
         experts=experts,
         experts_per_token=used,
         embeddings=embeddings,
-        weight_bytes=0,
-        expert_bytes=0,
         pools=attention.pools,
         page_size=256 if attention.family == "deepseek-v4" else PAGE_SIZE,
         matrices=matrices,

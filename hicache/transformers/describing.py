@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -180,12 +180,9 @@ def _pool(one: Rows, model: Any) -> PoolDescription:
 
 def _model(model: Any, pools: tuple[PoolDescription, ...], layers: int) -> ModelDescription:
     """The record of the model. What only times depend on is left out."""
-    unknown: dict[str, Any] = {
-        one.name: 0 for one in fields(ModelDescription) if one.type in ("int", int)
-    }
-    named = {"name": model.config.name_or_path or type(model).__name__, "layers": layers}
-    named |= {"family": str(model.config.model_type), "source": "the model that was loaded"}
-    return ModelDescription(**unknown | named | {"pools": pools})
+    name = model.config.name_or_path or type(model).__name__
+    family, source = str(model.config.model_type), "the model that was loaded"
+    return ModelDescription(name, layers, pools, family, source)
 
 
 class Setup(NamedTuple):

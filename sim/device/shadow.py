@@ -24,9 +24,8 @@ from hicache.devices.base import (
     Area,
     Bytes,
     CopyJob,
+    Device,
     Direction,
-    Inspectable,
-    InspectableFront,
     Mark,
     Stream,
     Touch,
@@ -54,10 +53,10 @@ class _Look(NamedTuple):
     found: list[bytes]
 
 
-class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
+class Shadow(HazardDevice[Device]):
     """See the module. spoiled: pages scribbled. intact: pages that still held their poison."""
 
-    def __init__(self, inner: Inspectable, hazards: Hazards) -> None:
+    def __init__(self, inner: Device, hazards: Hazards) -> None:
         super().__init__(inner, hazards)
         self._drawn = 0
         self._poisoned: dict[_Place, dict[int, list[bytes]]] = {}

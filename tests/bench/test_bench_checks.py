@@ -10,7 +10,6 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
-from invariants.against import Against
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.play import step
 from invariants.fuzz.sequence import Entry
@@ -77,50 +76,6 @@ def test_checked_operations_per_second(components: str, benchmark: Any, record: 
     record(name, f"{speed:,.0f} /s", ">= 4,000 /s")
     record("the same, incremental checks against none", f"{alone:.2f} x", "<= 2 x")
     record("the same, with recounts, against none", f"{cost:.2f} x", "-")
-
-
-SMALL = Config(16, (56,), (112,), kv_events=True)
-SMALL_HYBRID = configured(
-    16,
-    (64, 40, 20),
-    (128, 80, 40),
-    kv_events=True,
-    components=("full", "swa", "mamba"),
-    swa_window=40,
-    mamba_interval=16,
-)
-
-
-def unchecked(config: Config, entries: list[Entry], *observers: Observer) -> tuple[float, float]:
-    """CPU time of a sequence as `hicache fuzz --check off` plays it; and the nodes at its end."""
-    hand = Hand(config, "time", Watch("off"))
-    for observer in observers:
-        hand.observe(observer)
-    start = process_time()
-    for entry in entries:
-        step(hand, OPS, entry)
-    return process_time() - start, sum(1 for _ in hand.core.view.nodes())
-
-
-@pytest.mark.parametrize("config", [SMALL, SMALL_HYBRID], ids=["full", "full,swa,mamba"])
-def test_cost_of_the_specification(config: Config, benchmark: Any, record: Record) -> None:
-    entries = drawn(config, 2_000)
-
-    def pairs() -> list[tuple[float, float, float]]:
-        found = []
-        for _ in range(3):
-            plain, _ = unchecked(config, entries)
-            beside, nodes = unchecked(config, entries, Against(config))
-            alone, _ = rate(entries, Watch("off"), config, 500)
-            core, _ = rate(entries, Against(config), config, 500)
-            found.append((beside / plain, alone / core, nodes))
-        return found
-
-    found = benchmark.pedantic(pairs, rounds=1, iterations=1)
-    cost, bare, nodes = (statistics.median(one) for one in zip(*found, strict=True))
-    names = ",".join(config.components)
-    record(f"the specification, {names}, {nodes:.0f} live nodes", f"{cost:.2f} x", "<= 4 x")
-    record("the same, against a core alone", f"{bare:.2f} x", "-")
 
 
 HYBRID = configured(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -70,24 +69,6 @@ def test_timed(
     if check == "every":
         operations = result["checks"]["operations"]
         record(f"{what}: violations in {operations:,}", str(result["checks"]["violations"]), "0")
-
-
-def test_cost_of_checks(benchmark: Any, record: Record, conversation: Path, tmp_path: Path) -> None:
-    """Pairs in turn, so that the machine's drift cancels."""
-
-    def pairs() -> list[float]:
-        ratios = []
-        for _ in range(3):
-            spent = {
-                check: run(tmp_path, conversation, *TIMED, "--limit", "1500", "--check", check)
-                for check in ("off", "every")
-            }
-            ratios.append(spent["every"]["wall_s"] / spent["off"]["wall_s"])
-        return ratios
-
-    ratios = benchmark.pedantic(pairs, rounds=1, iterations=1)
-    shown = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
-    record("timed, every / off, 3 pairs", f"{shown} (median {statistics.median(ratios):.2f})", "-")
 
 
 @pytest.mark.skipif(not finder.usable(), reason="no compiled build of this source: make compiled")

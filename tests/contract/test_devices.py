@@ -6,7 +6,6 @@ A new device is one function that returns a `Rig`, and one line in `RIGS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -43,9 +42,6 @@ class Rig(Protocol):
     def settle(self, mark: Mark) -> None:
         """Return once the mark is reached and the host may see that."""
 
-    def fail_copies(self, failing: bool) -> None:
-        """Copies issued from now on fail, or no longer do."""
-
     def close(self) -> None:
         """Give back threads and memory."""
 
@@ -54,24 +50,16 @@ class RealRig:
     """The CPU device, or the CUDA device on CUDA or on an accelerator that acts at once."""
 
     def __init__(self, backend: str = "", few: int = FEW, acts: AtOnce | None = None) -> None:
-        self.failing = False
         sizes = (TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES})
-        options = DeviceOptions(fault=lambda *_: self.failing)
         self.device: CpuDevice | CudaDevice
         if backend:
-            options = replace(options, layout="page_first_direct", io_backend=backend)
+            options = DeviceOptions(layout="page_first_direct", io_backend=backend)
             self.device = CudaDevice(*sizes, options, few=few, accelerator=acts)
         else:
-            self.device = CpuDevice(*sizes, options)
+            self.device = CpuDevice(*sizes)
 
     def settle(self, mark: Mark) -> None:
         self.device.synchronize(mark)
-
-    def fail_copies(self, failing: bool) -> None:
-        # On the CPU the fault is asked when a copy runs: what was issued before must be over.
-        for name in ("compute", "write", "load"):
-            self.settle(self.device.record(self.device.stream(name)))
-        self.failing = failing
 
     def close(self) -> None:
         self.device.close()
@@ -79,19 +67,14 @@ class RealRig:
 
 class SimRig:
     def __init__(self) -> None:
-        self.failing = False
         self.clock = Clock()
         places = {(Tier.DEVICE, "full"): DEVICE_PAGES, (Tier.HOST, "full"): HOST_PAGES}
-        options = SimDeviceOptions({"full": (64,) * LAYERS}, faults=lambda *_: self.failing)
+        options = SimDeviceOptions({"full": (64,) * LAYERS})
         link = Link(self.clock, single=10**9, shared=10**9, latency_ns=1000)
         self.device = SimDevice(self.clock, link, options, Memory(places, LAYERS))
 
     def settle(self, mark: Mark) -> None:
         run(self.clock, lambda: not self.device.query(mark))
-
-    def fail_copies(self, failing: bool) -> None:
-        run(self.clock)
-        self.failing = failing
 
     def close(self) -> None:
         run(self.clock)
@@ -153,29 +136,6 @@ def test_a_mark_is_reported_reached_only_after_its_work(rig: Rig) -> None:
         copied = device.digest(Tier.HOST, "full", turn)
         assert copied == device.digest(Tier.DEVICE, "full", 0)
         order(device, write, compute)
-
-
-def test_a_failure_is_reported_by_the_next_mark_of_its_stream_only(rig: Rig) -> None:
-    device = rig.device
-    compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-    device.touch(compute, Touch("full", pages(0, 1), "w", ALL, "test"))
-    order(device, compute, write)
-    order(device, compute, load)
-    before = settled(rig, write)
-    rig.fail_copies(True)
-    device.copy(write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "backup"))
-    broken = settled(rig, write)
-    rig.fail_copies(False)
-    device.copy(write, CopyJob(D2H, "full", pages(1), pages(1), ALL, "backup"))
-    mended = settled(rig, write)
-    elsewhere = settled(rig, load)
-    assert [device.failed(mark) for mark in (before, broken, mended, elsewhere)] == [
-        False,
-        True,
-        False,
-        False,
-    ]
-    assert device.digest(Tier.HOST, "full", 1) == device.digest(Tier.DEVICE, "full", 1)
 
 
 def test_an_empty_copy_is_no_error(rig: Rig) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, Direction, Inspectable, Touch
+from hicache.devices.base import Area, CopyJob, Device, Direction, Touch
 from hicache.memory.layouts import Bytes
 from hicache.models import ModelDescription
 from tests.tiny import pages, tiny, tiny_latents
@@ -31,7 +31,7 @@ def latent() -> ModelDescription:
     return tiny_latents(LAYERS, 7, 2, 2, 2)
 
 
-def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:
+def program(device: Device, seed: int) -> list[tuple[int, ...]]:
     """Random copies, writes, scribbles and looks, each on one of three streams, which waits for the
     one before it; returns what the looks saw."""
     draw = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:
     return [seen[number] for number in sorted(seen)]
 
 
-def digests(device: Inspectable) -> list[bytes]:
+def digests(device: Device) -> list[bytes]:
     """Of every page on both tiers."""
     return [
         device.digest(tier, "full", page)
@@ -108,7 +108,7 @@ def shallow(model: ModelDescription) -> ModelDescription:
     )
 
 
-def tour(device: Inspectable, components: tuple[str, ...], layers: int) -> list[bytes]:
+def tour(device: Device, components: tuple[str, ...], layers: int) -> list[bytes]:
     """Pages of every pool written, backed up and half loaded elsewhere; the digests of all.
 
     The device has THREE pages of each component on both tiers.

@@ -242,19 +242,6 @@ def test_times_that_nobody_reads_do_not_grow() -> None:
             device.reached_ns(first)
 
 
-def test_a_failure_is_reported_by_the_next_mark_of_its_stream() -> None:
-    failing = [False]
-    with make(AtOnce(), fault=lambda *_: failing[0]) as device:
-        stream = device.stream("write")
-        failing[0] = True
-        device.copy(stream, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
-        broken = device.record(stream)
-        failing[0] = False
-        device.copy(stream, CopyJob(H2D, "full", pages(0), pages(0), ALL, "test"))
-        assert device.failed(broken)
-        assert not device.failed(device.record(stream))
-
-
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_look_is_told_when_a_later_mark_is_seen_or_the_device_closes(closed: bool) -> None:
     seen: list[tuple[int, ...]] = []

@@ -28,7 +28,6 @@ from hicache.devices.base import (
     DeviceOptions,
     Direction,
     Front,
-    Inspectable,
     Mark,
     Stream,
 )
@@ -54,10 +53,6 @@ class TimedDevice(Device, Protocol):
     """A device that knows when a mark was reached, in integer nanoseconds of its clock."""
 
     def reached_ns(self, mark: Mark) -> int: ...
-
-
-class TimedInspectable(TimedDevice, Inspectable, Protocol):
-    """A timed device with real bytes."""
 
 
 class Timing(NamedTuple):
@@ -196,7 +191,7 @@ class Geometry:
     layout: str
     io_backend: str
 
-    def make(self, probe: Any) -> AbstractContextManager[TimedInspectable]:
+    def make(self, probe: Any) -> AbstractContextManager[TimedDevice]:
         """A device that is closed at the end of the block. Raises CallerError for a layout or a
         backend that cannot be used, and for pools of more than MEMORY_LIMIT bytes."""
         check(self.layout, self.io_backend)
@@ -217,7 +212,7 @@ class Geometry:
             timer=time.perf_counter_ns,
         )
         pools = (self.model, self.page_size, self.device_pages, self.host_pages)
-        return cast(AbstractContextManager[TimedInspectable], probe.make(pools, options))
+        return cast(AbstractContextManager[TimedDevice], probe.make(pools, options))
 
 
 class Bench:

@@ -25,7 +25,7 @@ from hicache.core.events import (
     LoadDone,
 )
 from hicache.core.types import FlightId, Key
-from hicache.devices.base import Device, Front, Inspectable, Mark, Stream, Touch
+from hicache.devices.base import Device, Front, Mark, Stream, Touch
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
@@ -46,7 +46,7 @@ from sim.replica import build
 from sim.times import base as times
 from sim.workload import Job, Workload
 
-from .bench import POLL_S, Stopwatch, TimedInspectable, Timing
+from .bench import POLL_S, Stopwatch, TimedDevice, Timing
 
 _STUCK_POLLS = 2000
 # Every start issues all queued transfers as one batch: with a limit on batches in flight, batches
@@ -108,7 +108,7 @@ class _StandIn:
     reads, in any thread. checked: reads compared. wrong: those with other content. passes: those
     that run, and what to do when they end."""
 
-    def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
+    def __init__(self, device: Device, model: ModelDescription, page_size: int) -> None:
         self._device = device
         self._plans = contents_of(model, page_size)
         self.passes: list[tuple[Mark, Callable[[], None]]] = []
@@ -185,7 +185,7 @@ class DeviceRun:
     def __init__(
         self,
         service: Service,
-        device: TimedInspectable,
+        device: TimedDevice,
         record: Callable[[str], object],
     ) -> None:
         config, model = service.config, service.model
