@@ -101,15 +101,3 @@ def test_prefix_aware_costs_what_its_formula_says() -> None:
     router.removed(2, Tier.HOST, digests(4, 2))
     router.loads.end(4)
     assert ask(router, 3 + 90) == 2
-
-
-def test_a_page_counts_while_it_is_on_either_tier() -> None:
-    router = PrefixAware(2, PAGE, RouterOptions())
-    for tier in (Tier.DEVICE, Tier.HOST):
-        router.stored(1, tier, digests(0, 4))
-    router.removed(1, Tier.DEVICE, digests(0, 4))
-    assert ask(router, 0) == 1
-    router.loads.end(0)
-    router.removed(1, Tier.HOST, digests(0, 4))
-    router.stored(1, Tier.STORAGE, digests(0, 4))  # any replica could fetch it
-    assert ask(router, 1) == 0

@@ -8,15 +8,11 @@ from hicache.core.actions import Backup, KvRemoved, KvStored, Refused
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import (
-    Aborted,
     Arrived,
     BackupDone,
     EvictWanted,
     Finished,
     Flushed,
-    LoadDone,
-    MatchWanted,
-    PagesWanted,
     PrefillDone,
 )
 from hicache.core.types import Key, PageState, Tier
@@ -55,31 +51,6 @@ def test_kv_events_mirror_both_tiers() -> None:
                 del there[outcome.tier, digest]
     old, new = key("abcd").page_digests(), key("abwx").page_digests()
     assert set(there) == {(Tier.HOST, d) for d in old + new} | {(Tier.DEVICE, d) for d in new}
-
-
-def test_caller_errors_say_what_is_wrong() -> None:
-    rig = Rig()
-    _, prefill = rig.begin(0, "ab")
-    for event, message in (
-        (PrefillDone(99), "expected a prefill in flight"),
-        (PrefillDone(prefill.flight, True)._replace(flight=0), "expected a prefill"),
-        (LoadDone(prefill.flight), "expected a load in flight, found a prefill"),
-        (PagesWanted(0, 99), "prefill is in flight"),
-        (Aborted(7), "expected a live request"),
-        (MatchWanted(0), "expected a waiting request"),
-        (EvictWanted(Tier.DEVICE, "swa", 1), "expected pages of full"),
-    ):
-        with pytest.raises(CallerError, match=message):
-            rig.feed(event)
-    with pytest.raises(CallerError, match="new id"):
-        rig.arrive(0, "ab")
-    with pytest.raises(CallerError, match="rows of 32 bytes"):
-        rig.feed(Arrived(5, Key.from_tokens(range(8), 8), 8, 1))
-    rig.feed(PrefillDone(prefill.flight))
-    with pytest.raises(CallerError, match="no longer starts with"):
-        rig.finish(0, "xy")
-    with pytest.raises(CallerError, match="answer every action exactly once"):
-        rig.feed(PrefillDone(prefill.flight))
 
 
 def test_contract_violations_are_refused_before_anything_changes() -> None:

@@ -86,15 +86,6 @@ def test_of_nodes_alike_the_deepest_goes_first_as_it_is_now() -> None:
     assert [node.end_page for node in found if node is not None] == [3, 2]
 
 
-def test_what_was_used_once_is_on_probation() -> None:
-    rig = served("slru")
-    for request, text in enumerate(("dd", "ee"), 50):
-        rig.feed(_arrived(request, text, 0))
-        rig.settle(rig.admit(request))
-        rig.finish(request, text)
-    assert [gone(rig, 2) for _ in range(3)] == ["dd", "ee", "cc"], "though it was used last"
-
-
 def test_a_node_has_the_highest_priority_of_its_requests_and_halves_keep_all_facts() -> None:
     rig = Rig(device=(16,), eviction_policy="priority")
     for request, (text, priority) in enumerate((("ccc", 2), ("ccc", -5))):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Admitted, Evicted, Pinned, PinRefused, Refused
+from hicache.core.actions import Evicted, Pinned, PinRefused, Refused
 from hicache.core.errors import CallerError
 from hicache.core.events import (
-    Aborted,
     BackupDone,
     EvictWanted,
     FetchDone,
@@ -18,7 +17,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 
-from .rig import Rig, hybrid, key
+from .rig import Rig, key
 
 
 def served(rig: Rig, *texts: str) -> Rig:
@@ -46,20 +45,6 @@ def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
         assert rig.view.pool(Tier.DEVICE).free == 16
 
 
-def test_a_pin_takes_hold_of_what_a_retracted_request_generated() -> None:
-    rig = Rig(device=16, pin_pages=(4,))
-    rig.arrive(0, "ab", match_pages=1)
-    rig.settle(rig.admit(0))
-    rig.feed(PinWanted(0, key("abcd")))
-    assert rig.view.pins[0].held_pages == 2
-    rig.decode(0, "cd")
-    rig.retract(0, spare=1)
-    assert rig.view.pins[0].held_pages == 3
-    rig.feed(Aborted(0))
-    rig.evict("full", 16)
-    assert rig.residency() == {"ab": "D", "abc": "D"}
-
-
 def test_the_bound_counts_whole_prefixes() -> None:
     rig = Rig(device=16, pin_pages=(4,))
     assert rig.feed(PinWanted(0, key("abc"))) == [Pinned(0, 0)]
@@ -76,25 +61,6 @@ def test_a_request_that_only_fits_without_the_pins_is_too_large() -> None:
     assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
     rig.arrive(2, "abcdvwxy")
     assert not any(isinstance(one, Refused) for one in rig.admit(2)), "it shares the pinned pages"
-
-
-@pytest.mark.parametrize("names", ["full,mamba", "full,swa,mamba"])
-def test_pinned_pages_without_a_boundary_are_beside_a_request(names: str) -> None:
-    """It matches `a`, and no state is there: it was refused `no_pages` for ever."""
-    parts = names.split(",")
-    sizes, bounds = {"full": 6, "swa": 16, "mamba": 12}, {"full": 5, "swa": 4, "mamba": 6}
-    rig = hybrid(
-        names,
-        tuple(sizes[one] for one in parts),
-        pin_pages=tuple(bounds[one] for one in parts),
-    )
-    rig.feed(PinWanted(3, key("ab")))
-    rig.run(0, "ab")
-    rig.arrive(1, "axxxx", match_pages=4)
-    refused = rig.one(Refused, rig.admit(1))
-    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
-    rig.arrive(2, "axxx", match_pages=3)
-    assert rig.one(Admitted, rig.admit(2)).device_pages == 0
 
 
 def test_a_pin_on_host_takes_hold_of_what_a_fetch_brings() -> None:

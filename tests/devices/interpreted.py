@@ -17,21 +17,15 @@ from hicache.devices import _kernel as kernel
 from hicache.devices._traffic import Move, route
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
-from hicache.devices.cuda import FEW, CudaDevice
+from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import LAYOUTS, Sizes, axes
 from hicache.memory.pools import Pool, PoolPlan
-from hicache.models import ModelDescription
 
 from .at_once import AtOnce
 from .cases import (
-    DEVICE_PAGES,
-    HOST_PAGES,
     THREE,
-    digests,
     grouped,
-    latent,
     page_size,
-    program,
     shallow,
     tour,
 )
@@ -89,22 +83,6 @@ def test_the_kernel_moves_the_pages_and_nothing_else(
     move = Move(route(source, target), (here, there), numbers, layers)
     kernel.Kernel(blocks).copy(move)
     assert np.array_equal(target.view.numpy(), expected)
-
-
-@settings(max_examples=6, deadline=None)
-@given(st.sampled_from([grouped(), latent()]), _LAYOUT, st.integers(0, 2**32))
-def test_agrees_with_the_cpu_device_byte_for_byte(
-    model: ModelDescription, layout: str, seed: int
-) -> None:
-    sizes = (model, 2, DEVICE_PAGES, HOST_PAGES)
-    with (
-        CpuDevice(*sizes, DeviceOptions(layout=layout)) as cpu,
-        CudaDevice(
-            *sizes, DeviceOptions(layout=layout), few=seed % 2 * FEW, accelerator=AtOnce()
-        ) as cuda,
-    ):
-        assert program(cpu, seed) == program(cuda, seed)
-        assert digests(cpu) == digests(cuda)
 
 
 def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import hicache.models as models
 from hicache.core.errors import CallerError
@@ -22,9 +19,8 @@ from hicache.devices._accelerator import Accelerator, unusable
 from hicache.devices.base import MOST, Area, CopyJob, DeviceOptions, Direction, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
-from hicache.memory.layouts import Sizes, legal
-from hicache.memory.pools import PoolPlan
-from hicache.memory.torch_arena import Place, TorchArena, as_seeds, stamp_tensor
+from hicache.memory.layouts import legal
+from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models import ModelDescription
 from tests.tiny import pages
 
@@ -115,27 +111,6 @@ def test_every_pool_of_every_model_arrives_in_every_layout(name: str) -> None:
         assert second == backup != other
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4),
-    st.integers(0, 5),
-    st.builds(
-        Sizes,
-        layer=st.just(3),
-        page=st.just(4),
-        part=st.integers(1, 2),
-        token=st.integers(1, 3),
-        head=st.integers(1, 2),
-        head_bytes=st.integers(1, 20),
-    ),
-)
-def test_contents_are_those_of_every_device(seeds: list[int], number: int, sizes: Sizes) -> None:
-    plan = PoolPlan("test", grouped().pools[0], "layer_first", sizes)
-    words = np.array(seeds, dtype=np.uint64)
-    found = stamp_tensor(plan, torch.from_numpy(as_seeds(words)), number, range(1, 3))
-    assert np.array_equal(found.numpy(), plan.stamped(words, number, range(1, 3)))
-
-
 def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
     """Seen where numbers are needed on the device: a look at pages, layer by layer."""
     accelerator = AtOnce()
@@ -149,38 +124,6 @@ def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
         assert accelerator.uploads == 2
         device.touch(device.stream("load"), Touch("full", numbers, "r", ALL, "test"))
         assert accelerator.uploads == 3, "a tensor belongs to one stream"
-
-
-class Source:
-    """Host memory that an upload reads."""
-
-
-class Watched(AtOnce):
-    """sources: of the uploads, which nobody else keeps, and which go through the door."""
-
-    def __init__(self) -> None:
-        super().__init__(late=True)
-        self.sources: list[weakref.ref[Source]] = []
-
-    def upload(self, words: NDArray[np.int64]) -> tuple[torch.Tensor, object]:
-        assert self.door.wait(60), "expected somebody to open the door"
-        source = Source()
-        self.sources.append(weakref.ref(source))
-        return super().upload(words)[0], source
-
-
-def test_what_an_upload_reads_lives_until_its_mark_is_seen_reached() -> None:
-    accelerator = Watched()
-    with make(accelerator) as device:
-        stream = device.stream("compute")
-        device.touch(stream, Touch("full", pages(1, 2), "r", ALL, "test"))
-        device.scribble(stream, Area(Tier.DEVICE, "full", pages(3), ALL), np.arange(1, dtype="u8"))
-        mark = device.record(stream)
-        assert not device.query(mark)
-        assert len(accelerator.sources) >= 3
-        assert all(source() is not None for source in accelerator.sources)
-        assert device.query(mark)
-        assert all(source() is None for source in accelerator.sources)
 
 
 @pytest.mark.parametrize(
@@ -201,36 +144,9 @@ def test_a_backup_to_whole_pages_is_one_copy_of_rows_each(
         assert accelerator.rectangles == moved, "a load has no rows"
 
 
-def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
-    accelerator = AtOnce()
-    device = CudaDevice(
-        grouped(64),
-        64,
-        DEVICE_PAGES,
-        HOST_PAGES,
-        DeviceOptions(layout="page_first_direct", io_backend="direct", segment_bytes=1),
-        accelerator=accelerator,
-    )
-    page = grouped(64).bytes_per_page("full", 64)
-    assert len(accelerator.registered) == HOST_PAGES["full"]
-    assert set(accelerator.registered.values()) == {page}
-    device.close()
-    device.close()
-    assert not accelerator.registered
-    with pytest.raises(CallerError, match="closed"):
-        device.record(device.stream("load"))
-
-
-def test_mark_times_use_the_given_timer() -> None:
-    with make(AtOnce(), timer=lambda: 1_000) as device:
-        mark = device.record(device.stream("load"))
-        assert device.query(mark)
-        assert device.reached_ns(mark) == 1_501_000
+def test_marks_have_times_by_the_given_timer_and_the_latest_are_kept() -> None:
     with make(AtOnce()) as device, pytest.raises(CallerError, match="timer"):
         device.reached_ns(device.record(device.stream("load")))
-
-
-def test_times_that_nobody_reads_do_not_grow() -> None:
     with make(AtOnce(), timer=lambda: 1_000) as device:
         stream = device.stream("load")
         first = device.record(stream)
@@ -256,19 +172,6 @@ def test_a_look_is_told_when_a_later_mark_is_seen_or_the_device_closes(closed: b
         assert closed or device.query(mark)
         assert seen == [(2, 2, 2, PAGE_SIZE, 2, 12)] * (not closed)
     assert len(seen) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"layout": "page_last"}, "layout: expected one of"),
-        ({"layout": "page_first"}, "use layout page_first_direct"),
-        ({"io_backend": "rdma"}, "io_backend: expected one of"),
-    ],
-)
-def test_unknown_layouts_and_backends_are_refused(options: dict[str, str], words: str) -> None:
-    with pytest.raises(CallerError, match=words):
-        make(AtOnce(), **options)
 
 
 @pytest.mark.skipif(not NO_CUDA, reason="this machine has a CUDA device")

@@ -18,11 +18,11 @@ from hicache.memory.layouts import legal
 from traces.devices import cuda
 
 from .at_once import AtOnce
-from .cases import THREE, grouped, page_size, shallow, tour
-from .gpu import bandwidth, both_ways, exact, hazards, hiding, lent, no_wait
+from .cases import THREE, page_size, shallow, tour
+from .gpu import bandwidth, both_ways, exact, hiding, lent, no_wait
 from .gpu.base import Figure, Outcome
 
-CHECKS = (bandwidth, both_ways, exact, hazards, hiding, lent, no_wait)
+CHECKS = (bandwidth, both_ways, exact, hiding, lent, no_wait)
 NAMES = [each.__name__.rpartition(".")[2] for each in CHECKS]
 
 
@@ -60,21 +60,6 @@ def test_a_target_that_is_missed_is_a_fault() -> None:
     assert [str(one) for one in good.figures] == ["share: 0.95, at least 0.9", "speed: 51.25 GB/s"]
     bad = Outcome([Figure("share", 0.5, "", 0.9)], ["page 7 differs"])
     assert bad.wrong == ["page 7 differs", "not reached: share: 0.5, at least 0.9"]
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda-at-once"])
-def test_the_loss_of_any_wait_is_caught_from_issue_calls(kind: str) -> None:
-    def make() -> CpuDevice | CudaDevice:
-        sizes = (grouped(), 2, {"full": hazards.PAGES}, {"full": hazards.PAGES})
-        if kind == "cpu":
-            return CpuDevice(*sizes)
-        return CudaDevice(
-            *sizes, DeviceOptions(layout="layer_first", io_backend="direct"), accelerator=AtOnce()
-        )
-
-    waits, missed = hazards.drop_each_wait(make)
-    assert waits == 2 + grouped().layers, "one per lane, one per layer"
-    assert not missed
 
 
 def test_round_trips_are_compared_with_what_was_written() -> None:

@@ -7,18 +7,14 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.cpu import CpuDevice
 from hicache.memory import host
 from hicache.memory.lent import Lent, LentSlot, LentTensor, lend
-from hicache.memory.pools import Arena, by_ratio, by_total
+from hicache.memory.pools import Arena, by_ratio
 from hicache.models import get
 from tests.tiny import tiny
 
@@ -127,30 +123,6 @@ def test_a_host_ratio_gives_at_least_one_page_more() -> None:
     assert by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
     with pytest.raises(CallerError, match="more than 0"):
         by_ratio({"full": 1}, Fraction(0))
-
-
-@given(
-    device=st.integers(1, 5000),
-    total=st.integers(1, 1 << 36),
-    tp=st.sampled_from([1, 2, 4, 8, 16]),
-    stages=st.integers(1, 4),
-)
-def test_total_host_bytes_count_all_ranks(device: int, total: int, tp: int, stages: int) -> None:
-    one = LLAMA.bytes_per_page("full", 64, tp) * tp * stages
-    if total < one:
-        ranks = "1 rank" if tp * stages == 1 else f"{tp * stages} ranks"
-        with pytest.raises(CallerError, match=rf"on {ranks} \({one:,} bytes\)"):
-            by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
-        return
-    pages = by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
-    assert pages["full"] * one <= total < (pages["full"] + 1) * one
-
-
-def test_fresh_pages_hold_the_same_bytes_on_both_tiers() -> None:
-    with CpuDevice(TINY, 4, {"full": 2}, {"full": 4}) as device:
-        digests = {device.digest(tier, "full", 0) for tier in (Tier.DEVICE, Tier.HOST)}
-    assert len(digests) == 1
-    assert np.frombuffer(digests.pop(), dtype=np.uint8).any()
 
 
 def test_one_sum_over_all_components_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

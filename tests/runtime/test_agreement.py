@@ -39,7 +39,6 @@ from hicache.core.types import NO_PAGES
 from hicache.runtime.encoding import Decisions
 from hicache.runtime.ranks import (
     REPLIES,
-    WORD,
     Agreement,
     Diverged,
     Group,
@@ -49,7 +48,6 @@ from hicache.runtime.ranks import (
     local_groups,
     lockstep,
     packed,
-    unpacked,
     upto,
 )
 
@@ -139,21 +137,6 @@ def test_a_conjunction_that_is_not_so_here_is_refused() -> None:
         with pytest.raises(Diverged, match=told):
             turn.send(tuple(packed([0, upto(32), 1, 0b11], [32, 32, 1, 4])))
         assert agreement.poll() == []
-
-
-def test_an_action_for_storage_leaves_nothing_behind_and_can_be_abandoned() -> None:
-    executor = Scripted([[StoreDone(1, 0)], [StoreDone(3, 0)]])
-    [group] = local_groups(1)
-    agreement = Agreement(executor, group)
-    for action in (STORAGE[0], STORAGE[2]):
-        agreement.submit(action)  # type: ignore[arg-type]
-    agreement.abandon(3)
-    assert executor.abandoned == [3]
-    for _ in range(2):
-        lockstep([agreement.agree()])
-    assert agreement.poll() == [StoreDone(1, 0), StoreDone(3, 0)]
-    assert not agreement._open
-    assert not agreement._ended
 
 
 ENDS = st.lists(
@@ -252,10 +235,3 @@ def test_every_setting_that_differs_is_named_and_pools_take_the_smallest_size() 
     offers = (config, replace(config, page_size=8), replace(config, write_policy="write_back"))
     with pytest.raises(CallerError, match=r"page_size, write_policy: .* rank 0 has page_size 4"):
         lockstep(list(map(agree_on_settings, offers, local_groups(3))))
-
-
-@pytest.mark.parametrize("bits", [1, WORD - 1, WORD, WORD + 1, 2 * WORD, 2 * WORD + 1])
-def test_no_bit_of_the_last_word_is_lost(bits: int) -> None:
-    sizes = [1] * bits
-    assert unpacked(packed([1] * bits, sizes), sizes) == [1] * bits
-    assert unpacked(packed([upto(bits)], [bits]), [bits]) == [upto(bits)]

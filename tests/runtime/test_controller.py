@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.actions import Backup, Copy, Load, Store
-from hicache.core.errors import CallerError
+from hicache.core.actions import Backup, Copy, Load
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Tier
 from hicache.devices.base import CopyJob, Device, Mark, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
-from hicache.runtime.driver import ImmediateExecutor
 from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
@@ -211,13 +209,3 @@ def test_each_stage_waits_for_its_own_passes_and_the_last_one_ends_a_transfer() 
         bench.clock.step()
     assert replies == [LoadDone(2)]
     assert all(bench.sim.query(mark) for mark in marks)
-
-
-def test_transfers_alone_cannot_serve_storage() -> None:
-    """They say so, instead of taking a store for a backup."""
-    for executor in (Bench().controller, ImmediateExecutor()):
-        with pytest.raises(CallerError, match="cannot carry out Store"):
-            executor.submit(Store(1, ()))
-        executor.abandon(1)
-        executor.start()
-        assert executor.poll() == []

@@ -144,24 +144,6 @@ def test_settle_leaves_forward_passes_to_the_caller() -> None:
     assert len(driver.core.view.flights) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"page_size": "4"}, "page_size: expected a whole number, an int, found '4'"),
-        ({"device_pages": 6}, r"device_pages: expected a tuple .* such as \(1000,\), found 6"),
-        ({"host_pages": [6]}, "host_pages: .* found "),
-        ({"components": "full"}, "components: expected a tuple of names"),
-        ({"write_policy": None}, "write_policy: expected the name of a policy, found None"),
-        ({"settings": (3,)}, "settings: expected a tuple of Settings"),
-    ],
-)
-def test_a_config_with_values_of_a_wrong_type_is_refused_in_one_line(
-    given: dict[str, object], said: str
-) -> None:
-    with pytest.raises(CallerError, match=said):
-        Config(**{"page_size": 4, "device_pages": (6,), **given})  # type: ignore[arg-type]
-
-
 def test_the_example_of_storage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs/storage_runtime.md").read_text()
     [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

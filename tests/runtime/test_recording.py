@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.actions import (
-    Abandoned,
-    Delete,
-    Fetch,
-    Lookup,
     Outcome,
-    Prefetched,
-    Store,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -31,12 +24,11 @@ from hicache.core.events import (
     AdmitWanted,
     Arrived,
     Event,
-    StoreDone,
 )
 from hicache.core.types import Key, Pages, Tier
 from hicache.runtime.config_document import MAY_LACK, config_of, document, written
 from hicache.runtime.driver import Driver, ImmediateExecutor
-from hicache.runtime.encoding import Decisions, add_words, event_bytes
+from hicache.runtime.encoding import Decisions, event_bytes
 from hicache.runtime.recording import (
     CHECK_EVERY,
     MAX_LINE_BYTES,
@@ -206,17 +198,6 @@ def test_every_field_of_every_decision_counts(kind: Any) -> None:
     assert digest_of([one], [one]) != digest_of([one, one])
 
 
-@pytest.mark.parametrize("kind", [Lookup, Fetch, Store, Prefetched, Delete, Abandoned])
-def test_the_replay_digest_covers_the_numbers_of_storage(kind: Any) -> None:
-    found = set()
-    told = [sample(kind), *(other for other in others(sample(kind)) if other[0] != 3)]
-    for outcome in told:
-        words = array("q")
-        add_words(words, StoreDone(12, 1), [outcome])
-        found.add(words.tobytes())
-    assert len(found) == len(told) > 1
-
-
 def test_later_settings_are_written_where_they_are_not_the_usual_ones() -> None:
     """So files from before there were these are still read, and unchanged when written again."""
     assert config_of(written(CONFIG)) == CONFIG
@@ -258,12 +239,11 @@ def arrived(**changes: Any) -> str:
     return json.dumps({"op": "Arrived", "t": 0, "args": [0, key, 4, 0], "d": "0" * 8, **changes})
 
 
+KEY_OF = [8, "", "AAAA"]
 BAD: dict[str, tuple[list[str], int, str]] = {
     "empty": ([], 1, "truncated"),
     "an older recording": (['{"hicache_tape": 2}'], 1, "unknown field `hicache_tape`"),
-    "not JSON": (["what"], 1, "JSON is malformed"),
     "version": ([HEADER.replace('recording": 3', 'recording": 2')], 1, "Invalid enum value 2"),
-    "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
     "page size 1.5": ([HEADER.replace('"page_size": 4', '"page_size": 1.5')], 1, "whole number"),
     "pools without bound": (
         [HEADER.replace('"device_pages": [24', '"device_pages": [99999999999')],
@@ -274,20 +254,13 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "line cut": ([HEADER, arrived()[:20]], 2, "JSON is malformed"),
     "unknown op": ([HEADER, arrived(op="Eval")], 2, "op: expected one of Arrived"),
     "a float": ([HEADER, arrived(args=[0.0, [8, "", ""], 4, 0])], 2, "Expected `int`"),
-    "true for 1": ([HEADER, arrived(args=[True, [8, "", ""], 4, 0])], 2, "Expected `int`"),
-    "below 0": ([HEADER, arrived(args=[-1, [8, "", ""], 4, 0])], 2, "Expected `int` >= 0"),
-    "too few": ([HEADER, arrived(args=[0, [8, "", ""]])], 2, "length"),
-    "key no list": ([HEADER, arrived(args=[0, "AAAA", 4, 0])], 2, "Expected `array`"),
-    "half a row": ([HEADER, arrived(args=[0, [8, "", "AAAA"], 4, 0])], 2, "whole rows"),
-    "no base64": ([HEADER, arrived(args=[0, [8, "", "A*"], 4, 0])], 2, "base64"),
+    "half a row": ([HEADER, arrived(args=[0, KEY_OF, 4, 0])], 2, "whole rows"),
     "digest": ([HEADER, arrived(d="XYZ")], 2, "matching regex"),
     "counted": (
         [HEADER, f'{{"op":"end","events":1,"digest":"{EMPTY}"}}'],
         2,
         "events: expected 0",
     ),
-    "tier": ([HEADER, arrived(op="EvictWanted", args=[7, "full", 1])], 2, "Invalid enum value 7"),
-    "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "Expected `bool`"),
     "behind the end": (
         [HEADER, f'{{"op":"end","events":0,"digest":"{EMPTY}"}}', arrived()],
         3,

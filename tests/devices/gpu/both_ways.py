@@ -1,17 +1,13 @@
 """The throughput of both directions at once against one alone, for each backend.
 
 On a busy device Python issues both before either starts; on an idle one the second starts later.
-Two large pinned copies do the same without any pages: what the bus itself allows.
 """
 
 from __future__ import annotations
 
-import time
 from functools import partial
-from typing import Any
 
 import numpy as np
-import torch
 
 from hicache.devices.base import Direction
 
@@ -20,7 +16,6 @@ from .base import REPEATS, Figure, Outcome
 
 _LEAST = 1.6
 _BUSY_NS = 100_000_000  # longer than both take to issue
-_cuda: Any = torch.cuda  # for functions without type annotations
 _EACH = _bench.MOVED_PAGES // 2
 
 
@@ -30,7 +25,7 @@ def run() -> Outcome:
         for backend in ("direct", "kernel")
         for name, held_ns in (("idle", 0), ("busy", _BUSY_NS))
     ]
-    return Outcome([*figures, _large()])
+    return Outcome(figures)
 
 
 def _measure(backend: str, name: str, held_ns: int) -> Figure:
@@ -67,26 +62,3 @@ def _measure(backend: str, name: str, held_ns: int) -> Figure:
     rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
     title = f"{_bench.LAYOUT} {backend}, {name}: of one direction"
     return Figure(title, 2 / both_ns / rate, "x", _LEAST)
-
-
-def _large() -> Figure:
-    bytes_each = _EACH * _bench.PAGE_BYTES
-    near = [torch.empty(bytes_each, dtype=torch.uint8, device="cuda") for _ in range(2)]
-    far = [torch.empty(bytes_each, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-    streams: list[Any] = [_cuda.Stream() for _ in range(2)]
-    ways = [(near[0], far[0], streams[0]), (far[1], near[1], streams[1])]
-
-    def run_these(*chosen: int) -> int:
-        torch.cuda.synchronize()
-        begun = time.perf_counter_ns()
-        for number in chosen:
-            target, source, stream = ways[number]
-            with torch.cuda.stream(stream):
-                target.copy_(source, non_blocking=True)
-        torch.cuda.synchronize()
-        return time.perf_counter_ns() - begun
-
-    alone_ns = [_bench.repeated(partial(run_these, one), REPEATS) for one in (0, 1)]
-    both_ns = _bench.repeated(lambda: run_these(0, 1), REPEATS)
-    rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
-    return Figure("two large pinned copies: of one direction", 2 / both_ns / rate, "x")

@@ -18,7 +18,6 @@ from hicache.models import ModelDescription
 from hicache.models.base import PoolDescription
 from hicache.runtime.storage import Rank, StoredPages, WorkerOptions, Workers
 from hicache.storage.base import Status, Storage, Value
-from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.keys import Context
 from hicache.storage.verified import Verified
 from tests.patience import PATIENCE_S
@@ -134,7 +133,6 @@ class Bench:
         layout: str = "page_first",
         model: ModelDescription | None = None,
         verified: bool = True,
-        guarded: bool = False,
     ) -> None:
         model = model or hybrid()
         sizes = dict.fromkeys(model.components, 24)
@@ -145,9 +143,6 @@ class Bench:
         self.notices: list[str] = []
         self.pages = StoredPages(context_of(model), stored_pools(self.arena), rank)
         used: Storage = Verified(store) if verified else store
-        if guarded:
-            breaker = BreakerOptions(slow_s=options.call_s)
-            used = Breaker(used, "the store", self.clock, self.notices.append, breaker)
         self.workers = Workers(used, self.pages, self.clock, self.notices.append, options)
 
     def fill(self, seed: int = 3) -> None:

@@ -17,17 +17,15 @@ from hicache.core.events import (
     AdmitWanted,
     Arrived,
     DetachWanted,
-    Flushed,
     PrefetchLimitReached,
 )
-from hicache.runtime.recording import Recorder, parse, replay
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 
 from .rig import PAGE, SMALL, Clock, Gated, until
-from .server import Server, config_of, prompts_of
+from .server import Server, prompts_of
 
 PROMPTS = prompts_of(1)
 OPEN_FILES = Path("/proc/self/fd")
@@ -229,34 +227,6 @@ def test_a_store_that_lies_is_found_out(how: str) -> None:
         server.forget()
         server.serve(PROMPTS)
         assert server.checked
-
-
-def test_a_full_store_is_asked_a_few_times_for_each_node() -> None:
-    store = MemoryStore()
-    store.answer = Status.FULL
-    with Server(SMALL, store_tries=2) as server:
-        server.attachment.attach_store(Verified(store))
-        server.serve(PROMPTS)
-        nodes = len(list(server.driver.core.view.nodes()))
-        assert store.calls <= 1 + len(PROMPTS) * 4 + 2 * nodes * len(PROMPTS)
-        assert not server.driver.core.view.store_queue
-
-
-def test_a_run_with_storage_is_recorded_and_replayed() -> None:
-    lines: list[str] = []
-    recorder = Recorder(config_of(), lines.append)
-    with Server(SMALL, observers=(recorder,)) as server:
-        warm(server, Verified(MemoryStore()))
-        server.serve(PROMPTS)
-        server.feed(Flushed(storage=True))
-        server.settle()
-        server.attachment.detach()
-        digest = recorder.close()
-    recording = parse("run", [line.encode() for line in lines])
-    named = {type(step.event).__name__ for step in recording.steps}
-    assert {"StorageAttached", "LookupDone", "FetchDone", "StoreDone", "DeleteDone"} <= named
-    assert "DetachWanted" in named
-    assert replay(recording) == digest
 
 
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")
