@@ -15,14 +15,15 @@ import numpy as np
 from . import lru
 from .components import Component
 from .config import Config
+from .eviction import missing_on_host
 from .eviction_policies import EvictionPolicy
 from .ledger import Pool
-from .node import Flight, Node, Pin, Request
+from .node import Flight, Node, Pin, Request, copy_of
 from .prefetch import prefetching_tokens
 from .prefetch_policies import PrefetchPolicy
 from .state import State, believed, queued_nodes
-from .tree import nodes_below
-from .types import DEVICE, FlightId, Pages, PinId, RequestId, Tier
+from .tree import nodes_below, walk
+from .types import BACKBONE, DEVICE, FlightId, Key, Pages, PinId, RequestId, Tier
 from .write_policies import WritePolicy
 
 
@@ -131,6 +132,15 @@ class CoreView:
         device, 1 host, 2 duplicate. garbage: whether to list the entries of copies that no live
         boundary requires, or those of all other copies."""
         return [entry[:3] for entry in self._state.queues[component][queue].heaps[garbage]]
+
+    def unsaved(self, key: Key, pages: int) -> int:
+        """Of the first pages of a key, those of the backbone that are on device, neither on host
+        nor in a backup."""
+        return sum(
+            len(copy_of(node, DEVICE, BACKBONE))
+            for node in walk(self._state, key, pages)[0]
+            if BACKBONE in missing_on_host(self._state, node)
+        )
 
     @property
     def least_swept(self) -> int:

@@ -50,7 +50,7 @@ class _Place(NamedTuple):
 class Counts:
     """Tokens and pages count once they have landed, on all ranks. host_tokens, storage_tokens:
     loaded, by the tier that had them. saved_pages: copied to host, in full attention.
-    unsaved_pages: for which the core had no room. failed_loads, failed_saves: which count nowhere
+    unsaved_pages: for which there was no room. failed_loads, failed_saves: which count nowhere
     else."""
 
     host_tokens: int = 0
@@ -371,6 +371,7 @@ class Decider:
             self._note(action, blocks, self._adapter_of(request))
             self._feed(events.PrefillDone(action.flight))
             self._feed(events.Finished(number, key, length))
+            self.counts.unsaved_pages += min(new, self._view.unsaved(key, pages))
         else:
             self.counts.unsaved_pages += new
             self._end(_Asked(number, prefill=action))

@@ -90,6 +90,18 @@ def test_ranks_load_the_longest_prefix_that_all_can_restore(
     assert hit(again, PROMPT) == (0, 8 * pages)
 
 
+@pytest.mark.parametrize("chunk", [8, 64])
+@pytest.mark.parametrize(("kinds", "room"), [("full", 2), ("full", 9), ("window", 2), ("state", 2)])
+def test_pages_are_saved_or_counted_as_unsaved(
+    opened: Opened, kinds: str, room: int, chunk: int
+) -> None:
+    playing = opened(Setting(kinds, host_pages=room, chunk=chunk))
+    hit(playing, PROMPT)
+    counts, pages = playing.decider.counts, len(PROMPT) // playing.decider.groups.page
+    assert counts.saved_pages + counts.unsaved_pages == pages
+    assert bool(counts.unsaved_pages) == (room < pages)
+
+
 @pytest.mark.parametrize("well", [True, False])
 def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
     opened: Opened, well: bool
