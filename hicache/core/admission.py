@@ -281,18 +281,10 @@ def _begin_prefill(state: State, request: Request, end: int) -> None:
     choose_checkpoint_slots(state, request, flight, start)
     lend_own(state, request, flight)
     request.passes.append(flight.id)
-    state.out.append(
-        Prefill(
-            flight=flight.id,
-            request=request.id,
-            start_token=start,
-            end_token=end,
-            tables=paged_tables(state, request),
-            after=(request.load,) if request.load else (),
-            completes_prompt=end == request.length,
-            states=state_slots(state, request, flight),
-        )
-    )
+    after = (request.load,) if request.load else ()
+    tables, slots = paged_tables(state, request), state_slots(state, request, flight)
+    last = end == request.length
+    state.out.append(Prefill(flight.id, request.id, start, end, tables, after, last, slots))
     request.sources = [-1] * len(state.components)
 
 

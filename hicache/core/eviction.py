@@ -134,7 +134,7 @@ def demote(state: State, node: Node) -> None:
 
 def leave_tier(state: State, node: Node, tier: int) -> None:
     """Free all copies that the node has on the tier."""
-    for index in reversed(range(len(state.components))):
+    for index in range(len(state.components) - 1, -1, -1):
         if node.pages[tier][index] is not None:
             _free_copy(state, node, tier, index)
 
@@ -162,9 +162,11 @@ def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
     keep = span(node, state.stride) - pages
     if keep and not node.children and copies(node) == 1:
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
-        return
-    for below in _postorder(cut_tail(state, node, pages)):
-        delete(state, below)
+    elif keep or node.children:
+        for below in _postorder(cut_tail(state, node, pages)):
+            delete(state, below)
+    else:
+        delete(state, node)
 
 
 def delete_dead(state: State) -> None:
@@ -192,7 +194,8 @@ def delete(state: State, node: Node) -> None:
     for tier in (HOST, DEVICE):
         leave_tier(state, node, tier)
     unlink(state, node)
-    state.dead.append(above)
+    if not state.every_end_is_live:
+        state.dead.append(above)
 
 
 def _postorder(node: Node) -> list[Node]:
@@ -232,14 +235,13 @@ def evict_device(state: State, index: int, count: int) -> None:
     """Free `count` device pages, now or by writing back; fewer if the rest is in use or must wait
     for a copy in flight."""
     pool = state.pools[DEVICE][index]
-    queues = [state.queues[index][DEVICE]]
+    queues, writing_back = [state.queues[index][DEVICE]], state.writing_back
     goal = pool.free + count
     floor = _floor(state) if index == BACKBONE and pool.free < goal else None
-    while pool.free + state.writing_back[index] < goal:
+    while (short := goal - pool.free - writing_back[index]) > 0:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
-        short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
         elif floor is not None and node.live_distance != NONE and _rank(state, node) > floor:
@@ -249,7 +251,8 @@ def evict_device(state: State, index: int, count: int) -> None:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
             if above is not None and above.parent is not None and not _leaves(above):
                 floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
-        delete_dead(state)
+        if state.dead:
+            delete_dead(state)
 
 
 def _rank(state: State, node: Node) -> int:
@@ -301,7 +304,7 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
     else None."""
     if node.with_pages[DEVICE]:
         raise CoreBug(f"{node} is to go as a leaf and has children on device")
-    missing = _to_write_back(state, node, index, whole=True)
+    missing = _to_write_back(state, node, index, whole=True) if state.writes.on_evict else []
     if missing:
         node = cut_tail(state, node, pages)
         if _write_back(state, node, index, missing):

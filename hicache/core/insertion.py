@@ -48,13 +48,14 @@ def insert(
         new = _with_all_at_hand(state, request, key, new, leaving)
     upto = new[-1] if new else request.shared_pages
     path = match(state, key, upto, request.shared_node)
-    for at in _cuts(state, new):
+    cuts = [] if state.every_end_is_live else _cuts(state, new)
+    for at in cuts:
         cut(state, path, at)
     if not state.every_end_is_live:
         _give_back_unneeded(state, request, new)
     _share(state, request, path)
     if (path[-1].end_page if path else 0) < upto:
-        _grow(state, request, path, key, upto, new)
+        _grow(state, request, path, key, upto, cuts)
     if state.stateful:
         _donate(state, request, path, new)
     since, request.shared_pages = request.shared_pages, upto
@@ -120,16 +121,14 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
         for node in path:
             node.store_failures = 0
     ends = boundaries or [path[-1].end_page if path else 0]
-    for index, component in enumerate(state.components):
-        if index == BACKBONE:
-            continue
+    for index in range(BACKBONE + 1, len(state.components)):
         if whole:
             for node in path:
                 node.last_use[index] = tick
             continue
         for end in ends:
             for node in reversed(path):
-                if end - node.end_page >= component.window_pages:
+                if end - node.end_page >= state.components[index].window_pages:
                     break
                 if node.end_page <= end:
                     node.last_use[index] = tick
@@ -177,8 +176,6 @@ def _has_windows(state: State, request: Request, pages: int) -> bool:
 def _cuts(state: State, boundaries: Sequence[int]) -> list[int]:
     """Page depths at which nodes must end, ascending: the boundaries and the starts of their
     windows."""
-    if state.every_end_is_live:
-        return []
     starts = [
         pages - component.window_pages
         for component in state.components
@@ -216,8 +213,8 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
     """For nodes that exist already: a node adopts the pages that it lacks; elsewhere the node's
     pages replace the request's own pages, which are freed."""
     behind = [node for node in path if node.end_page > request.shared_pages]
-    for index, component in enumerate(state.components):
-        if not component.positional or not behind:
+    for index, component in enumerate(state.components if behind else ()):
+        if not component.positional:
             continue
         duplicates: list[Pages] = []
         replaced: list[tuple[int, Pages]] = []
@@ -240,16 +237,16 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
 
 
 def _grow(
-    state: State, request: Request, path: list[Node], key: Key, upto: int, boundaries: Sequence[int]
+    state: State, request: Request, path: list[Node], key: Key, upto: int, cuts: Sequence[int]
 ) -> None:
-    """Append new nodes to the path, up to page `upto`."""
+    """Append new nodes to the path, up to page `upto`, that end at the cuts."""
     covered = path[-1].end_page if path else 0
     if covered < request.shared_pages:
         raise CoreBug(
             f"request {request.id} shares {request.shared_pages} pages, its path {covered}",
             About("request", request.id),
         )
-    for end in [*[at for at in _cuts(state, boundaries) if covered < at < upto], upto]:
+    for end in [*[at for at in cuts if covered < at < upto], upto] if cuts else (upto,):
         rows = kept_rows(key.raw, covered * key.stride, end * key.stride)
         first = bytes(rows[: key.stride])
         parent = path[-1] if path else state.root

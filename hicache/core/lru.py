@@ -59,16 +59,16 @@ def is_garbage(node: Node, window_pages: int) -> bool:
 
 def kind_now(node: Node, tier: int, component: int) -> int:
     """The kind of queue in which the node's copy belongs now; -1 if it cannot be evicted."""
-    device, host = node.pages
     locks = node.locks[tier]
-    if node.parent is None or node.pages[tier][component] is None or locks[component]:
+    if locks[component] or node.pages[tier][component] is None or node.parent is None:
         return -1
-    if component != BACKBONE:
-        return DEVICE if tier == 0 else HOST if device[component] is None else DUPLICATE
-    if node.with_pages[tier] or any(locks):
+    if component == BACKBONE and (node.with_pages[tier] or any(locks)):
         return -1
-    if tier == 0:
+    if tier == DEVICE:
         return DEVICE
+    device, host = node.pages
+    if component != BACKBONE:
+        return HOST if device[component] is None else DUPLICATE
     for one, two in zip(device, host, strict=True):
         if one is None and two is not None:
             return HOST
@@ -86,8 +86,6 @@ def offer(
     queues: list[list[Queue]], policy: EvictionPolicy, node: Node, tier: int, component: int
 ) -> None:
     """If the node's copy of a component can be evicted now, put it into its queue."""
-    if node.pages[tier][component] is None or node.locks[tier][component]:
-        return
     kind = kind_now(node, tier, component)
     if kind < 0:
         return
@@ -122,25 +120,16 @@ def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
     is no candidate."""
     for garbage in (True, False):
         for queue in queues:
-            if queue.heaps[garbage]:
-                node = _pop(queue, policy, garbage)
-                if node is not None:
+            heap = queue.heaps[garbage]
+            while heap:
+                rank, end, _, node = heappop(heap)
+                candidate = belongs(node, queue, garbage)
+                if candidate:
+                    now = policy.rank(node, queue.component)
+                    if now != rank or -node.end_page != end:
+                        heappush(heap, (now, -node.end_page, node.id, node))
+                        continue
+                node.queued &= ~queue.bits[garbage]
+                if candidate:
                     return node
-    return None
-
-
-def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
-    heap, bit = queue.heaps[garbage], queue.bits[garbage]
-    while heap:
-        entry = heappop(heap)
-        node = entry[3]
-        if not belongs(node, queue, garbage):
-            node.queued &= ~bit
-            continue
-        rank = policy.rank(node, queue.component)
-        if rank != entry[0] or -node.end_page != entry[1]:
-            heappush(heap, (rank, -node.end_page, node.id, node))
-            continue
-        node.queued &= ~bit
-        return node
     return None

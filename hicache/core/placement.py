@@ -102,17 +102,9 @@ def place(state: State, request: Request, chunk: int) -> int:
     _admit(state, request, plan)
     reused = min(on_device, plan.pages)
     depths = tuple([ends[depth] for depth in found.depths])
-    state.out.append(
-        Admitted(
-            request=request.id,
-            device_pages=reused,
-            host_pages=plan.pages - reused,
-            tokens_to_compute=request.length - request.computed_tokens,
-            depths=depths,
-            loaded_pages=plan.loading,
-            matched_pages=request.branch_pages,
-        )
-    )
+    rest, loaded = request.length - request.computed_tokens, plan.pages - reused
+    admitted = Admitted(request.id, reused, loaded, rest, depths, plan.loading, ends[-1])
+    state.out.append(admitted)
     _take_pages(state, request, plan)
     return plan.end_token
 

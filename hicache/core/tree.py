@@ -64,10 +64,10 @@ def start_of(node: Node, stride: int) -> int:
 def path_to(node: Node) -> list[Node]:
     """The nodes from the top down to this node, without the root."""
     path: list[Node] = []
-    above: Node | None = node
-    while above is not None and above.parent is not None:
-        path.append(above)
-        above = above.parent
+    above = node.parent
+    while above is not None:
+        path.append(node)
+        node, above = above, above.parent
     path.reverse()
     return path
 
@@ -106,7 +106,8 @@ def new_child(state: State, parent: Node, key: Rows, label: bytes) -> Node:
     if parent.children is NOTHING:
         parent.children = {}
     parent.children[label] = node
-    note_span(state, node)
+    if state.widest_window_pages:
+        note_span(state, node)
     state.touched[node.id] = node
     state.touched[parent.id] = parent
     return node
@@ -254,7 +255,8 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     node.key = kept_rows(node.key, 0, keep * state.stride)
     node.end_page -= len(pages) - keep
     set_pages(node, tier, BACKBONE, kept(pages[:keep]))
-    note_span(state, node)
+    if state.widest_window_pages:
+        note_span(state, node)
     state.touched[node.id] = node
     offer(state.queues, state.eviction, node, tier, BACKBONE)
     return pages[keep:]
@@ -508,6 +510,11 @@ def cut_windows(state: State, path: list[Node]) -> None:
 def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     """The anchors of a path. With `part`, the match ends inside the last node, and only the first
     `part` pages of that node count."""
+    if len(state.components) == 1:  # every node has the backbone, and on device as far as a leaf
+        device = whole = len(path)
+        while device and path[device - 1].pages[0][BACKBONE] is None:
+            device -= 1
+        return Anchors(device, whole, (whole,))
     ends = _ends(path, part)
     depths = []
     for index, component in enumerate(state.components):
@@ -548,8 +555,6 @@ def _common(state: State, path: list[Node], ends: list[int], upto: int, on_devic
         before = upto
         for index, component in enumerate(state.components):
             upto = _deepest(path, ends, upto, index, component.window_pages, on_device)
-        if len(state.components) == 1:
-            break
     return upto
 
 
