@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_821,
+    "lines of hicache": 22_806,
     "lines of sim": 9_301,
-    "lines of invariants": 18_395,
+    "lines of invariants": 18_391,
     "lines of traces": 16_652,
     "lines of tests": 36_810,
     "files of source": 304,

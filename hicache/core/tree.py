@@ -510,11 +510,15 @@ def cut_windows(state: State, path: list[Node]) -> None:
 def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     """The anchors of a path. With `part`, the match ends inside the last node, and only the first
     `part` pages of that node count."""
-    if len(state.components) == 1:  # every node has the backbone, and on device as far as a leaf
-        device = whole = len(path)
-        while device and path[device - 1].pages[0][BACKBONE] is None:
-            device -= 1
-        return Anchors(device, whole, (whole,))
+    if len(state.components) == 1:
+        device = best = len(path)
+        for depth in range(best, 0, -1):
+            on_device, on_host = path[depth - 1].pages
+            if on_device[BACKBONE] is None:
+                device = depth - 1
+                if on_host[BACKBONE] is None:
+                    best = device
+        return Anchors(device, best, (best,))
     ends = _ends(path, part)
     depths = []
     for index, component in enumerate(state.components):

@@ -107,7 +107,6 @@ _NUMBERS: dict[type, Callable[[Any], Iterator[int | Pages]]] = {
     Load: _moved,
     Backup: _moved,
     Prefill: _tables,
-    Evicted: lambda one: iter((int(one.tier), one.pages)),
     Lookup: _looked_up,
     Fetch: _fetched,
     Store: _stored,
@@ -142,6 +141,10 @@ def add_words(words: array[int], event: Event, outcomes: Sequence[Outcome]) -> N
     words.extend((_CODES[type(event)], int(first), len(outcomes)))
     for outcome in outcomes:
         words.append(_CODES[type(outcome)])
+        if type(outcome) is Evicted:  # the most frequent
+            words.append(outcome.tier)
+            words.frombytes(outcome.pages.tobytes())
+            continue
         numbers = _NUMBERS.get(type(outcome))
         if numbers is None:
             words.extend([value for value in _values(outcome) if type(value) is int])

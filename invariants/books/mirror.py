@@ -29,6 +29,7 @@ class NodeMirror:
         "candidate",
         "digests",
         "end_page",
+        "held",
         "id",
         "key",
         "kids",
@@ -57,6 +58,7 @@ class NodeMirror:
         self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
+        self.held: object = None  # what the node had as its pages: each change makes another tuple
         self.locked = [0] * (2 * width)  # expected holders of locks in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None
@@ -67,11 +69,6 @@ class NodeMirror:
         self.there = -1  # components other than the backbone that it has, as bits; -1: not asked
         self.candidate = 0  # the parts of eviction queues that it belongs in, as bits
         self.moved = True  # whether its key, parent or pages are new since this operation
-
-
-def serves(kind: Kind, near: int) -> bool:
-    """Whether a live boundary `near` pages below its node's end requires a copy."""
-    return near < kind.need
 
 
 def candidacy(mirror: NodeMirror, kinds: Sequence[Kind]) -> int:
@@ -85,28 +82,20 @@ def candidacy(mirror: NodeMirror, kinds: Sequence[Kind]) -> int:
         return 0
     pages, locked, width = mirror.pages, mirror.locked, len(kinds)
     bits, near = 0, mirror.live_distance
-    garbage = not serves(kinds[0], near)
+    garbage = near >= kinds[0].need
     if pages[0] is not None and not mirror.kids_on[0] and not locked[0]:
         bits = 1 << 2 * DEVICE + garbage
     if pages[width] is not None and not mirror.kids_on[1] and not locked[width]:
-        twice = all(pages[at] is not None or pages[width + at] is None for at in range(width))
+        twice = pages[0] is not None and (
+            width == 1
+            or all(pages[at] is not None or pages[width + at] is None for at in range(1, width))
+        )
         bits |= 1 << 2 * (DUPLICATE if twice else HOST) + garbage
     for index in range(1, width):
-        first = 6 * index + (not serves(kinds[index], near))
+        first = 6 * index + (near >= kinds[index].need)
         on_device = pages[index] is not None
         if on_device and not locked[index]:
             bits |= 1 << first + 2 * DEVICE
         if pages[width + index] is not None and not locked[width + index]:
             bits |= 1 << first + 2 * (DUPLICATE if on_device else HOST)
     return bits
-
-
-def differ(mirror: NodeMirror, node: Node) -> bool:
-    """Whether the node's pages differ from its mirror's in any slot."""
-    slot = 0
-    for tier in node.pages:
-        for held in tier:
-            if held is not mirror.pages[slot]:
-                return True
-            slot += 1
-    return False

@@ -16,7 +16,7 @@ from hicache.core.types import Rows
 
 from .distances import presence, update, widest
 from .kinds import Kind
-from .mirror import NodeMirror, candidacy, differ
+from .mirror import NodeMirror, candidacy
 from .pages import NODE, PageBook, code_of
 from .tags import Tags, chain, chain_root, run_tags, seed_of
 
@@ -96,7 +96,7 @@ class NodeBook:
                     node.key is not known.key
                     or known.parent is None
                     or parent.id != known.parent.id
-                    or differ(known, node)
+                    or node.pages is not known.held
                 ):
                     if node.key is not known.key:
                         self._note(known)
@@ -167,7 +167,7 @@ class NodeBook:
             mirror.moved = True
             self._place(mirror, node)
         for mirror, node in moved:
-            held = mirror.pages
+            held, mirror.held = mirror.pages, node.pages
             for slot, now in enumerate((*node.pages[0], *node.pages[1])):
                 if now is None or held[slot] is now:
                     continue

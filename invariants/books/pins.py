@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from hicache.core.actions import Fetch, Load
 from hicache.core.types import Pages, PinId
 from hicache.core.view import CoreView
@@ -56,15 +58,18 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         return ""
     if req is not None and ticket.moves and req.boundary:  # a load pins the path to its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
-    for mirror in nodes.path(deepest.id) if deepest is not None else ():
-        ticket.path += 1
-        ticket.nodes.append(mirror.id)
-        for slot in (0, tickets.width) if not stores else (tickets.width,):
-            pages = mirror.pages[slot]
-            if pages is not None:
-                tickets.pages[slot].locks[pages] += 1
-                ticket.pins.append((slot, pages))
-                nodes.dirty[mirror.id] = mirror
+    path = nodes.path(deepest.id) if deepest is not None else []
+    ticket.path += len(path)
+    ticket.nodes += [mirror.id for mirror in path]
+    for slot in (0, tickets.width) if not stores else (tickets.width,):
+        there = {mirror.id: mirror for mirror in path if mirror.pages[slot] is not None}
+        if there:
+            all_pages = np.concatenate(
+                [some for one in path if (some := one.pages[slot]) is not None]
+            )
+            tickets.pages[slot].locks[all_pages] += 1
+            ticket.pins.append((slot, all_pages))
+            nodes.dirty.update(there)
     return ""
 
 

@@ -147,7 +147,7 @@ class WorkBound(Check):
         # A pass keeps the locks of its request if that has left. It is on every node that these
         # were split into since.
         tags += (one.prompt for one in tickets if type(one.action) is Prefill)
-        found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
+        found = sum(sum(map(book.nodes.at.__contains__, one.tolist())) for one in tags)
         return found + sum(_pinned(book, ticket) for ticket in tickets)
 
 

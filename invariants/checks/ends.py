@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import eq
+
 from hicache.core.actions import Prefill, Refused
 from hicache.core.events import Flushed
 from hicache.core.node import Node
@@ -23,10 +25,9 @@ class LockBalance(Check):
     )
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        on_device, on_host = node.locks
-        if [*map(len, on_device), *map(len, on_host)] == mirror.locked:
+        held = (*node.locks[0], *node.locks[1])
+        if all(map(eq, map(len, held), mirror.locked)):
             return
-        held = (*on_device, *on_host)
         for pages, holders, expected in zip(book.pages, held, mirror.locked, strict=True):
             if len(holders) != expected:
                 names = ", ".join(one.name for one in holders.values()) or "nobody"

@@ -76,7 +76,7 @@ def roofline(
     """The constants of a run. model: its name. given: None for those of this project."""
     generation = family(hardware)
     labels = frozenset((generation, hardware.name, known_model(model), engine.name, engine.label))
-    known = factors() if given is None else given
+    known = [f for f in (factors() if given is None else given) if labels.issuperset(f.where)]
     found = {}
     for kind, kernel in defaults(generation).items():
         values = asdict(kernel)

@@ -249,13 +249,13 @@ class Tally:
         for outcome in outcomes:
             if isinstance(outcome, Evicted):
                 self.evicted[outcome.tier, outcome.component] += len(outcome.pages)
-            elif isinstance(outcome, Load | Backup):
+            elif isinstance(outcome, (Load, Backup)):
                 moved = self.loaded if isinstance(outcome, Load) else self.backed_up
                 for copy in outcome.copies:
                     moved[copy.component] += len(copy.target)
             elif isinstance(outcome, Refused):
                 self.refused[outcome.reason, outcome.component] += 1
-            elif isinstance(outcome, Lookup | Store):
+            elif isinstance(outcome, (Lookup, Store)):
                 self.lookups += isinstance(outcome, Lookup)
                 self.stores += isinstance(outcome, Store)
             elif isinstance(outcome, Prefetched):
