@@ -22,19 +22,18 @@ from .base import SpecMismatch
 from .books.story import brief, named_by
 from .orders import key_of_facts
 from .spec.cache import Cache
-from .spec.kinds import ORDERS, WAITS, WRITES, Order, Policies, Writes
+from .spec.kinds import ORDERS, WAITS, WRITES, Kind, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
-KINDS = ("full", "swa", "mamba")
 TIERS = (Tier.DEVICE, Tier.HOST)
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
 
 def lockstep_of(config: Config) -> Lockstep | None:
-    """A specification to compare a core with; None if the rules do not cover its configuration: a
-    component that they do not know, or an eviction policy that declares no order."""
+    """A specification to compare a core with; None for an eviction policy that declares no
+    order."""
     order = order_of(config.eviction_policy)
-    if order is None or not {*KINDS} >= {*config.components}:
+    if order is None:
         return None
     writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
     if writes is None:
@@ -42,7 +41,11 @@ def lockstep_of(config: Config) -> Lockstep | None:
         writes = Writes(told.threshold, told.on_evict, not told.contiguous)
     if waits is None:
         waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)().waits
-    return Lockstep(config, Policies(writes, order, waits))
+    kinds = {}
+    for name in config.components:
+        made = entries.load(entries.COMPONENTS, name)(config)
+        kinds[name] = Kind(name, made.positional, made.window_pages, made.interval, made.per_path)
+    return Lockstep(config, Policies(writes, order, waits, kinds))
 
 
 def order_of(name: str) -> Order | None:
@@ -124,9 +127,6 @@ def _counts(cache: Cache, view: CoreView, tier: Tier, kind: int) -> Iterator[tup
 
 def unspecified(config: Config) -> str:
     """Why the rules do not cover a configuration."""
-    strange = [name for name in config.components if name not in KINDS]
-    if strange:
-        return f"the specification does not know the component {strange[0]}"
     return f"policy {config.eviction_policy} declares no order of evictions"
 
 

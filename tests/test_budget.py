@@ -12,10 +12,10 @@ MOST = {
     "lines of sim": 9_301,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,
-    "lines of tests": 36_810,
+    "lines of tests": 36_823,
     "files of source": 304,
     "files of tests": 301,
-    "words of pages": 51_915,
+    "words of pages": 51_893,
 }
 
 

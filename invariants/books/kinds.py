@@ -1,7 +1,7 @@
 """Properties of each attention type, computed from the configuration alone.
 
-Lives here: one record per component. The books do not ask the core for these, so that they find a
-core that computes a window wrongly. Does not know about a particular tree.
+The books do not ask the core for these, so that they find a core that computes a window wrongly. Of
+a component from outside they take what its class declares.
 
 `need` says what a boundary requires: the number of positions, counted up from the end of the path,
 that must be cached. A state counts as the last position of its node.
@@ -13,12 +13,11 @@ that must be cached. A state counts as the last position of its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
+from hicache.core import entries
 from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
 
 EVERYTHING = 1 << 40
 
@@ -56,27 +55,24 @@ def _state(index: int, config: Config) -> Kind:
     return Kind(index, "mamba", False, 1, 0, interval, 3, told.states_per_path)
 
 
-_MAKERS: dict[str, Callable[[int, Config], Kind]] = {
-    "full": _full,
-    "swa": _window,
-    "mamba": _state,
-}
+def _declared(index: int, config: Config) -> Kind:
+    name = config.components[index]
+    made = entries.load(entries.COMPONENTS, name)(config)
+    need, window = min(made.window_pages, EVERYTHING), min(made.window_tokens, EVERYTHING)
+    return Kind(
+        *(index, name, made.positional, need, window), made.interval, made.slots, made.per_path
+    )
 
-KNOWN = tuple(_MAKERS)  # in the order of a configuration
+
+_MAKERS = {"full": _full, "swa": _window, "mamba": _state}
 
 
 def kinds_of(config: Config) -> tuple[Kind, ...]:
-    """Returns the components of a configuration, the backbone first.
-
-    Raises CallerError for an unknown component: the checks could not judge it.
-    """
-    for name in config.components:
-        if name not in _MAKERS:
-            raise CallerError(
-                f"checks: expected components that the checks know ({', '.join(_MAKERS)}), found "
-                f"{name}; tell them of it in invariants/books/kinds.py, or run with --check off"
-            )
-    return tuple(_MAKERS[name](index, config) for index, name in enumerate(config.components))
+    """The components of a configuration, the backbone first. Raises CallerError for an unknown
+    one."""
+    return tuple(
+        _MAKERS.get(name, _declared)(index, config) for index, name in enumerate(config.components)
+    )
 
 
 def interval_of(config: Config) -> int:

@@ -26,8 +26,8 @@ class Cache:
 
     def __init__(self, config: Config, policies: Policies | None = None) -> None:
         self.config = config
-        self.kinds = kinds_of(config)
-        self.writes, self.order, self.waits = policies or policies_of(config)
+        self.writes, self.order, self.waits, declared = policies or policies_of(config)
+        self.kinds = kinds_of(config, declared)
         self.windows = [at for at, one in enumerate(self.kinds) if one.per_page and at != FULL]
         self.stateful = [at for at, one in enumerate(self.kinds) if not one.per_page]
         self.interval = max(one.interval for one in self.kinds)

@@ -76,15 +76,16 @@ class Order(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """What the policies of a configuration declare. waits: whether an admission waits for the
-    request's prefetch."""
+    """What the policies of a configuration declare, and the components from outside. waits: whether
+    an admission waits for the request's prefetch."""
 
     writes: Writes
     order: Order
     waits: bool
+    kinds: dict[str, Kind]
 
 
-def kinds_of(config: Config) -> tuple[Kind, ...]:
+def kinds_of(config: Config, declared: dict[str, Kind]) -> tuple[Kind, ...]:
     settings = {one.component: one for one in config.settings}
     kinds = []
     for name in config.components:
@@ -94,11 +95,13 @@ def kinds_of(config: Config) -> tuple[Kind, ...]:
         elif name == "swa":
             tokens: int = getattr(told, "window_tokens", 1)
             kinds.append(Kind(name, True, -(-tokens // page), page))
-        else:
+        elif name == "mamba":
             interval: int = getattr(told, "interval_tokens", 0)
             kinds.append(
                 Kind(name, False, 1, interval or page, getattr(told, "states_per_path", 0))
             )
+        else:
+            kinds.append(declared[name])
     return tuple(kinds)
 
 
@@ -118,4 +121,5 @@ def policies_of(config: Config) -> Policies:
         WRITES[config.write_policy],
         ORDERS[config.eviction_policy],
         WAITS[config.prefetch_policy],
+        {},
     )

@@ -6,7 +6,6 @@ page, and a page larger than the window. A component that has no window ignores 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +15,24 @@ from hypothesis import strategies as st
 
 from hicache import registry
 from hicache.core.actions import Matched
-from hicache.core.components import Component, Full, known, residency, settings_for
+from hicache.core.components import (
+    Component,
+    Full,
+    known,
+    residency,
+    settings_for,
+)
 from hicache.core.config import UNBOUNDED, Config
 from hicache.core.core import Core
 from hicache.core.entries import Shape
-from hicache.core.errors import CallerError
-from hicache.core.events import Arrived, Flushed, MatchWanted
+from hicache.core.events import Arrived, MatchWanted
 from hicache.core.tree import attach, label_of, new_child
-from hicache.core.types import Key, Tier
+from hicache.core.types import Key, Pages, Tier
+from invariants.against import Against
 from invariants.books.kinds import kinds_of
-from invariants.watch import Level, Watch
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = known()
@@ -155,34 +162,40 @@ def test_a_component_does_what_it_declares(name: str) -> None:
     assert min(kind.need, UNBOUNDED) == component.window_pages
 
 
-@pytest.fixture
-def ring() -> Iterator[str]:
-    """A component that no check knows: the shortest suffix of two pages."""
+class Chunked(Full):
+    """Chunked local attention in chunks of six tokens, of which all pages are kept."""
 
-    class Ring(Full):
-        name = "ring"
-        residency = "window"
-        window_tokens = window_pages = 2
+    name = "chunked"
+    residency = "window"
+    window_tokens = 6
 
-        def required(self, lengths: Sequence[int]) -> range:
-            return range(max(0, len(lengths) - 2), len(lengths))
-
-    registry.add(registry.COMPONENTS, "ring", Ring)
-    yield "ring"
-    registry.remove(registry.COMPONENTS, "ring")
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.window_pages = -(-6 // config.page_size)
+        self.least_pages = self.window_pages + 1
 
 
-def test_a_component_that_the_checks_do_not_know_runs_without_them(ring: str) -> None:
-    core = Core(Config(1, (8, 8), (0, 0), ("full", ring)))
-    assert residency(ring) == "window"
-    assert [name for name in known() if name in ("full", ring, "mamba")] == ["full", ring, "mamba"]
-    outcomes = core.handle(Arrived(0, Key.from_tokens([1, 2, 3], 1), 3, 2))
-    assert [type(one) for one in outcomes] == [Matched]
+class Torn(Chunked):
+    """A split loses the pages of its upper half."""
+
+    def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
+        return None, super().split(pages, at)[1]
 
 
-@pytest.mark.parametrize("level", ["every", "sampled"])
-def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level) -> None:
-    core = Core(Config(1, (8, 8), (0, 0), ("full", ring)))
-    with pytest.raises(CallerError, match=r"components that the checks know.*found ring") as found:
-        Watch(level).on_event(Flushed(), core.view)
-    assert "\n" not in str(found.value)
+@pytest.mark.parametrize(("made", "fails"), [(Chunked, False), (Torn, True)])
+def test_a_component_from_outside_is_drawn_checked_and_judged_by_what_it_declares(
+    made: type[Chunked], fails: bool
+) -> None:
+    registry.add(registry.COMPONENTS, "chunked", made)
+    try:
+        assert known().index("full") < known().index("chunked") < known().index("mamba")
+        config = Config(1, (8, 8), (0, 0), ("full", "chunked"))
+        assert Against(config).unspecified == ""
+        failures = []
+        for seed in range(8):
+            swarm = draw_swarm(seed, ("full", "chunked"))
+            outcome = play.generate(swarm, OPERATIONS, seed, 60, command="")
+            failures += [outcome.failure] if outcome.failure else []
+        assert bool(failures) == fails, failures[0].text
+    finally:
+        registry.remove(registry.COMPONENTS, "chunked")

@@ -14,18 +14,18 @@ from importlib import import_module
 from itertools import combinations
 
 from hicache import registry
-from hicache.core.components import residency, settings_for
+from hicache.core.components import known, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
-from invariants.books.kinds import KNOWN
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.executors import FILES, REPLIES, draw_device
 from invariants.fuzz.hicache.hand import KINDS, Hand
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
 from invariants.fuzz.sequence import MOST_TOKENS, Act, Entry, Operation
 
+KNOWN = known()
 COMPONENTS = tuple(
     (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)
 )
