@@ -54,10 +54,8 @@ def shown(address: Address) -> str:
 
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:
-    """Open the store, without checks of what it returns; `open_store` puts those around it.
-
-    Raises CallerError for what `backend` refuses, and for what the backend says that a person can
-    mend."""
+    """Open the store, without the checks that `open_store` puts around it. Raises CallerError for
+    what a person can mend."""
     return cast(Storage, backend(address.scheme).open_storage(address, options))
 
 
@@ -138,16 +136,17 @@ def bytes_of(given: object, name: str) -> int:
 def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) -> Location:
     """The parts of an address. port: where none is given. known: the names of its query. form: an
     example for messages. Raises CallerError."""
-    wrong = CallerError(f"storage: expected {form}, found another form of {address.scheme}:")
     try:
-        parts = urlsplit(f"{address.scheme}:{address.rest}")
+        parts = urlsplit(address.text)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         found_port = port if parts.port is None else parts.port
+        bare = not parts.query and "?" in address.rest
+        if parts.fragment or bare or not (parts.netloc or parts.path):
+            raise ValueError
     except ValueError:
-        raise wrong from None
-    bare = not parts.query and "?" in address.rest
-    if parts.fragment or bare or not (parts.netloc or parts.path):
-        raise wrong
+        raise CallerError(
+            f"storage: expected {form}, found another form of {address.scheme}:"
+        ) from None
     for name, _ in pairs:
         if name not in known:
             takes = f"with ?{', '.join(known)} alone" if known else "without a query"
@@ -155,12 +154,8 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
     if len(dict(pairs)) < len(pairs):
         raise CallerError(f"storage: expected each name once, found ?{parts.query[:80]}")
     return Location(
-        address.scheme,
-        parts.hostname or "",
-        found_port,
-        unquote(parts.username or ""),
-        unquote(parts.password or ""),
-        unquote(parts.path),
+        *(address.scheme, parts.hostname or "", found_port),
+        *(unquote(parts.username or ""), unquote(parts.password or ""), unquote(parts.path)),
         dict(pairs),
     )
 
@@ -179,33 +174,25 @@ def in_folder(address: Address, *more: str) -> Location:
 def without_size(address: Address) -> tuple[Address, int]:
     """The address without the size of its query, and the bytes of that size; 0 where it has none.
     Raises CallerError."""
-    path, _, query = address.rest.partition("?")
-    pieces = [(one, dict(parse_qsl(one, keep_blank_values=True))) for one in query.split("&")]
-    sizes = [pairs["size"] for _, pairs in pieces if "size" in pairs]
-    if len(sizes) != 1:  # `locate` refuses more
+    found = re.search(r"(?<=[?&])size=([^&]*)&?", address.rest)
+    if found is None:
         return address, 0
-    left = "&".join(one for one, pairs in pieces if "size" not in pairs)
-    rest = f"{path}?{left}" if len(pieces) > len(sizes) else path
-    return replace(address, rest=rest), _one_size(address.scheme, sizes[0], 0)
-
-
-def _one_size(scheme: str, text: str | None, given: int) -> int:
-    size = given if text is None else bytes_of(text, f"{scheme}: size")
-    if given not in (0, size):
-        raise CallerError(
-            f"storage_size: expected one size, found {given:,} bytes and size={text} in the "
-            "address; leave one out"
-        )
-    return size
+    rest = address.rest[: found.start()] + address.rest[found.end() :]
+    return replace(address, rest=rest.rstrip("?&")), bytes_of(found[1], f"{address.scheme}: size")
 
 
 def with_query(options: StorageOptions, where: Location) -> StorageOptions:
     """The options with what the address of a folder says. Raises CallerError."""
-    size = _one_size(where.scheme, where.query.get("size"), options.size_bytes)
-    if not options.create:
-        size = options.size_bytes
-    durable = where.query.get("durable", "no")
-    if durable not in ("yes", "no"):
+    size, text, durable = options.size_bytes, where.query.get("size"), where.query.get("durable")
+    if text is not None:
+        own = bytes_of(text, f"{where.scheme}: size")
+        if size not in (0, own):
+            raise CallerError(
+                f"storage_size: expected one size, found {size:,} bytes and size={text} in the "
+                "address; leave one out"
+            )
+        size = own if options.create else size
+    if durable not in (None, "yes", "no"):
         raise CallerError(f"{where.scheme}: expected durable=yes or no, found {durable[:40]!a}")
     return replace(options, size_bytes=size, durable=options.durable or durable == "yes")
 

@@ -231,24 +231,18 @@ def batches(values: Sequence[Value], most_bytes: int) -> Iterator[range]:
         yield range(start, len(values))
 
 
-def scatter(source: memoryview, value: Value) -> Value:
-    """Copy bytes into the buffers of a value, one after the other. Returns what they leave.
-    Raises ValueError if they do not fit."""
-    for number, buffer in enumerate(value):
-        target = buffer.cast("B")
-        some = min(target.nbytes, source.nbytes)
-        target[:some], source = source[:some], source[some:]
-        if some < target.nbytes:
-            return (target[some:], *value[number + 1 :])
-    if source.nbytes:
-        raise ValueError("the value is longer than its buffers")
-    return ()
-
-
-def gather(value: Value, target: memoryview, start: int) -> int:
-    """Copy the buffers of a value, one after the other. Returns where it ends."""
+def scatter(source: memoryview, value: Value) -> None:
+    """Copy bytes into the buffers of a value, one after the other. Raises ValueError if they do
+    not fit."""
+    if source.nbytes != size_of(value):
+        raise ValueError("the value has another length than its buffers")
     for buffer in value:
-        end = start + buffer.nbytes
-        target[start:end] = buffer.cast("B")
-        start = end
-    return start
+        buffer.cast("B")[:] = source[: buffer.nbytes]
+        source = source[buffer.nbytes :]
+
+
+def gather(value: Value, target: memoryview) -> None:
+    """Copy the buffers of a value, one after the other."""
+    for buffer in value:
+        target[: buffer.nbytes] = buffer.cast("B")
+        target = target[buffer.nbytes :]

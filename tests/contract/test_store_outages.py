@@ -1,17 +1,20 @@
-"""Stores whose servers die, hang and come back: what a caller sees, and what must never happen."""
+"""Stores that die, hang, fill up, refuse writes or are slow, in one table: what a caller sees, and
+what must never happen."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -37,16 +40,110 @@ from .rigs_stores import (
     value_of,
 )
 
-KINDS = list(SERVERS)
+Fault = Callable[[Rig, Path], AbstractContextManager[None]]
+REFUSED = {Status.FAILED, Status.FULL}
+LOST = {Status.FAILED, Status.MISSING}
 
 
 @contextmanager
-def stopped(process: Popen[bytes]) -> Iterator[None]:
-    process.send_signal(signal.SIGSTOP)
-    try:
+def dead(rig: Rig, folder: Path) -> Iterator[None]:
+    """Killed while it is written to. It begins again on its port."""
+    assert rig.server is not None
+    for process in rig.server.processes:
+        process.kill()
+    for process in rig.server.processes:
+        end(process)
+    yield
+    rig.server.processes[:] = SERVERS[rig.scheme](port_of(rig), folder, ROOM).processes
+
+
+@contextmanager
+def holder_dead(rig: Rig, folder: Path) -> Iterator[None]:
+    """Mooncake's master goes on to promise the values for some seconds."""
+    assert rig.server is not None
+    end(rig.server.processes[1])
+    yield
+    rig.server.processes.append(mooncake_client(port_of(rig), folder, ROOM))
+
+
+def stopped(number: int) -> Fault:
+    @contextmanager
+    def stop(rig: Rig, folder: Path) -> Iterator[None]:
+        assert rig.server is not None
+        rig.server.processes[number].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            rig.server.processes[number].send_signal(signal.SIGCONT)
+
+    return stop
+
+
+@contextmanager
+def disk_hangs(rig: Rig, folder: Path) -> Iterator[None]:
+    let_go = threading.Event()
+
+    def late(real: Any) -> Any:
+        def call(*given: Any) -> Any:
+            let_go.wait(PATIENCE_S)
+            return real(*given)
+
+        return call
+
+    with (
+        mock.patch.object(os, "preadv", late(os.preadv)),
+        mock.patch.object(os, "pwritev", late(os.pwritev)),
+    ):
         yield
-    finally:
-        process.send_signal(signal.SIGCONT)
+        let_go.set()
+
+
+def disk_refuses(code: int) -> Fault:
+    @contextmanager
+    def refuse(rig: Rig, folder: Path) -> Iterator[None]:
+        with mock.patch.object(os, "pwritev", side_effect=OSError(code, os.strerror(code))):
+            yield
+
+    return refuse
+
+
+def configured(before: str, after: str) -> Fault:
+    @contextmanager
+    def configure(rig: Rig, folder: Path) -> Iterator[None]:
+        tell(port_of(rig), "config set maxmemory-policy noeviction")
+        tell(port_of(rig), f"config set {before}")
+        yield
+        tell(port_of(rig), f"config set {after}")
+
+    return configure
+
+
+# scheme, fault, what reads and writes say meanwhile, what reads say afterwards
+DEAD, HUNG = ({Status.FAILED}, {Status.FAILED}), ({Status.FAILED}, {Status.FAILED})
+KEPT, GONE, TAKES_NO_WRITES = {Status.DONE}, {Status.MISSING}, ({Status.DONE}, REFUSED)
+TABLE: dict[str, tuple[str, Fault, tuple[set[Status], set[Status]], set[Status]]] = {
+    "redis dead": ("redis", dead, DEAD, GONE),
+    "s3 dead": ("s3", dead, DEAD, GONE),
+    "mooncake dead": ("mooncake", dead, (LOST, REFUSED), GONE),
+    "mooncake holder dead": ("mooncake", holder_dead, (LOST, REFUSED), GONE),
+    "redis hung": ("redis", stopped(0), HUNG, KEPT),
+    "s3 hung": ("s3", stopped(0), HUNG, KEPT),
+    "mooncake hung": ("mooncake", stopped(0), HUNG, KEPT),
+    "mooncake holder hung": ("mooncake", stopped(1), HUNG, KEPT),
+    "hf3fs hung": ("hf3fs", disk_hangs, HUNG, KEPT),
+    "redis full": (
+        *("redis", configured("maxmemory 1", f"maxmemory {ROOM}")),
+        *(TAKES_NO_WRITES, KEPT),
+    ),
+    "file full": ("file", disk_refuses(errno.ENOSPC), TAKES_NO_WRITES, KEPT),
+    "hf3fs full": ("hf3fs", disk_refuses(errno.ENOSPC), TAKES_NO_WRITES, KEPT),
+    "redis refuses": (
+        *("redis", configured("min-replicas-to-write 1", "min-replicas-to-write 0")),
+        *(TAKES_NO_WRITES, KEPT),
+    ),
+    "file refuses": ("file", disk_refuses(errno.EROFS), TAKES_NO_WRITES, KEPT),
+    "hf3fs refuses": ("hf3fs", disk_refuses(errno.EIO), TAKES_NO_WRITES, KEPT),
+}
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -56,35 +153,65 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> set[Status]:
     """Read all; what is there is right."""
     found = [blank(value) for value in values]
     statuses = store.read(keys, found)
     for status, one, value in zip(statuses, found, values, strict=True):
         assert status is not Status.DONE or joined([one]) == joined([value])
-    return statuses
+    return set(statuses)
 
 
-@pytest.mark.parametrize("scheme", KINDS)
-def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
-    """Calls end while the server stands still, and its late answers touch nobody's memory."""
-    keys = keys_of("hanging", 6)
-    values = [value_of(drawn(number, 300_000), 64) for number in range(6)]
-    with started(scheme, tmp_path) as rig, closing(rig.open()) as patient:
-        assert rig.server is not None
-        assert patient.write(keys, values) == [Status.DONE] * 6
-        for process in rig.server.processes:
-            found = [blank(value) for value in values]
-            with closing(rig.open(HASTY_S)) as store:
-                with stopped(process):
-                    assert store.read(keys, found) == [Status.FAILED] * 6
-                    assert store.write(keys, values) == [Status.FAILED] * 6
-                    for one in found:
-                        for buffer in one:
-                            buffer[:] = b"\xaa" * buffer.nbytes
-                eventually(lambda: Status.FAILED not in check(patient, keys, values))
-            assert set(b"".join(joined(found))) == {0xAA}
-            assert patient.write(keys, values) == [Status.DONE] * 6
+@pytest.mark.parametrize("name", TABLE)
+def test_an_outage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls end with what the table says, also those that were under way; late answers touch
+    nobody's memory; each change is told once; and what was stored is there, or is gone with its
+    server."""
+    scheme, fault, (reads, writes), after = TABLE[name]
+    monkeypatch.setattr(servers, "_CLIENT_S", 8)
+    keys, others = keys_of("kept", 16), keys_of("written", 16)
+    values = [value_of(drawn(number, 100_000), 64) for number in range(16)]
+    notices, ended, begun, batches = list[str](), False, threading.Event(), list[list[Status]]()
+    with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as raw:
+        options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=HASTY_S)
+        store = open_store(parse(rig.address), options, time.monotonic, notices.append)
+        eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
+        eventually(lambda: raw.write(others, values) == [Status.DONE] * 16)
+        eventually(lambda: check(store, keys, values) == {Status.DONE})
+
+        def write() -> None:
+            while not ended:
+                batches.append(raw.write(others, values))
+                begun.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        begun.wait()
+        notices.clear()
+        with fault(rig, tmp_path):
+            ended = True
+            writer.join()
+            if Status.DONE not in reads:
+                eventually(lambda: check(raw, others, values) <= reads)
+            for _ in range(6):
+                assert set(store.write(keys, values)) <= writes
+                assert check(store, keys, values) <= reads | {Status.FAILED}
+            assert set(raw.lookup(keys)) <= {None, True, after is KEPT}
+            painted = [blank(value) for value in values]
+            if reads == {Status.FAILED}:
+                assert set(raw.read(others, painted)) == {Status.FAILED}
+            for one in painted:
+                for buffer in one:
+                    buffer[:] = b"\xaa" * buffer.nbytes
+        assert {status for batch in batches for status in batch} <= {Status.DONE, *writes}
+        eventually(lambda: check(store, keys, values) <= after)
+        assert set(b"".join(joined(painted))) == {0xAA}
+        eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
+        eventually(lambda: check(store, keys, values) == {Status.DONE})
+        store.close()
+    words = "takes no writes (" if reads == {Status.DONE} else "does not answer ("
+    assert any(words in text for text in notices)
+    assert "again, after" in notices[-1]
 
 
 @contextmanager
@@ -137,71 +264,8 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
             pytest.fail(f"{done}, {said}")
 
 
-@pytest.mark.parametrize("scheme", KINDS)
-def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path: Path) -> None:
-    keys = keys_of("killed", 64)
-    values = [value_of(drawn(number, 100_000), 64) for number in range(64)]
-    with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as store:
-        assert rig.server is not None
-        batches = write_until_it_fails(store, keys, values, rig.server.processes)
-        assert set(batches[-1]) <= {Status.DONE, Status.FAILED, Status.FULL}
-        assert set(check(store, keys, values)) == {Status.FAILED}
-        assert store.lookup(keys) == [None] * 64
-        rig.server.processes[:] = again(rig, scheme, tmp_path).processes
-        eventually(lambda: Status.FAILED not in check(store, keys, values))
-        eventually(lambda: store.write(keys, values) == [Status.DONE] * 64)
-        # a hasty client may give up a call while the server begins; what it wrote stays
-        eventually(lambda: check(store, keys, values) == [Status.DONE] * 64)
-
-
-def test_the_client_that_holds_the_values_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mooncake's master goes on to promise its values for some seconds."""
-    monkeypatch.setattr(servers, "_CLIENT_S", 8)
-    keys = keys_of("owner", 16)
-    values = [value_of(drawn(number, 100_000), 64) for number in range(16)]
-    with started("mooncake", tmp_path) as rig, closing(rig.open(HASTY_S)) as store:
-        assert rig.server is not None
-        write_until_it_fails(store, keys, values, rig.server.processes[1:])
-        assert set(check(store, keys, values)) <= {Status.FAILED, Status.MISSING}
-        rig.server.processes.append(mooncake_client(port_of(rig), tmp_path, ROOM))
-        eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
-        eventually(lambda: check(store, keys, values) == [Status.DONE] * 16)
-
-
-def again(rig: Rig, scheme: str, folder: Path) -> Any:
-    """The server of the rig once more, on its port."""
-    return SERVERS[scheme](port_of(rig), folder, ROOM)
-
-
 def port_of(rig: Rig) -> int:
     return int(re.findall(r"127\.0\.0\.1:(\d+)", rig.address)[0])
-
-
-def write_until_it_fails(
-    store: Storage, keys: Sequence[str], values: Sequence[Value], victims: Sequence[Popen[bytes]]
-) -> list[list[Status]]:
-    """Batch after batch, while the processes are killed. Returns all statuses, from a moment on at
-    which all was well."""
-    eventually(lambda: store.write(keys, values) == [Status.DONE] * len(keys))
-    batches: list[list[Status]] = []
-    begun = threading.Event()
-
-    def write() -> None:
-        while not batches or Status.DONE in batches[-1]:
-            batches.append(store.write(keys, values))
-            begun.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    begun.wait()
-    for process in victims:
-        process.kill()
-    writer.join()
-    for process in victims:
-        end(process)
-    return batches
 
 
 def tell(port: int, command: str) -> None:
@@ -209,32 +273,6 @@ def tell(port: int, command: str) -> None:
     with socket.create_connection(("127.0.0.1", port)) as one:
         one.sendall(command.encode() + b"\r\n")
         assert one.recv(100) == b"+OK\r\n"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("min-replicas-to-write 1", "min-replicas-to-write 0"),
-        ("maxmemory 1", f"maxmemory {ROOM}"),
-    ],
-)
-def test_a_server_that_takes_no_writes_is_read(before: str, after: str, tmp_path: Path) -> None:
-    """Each refused write says so, and its reason is told once."""
-    [key], value, notices = keys_of("refusing", 1), value_of(drawn(1, 5000), 64), list[str]()
-    with started("redis", tmp_path) as rig:
-        tell(port_of(rig), "config set maxmemory-policy noeviction")
-        store = open_store(parse(rig.address), StorageOptions(), time.monotonic, notices.append)
-        with closing(store):
-            assert store.write([key], [value]) == [Status.DONE]
-            tell(port_of(rig), f"config set {before}")
-            for _ in range(8):
-                assert store.write([key], [value])[0] in (Status.FAILED, Status.FULL)
-                assert check(store, [key], [value]) == [Status.DONE]
-            eventually(lambda: len(notices) == 1)
-            assert "takes no writes (" in notices[0]
-            tell(port_of(rig), f"config set {after}")
-            eventually(lambda: store.write([key], [value]) == [Status.DONE])
-            assert "takes writes again" in notices[1]
 
 
 @contextmanager

@@ -159,50 +159,25 @@ class BigFile(Data):
         return False
 
     def read(self, jobs: Jobs) -> list[Status]:
-        def move(lane: Lane, call: Call, row: Row, value: Value) -> Status:
-            lane.reserve(row.length)
-            try:
-                lane.move(_pieces(row), True, call.step)
-            except OSError as error:
-                return failed(error)
-            except EOFError:
-                return Status.CORRUPT
-            with call.delivering():
-                scatter(lane.memory[: row.length], value)
-            return Status.DONE
-
-        return self._run(jobs, move) or [Status.FAILED] * len(jobs)
+        return self._run(jobs, True, False, lambda: None) or [Status.FAILED] * len(jobs)
 
     def write(self, jobs: Jobs, durable: bool, late: Callable[[], None]) -> list[Status] | None:
-        def move(lane: Lane, call: Call, row: Row, value: Value) -> Status:
-            lane.reserve(row.length)
-            with call.delivering():
-                gather(value, lane.memory, 0)
-            try:
-                lane.move(_pieces(row), False, call.step)
-                if durable and row is jobs[-1][0]:
-                    os.fsync(lane.file)
-            except OSError as error:
-                return refused(error)
-            return Status.DONE
-
-        return self._run(jobs, move, late)
+        return self._run(jobs, False, durable, late)
 
     def close(self) -> None:
         self._workers.close(self._timeout_s)
 
     def _run(
-        self,
-        jobs: Jobs,
-        move: Callable[[Lane, Call, Row, Value], Status],
-        late: Callable[[], None] = lambda: None,
+        self, jobs: Jobs, reading: bool, durable: bool, late: Callable[[], None]
     ) -> list[Status] | None:
         """What became of each value; None if the mount hangs. Then `late` is called at the end."""
         statuses: list[Status] = []
 
         def job(lane: Lane, call: Call) -> None:
             try:
-                done = [move(lane, call, row, value) for row, value in jobs]
+                done = [_move(lane, call, *one, reading) for one in jobs]
+                if durable:
+                    os.fsync(lane.file)
                 with call.delivering():
                     statuses.extend(done)
             except GivenUp:
@@ -215,6 +190,29 @@ class BigFile(Data):
         except OSError as error:
             return [refused(error)] * len(jobs)
         return statuses if len(statuses) == len(jobs) else None
+
+
+def _move(lane: Lane, call: Call, row: Row, value: Value, reading: bool) -> Status:
+    """Read or write one value."""
+    pieces, start = list[Piece](), 0
+    for first, blocks in row.runs:
+        size = min(blocks * BLOCK, row.length - start)
+        pieces.append(Piece(first * BLOCK, start, size))
+        start += size
+    lane.reserve(row.length)
+    if not reading:
+        with call.delivering():
+            gather(value, lane.memory)
+    try:
+        lane.move(pieces, reading, call.step)
+    except OSError as error:
+        return failed(error) if reading else refused(error)
+    except EOFError:
+        return Status.CORRUPT
+    if reading:
+        with call.delivering():
+            scatter(lane.memory[: row.length], value)
+    return Status.DONE
 
 
 def open_storage(address: Address, options: StorageOptions) -> Hf3fs:
@@ -246,13 +244,3 @@ class Hf3fs(FileStore):
     def _data(self) -> BigFile:
         options, lane = self._options, LANES[self._engine]
         return BigFile(self._folder / "data", lane, options.size_bytes, options.timeout_s)
-
-
-def _pieces(row: Row) -> list[Piece]:
-    """Of a value that lies at the start of a lane's memory."""
-    pieces, start = list[Piece](), 0
-    for first, blocks in row.runs:
-        size = min(blocks * BLOCK, row.length - start)
-        pieces.append(Piece(first * BLOCK, start, size))
-        start += size
-    return pieces

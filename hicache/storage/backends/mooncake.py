@@ -160,7 +160,7 @@ class Mooncake(Storage):
                     break  # nobody answers: asking again would cost another time-out
                 with call.delivering():
                     for at, start in zip(group, starts, strict=True):
-                        gather(values[at], stage.memory, start)
+                        gather(values[at], stage.memory[start:])
                 codes = self._client.batch_put_from(names, places, sizes)
                 with call.delivering():
                     for at, code in zip(group, codes, strict=True):
