@@ -166,16 +166,6 @@ def test_a_store_that_raises_has_failed(rig: Rig) -> None:
     assert rig.store.lookup(["key"]) == [None], "its probe raises too"
 
 
-def test_a_delete_reaches_a_store_that_takes_no_writes() -> None:
-    """A full store needs it."""
-    rig = Rig(medium := Refusing())
-    rig.write()
-    medium.refuses = Status.FULL
-    for _ in range(5):
-        rig.write()
-    assert rig.store.delete(["key", "none"]) == [Status.DONE, Status.MISSING]
-
-
 def test_closing_is_no_outage(rig: Rig) -> None:
     rig.store.close()
     rig.kill()

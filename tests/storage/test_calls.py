@@ -51,13 +51,6 @@ def test_a_socket_whose_bytes_are_taken_in_time_is_a_step(monkeypatch: pytest.Mo
     assert step.call_count == 2
 
 
-def test_results_and_errors_come_back(workers: Workers[object]) -> None:
-    assert workers.run(lambda resource, call: 7, PATIENT_S) == 7
-    with pytest.raises(ZeroDivisionError):
-        workers.run(lambda resource, call: 1 // 0, PATIENT_S)
-    assert workers.run(lambda resource, call: 8, PATIENT_S) == 8
-
-
 def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:
     gates = [Gate(), Gate()]
     for gate in gates:
@@ -74,20 +67,6 @@ def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> N
         except GivenUp:
             continue  # the thread has not come back to its queue yet
     gates[1].open.set()
-
-
-def test_steps_begin_the_deadline_anew(workers: Workers[object]) -> None:
-    """Each wait is below the deadline, all together are far above it."""
-    deadline_s = 2.0
-    pause = threading.Event()
-
-    def job(resource: object, call: Call) -> str:
-        for _ in range(5):
-            pause.wait(deadline_s / 4)
-            call.step()
-        return "done"
-
-    assert workers.run(job, deadline_s) == "done"
 
 
 def test_closing_gives_up_on_what_is_under_way() -> None:

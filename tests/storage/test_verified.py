@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import struct
-import threading
 
 import pytest
 import xxhash
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hicache.storage.base import Status, Value
 from hicache.storage.verified import HEADER_BYTES, Verified
@@ -46,14 +43,6 @@ def test_the_header_byte_by_byte(medium: MemoryStore) -> None:
     assert stored[:24].hex() == golden
 
 
-@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
-def test_what_was_written_is_read(parts: list[bytes]) -> None:
-    store = Verified(MemoryStore())
-    store.write([KEY], [value(*parts)])
-    whole = b"".join(parts)
-    assert read(store, KEY, len(whole)) == (Status.DONE, whole)
-
-
 def test_every_flipped_bit_is_found(medium: MemoryStore) -> None:
     store = Verified(medium)
     store.write([KEY], [value(b"a page of bytes")])
@@ -82,25 +71,6 @@ def test_a_store_that_says_done_and_writes_nothing_is_found(medium: MemoryStore)
     store = Verified(Silent())
     store.write([KEY], [value(b"payload")])
     assert store.read([KEY], [value(b"former.")]) == [Status.CORRUPT]
-
-
-def test_threads_share_a_store(medium: MemoryStore) -> None:
-    store = Verified(medium)
-    failed: list[str] = []
-
-    def use(number: int) -> None:
-        keys = [f"{number}/{index}" for index in range(1000)]
-        for _ in range(3):
-            store.write(keys, [value(key.encode()) for key in keys])
-            found = [(key, read(store, key, len(key))) for key in keys]
-            failed.extend(key for key, one in found if one != (Status.DONE, key.encode()))
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
 
 
 def test_a_cut_value_another_keys_value_and_a_mix_of_two_are_found(medium: MemoryStore) -> None:

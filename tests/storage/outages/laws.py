@@ -301,30 +301,6 @@ def recover(judge: Judge, clock: Clock, jobs: list[Callable[[], None]], name: st
     judge.need(judge.state == "fine", f"it is back, and the last word was: {judge.state}")
 
 
-def check_pauses(seed: int) -> None:
-    """While it is out, its probes are apart by at least a pause that doubles, up to the longest."""
-    draw = random.Random(seed)
-    clock = Clock()
-    faulty = Faulty(MemoryStore(), clock, draw)
-    faulty.fault = "dead"
-    breaker = Breaker(faulty, "x", clock, lambda text: None, OPTIONS, lambda job: job())
-    probes: list[float] = []
-    while not breaker.out:
-        breaker.lookup(["k"])
-    last, pause = clock.s, OPTIONS.first_pause_s
-    for _ in range(200):
-        clock.s += draw.choice([0.0625, 0.25, 1.0, 2.5])  # exact in binary
-        calls = faulty.calls.total()
-        breaker.lookup(["k"])
-        if faulty.calls.total() > calls:
-            probes.append(clock.s)
-            if clock.s - last < pause:
-                raise Broken(f"a probe {clock.s - last} s after the one before, not {pause}")
-            last, pause = clock.s, min(2 * pause, OPTIONS.longest_pause_s)
-        elif clock.s - last >= pause:
-            raise Broken(f"no probe {clock.s - last} s after the one before, {pause} s is due")
-
-
 def check_patience(seed: int) -> None:
     """It is out with the call that makes too many failures in a row of look-ups, or of reads, or
     too much time in these, and with no call before. An answer, or an outage, begins anew."""
@@ -365,7 +341,6 @@ def play_many(histories: int, seed: int) -> Counter[str]:
     for number in range(histories):
         try:
             judge = play(random.Random(f"{seed}/{number}"), f"h{number}")
-            check_pauses(seed * 1_000_003 + number)
             check_patience(seed * 1_000_003 + number)
         except AssertionError as error:
             raise Broken(f"seed {seed}, history {number}: {error!r}") from error
