@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as default
 from hashlib import sha256
-from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct, convert, field
@@ -37,12 +36,6 @@ class Curve:
     """points: (bytes, ns) of a copy without other traffic; at least two, with ascending bytes."""
 
     points: tuple[tuple[int, int], ...]
-
-    def __post_init__(self) -> None:
-        if len(self.points) < 2 or any(one[0] >= two[0] for one, two in pairwise(self.points)):
-            raise CallerError("curve: expected two points or more with ascending bytes, found less")
-        if self.points[0][0] < 1 or min(ns for _, ns in self.points) < 1:
-            raise CallerError("curve: expected bytes and times above 0, found others")
 
     def ns(self, count: int) -> int:
         """Nanoseconds of a copy of `count` bytes: linear between the points, at least 1 ns.

@@ -208,6 +208,7 @@ class Replica:
         time model; None for the one that the options name. Raises CallerError when a request can
         never fit."""
         engine, options = engine or EngineOptions(), options or WorldOptions()
+        self._options = options
         _check_sizes(workload, config)
         self._workload = workload
         costs = costs or make(options.times, model, profile, options.parallelism, engine.profile)

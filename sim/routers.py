@@ -6,8 +6,8 @@ it counts loads itself), and the KV events that the caches emit. It never sees a
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from hicache import registry
 from hicache.core.actions import KvRemoved, KvStored, Outcome, Prefill
@@ -124,61 +124,6 @@ class SessionSticky(Router):
 _TIERS = (Tier.DEVICE, Tier.HOST)
 
 
-class PrefixIndex:
-    """most: pages that are remembered; the least recently used goes first. A page is used when it
-    is stored, and when a request looks for it and a replica has it. Of the pages of one prefix, the
-    last goes first, since those behind a missing page are no match."""
-
-    def __init__(self, replicas: int, most: int) -> None:
-        self._replicas = replicas
-        self._most = most
-        # a bit for each replica and tier; the least recently used page comes first
-        self._places: OrderedDict[bytes, int] = OrderedDict()
-        self._device_bits = sum(1 << len(_TIERS) * replica for replica in range(replicas))
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
-        """Pages came to a tier of a replica, in the order of their prefix."""
-        if tier not in _TIERS:
-            return
-        bit, places = 1 << len(_TIERS) * replica + tier, self._places
-        for digest in reversed(digests):
-            places[digest] = places.get(digest, 0) | bit
-            places.move_to_end(digest)
-        while len(places) > self._most:
-            places.popitem(last=False)
-
-    def removed(self, replica: int, tier: Tier, digests: Iterable[bytes]) -> None:
-        """Pages left a tier of a replica. Those that were dropped are not known any more."""
-        if tier not in _TIERS:
-            return
-        bit, places = 1 << len(_TIERS) * replica + tier, self._places
-        for digest in digests:
-            left = places.get(digest, 0) & ~bit
-            if left:
-                places[digest] = left
-            else:
-                places.pop(digest, None)
-
-    def leading(self, digests: Sequence[bytes]) -> list[int]:
-        """How many of the leading pages each replica has. These pages are used."""
-        found = [0] * self._replicas
-        having, places = self._device_bits, self._places
-        for page, digest in enumerate(digests):
-            bits = places.get(digest, 0)
-            having &= bits | bits >> 1
-            if not having:
-                break
-            for replica in range(self._replicas):
-                if having >> len(_TIERS) * replica & 1:
-                    found[replica] = page + 1
-        for digest in reversed(digests[: max(found)]):
-            places.move_to_end(digest)
-        return found
-
-
 class PrefixAware(Router):
     """The replica where a request costs least, in tokens:
 
@@ -192,13 +137,13 @@ class PrefixAware(Router):
 
     def __init__(self, replicas: int, page_size: int, options: RouterOptions) -> None:
         super().__init__(replicas, page_size, options)
-        self.index = PrefixIndex(replicas, options.index_pages)
+        self.places: dict[bytes, int] = {}  # of each page, a bit for each replica and tier
         self._page_size = page_size
         self._weight = options.overlap_weight
 
     def pick(self, job: Job, digests: Callable[[], Sequence[bytes]]) -> tuple[int, int]:
         size, loads, weight = self._page_size, self.loads, self._weight
-        compute = [max(0, job.input_length - p * size) for p in self.index.leading(digests())]
+        compute = [max(0, job.input_length - pages * size) for pages in self._leading(digests())]
 
         def cost(replica: int) -> tuple[int, int, int]:
             prefill = loads.waiting[replica] + compute[replica]
@@ -208,11 +153,34 @@ class PrefixAware(Router):
         chosen = min(range(self.replicas), key=cost)
         return chosen, compute[chosen]
 
+    def _leading(self, digests: Sequence[bytes]) -> list[int]:
+        """How many of the leading pages each replica has."""
+        found = [0] * self.replicas
+        having = sum(1 << len(_TIERS) * replica for replica in range(self.replicas))
+        for page, digest in enumerate(digests):
+            bits = self.places.get(digest, 0)
+            having &= bits | bits >> 1
+            if not having:
+                break
+            for replica in range(self.replicas):
+                if having >> len(_TIERS) * replica & 1:
+                    found[replica] = page + 1
+        return found
+
     def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
-        self.index.stored(replica, tier, digests)
+        if tier in _TIERS:
+            bit = 1 << len(_TIERS) * replica + tier
+            for digest in digests:
+                self.places[digest] = self.places.get(digest, 0) | bit
 
     def removed(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
-        self.index.removed(replica, tier, digests)
+        if tier in _TIERS:
+            bit = 1 << len(_TIERS) * replica + tier
+            for digest in digests:
+                if left := self.places.get(digest, 0) & ~bit:
+                    self.places[digest] = left
+                else:
+                    self.places.pop(digest, None)
 
 
 ROUTERS: dict[str, type[Router]] = {

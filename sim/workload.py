@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hicache.core.errors import CallerError
 from hicache.core.types import Key
 
 
@@ -73,10 +72,3 @@ class SenderOptions:
     barrier: bool = False
     pause_ns: int = 0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, known in (("distribution", DISTRIBUTIONS), ("policy", POLICIES)):
-            if getattr(self, name) not in known:
-                raise CallerError(
-                    f"{name}: expected one of {', '.join(known)}, found {getattr(self, name)!r}"
-                )

@@ -11,22 +11,17 @@ from __future__ import annotations
 from collections import Counter, abc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from hicache.core.actions import Outcome
-from hicache.core.config import Config
 from hicache.core.events import Event, EvictWanted, Flushed, PinWanted, TimePassed
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
-from hicache.models import ModelDescription
-from hicache.runtime.driver import Observer
 
 from .arrivals import Arrivals, Sender
 from .clock import Clock, Timer
 from .engine.sequence import RequestResult, Sequence
-from .hardware import HardwareProfile
-from .options import EngineOptions, WorldOptions
-from .replica import Replica, TimedResult, WorldStorage
-from .times.base import TimeModel
+from .replica import Replica, TimedResult
 from .workload import Job, SenderOptions, Workload
 
 _PAUSE_NS = 1_000_000
@@ -170,39 +165,20 @@ class Wants:
 
 
 class World(Replica):
-    """See the module. progress: called with (ended, all) when a request ends. sender: how requests
-    are sent, if not when they arrive; `sent` is called with each just before it is. costs: see
-    Replica."""
+    """See the module; of_replica, rest: see Replica. progress: called with (ended, all) when a
+    request ends. sender: how requests are sent, if not when they arrive."""
 
     def __init__(
         self,
-        workload: Workload,
-        config: Config,
-        model: ModelDescription,
-        profile: HardwareProfile,
-        *,
-        engine: EngineOptions | None = None,
-        options: WorldOptions | None = None,
-        storage: WorldStorage | None = None,
+        *of_replica: Any,
         rounds: RoundOptions | None = None,
         sender: SenderOptions | None = None,
         wants: WantOptions | None = None,
-        costs: TimeModel | None = None,
-        observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
+        **rest: Any,
     ) -> None:
-        options = options or WorldOptions()
-        super().__init__(
-            workload,
-            config,
-            model,
-            profile,
-            engine=engine,
-            options=options,
-            storage=storage,
-            observers=observers,
-            costs=costs,
-        )
+        super().__init__(*of_replica, **rest)
+        workload, options = self._workload, self._options
         self._progress = progress
         self._sender: Sender | None = None
         if sender is not None:

@@ -9,10 +9,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_775,
-    "lines of sim": 9_301,
+    "lines of sim": 9_133,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,
-    "lines of tests": 36_778,
+    "lines of tests": 36_756,
     "files of source": 304,
     "files of tests": 301,
     "words of pages": 51_893,

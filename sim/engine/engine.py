@@ -10,6 +10,10 @@ of several see pipeline). The steps, in this order:
     4. admit waiting requests
     5. start the queued transfers
     6. launch the next pass
+
+A request takes time in the client, in HTTP and in the tokeniser. An engine that composes a pass
+while the one before it runs does not see a request that comes during a pass until the next pass is
+composed, so that it joins the one after.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from hicache.core.types import RequestId
 from ..options import EngineOptions
 from ..schedulers import Scheduler, make
 from ..workload import Job, Workload
-from .prefill import Prefills, Reception
+from .prefill import Prefills
 from .running import RESERVES, Platform, Running, growth_tokens
 from .sequence import Sequence, TokenGaps
 
@@ -51,7 +55,9 @@ class Engine:
         self._prefills = Prefills(self._running, workload, platform, options)
         self._gaps = self._running.gaps
         self._host_ns = platform.forward.profile.host_ns
-        self._reception = Reception(profile, platform.clock, self._waiting, self._received)
+        self._profile = profile
+        self._new: list[Sequence] = []  # came while a pass ran
+        self._next: list[Sequence] = []  # may be taken when the next pass is composed
         self._store = platform.store
         self._released: list[Sequence] = []
         self._busy = False
@@ -80,11 +86,18 @@ class Engine:
         outputs = max(1, job.output_length)
         sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns)
         self._running.sequences[job.index] = sequence
-        self._reception.arrive(sequence)
+        delay_ns = self._profile.request_token_host_ns * job.input_length
+        if delay_ns := delay_ns + self._profile.request_host_ns:
+            self._clock.after(delay_ns, lambda: self._received(sequence))
+        else:
+            self._received(sequence)
 
     def _received(self, sequence: Sequence) -> None:
         """A request has come from its client."""
-        self._reception.queue(sequence, self._busy)
+        if self._busy and self._profile.lookahead:
+            self._new.append(sequence)
+        else:
+            self._waiting.push(sequence)
         if self._store is not None:
             self._prefills.announce(sequence)  # its prefetch begins now
         self.wake()
@@ -142,7 +155,13 @@ class Engine:
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
-        self._reception.compose()
+        self._queue_new()
+
+    def _queue_new(self) -> None:
+        """A pass is composed: it may have the requests that came before the last one began."""
+        for sequence in self._next:
+            self._waiting.push(sequence)
+        self._next, self._new = self._new, []
 
     def _compose(self) -> None:
         self._running.finish_ended()
@@ -151,9 +170,9 @@ class Engine:
         self._running.grow_full()
         self._prefills.schedule(retractions)
         empty = not self._prefills.batch and not len(self._running.decode)
-        if empty and self._reception.pending:
-            self._reception.compose()  # nothing is ahead of what came last
-            self._reception.compose()
+        if empty and (self._next or self._new):
+            self._queue_new()  # nothing is ahead of what came last
+            self._queue_new()
             self._prefills.schedule(retractions)
         self._controller.start()
         self._launch()
@@ -186,7 +205,7 @@ class Engine:
         sequence is due or another event of the clock occurs. The run of steps ends at the earlier
         of the two. While an admission waits for what changes with each step, it is one step.
         """
-        settled = not (self._prefills.unsettled or self._reception.pending)
+        settled = not (self._prefills.unsettled or self._next or self._new)
         decode = self._running.decode
         limit = decode.quiet_steps() if self._fast_forward and settled else 1
         horizon_ns = self._clock.next_ns()

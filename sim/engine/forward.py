@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,25 +187,6 @@ def _state(component: str, mode: Literal["r", "w"], page: int, depth: int) -> Ac
 _SEND = "send"
 
 
-class Model(Protocol):
-    """The model's work on a device: a `SimDevice`, or a stand-in for a model on a real device."""
-
-    def compute(self, stream: Stream, duration_ns: int) -> None:
-        """Queues work of this duration."""
-
-    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        """Queues a write of the content with these tags."""
-
-    def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
-    ) -> None:
-        """Queues a read and compares the content with the tags, unless one of these marks has
-        failed."""
-
-    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
-        """Calls `action` when the mark is reached."""
-
-
 class _Stage(NamedTuple):
     """A stage of the pipeline: its compute stream, the one on which it is sent a pass, its layer
     groups [first, last), and the layers in each of them."""
@@ -217,13 +198,14 @@ class _Stage(NamedTuple):
 
 
 class Forward:
-    """checked: report accesses and content. Without it, a pass only takes time. profile: what the
-    host adds to a pass. stages: of the pipeline. durations: nanoseconds of the pass that was
-    launched last on each stage, and send_ns, between two of them."""
+    """model: a SimDevice, or what stands in for the model on a real device (compute, publish,
+    verify, sync). checked: report accesses and content. Without it, a pass only takes time.
+    profile: what the host adds to a pass. stages: of the pipeline. durations: nanoseconds of the
+    pass that was launched last on each stage, and send_ns, between two of them."""
 
     def __init__(
         self,
-        model: Model,
+        model: Any,
         device: Device,
         controller: TransferController,
         costs: TimeModel,

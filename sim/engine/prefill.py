@@ -1,75 +1,19 @@
-"""Requests on their way from the client to a pass, and the prefill chunks of the next pass.
-
-A request takes time in the client, in HTTP and in the tokeniser, and requests of one burst wait for
-each other there. An engine that composes a pass while the one before it runs does not see a request
-that comes during a pass until the next pass is composed, so that it joins the one after.
-
-Chunks are chosen before a pass decodes: first those of running prefills, then new admissions.
-"""
+"""The prefill chunks of the next pass. Chunks are chosen before a pass decodes: first those of
+running prefills, then new admissions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 from hicache.core.actions import Admitted, Matched, Outcome, Prefill
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWanted, PrefillDone
 
-from ..clock import Timer
 from ..content import prefix_tags
-from ..engine_profiles import EngineProfile
 from ..options import EngineOptions
-from ..schedulers import Scheduler
 from ..workload import Workload
 from .running import Blocked, Platform, Running
 from .sequence import UNSET_NS, Sequence, note_reuse
-
-
-class Reception:
-    """See the module. received: called with each request when the scheduler's process has it."""
-
-    def __init__(
-        self,
-        profile: EngineProfile,
-        clock: Timer,
-        waiting: Scheduler[Sequence],
-        received: Callable[[Sequence], None],
-    ) -> None:
-        self._profile = profile
-        self._clock = clock
-        self._waiting = waiting
-        self._received = received
-        self._new: list[Sequence] = []  # came while a pass ran
-        self._next: list[Sequence] = []  # may be taken when the next pass is composed
-
-    @property
-    def pending(self) -> bool:
-        """Whether a request has come that a later pass may have."""
-        return bool(self._new or self._next)
-
-    def arrive(self, sequence: Sequence) -> None:
-        """A client sends a request now."""
-        profile = self._profile
-        delay_ns = profile.request_token_host_ns * sequence.job.input_length
-        if delay_ns := delay_ns + profile.request_host_ns:
-            self._clock.after(delay_ns, lambda: self._received(sequence))
-        else:
-            self._received(sequence)
-
-    def queue(self, sequence: Sequence, busy: bool) -> None:
-        """Puts a received request in the queue, now or later. busy: whether a pass runs."""
-        if busy and self._profile.lookahead:
-            self._new.append(sequence)
-        else:
-            self._waiting.push(sequence)
-
-    def compose(self) -> None:
-        """A pass is composed: it may have the requests that came before the last one began."""
-        for sequence in self._next:
-            self._waiting.push(sequence)
-        self._next, self._new = self._new, []
-
 
 Batch: TypeAlias = list[tuple[Sequence, Prefill]]
 

@@ -13,16 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hicache.core.errors import CallerError
 from hicache.storage.base import Losses, Status
 
 from ..content import draw
 
 MILLION = 1_000_000
-_SIZES = {
-    **dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), 1 << 48),
-    **dict.fromkeys(("latency_ns", "size_bytes"), 1 << 60),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +49,6 @@ class StoreOptions:
     dead_at_ns: int = -1
     hangs_at_ns: int = -1
     back_at_ns: int = -1
-
-    def __post_init__(self) -> None:
-        for name in ("loss", "lying", "corrupt", "slow", *_SIZES):
-            value = getattr(self, name)
-            least = int(name.endswith("_per_s"))
-            most = _SIZES.get(name, MILLION)
-            if not least <= value <= most:
-                raise CallerError(f"{name}: expected {least} to {most}, found {value}")
 
     def is_dead(self, now_ns: int) -> bool:
         return _is_between(self.dead_at_ns, now_ns, self.back_at_ns)

@@ -36,7 +36,7 @@ def ask(router: Router, request: int, pages: int = 4, session: int = -1) -> int:
 
 def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[int]:
     """The choices of a router that hears these events."""
-    router = router_of(name)(replicas, PAGE, RouterOptions(name, Fraction(1, 2), 0, 20))
+    router = router_of(name)(replicas, PAGE, RouterOptions(name, Fraction(1, 2)))
     chosen: list[int] = []
     left: list[int] = []
     for kind, number, pages in told:

@@ -19,7 +19,6 @@ from sim.content import draw
 from sim.hardware import Curve, HardwareProfile
 from sim.times.base import Chunks, Parallelism, TimeModel, make
 
-from .found_out import refused
 from .workloads import hybrid
 
 Batch = tuple[Chunks, int, int]
@@ -110,11 +109,6 @@ def test_curves() -> None:
         for count in sorted({0, 1, 2, *near, 2500, 9000, 10**6}):
             assert curve.ns(count) == _plain_ns(points, count), f"{points}: {count} bytes"
             assert curve.covers(count) == (points[0][0] <= count <= points[-1][0])
-    text = "curve: expected two points or more with ascending bytes"
-    for wrong in ((), ((1, 1),), ((2, 1), (2, 2)), ((2, 1), (1, 2))):
-        refused(lambda wrong=wrong: Curve(wrong), text)  # type: ignore[misc]
-    for wrong in (((0, 1), (2, 2)), ((1, 0), (2, 2)), ((1, 1), (2, 0)), ((1, -1), (2, 5))):
-        refused(lambda wrong=wrong: Curve(wrong), "curve: expected bytes and times above 0")  # type: ignore[misc]
 
 
 def _plain_ns(points: tuple[tuple[int, int], ...], count: int) -> int:

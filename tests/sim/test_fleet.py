@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.types import Tier
 from sim.errors import SimError, StuckError
 from sim.fleet import Fleet
 from sim.options import RouterOptions
-from sim.routers import PrefixIndex
 from sim.workload import Job
 from tests.sim.workloads import in_sessions, shared_prefixes
 
@@ -92,7 +90,7 @@ def test_the_index_knows_what_the_caches_have() -> None:
     """At the end the events say what the trees say: they are all that the router was told."""
     fleet = make(shared_prefixes(5, 60), (3, 0), "prefix_aware", device=20, host=9)
     fleet.run()
-    index: Any = fleet._desk._router.index  # type: ignore[attr-defined]
+    router: Any = fleet._desk._router
     for member in fleet.members:
         view = member.core.view
         held = [0, 0]
@@ -102,7 +100,7 @@ def test_the_index_knows_what_the_caches_have() -> None:
                 held[tier] += 0 if pages is None else len(pages)
         for tier in (0, 1):
             bit = 1 << 2 * member.place + tier
-            assert sum(bool(bits & bit) for bits in index._places.values()) == held[tier]
+            assert sum(bool(bits & bit) for bits in router.places.values()) == held[tier]
 
 
 def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +118,3 @@ def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.Mo
     monkeypatch.setattr(Fleet, "_arrive", twice)
     with pytest.raises(SimError, match=r"request 5 \(ends-once\): sent to replica \d, ended on \d"):
         make(conversations(3, 2), (3, 0)).run()
-
-
-_HOT = (b"system", b"prompt", b"tail")
-
-
-def test_the_pages_of_a_prefix_that_requests_look_for_stay() -> None:
-    index = PrefixIndex(2, 6)
-    index.stored(0, Tier.DEVICE, _HOT)
-    for turn in range(20):
-        assert index.leading([*_HOT, b"new %d" % turn]) == [3, 0]
-        index.stored(1, Tier.DEVICE, [b"once %d" % turn])
-    assert len(index) == 6

@@ -62,8 +62,6 @@ _WRONG: tuple[tuple[str, Any], ...] = (
     ("hardware.hbm_bytes", ...),
     ("hardware.more", 1),
     ("hardware.flops_per_s", 1.5),
-    ("curves.h2d", [[1, 2]]),
-    ("curves.d2h", [[1, 2], [3, 0]]),
     ("geometry", []),
     ("machine", None),
     ("made", "x"),
