@@ -51,14 +51,8 @@ _OF_SGLANG = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `--hicache-storage-backend-extra-config` says; other names there are SGLang's own.
-
-    storage        address of a store: "file:/data/kv" (docs/storage_backends.md)
-    storage_size   the most bytes that it may use: "1TB"; no limit by default
-    timeout_s      seconds without progress after which the store counts as hung
-    weights        what the weights are called in the keys of a store, in place of a digest of
-                   their files
-    """
+    """What `--hicache-storage-backend-extra-config` says (docs/sglang.md); other names there are
+    SGLang's own."""
 
     storage: str
     storage_size: int = 0

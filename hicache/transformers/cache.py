@@ -39,10 +39,8 @@ _open: set[Ongoing] = set()
 class Stats:
     """requests: calls of `generate`. uncached: of them, those that got no pages. unkept: those
     whose rows were not kept, since the model was changed before they ended. hits: reused
-    prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
-    requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
-    the store has. unstored_tokens: in memory, and not known to be stored. losses: what
-    the store did not do."""
+    prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. unstored_tokens: in memory,
+    and not known to be stored. losses: what the store did not do."""
 
     requests: int = 0
     uncached: int = 0
@@ -50,8 +48,6 @@ class Stats:
     prompt_tokens: int = 0
     computed_tokens: int = 0
     hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
-    waited_s: float = 0.0
-    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     unstored_tokens: int = 0
     losses: Losses = field(default_factory=Losses)
 
@@ -64,16 +60,12 @@ class Stats:
         return {**asdict(self), "saved_tokens": self.saved_tokens}
 
     def __str__(self) -> str:
-        share = self.saved_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-        rows = [("requests", self.requests, ""), ("prompt tokens", self.prompt_tokens, "")]
-        for tier in TIERS:
-            rows += [(f"hits, {tier}", self.hits[tier], f"{self.bytes[tier] / 1e6:,.1f} MB in use")]
-        rows += [("tokens computed", self.computed_tokens, "")]
-        rows += [("tokens saved", self.saved_tokens, f"{share:.1%}")]
-        lost = {"tokens unstored": self.unstored_tokens, "requests unkept": self.unkept}
-        lost |= {name.replace("_", " "): count for name, count in asdict(self.losses).items()}
-        rows += [(name, count, "") for name, count in lost.items() if count]
-        return "\n".join(f"{name:<16}{n:>12,.0f}  {note}".rstrip() for name, n, note in rows)
+        """What is not 0, a line for each."""
+        rows = self.as_dict()
+        rows |= {f"hits, {tier}": tokens for tier, tokens in rows.pop("hits").items()}
+        rows |= rows.pop("losses")
+        shown = {name.replace("_", " "): number for name, number in rows.items() if number}
+        return "\n".join(f"{name:<20}{number:>12,.0f}" for name, number in shown.items())
 
 
 class PrefixCache:
@@ -113,9 +105,9 @@ class PrefixCache:
             self._identity = Identity(self.model)
             self._setups = Setups(self.model, page_size)
             computation = self._identity.now()
-            setup, weights = self._setups.checked(computation.setup), computation.weights.hex()
+            described, weights = self._setups.checked(computation.setup), computation.weights.hex()
             name, place = type(self.model).__name__, self.model.device
-            self._engine = Engine(place, setup, name, weights, options, Clock())
+            self._engine = Engine(place, described, name, weights, options, Clock())
         self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
@@ -171,7 +163,6 @@ class PrefixCache:
     def _keep(self, admission: Admission, final: bool) -> None:
         """Give what was computed to the tree, if the model is still the one that computed it.
         final: the call has ended well."""
-        self._stats.waited_s += admission.waited_s if admission.hits else 0.0
         if self._identity.is_still(admission.request.computation):
             self._engine.keep(admission, final)
         else:
@@ -195,15 +186,12 @@ class PrefixCache:
 
     @property
     def stats(self) -> Stats:
-        """What the cache has done so far: a copy, which prints as a small table. A cache that was
-        closed has no bytes in use."""
+        """What the cache has done so far: a copy, which prints as a small table."""
         with ExitStack() as stack:
             with suppress(ClosedError):  # then nobody else can change anything
                 stack.enter_context(self._turn())
             found = copy.deepcopy(self._stats)
             found.losses = self._ongoing.losses
-            if not self._ongoing.closed:
-                found.bytes = self._engine.used_bytes()
             found.unstored_tokens = self._ongoing.unstored_tokens
             return found
 

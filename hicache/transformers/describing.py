@@ -16,20 +16,17 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import DynamicCache
 
-from hicache.core.components import settings_for
-from hicache.core.config import Config
-from hicache.core.entries import Shape
 from hicache.models.base import ModelDescription, PoolDescription
 
 from . import UnsupportedModelError
-from .layers import FULL, KINDS, STATE, WINDOW, DescribedCache, DescribedLayer, New, Rows
+from .layers import FULL, KINDS, ORDER, STATE, WINDOW, Described, DescribedLayer, New, Rows
 from .live import LiveCache
 
 # Types of elements by the names of pools.
@@ -38,7 +35,6 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CACHES = ("cache", "past_key_values", "cache_params")
 _PROBE_TOKENS = 4
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_ORDER = (FULL, WINDOW, STATE)
 _MOST = 64  # setups that are remembered
 # The difference of logits that rounding explains: root mean squares, in standard deviations.
 # Single positions may differ more, where a model selects experts or tokens by scores that are
@@ -51,56 +47,12 @@ _SAME = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The pools of a model. window_tokens: the widest window; 0 without one."""
-
-    model: ModelDescription
-    page_size: int
-    cache: DescribedCache
-    window_tokens: int
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        return tuple(name for name in _ORDER if name in self.model.components)
-
-    def config(
-        self, device_pages: Mapping[str, int], host_pages: Mapping[str, int], interval_tokens: int
-    ) -> Config:
-        """The configuration of a core for this model. device_pages, host_pages: by component.
-        interval_tokens: between states. Raises CallerError as `Config` does."""
-        shape = Shape(self.window_tokens, interval_tokens)
-        return Config(
-            page_size=self.page_size,
-            device_pages=tuple(device_pages[name] for name in self.components),
-            host_pages=tuple(host_pages[name] for name in self.components),
-            components=self.components,
-            settings=settings_for(self.components, shape),
-        )
-
-
 def describe(model: Any, page_size: int) -> Described:
-    """The pools of a causal language model of the library.
+    """The cache of a causal language model of the library, and its pools.
 
     Raises UnsupportedModelError for a cache layer that `layers` does not describe and for a type of
     elements that pools do not have; and CallerError for a page size that the pools cannot use.
     """
-    pools: dict[str, PoolDescription] = {}
-    cache = _cache(model, pools)
-    if FULL not in {pool.component for pool in pools.values()}:
-        logical = PoolDescription("pages", FULL, "logical", (), (), 1, 0)
-        pools = {"pages": logical, **pools}
-    ordered = sorted(pools.values(), key=lambda pool: _ORDER.index(pool.component))
-    for pool in ordered:
-        pool.rows_per_page(page_size)
-    rows = [one for layer in cache.layers for one in layer.rows]
-    widest = max((one.window_tokens for one in rows), default=0)
-    record = _model(model, tuple(ordered), len(cache.layers))
-    return Described(record, page_size, cache, widest)
-
-
-def _cache(model: Any, pools: dict[str, PoolDescription]) -> DescribedCache:
-    """Describe the layers of a model, and add their pools."""
     argument = argument_of(model)
     cache = DynamicCache(config=model.config)
     template = deepcopy(cache.layers)
@@ -120,12 +72,21 @@ def _cache(model: Any, pools: dict[str, PoolDescription]) -> DescribedCache:
             f"model {type(model).__name__}: expected to run {_PROBE_TOKENS} tokens with the "
             f"library's DynamicCache, found {type(error).__name__}: {text}"
         ) from error
+    pools: dict[str, PoolDescription] = {}
     layers = []
     for number, layer in enumerate(cache.layers):
         kind = KINDS[type(layer).__name__]
         rows = kind.rows(layer)
         layers.append(DescribedLayer(kind, rows, _named(pools, rows, number, model)))
-    return DescribedCache(template, tuple(layers), argument)
+    if FULL not in {pool.component for pool in pools.values()}:
+        logical = PoolDescription("pages", FULL, "logical", (), (), 1, 0)
+        pools = {"pages": logical, **pools}
+    ordered = sorted(pools.values(), key=lambda pool: ORDER.index(pool.component))
+    for pool in ordered:
+        pool.rows_per_page(page_size)
+    record = _model(model, tuple(ordered), len(layers))
+    longest = _longest(model.config.get_text_config(decoder=True))
+    return Described(record, template, tuple(layers), argument, longest)
 
 
 def argument_of(model: Any) -> str:
@@ -185,22 +146,15 @@ def _model(model: Any, pools: tuple[PoolDescription, ...], layers: int) -> Model
     return ModelDescription(name, layers, pools, family, source)
 
 
-class Setup(NamedTuple):
-    """longest: of a prompt whose rows depend on its tokens alone."""
-
-    described: Described
-    longest: int
-
-
 class Setups:
     """The setups of the model of one cache."""
 
     def __init__(self, model: Any, page_size: int) -> None:
         self._model, self._page_size = model, page_size
-        self._known: dict[bytes, Setup] = {}
+        self._known: dict[bytes, Described] = {}
         self._first: Described | None = None
 
-    def checked(self, name: bytes) -> Setup:
+    def checked(self, name: bytes) -> Described:
         """The setup that the model has now. name: its digest. Raises UnsupportedModelError if a
         cache cannot serve it."""
         if name not in self._known:
@@ -212,11 +166,10 @@ class Setups:
                     f"model {type(self._model).__name__}: expected the pools that it had when this "
                     "cache was made, found others; make a PrefixCache for the model as it is now"
                 )
-            _verify(self._model, described.cache, self._page_size)
+            _verify(self._model, described, self._page_size)
             if len(self._known) == _MOST:
                 del self._known[next(iter(self._known))]
-            longest = _longest(self._model.config.get_text_config(decoder=True))
-            self._known[name] = Setup(described, longest)
+            self._known[name] = described
         return self._known[name]
 
 
@@ -263,7 +216,7 @@ def base_of(model: Any) -> Any:
     return model.get_base_model()
 
 
-def _verify(model: Any, described: DescribedCache, size: int) -> None:
+def _verify(model: Any, described: Described, size: int) -> None:
     """Raises UnsupportedModelError if a model gives other logits in two parts, of a page each."""
     draws = torch.Generator().manual_seed(1)
     vocabulary = model.config.get_text_config().vocab_size
@@ -288,7 +241,7 @@ def _verify(model: Any, described: DescribedCache, size: int) -> None:
         )
 
 
-def _past(described: DescribedCache, cache: LiveCache, tokens: int) -> list[New]:
+def _past(described: Described, cache: LiveCache, tokens: int) -> list[New]:
     """What a prefix of so many tokens, a page, needs of each layer."""
     past = []
     for one, rows, states in zip(described.layers, cache.taken(), cache.states_now(), strict=True):

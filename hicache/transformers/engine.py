@@ -21,10 +21,13 @@ from hicache import registry
 from hicache.clock import Clock, uninterrupted
 from hicache.core import events
 from hicache.core.actions import Admitted, Granted, Matched, Outcome, Prefetched, Prefill, Refused
+from hicache.core.components import settings_for
+from hicache.core.config import Config
 from hicache.core.core import Core
+from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 from hicache.core.node import FlightKind
-from hicache.core.types import Key, Tier
+from hicache.core.types import Key
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools
 from hicache.runtime.controller import TransferController
@@ -33,9 +36,8 @@ from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages
 from hicache.storage.base import Losses, StorageOptions
 from hicache.storage.keys import Context
 
-from .describing import Setup
 from .identity import Computation
-from .layers import STATE, New
+from .layers import STATE, Described, New
 from .live import LiveCache, PagedRows, RequestPages
 
 PAUSE_S = 0.0005
@@ -65,7 +67,7 @@ class Request(NamedTuple):
 
     tokens: Sequence[int]
     computation: Computation
-    setup: Setup
+    described: Described
 
 
 class Ongoing:
@@ -138,14 +140,8 @@ class Ongoing:
 
     @property
     def losses(self) -> Losses:
-        """What the store did not do; of a closed cache, what it had not done."""
+        """What the store did not do, also of a closed cache."""
         return self._attachment.losses
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes that the store has."""
-        store = self._attachment.store
-        return int(store.stats().get("bytes", 0)) if store is not None else 0
 
     @property
     def unstored_tokens(self) -> int:
@@ -205,22 +201,16 @@ class Ongoing:
             self.clock.sleep(PAUSE_S)
 
 
-class Admission:
-    """A request that has pages. hits: reused tokens by tier. waited_s: for storage and loads."""
+class Admission(NamedTuple):
+    """A request that has pages. hits: reused tokens by tier. depths: pages for states, by depth."""
 
-    def __init__(
-        self, number: int, request: Request, action: Prefill, pages: RequestPages, live: LiveCache
-    ) -> None:
-        self.number, self.request, self.action = number, request, action
-        self.pages, self.live = pages, live
-        self.hits: dict[str, int] = {}
-        self.waited_s = 0.0
-        live.wanted = set(self.depths)
-
-    @property
-    def depths(self) -> dict[int, int]:
-        """Pages for states, by depth in tokens."""
-        return dict(self.action.states[0].checkpoints) if self.action.states else {}
+    number: int
+    request: Request
+    action: Prefill
+    pages: RequestPages
+    live: LiveCache
+    hits: dict[str, int]
+    depths: dict[int, int]
 
 
 class Engine:
@@ -230,7 +220,7 @@ class Engine:
     def __init__(
         self,
         place: torch.device,
-        setup: Setup,
+        described: Described,
         name: str,
         revision: str,
         options: Options,
@@ -239,7 +229,7 @@ class Engine:
         """Builds everything, with an attached store if an address is given. place: where the model
         is. name: of the model. revision: of the weights. Raises CallerError for sizes that cannot
         be used."""
-        described = self.described = setup.described
+        self.described = described
         size = self._size = options.page_size
         window, components = described.window_tokens, described.components
         least = (-(-window // size) + 1) * size
@@ -256,7 +246,13 @@ class Engine:
 
         device_pages = pages_of(options.device_tokens, _SLOTS + 1)
         host_pages = pages_of(options.host_tokens, int(options.host_tokens >= size))
-        config = described.config(device_pages, host_pages, interval)
+        config = Config(
+            page_size=size,
+            device_pages=tuple(device_pages.values()),
+            host_pages=tuple(host_pages.values()),
+            components=components,
+            settings=settings_for(components, Shape(window, interval)),
+        )
         self._device = _device(place, described.model, size, device_pages, host_pages)
         try:
             self._controller, executor = TransferController(self._device), StorageExecutor()
@@ -273,7 +269,7 @@ class Engine:
         self.ongoing = Ongoing(driver, self._device, attachment, clock, self._note)
         self._view = driver.core.view
         self._place, self._wait_s, self._clock = place, options.wait_s, clock
-        self._rows = PagedRows(described.cache, components, self._device.arena, place)
+        self._rows = PagedRows(described, self._device.arena, place)
         self._most_tokens = config.device_pages[0] * size
         self._interval = interval if STATE in components else 0
         self._requests = 0
@@ -285,9 +281,8 @@ class Engine:
         """Give a prompt pages, with the rows of what it reuses. None if there are none for it, if a
         load has failed, or if it is so long that its rows are not those of a shorter one."""
         tokens = request.tokens
-        if len(tokens) > request.setup.longest:
+        if len(tokens) > request.described.longest:
             return None
-        began = self._clock.now_s()
         self.ongoing.renew()
         number = self._arrived(request)
         wanted = events.AdmitWanted(number, min(len(tokens), self._most_tokens))
@@ -300,12 +295,11 @@ class Engine:
         assert admitted is not None, "a request with a pass was admitted"
         pages, first = self._pages(action), action.start_token
         past = pages.read(first) if first else ()
-        rest = (len(tokens), request.setup.longest, self._interval)
-        live = LiveCache(request.setup.described.cache, tokens[:first], past, *rest)
-        result = Admission(number, request, action, pages, live)
-        result.hits = self._hits(admitted, action)
-        result.waited_s = self._clock.now_s() - began
-        return result
+        live = LiveCache(request.described, tokens[:first], past, len(tokens), self._interval)
+        depths = dict(action.states[0].checkpoints) if action.states else {}
+        live.wanted = set(depths)
+        hits = self._hits(admitted, action)
+        return Admission(number, request, action, pages, live, hits, depths)
 
     def _loaded(self, flights: Iterable[int]) -> bool:
         """Wait until loads have ended. Returns whether all have arrived."""
@@ -410,7 +404,7 @@ class Engine:
 
     def match(self, request: Request) -> int:
         """Tokens of a prompt that would be reused now. Brings those in storage to host."""
-        if len(request.tokens) > request.setup.longest:
+        if len(request.tokens) > request.described.longest:
             return 0
         number = self._arrived(request)
         deadline = self._clock.now_s() + self._wait_s
@@ -424,22 +418,6 @@ class Engine:
         """Forget every page. Copies under way are waited for."""
         self.ongoing.settle(_PATIENCE_S)
         self.ongoing.feed(events.Flushed(storage))
-
-    def used_bytes(self) -> dict[str, int]:
-        """Bytes of the pages in use, by tier; on disk, all that the store has."""
-        config, found = self._view.config, {"disk": self.ongoing.stored_bytes}
-        for tier, name, sizes in (
-            (Tier.DEVICE, "device", config.device_pages),
-            (Tier.HOST, "host", config.host_pages),
-        ):
-            found[name] = sum(
-                (pages - ledger.free) * pool.plan.page_bytes
-                for component, pages, ledger in zip(
-                    config.components, sizes, self._view.pools(tier), strict=True
-                )
-                for pool in self._device.arena.pools(tier, component)
-            )
-        return found
 
     def _note(self, outcomes: list[Outcome]) -> None:
         for one in outcomes:

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
+from hicache.models.base import ModelDescription
+
 from . import UnsupportedModelError
 
-FULL, WINDOW, STATE = "full", "swa", "mamba"
+FULL, WINDOW, STATE = ORDER = "full", "swa", "mamba"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +241,25 @@ class DescribedLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedCache:
-    """The cache of one model. template: its layers, as the library makes them, never used.
-    argument: of the model's pass."""
+class Described:
+    """The cache of one model. model: its pools. template: its layers, as the library makes them,
+    never used. argument: of the model's pass. longest: tokens of a prompt whose rows depend on its
+    tokens alone."""
 
+    model: ModelDescription
     template: Sequence[Any]
     layers: tuple[DescribedLayer, ...]
     argument: str
+    longest: int
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return tuple(name for name in ORDER if name in self.model.components)
+
+    @property
+    def window_tokens(self) -> int:
+        """Of the widest window; 0 without one."""
+        return max((one.window_tokens for layer in self.layers for one in layer.rows), default=0)
 
     def fresh(self) -> list[Any]:
         """New layers that have seen no token."""

@@ -5,7 +5,6 @@ It goes through every pass of the request, and hooks on the model tell it what e
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from hicache.core.actions import StateSlots
 from hicache.core.types import Pages, Tier
 from hicache.memory.pools import PoolTable
 
-from .layers import STATE, DescribedCache, New, Past, Seen
+from .layers import STATE, Described, New, Past, Seen
 
 States = list[New]  # by layer
 
@@ -29,16 +28,14 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
 
     def __init__(
         self,
-        described: DescribedCache,
+        described: Described,
         reused: Sequence[int] = (),
         past: Sequence[Past] = (),
         prompt_tokens: int = 0,
-        longest: int = sys.maxsize,
         interval: int = 0,
     ) -> None:
         """reused: the tokens that come from pages. past: their rows, by layer. prompt_tokens: of
-        the whole prompt. longest: a pass that ends later does not fit: it turns all of its tokens
-        by other angles. interval: tokens between states that are kept; 0 for none."""
+        the whole prompt. interval: tokens between states that are kept; 0 for none."""
         super().__init__()
         self.layer_class_to_replicate = None
         self.described = described
@@ -49,7 +46,7 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         if past:
             for one, layer, rows in zip(described.layers, self.layers, past, strict=True):
                 one.kind.put(layer, one.rows, rows, self.count)
-        self.fitting = self._longest = longest
+        self.fitting = described.longest
         self.wanted: set[int] = set()
         self.first_of_generate = False
         self._prompt, self._interval = prompt_tokens, interval
@@ -58,9 +55,7 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
 
     @property
     def is_compileable(self) -> bool:
-        """No: on an accelerator the library compiles a model for every cache whose layers have
-        fixed shapes, as those of states, unless the cache is exactly a DynamicCache. Hooks are no
-        part of a graph."""
+        """No: hooks are no part of a graph, which the library makes of fixed shapes."""
         return False
 
     def update(
@@ -101,7 +96,7 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
 
     def end(self, ids: torch.Tensor) -> None:
         """After a pass over these tokens."""
-        if self.count + ids.shape[1] > self._longest:
+        if self.count + ids.shape[1] > self.described.longest:  # all are turned by other angles
             self.fitting = min(self.fitting, self.count)
         self.count += ids.shape[1]
         self._parts.append(ids)
@@ -151,18 +146,12 @@ class PagedRows:
     """Pages of device pools as rows of torch tensors, in the types of their elements. A row of a
     token is in the page of its position. A state is one row of a page."""
 
-    def __init__(
-        self,
-        cache: DescribedCache,
-        components: Sequence[str],
-        table: PoolTable,
-        device: torch.device,
-    ) -> None:
-        self.device, self.layers = device, cache.layers
-        self.positional = [name for name in components if name != STATE]
+    def __init__(self, described: Described, table: PoolTable, device: torch.device) -> None:
+        self.device, self.layers = device, described.layers
+        self.positional = [name for name in described.components if name != STATE]
         pools = {
             pool.plan.pool.name: pool
-            for component in components
+            for component in described.components
             for pool in table.pools(Tier.DEVICE, component)
         }
         # by layer and rows: [part, page, row, head, element]

@@ -203,14 +203,9 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def has_pending_push_work(self) -> bool:
         """Whether steps are needed though there is no request: copies and stores go on."""
-        return bool(self._decider.busy)
+        return bool(self._decider.orders.busy)
 
     def reset_cache(self) -> bool | None:
-        if self._decider.stores:
-            _log.warning(
-                "hicache: the cache was reset, so the weights may be others now; storage is not "
-                "used until vLLM is started again"
-            )
         return bool(self._decider.reset())
 
     # -- a worker's half
@@ -260,11 +255,8 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_kv_connector_stats(self) -> Stats | None:
         """What has been counted since the last call."""
-        now = self._before
-        if self._decider is not None:
-            now = self._decider.counts.as_dict
-        elif self._mover is not None:
-            now = self._mover.figures
+        mine = self._mover.figures if self._mover is not None else self._before
+        now = mine if self._decider is None else self._decider.counts.as_dict
         new = {name: number - self._before.get(name, 0) for name, number in now.items()}
         self._before = now
         return Stats(data=new) if any(new.values()) else None
@@ -296,12 +288,8 @@ def _downloaded(model: str, revision: str | None) -> str | None:
 
 def _check(config: Any) -> None:
     """Raises CallerError for releases and settings of vLLM that this connector does not know."""
-    release = vllm.__version__
-    if not release.startswith(tuple(f"{one}." for one in KNOWN)):
-        raise CallerError(
-            f"vllm: expected a release of {', '.join(KNOWN)}, found {release}; install one, or "
-            "another hicache"
-        )
+    if ".".join(vllm.__version__.split(".")[:2]) not in KNOWN:
+        raise CallerError(f"vllm: expected {', '.join(KNOWN)}, found {vllm.__version__}")
     parallel, cache = config.parallel_config, config.cache_config
     for name, found, expected in (
         ("pipeline_parallel_size", parallel.pipeline_parallel_size, 1),

@@ -9,10 +9,10 @@ under way, and each copy is a short request of the core:
     save   pages of a prompt are computed; the core admits a request that reuses nothing and
            "computes" these pages; they enter the tree: `Backup`; the copies land
 
-Device pages of the core are numbers without memory. `_places` says which blocks they stand for, and
-None for a block that nobody reads. A block is read or written only while it has the hash that it
-had when it was noted, and a reference to it is held until the copy has ended. Imports nothing of
-vLLM: requests and blocks are used by their attributes.
+Device pages of the core are numbers without memory. `_places` says which blocks they stand for. A
+block is read or written only while it has the hash that it had when it was noted, and a reference
+to it is held until the copy has ended. Imports nothing of vLLM: requests and blocks are used by
+their attributes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _SOON = ("arriving", "writing_back", "fetching")  # refusals that another answer
 
 
 class _Place(NamedTuple):
-    """A block, the hash that says what it has, and the adapter that it belongs to."""
+    """A block of a page, its slot, the hash that says what it has, and the adapter that it belongs
+    to."""
 
+    slot: str
     block: Any
     hash: Any
     adapter: Adapter | None
@@ -67,13 +69,11 @@ class Counts:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A request of vLLM that waits, and the core's request for its load.
-
-    number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
-    reuses. sources: see `_sources`. changes: `Decider._changes` when it was put off. fetched: pages
-    that prefetches for it have brought. waits: whether another answer is to be expected soon.
-    limited: that storage was waited for longer than allowed.
-    """
+    """A request of vLLM that waits, and the core's request for its load. number: of the latter; -1
+    if it has ended. prefill, load: once it was admitted. pages: that it reuses. sources: see
+    `_sources`. changes: `Decider._changes` when it was put off. fetched: pages that prefetches for
+    it have brought. waits: whether another answer is to be expected soon. limited: that storage was
+    waited for longer than allowed."""
 
     number: int
     since_s: float = 0.0
@@ -143,9 +143,8 @@ class Decider:
         self._belongs: set[Adapter] = set()  # of what the next message copies
         self._loading: dict[FlightId, _Loading] = {}
         self._saving: dict[FlightId, int] = {}  # pages of full attention of a backup under way
-        self._places: dict[str, dict[int, tuple[_Place | None, ...]]] = {
-            name: {} for name in groups.components
-        }
+        # by component and device page: its blocks
+        self._places: dict[str, dict[int, list[_Place]]] = {name: {} for name in groups.components}
 
     # -- loads
 
@@ -284,7 +283,8 @@ class Decider:
         load = asked.load
         if load is None or asked.prefill is None:
             return False
-        copies: dict[str, tuple[list[int], list[Any]]] = {}
+        copies: dict[str, tuple[list[int], list[int]]] = {}
+        held = []
         for group in self.groups.groups:
             mine = blocks[group.number]
             for page in range(self._first_needed(group.component, asked.pages), asked.pages):
@@ -301,15 +301,11 @@ class Decider:
                         return False
                     sources, targets = copies.setdefault(group.slot(part), ([], []))
                     sources.append(source)
-                    targets.append(block)
-        held = [block for _, targets in copies.values() for block in targets]
-        found = tuple(
-            _copy(slot, sources, [block.block_id for block in targets])
-            for slot, (sources, targets) in copies.items()
-        )
+                    targets.append(block.block_id)
+                    held.append(block)
         if asked.adapter is not None:
             self._belongs.add(asked.adapter)
-        self.orders.send(Load(load.flight, load.request, found), held, name)
+        self.orders.send(Load(load.flight, load.request, _copies(copies)), held, name)
         storage = self._fetched(asked, external)
         loading = _Loading(asked.number, name, asked.prefill.flight, external - storage, storage)
         self._loading[load.flight] = loading
@@ -366,8 +362,7 @@ class Decider:
         number, length, key = self._next(), pages * self._page, self._key(request, pages)
         self._feed(events.Arrived(number, key, length, 0))
         action = first_of(Prefill, self._feed(events.AdmitWanted(number, length)))
-        whole = action is not None and action.end_token == length
-        if action is not None and whole:
+        if action is not None and action.end_token == length:
             self._note(action, blocks, self._adapter_of(request))
             self._feed(events.PrefillDone(action.flight))
             self._feed(events.Finished(number, key, length))
@@ -379,24 +374,21 @@ class Decider:
     def _deepest(self, blocks: Blocks, pages: int, least: int) -> int:
         """The deepest boundary of at most so many pages at which every group has what a later
         request needs; `least` if none is deeper."""
-        groups = self.groups.groups
-        while pages > least:
-            if all(self._stands(one, blocks[one.number], pages) for one in groups):
-                return pages
-            pages -= 1
-        return least
+        deep = (at for at in range(pages, least, -1) if self._stands(blocks, at))
+        return next(deep, least)
 
-    def _stands(self, group: Group, blocks: Sequence[Any], pages: int) -> bool:
-        """Whether a group has the blocks that a boundary requires; of full attention those of the
-        last page, as vLLM has all before them."""
-        needed = (
-            pages - 1 if group.component == FULL else self._first_needed(group.component, pages)
-        )
-        return all(
-            at < len(blocks) and _is_whole(blocks[at], (at + 1) * group.block)
-            for page in range(needed, pages)
-            for at in self._saved_blocks(group, page)
-        )
+    def _stands(self, blocks: Blocks, pages: int) -> bool:
+        """Whether every group has the blocks that a boundary requires; of full attention those of
+        the last page, as vLLM has all before them."""
+        for group in self.groups.groups:
+            mine, full = blocks[group.number], group.component == FULL
+            for page in range(
+                pages - 1 if full else self._first_needed(group.component, pages), pages
+            ):
+                for at in self._saved_blocks(group, page):
+                    if at >= len(mine) or not _is_whole(mine[at], (at + 1) * group.block):
+                        return False
+        return True
 
     def _saved_blocks(self, group: Group, page: int) -> Iterator[int]:
         """The blocks of a page that its copy must have. Of a window smaller than a page these are
@@ -417,49 +409,36 @@ class Decider:
     def _place(
         self, component: str, number: int, page: int, blocks: Blocks, adapter: Adapter | None
     ) -> None:
-        found: list[_Place | None] = []
+        found = self._places[component][number] = []
         for group in self.groups.of(component):
-            mine = blocks[group.number]
-            needed = set(self._saved_blocks(group, page))
-            for at in group.blocks_of(page, self._page):
-                if at not in needed:
-                    found.append(None)
-                elif at < len(mine) and _is_whole(mine[at], (at + 1) * group.block):
-                    found.append(_Place(mine[at], mine[at].block_hash, adapter))
-                else:
-                    self._places[component].pop(number, None)
+            mine, first = blocks[group.number], group.blocks_of(page, self._page).start
+            for at in self._saved_blocks(group, page):
+                if at >= len(mine) or not _is_whole(mine[at], (at + 1) * group.block):
+                    found.clear()
                     return
-        self._places[component][number] = tuple(found)
+                slot = group.slot(at - first)
+                found.append(_Place(slot, mine[at], mine[at].block_hash, adapter))
 
     def _back_up(self, action: Backup) -> None:
         """Send a backup for the blocks for which its pages stand."""
         copies: dict[str, tuple[list[int], list[int]]] = {}
         held, pages = [], 0
         for copy in action.copies:
-            slots = [
-                group.slot(part)
-                for group in self.groups.of(copy.component)
-                for part in range(group.parts)
-            ]
-            places = self._places[copy.component]
             pages += len(copy.source) if copy.component == FULL else 0
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
-                found = places.get(source, ())
-                if not found or any(one and one.block.block_hash != one.hash for one in found):
+                places = self._places[copy.component].get(source)
+                if not places or any(one.block.block_hash != one.hash for one in places):
                     self.orders.refuse(action)
                     return
-                for slot, one in zip(slots, found, strict=True):
-                    if one is None:
-                        continue
-                    sources, targets = copies.setdefault(slot, ([], []))
+                for one in places:
+                    sources, targets = copies.setdefault(one.slot, ([], []))
                     sources.append(one.block.block_id)
                     targets.append(target)
                     held.append(one.block)
                     if one.adapter is not None:
                         self._belongs.add(one.adapter)
-        found_copies = tuple(_copy(slot, *both) for slot, both in copies.items())
         self._saving[action.flight] = pages
-        self.orders.send(Backup(action.flight, found_copies), held)
+        self.orders.send(Backup(action.flight, _copies(copies)), held)
 
     # -- the life of requests, and steps
 
@@ -514,20 +493,15 @@ class Decider:
         """Requests of vLLM of which something is noted; 0 when all have ended."""
         return len(self._known) + len(self._asked) + len(self._loading)
 
-    @property
-    def stores(self) -> bool:
-        """Whether storage is used."""
-        return self._view.attached
-
-    @property
-    def busy(self) -> bool:
-        """Whether a step is needed, though no request asks for one."""
-        return self.orders.busy
-
     def reset(self) -> bool:
         """Forget what is on host, and use storage no longer: the weights may be others now. Loads
         that were promised, and for which vLLM has given no blocks, are not in the way. Returns
         False while one is under way."""
+        if self._view.attached:
+            self._notice(
+                "hicache: the cache was reset, so the weights may be others now; storage is not "
+                "used until vLLM is started again"
+            )
         self._detach()
         for name, asked in list(self._asked.items()):
             if asked.load is not None:
@@ -619,5 +593,9 @@ def _is_whole(block: Any, tokens: int) -> bool:
     )
 
 
-def _copy(slot: str, sources: Sequence[int], targets: Sequence[int]) -> Copy:
-    return Copy(slot, *(np.asarray(pages, dtype=np.int64) for pages in (sources, targets)))
+def _copies(pages: dict[str, tuple[list[int], list[int]]]) -> tuple[Copy, ...]:
+    """Copies of pages by slot, each with its sources and targets."""
+    return tuple(
+        Copy(slot, *(np.asarray(numbers, dtype=np.int64) for numbers in both))
+        for slot, both in pages.items()
+    )

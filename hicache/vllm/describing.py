@@ -55,18 +55,9 @@ _OTHERS = ("attention_config", "mamba_config", "engram_config", "additional_conf
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `kv_connector_extra_config` of vLLM's `--kv-transfer-config` says.
+    """What `kv_connector_extra_config` of vLLM's `--kv-transfer-config` says (docs/vllm.md)."""
 
-    host           bytes of host memory, of all ranks together: "64GB"
-    storage        address of a store: "file:/data/kv" (docs/storage_backends.md); none by default
-    storage_size   the most bytes that it may use: "1TB"; no limit by default
-    timeout_s      seconds without progress after which the store counts as hung
-    wait_s         the longest that a request waits for what the store has
-    weights        what the weights are called in the keys of a store, in place of a digest of their
-                   files
-    """
-
-    host: int
+    host: int  # of all ranks together
     storage: str = ""
     storage_size: int = 0
     timeout_s: float = TIMEOUT_S
@@ -79,9 +70,7 @@ class Settings:
         where = "kv_connector_extra_config"
         found = checked(cls, given, where, ("host", "storage_size"))
         if "host" not in found:
-            raise CallerError(
-                f'{where}: expected "host", the bytes of host memory, such as "64GB", found none'
-            )
+            raise CallerError(f'{where}: expected "host", bytes of host memory such as "64GB"')
         wait = found.get("wait_s", 0)
         if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < 1e6:
             raise CallerError(f"wait_s: expected 0 or more seconds, found {wait!r:.40}")
@@ -115,7 +104,7 @@ def belonging(
         "model": model,
         "modules": identity.code_of_modules(models, "vllm"),
         "cache": identity.fields_of(config.cache_config, _CACHE.__contains__),
-        "adapters": adapters and identity.fields_of(adapters, _counts(_ADAPTERS)),
+        "adapters": adapters and identity.fields_of(adapters, lambda name: name not in _ADAPTERS),
         "others": identity.fields_of(config, _OTHERS.__contains__),
     }
     speculative = getattr(config, "speculative_config", None)
@@ -124,7 +113,7 @@ def belonging(
         what = "weights of the draft model"
         load = getattr(speculative, "draft_load_config", None) or config.load_config
         found["draft"] = _model(draft, load, named, folder_of, what)
-        found["speculative"] = identity.fields_of(speculative, _counts(_DRAFT))
+        found["speculative"] = identity.fields_of(speculative, lambda name: name not in _DRAFT)
     return found
 
 
@@ -172,12 +161,8 @@ def _model(
     if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
         found["max_model_len"] = model.max_model_len
     if not named:
-        found["load"] = identity.fields_of(load, _counts(_LOAD))
-    return found | {"fields": identity.fields_of(model, _counts(_MODEL))}
-
-
-def _counts(ignored: set[str]) -> Callable[[str], bool]:
-    return lambda name: name not in ignored
+        found["load"] = identity.fields_of(load, lambda name: name not in _LOAD)
+    return found | {"fields": identity.fields_of(model, lambda name: name not in _MODEL)}
 
 
 def _form(tensor: Any, blocks: int) -> tuple[int, ...]:

@@ -117,67 +117,53 @@ class Groups(NamedTuple):
 def groups_of(config: Any, speculative: Any = None) -> Groups:
     """The groups of vLLM's `KVCacheConfig`. speculative: its `SpeculativeConfig`; of most draft
     models no group says that it is one. Raises CallerError for what cannot be carried."""
-    found: list[tuple[int, str, int, Any]] = []
+    groups: list[Group] = []
     windows: set[int] = set()
     alike: dict[str, bool] = {}
     for number, group in enumerate(config.kv_cache_groups):
         specs = _specs(group)
-        kinds = {_kind(one) for one in specs}
-        if len(kinds) > 1:
-            raise CallerError(
-                f"kv_cache_groups: expected layers of one kind in a group, found "
-                f"{', '.join(sorted(kinds))} in group {number}"
-            )
-        [kind] = kinds
+        kind, *others = {_kind(one) for one in specs}
+        if others:
+            raise CallerError(f"kv_cache_groups: expected one kind in group {number}, found more")
         if kind == WINDOW:
             windows |= {max(1, one.sliding_window - 1) for one in specs}
         latent = all(type(one).__name__.startswith("MLA") for one in specs)
         alike[kind] = alike.get(kind, True) and latent
-        found.append((number, kind, group.kv_cache_spec.block_size, group))
-    if not any(kind == FULL for _, kind, _, _ in found):
+        block, size = group.kv_cache_spec.block_size, sum(one.page_size_bytes for one in specs)
+        groups.append(Group(number, kind, block, 1, tuple(group.layer_names), size))
+    if FULL not in alike:
         raise CallerError(
             "kv_cache_groups: expected a group of full attention, found none; leave the connector "
             "out for this model"
         )
     if len(windows) > 1:
-        raise CallerError(
-            f"sliding_window: expected one length, found {', '.join(map(str, sorted(windows)))}"
-        )
-    page = lcm(*(block for _, _, block, _ in found))
-    groups = tuple(
-        Group(
-            number,
-            kind,
-            block,
-            1 if kind == STATE else page // block,
-            tuple(group.layer_names),
-            sum(one.page_size_bytes for one in _specs(group, each=True)),
-        )
-        for number, kind, block, group in found
-    )
-    shared = frozenset(kind for kind, same in alike.items() if same)
+        raise CallerError(f"sliding_window: expected one length, found {sorted(windows)}")
+    page = lcm(*(one.block for one in groups))
     drafts = any(getattr(one, "is_eagle_group", False) for one in config.kv_cache_groups)
-    drafts = drafts or bool(speculative and speculative.use_eagle_block_drop())
-    return Groups(page, max(windows, default=0), groups, shared, drafts)
+    return Groups(
+        page,
+        max(windows, default=0),
+        tuple(
+            one if one.component == STATE else one._replace(parts=page // one.block)
+            for one in groups
+        ),
+        frozenset(kind for kind, same in alike.items() if same),
+        drafts or bool(speculative and speculative.use_eagle_block_drop()),
+    )
 
 
-def _specs(group: Any, each: bool = False) -> Sequence[Any]:
-    """The specifications of a group's layers. each: one for each layer, also where they are
-    equal."""
+def _specs(group: Any) -> Sequence[Any]:
+    """The specification of each of a group's layers."""
     spec = group.kv_cache_spec
     inner = getattr(spec, "kv_cache_specs", None)
-    if inner is not None:
-        return [inner[name] for name in group.layer_names]
-    return [spec] * (len(group.layer_names) if each else 1)
+    return [spec if inner is None else inner[name] for name in group.layer_names]
 
 
 def _kind(spec: Any) -> str:
-    kind = _KINDS.get(type(spec).__name__)
-    chunk = getattr(spec, "attention_chunk_size", None)
+    kind, chunk = _KINDS.get(type(spec).__name__), getattr(spec, "attention_chunk_size", None)
     if kind is None or chunk:
-        what = f"{type(spec).__name__} with chunks of {chunk}" if chunk else type(spec).__name__
         raise CallerError(
-            f"kv_cache_groups: expected {', '.join(_KINDS)}, found {what}, which this connector "
-            "cannot carry; leave it out for this model"
+            f"kv_cache_groups: expected {', '.join(_KINDS)} without chunks, found "
+            f"{type(spec).__name__}; leave the connector out for this model"
         )
     return kind

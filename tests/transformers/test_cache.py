@@ -176,4 +176,4 @@ def test_the_example_in_the_docs_runs(
     exec(compile(example, "docs/transformers.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "304 tokens of this longer prompt would not be computed"
-    assert lines[3].split()[:3] == ["hits,", "device", "304"]
+    assert ["hits,", "device", "304"] in [line.split() for line in lines]

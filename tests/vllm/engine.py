@@ -246,7 +246,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting or self.running or self.arriving or self.decider.busy)
+        return bool(self.waiting or self.running or self.arriving or self.decider.orders.busy)
 
     def step(self) -> int:
         """Returns the number of requests that had a pass."""

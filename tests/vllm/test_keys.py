@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from hicache.core.errors import CallerError
-from hicache.vllm.describing import belonging, context_of
+from hicache.storage.base import StorageOptions
+from hicache.vllm.describing import Settings, belonging, context_of
 from hicache.vllm.groups import FULL, groups_of
 
 from .engine import cache_config
@@ -69,36 +70,28 @@ def test_the_longest_request_matters_where_angles_follow_from_it(tmp_path: Path)
     assert digest(tmp_path, config=rope) != digest(tmp_path, config=rope, max_model_len=9)
 
 
+FIELDS = (
+    *("named", "method", "model_weights", "target_modules", "dtype", "cache_dtype", "code"),
+    *("mamba_cache_dtype", "mamba_ssm_cache_dtype", "lora_dtype", "quantization", "kv_cache_dtype"),
+    *("disable_sliding_window", "model_impl", "a_field_of_a_later_release", "its_code"),
+)
+
+
 @pytest.mark.parametrize(
     "changed",
     [
-        {"named": "others"},
+        *({name: "others"} for name in FIELDS),
         {"weights": b"x"},
         {"draft": b"e"},
-        {"method": "draft_model"},
         {"load_format": "dummy"},
         {"load_format": "pt"},
         {"model_loader_extra_config": {"tensorizer_uri": "others"}},
         {"ignore_patterns": ["model-1*"]},
-        {"model_weights": "others"},
         {"model_class_overrides": {"A": "others:A"}},
         {"models": [torch.nn.Sequential(Plugged())]},
         {"draft_load_config": SimpleNamespace(load_format="pt")},
-        {"kv_cache_dtype": "fp8_e5m2"},
-        {"target_modules": ["q_proj"]},
         {"config": {"hidden": 9}},
-        {"code": "x = 1"},
-        {"its_code": "x = 1"},
-        {"dtype": "fp16"},
-        {"cache_dtype": "fp8_e5m2"},
-        {"mamba_cache_dtype": "fp32"},
-        {"mamba_ssm_cache_dtype": "fp32"},
-        {"lora_dtype": "fp16"},
-        {"quantization": "awq"},
         {"quantization_config": {"bits": 4}},
-        {"disable_sliding_window": True},
-        {"model_impl": "transformers"},
-        {"a_field_of_a_later_release": 1},
         {"block": 8},
         {"inner": (8, 4)},
         {"kind": torch.int8},
@@ -136,3 +129,17 @@ def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str,
     with pytest.raises(CallerError, match=rf"found '{form}'; .* name with \"weights\"$"):
         digest(tmp_path, **changed)
     assert digest(tmp_path, named="a name", **changed)
+
+
+def test_a_store_gets_its_size_and_its_time() -> None:
+    given = {"host": "1GB", "storage": "file:/data/kv"}
+    assert Settings.of(given).options == StorageOptions()
+    found = Settings.of(given | {"storage_size": "2GB", "timeout_s": 20})
+    assert found.options == StorageOptions(size_bytes=2 * 10**9, timeout_s=20)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, "20", True, float("nan"), 1e9])
+def test_another_time_is_one_line(timeout_s: object) -> None:
+    with pytest.raises(CallerError, match="timeout_s: expected more than 0") as caught:
+        Settings.of({"host": "1GB", "timeout_s": timeout_s})
+    assert "\n" not in str(caught.value)
