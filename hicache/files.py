@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hicache.core.errors import CallerError
@@ -140,19 +140,6 @@ class Only:
     keys: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An object with the fields of a dataclass and no others, which becomes that record. shapes: of
-    its fields, by name or by the text of their type. A field that has a default may be missing."""
-
-    kind: type[Any]
-    shapes: Mapping[str, Any]
-
-
-def _is_number(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and type(value) is not bool and least <= value <= most
-
-
 def whole(least: int = 0, most: int = _MOST) -> Value:
     says = (
         f"an integer from {least} to {most}" if most != _MOST else f"an integer of at least {least}"
@@ -161,19 +148,11 @@ def whole(least: int = 0, most: int = _MOST) -> Value:
     return Value(says, lambda value: type(value) is int and least <= value <= most)
 
 
-def number(least: float, most: float) -> Value:
-    return Value(
-        f"a number of at least {least:g} and at most {most:g}",
-        lambda value: _is_number(value, least, most),
-    )
-
-
 def word(*options: str) -> Value:
     says = f"one of {', '.join(options)}"
     return Value(says, lambda value: type(value) is str and value in options)
 
 
-NUMBER = Value("a finite number", lambda value: _is_number(value, -1e18, 1e18))
 TEXT = Value("a text", lambda value: type(value) is str)
 FLAG = Value("true or false", lambda value: type(value) is bool)
 INTEGER = Value("an integer", lambda value: type(value) is int)
@@ -189,12 +168,9 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     def inside(one: Any, inner: Any, step: str) -> Any:
         return fit(one, inner, where, do, at + step)
 
-    def place(step: str) -> str:
-        within = (at + step).lstrip(".")[:200].encode("unicode_escape").decode()
-        return ": ".join(filter(None, (where, within)))
-
     def misfit(step: str, expected: str, found: str) -> CallerError:
-        return unlike(place(step), expected, found, do)
+        within = (at + step).lstrip(".")[:200].encode("unicode_escape").decode()
+        return unlike(": ".join(filter(None, (where, within))), expected, found, do)
 
     if isinstance(shape, Value):
         raise misfit("", shape.says, show(value))
@@ -208,14 +184,7 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
         raise misfit("", "an object", show(value))
     if isinstance(shape, Named):
         return {name: inside(one, shape.shape, f".{name[:80]}") for name, one in value.items()}
-    optional: set[str] = set()
-    keys: Mapping[str, Any] = shape
-    if isinstance(shape, Record):
-        known = fields(shape.kind)
-        keys = {one.name: _shape_of(one, shape.shapes) for one in known}
-        optional = {one.name for one in known if one.default is not MISSING}
-    elif isinstance(shape, Only):
-        keys = shape.keys
+    keys: Mapping[str, Any] = shape.keys if isinstance(shape, Only) else shape
     strange = sorted(value.keys() - keys.keys()) if not isinstance(shape, dict) else []
     if strange:
         expected = f"only {', '.join(keys)}" if keys else "no key"
@@ -224,20 +193,10 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     for name, inner in keys.items():
         if name in value:
             found[name] = inside(value[name], inner, f".{name}")
-        elif name not in optional and not isinstance(inner, Spare):
+        elif not isinstance(inner, Spare):
             says = inner.says if isinstance(inner, Value) else "this key"
             raise misfit(f".{name}", says, "nothing")
-    if not isinstance(shape, Record):
-        return found
-    given = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
-    try:
-        return shape.kind(**given)
-    except CallerError as error:
-        raise CallerError(f"{place('')}: {error}{f'; {do}' if do else ''}") from None
-
-
-def _shape_of(field: Field[Any], shapes: Mapping[str, Any]) -> Any:
-    return shapes[field.name] if field.name in shapes else shapes[str(field.type)]
+    return found
 
 
 def _unreadable(path: str, what: str, found: str, advice: str) -> NoReturn:

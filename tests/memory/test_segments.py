@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.cpu import CpuDevice
 from hicache.memory.host import GRANULE
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.pools import Arena, PoolPlan
@@ -119,13 +118,14 @@ def test_one_failing_pool_frees_the_others() -> None:
     both = replace(TINY, pools=(KV, replace(KV, name="draft")))
     clerk = Clerk(bad=1)
     with pytest.raises(CallerError, match="host pool draft"):
-        CpuDevice(both, 2, {"full": 4}, {"full": 6}, registrar=clerk)
+        Arena(both, 2, {Tier.HOST: {"full": 6}}, registrar=clerk)
     assert not clerk.held
     clerk = Clerk()
-    with CpuDevice(both, 2, {"full": 4}, {"full": 6}, registrar=clerk) as device:
-        assert sorted(clerk.held.values()) == sorted(
-            pool.plan.total_bytes for pool in device.arena.pools(Tier.HOST, "full")
-        )
+    arena = Arena(both, 2, {Tier.HOST: {"full": 6}}, registrar=clerk)
+    assert sorted(clerk.held.values()) == sorted(
+        pool.plan.total_bytes for pool in arena.pools(Tier.HOST, "full")
+    )
+    arena.close()
     assert not clerk.held
 
 

@@ -7,7 +7,8 @@ waits of the device for the host. Does not compare times; each check does.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -95,7 +96,7 @@ def issued_ms(
         start = time.perf_counter_ns()
         transfer(device, stream, Direction.HOST_TO_DEVICE, pages, EACH_LAYER)
         free = time.perf_counter_ns()
-        with device.on(stream):
+        with on(device, stream):
             return free - start, time.perf_counter_ns() - start
 
     once()
@@ -103,9 +104,16 @@ def issued_ms(
     return median(free) / 1e6, median(whole) / 1e6
 
 
+@contextmanager
+def on(device: CudaDevice, stream: Stream) -> Iterator[None]:
+    """In the `with` block, torch issues work on the stream, after all that was put on it."""
+    with torch.cuda.stream(device._settled(device._line(stream)).stream):
+        yield
+
+
 def hold(device: CudaDevice, stream: Stream, time_ns: int) -> None:
     """Keep the stream busy for at least `time_ns`, longer at a clock below 2 GHz."""
-    with device.on(stream):
+    with on(device, stream):
         _sleep(2 * time_ns)
 
 
@@ -141,7 +149,7 @@ def large_copy(device: CudaDevice, direction: Direction, repeats: int) -> float:
     )
 
     def issue() -> None:
-        with device.on(stream):
+        with on(device, stream):
             target.copy_(source, non_blocking=True)
 
     return repeated(lambda: timed(device, stream, issue), repeats)

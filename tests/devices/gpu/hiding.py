@@ -35,7 +35,7 @@ class _Pass:
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
         self.stream = device.stream("compute")
-        with device.on(self.stream):
+        with _bench.on(device, self.stream):
             self._states = self._random(_TOKENS, _HIDDEN)
             self._weights = [
                 self._random(*shape)
@@ -58,7 +58,7 @@ class _Pass:
                 device.touch(
                     self.stream, Touch("full", pages, "r", (layer, layer + 1), "attention")
                 )
-            with device.on(self.stream):
+            with _bench.on(device, self.stream):
                 torch.mm(states, qkv)
                 torch.mm(states, out)
                 inner = torch.mm(states, up)
