@@ -10,19 +10,14 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import (
     COMPONENTS,
-    LARGE,
     LEAST,
-    LONGER,
     POLICIES,
     USUAL,
     draw_config,
-    draw_swarm,
     least_device_pages,
 )
-from invariants.fuzz.hicache.operations import OPERATIONS
 
 
 def drawn(seed: int, components: tuple[str, ...], size: str) -> Config:
@@ -55,13 +50,3 @@ def test_each_pool_is_drawn_at_its_least_size(components: tuple[str, ...]) -> No
     assert (True,) * len(components) in found
     assert len(components) == 1 or (False, *[True] * (len(components) - 1)) in found
     assert {0, 1} < hosts
-
-
-def test_a_sequence_with_large_pools_is_longer() -> None:
-    swarms = [draw_swarm(seed) for seed in range(60)]
-    longer = [one for one in swarms if one.longer > 1]
-    assert longer
-    assert all(one.longer == LONGER and one.config.device_pages[0] >= 80 for one in longer)
-    assert drawn(1, ("full",), LARGE).device_pages[0] >= 80
-    tape = play.generate(longer[0], OPERATIONS, 1, 5, "off").tape
-    assert len(tape.entries) > 5

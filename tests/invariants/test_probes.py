@@ -9,11 +9,11 @@ from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
 
 OPS = OPERATIONS
-TELLING = (0, 1, 3, 5, 6, 9, 11, 12, 13, 18, 22, 25, 27, 84, 188, 208)  # reach all of them
+TELLING = (0, 1, 2, 3, 5, 6, 16, 22, 28, 39)  # reach all of them
 
 
-def test_forty_states_have_names() -> None:
-    assert len(set(probes.NAMES)) == len(probes.NAMES) == 40
+def test_states_have_names() -> None:
+    assert len(set(probes.NAMES)) == len(probes.NAMES) == 29
 
 
 def test_drawn_sequences_reach_every_named_state() -> None:

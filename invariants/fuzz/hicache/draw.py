@@ -2,13 +2,11 @@
 entry from the state that the entries before it have led to.
 
 Each sequence gets a random subset of features (swarm testing, Groce et al., ISSTA 2012), and pools
-are small, so that pages are short. Some or all device pools of a *least* one have the smallest size
-that the core accepts; in *large* ones, 80 pages and more, a tree can grow, and entries are more.
+are small, so that pages are short. Some or all device pools of a *least* one are minimal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import combinations
@@ -41,41 +39,31 @@ ORDERS = _shipped(registry.EVICTION_POLICIES)
 PREFETCHES = _shipped(registry.PREFETCH_POLICIES)
 MOST_PASSES = 64
 REAL_STORES = 25  # percent of the sequences with a storage, whose actions are carried out
-USUAL, LEAST, LARGE = "usual", "least", "large"
-LONGER = 3  # times as many entries with large pools
+USUAL, LEAST = "usual", "least"
 TRIES = 8
 ACTS = 3  # at least; with more ranks one for each, or some would always be alike
 WEIGHTS = {name: op.weight for name, op in OPERATIONS.items()} | {
     name: weight for name, (weight, _) in PLANS.items()
 }
-OF_STORAGE = (("warm", 80), ("limit", 4), ("attach", 6))
-OF_WANTS = (("age", 4), ("pin", 5), ("unpin", 2))
-DELAYS: dict[str, Callable[[Draws], int]] = {
-    "prompt": lambda draws: draws.below(3),
-    "steady": lambda draws: draws.between(1, 20),
-    "heavy": lambda draws: 1 << draws.below(10),
-    "starve": lambda draws: 1000 if draws.chance(15) else draws.between(1, 10),
-}
+OF_STORAGE = (("warm", 40), ("stock", 6), ("limit", 4), ("attach", 6))
+OF_WANTS = (("age", 5), ("pin", 6), ("unpin", 5))
 
 
 @dataclass(frozen=True)
 class Swarm:
     """The configuration of a sequence. weights: of the enabled operations and plans. faults:
-    percent of actions, for each enabled kind. profile: distribution of delays. polled: percent of
-    entries before which the host polls. ranks: number of cores. executor: see executors. pairs:
-    whether keys hold token pairs. longer: factor of the number of entries.
+    percent of actions, for each enabled kind. polled: percent of entries before which the host
+    polls. ranks: number of cores. executor: see executors. pairs: whether keys hold token pairs.
     """
 
     config: Config
     order: str
     weights: tuple[tuple[str, int], ...]
     faults: tuple[tuple[str, int], ...]
-    profile: str = "steady"
     polled: int = 80
     ranks: int = 1
     executor: str = REPLIES
     pairs: bool = False
-    longer: int = 1
 
 
 def draw_swarm(
@@ -89,7 +77,7 @@ def draw_swarm(
 ) -> Swarm:
     """Draws a swarm. What is given is fixed."""
     draws = Draws(seed, "swarm")
-    size = draws.weighted(((USUAL, 80), (LEAST, 12), (LARGE, 8)))
+    size = draws.weighted(((USUAL, 86), (LEAST, 14)))
     few = COMPONENTS[draws.below(2) :]
     names, order = components or draws.one(few), draws.one(("lru", *ORDERS))
     writes = policy or draws.one((*POLICIES, "write_back"))  # it has more states
@@ -135,12 +123,10 @@ def draw_swarm(
         schedule,
         tuple(weights.items()),
         tuple(faults.items()),
-        draws.one(tuple(DELAYS)),
         draws.one((100, 80, 40)),
         ranks,
         chosen,
         pairs=draws.chance(15) and chosen == REPLIES,  # contents on devices come from tokens
-        longer=LONGER if size == LARGE else 1,
     )
 
 
@@ -169,21 +155,19 @@ def draw_config(
 def _draw_config(
     draws: Draws, components: tuple[str, ...], policy: str, order: str, size: str
 ) -> Config:
-    large = size == LARGE
-    page = draws.one((1, 2, 4) if large else (1, 1, 2, 4, 4, 16, 64))
+    page = draws.one((1, 1, 1, 2, 2, 4, 4, 16))
     window = max(1, draws.one((page // 4, page, page * 3 // 2, 2 * page, 3 * page + 1, 8 * page)))
     interval = page * draws.one((1, 1, 1, 2, 3))
     per_path = draws.one((0, 0, 1, 2)) if "mamba" in components else 0
     pages = {
-        "path": draws.one((80, 120, 160) if large else (6, 12, 20, 30, 48, 64)),
-        "window": -(-window // page) + interval // page
-        + draws.one((20, 40, 80) if large else (0, 1, 3, 8, 20)),
-        "state": draws.one((20, 40, 60) if large else (2, 3, 4, 4, 5, 6, 8, 12, 30)),
-    }  # fmt: skip
+        "path": draws.one((6, 8, 12, 16, 20, 30, 48, 64)),
+        "window": -(-window // page) + interval // page + draws.one((0, 1, 3, 8, 20)),
+        "state": draws.one((2, 3, 4, 4, 5, 6, 8, 12, 30)),
+    }
     device = tuple(pages[residency(name)] for name in components)
     if size == LEAST and draws.chance(60):
         host = (draws.below(2),) * len(device)
-    elif draws.chance(40) or large:  # much larger than the device, or loads are rare
+    elif draws.chance(40):  # much larger than the device, or loads are rare
         host = tuple(pages * draws.one((2, 4, 8)) for pages in device)
     else:
         host = tuple(draws.one((0, 1, 2, 4, 8, 12, 30)) for _ in device)
@@ -227,7 +211,7 @@ def least_device_pages(config: Config) -> tuple[int, ...]:
 
 def _with_storage(draws: Draws, config: Config) -> Config:
     """The configuration with a storage, which in some sequences is attached later."""
-    page, least = config.page_size, 8 if draws.chance(80) else 0
+    page, least = config.page_size, draws.one((8, 8, 8, 4, 2, 0))
     most = draws.between(8, 16) if draws.chance(45) else MOST_TOKENS
     host = tuple(min(most, max(least, pages)) for pages in config.host_pages)
     return replace(
@@ -245,12 +229,10 @@ def _with_storage(draws: Draws, config: Config) -> Config:
 
 def _with_wants(draws: Draws, config: Config) -> Config:
     """The configuration with what a user may want beside requests: copies that expire, and pins."""
-    config = replace(config, ttl_periods=draws.one((0, 0, 1, 1, 1, 2, 4)))
-    if config.ttl_periods and draws.chance(40):
-        return config
+    config = replace(config, ttl_periods=draws.one((0, 0, 0, 1, 1, 2, 4)))
     pairs = zip(config.device_pages, least_device_pages(config), strict=True)
-    device = tuple(draws.below(1 + size - fewest) for size, fewest in pairs)
-    host = tuple(draws.below(1 + size) for size in config.host_pages)
+    device = tuple(size - fewest - draws.below(1 + size - fewest) // 2 for size, fewest in pairs)
+    host = tuple(size - draws.below(1 + size) // draws.one((1, 2, 2)) for size in config.host_pages)
     return replace(config, pin_pages=device, pin_host_pages=host if config.has_host else ())
 
 
@@ -281,8 +263,6 @@ def next_entry(
 
 
 def _draw_act(swarm: Swarm, draws: Draws) -> Act:
-    delay, tie = DELAYS[swarm.profile](draws), draws.below(4)
-    for fault, percent in swarm.faults:
-        if draws.chance(percent):
-            return Act(delay, tie, fault)
-    return Act(delay, tie)
+    delay = draws.one((draws.below(3), draws.between(1, 20), 1 << draws.below(10)))
+    faults = (fault for fault, percent in swarm.faults if draws.chance(percent))
+    return Act(delay, draws.below(4), next(faults, ""))

@@ -60,7 +60,8 @@ class Hand:
         self.config, self.pairs = config, pairs
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
-        self.shelf, self.probes = shelf or Shelf(config), Probes(config)
+        self.shelf, self.probes = shelf or Shelf(config), Probes()
+        self.shelves = [self.shelf]
         self.schedule = schedule_of(order)
         self.now = self.events = 0
         self.jobs: dict[int, Job] = {}

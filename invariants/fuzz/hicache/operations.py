@@ -11,11 +11,12 @@ from typing import Any
 
 from hicache.core import actions, events
 from hicache.core.actions import Outcome, Refused
+from hicache.core.components import residency
 from hicache.core.config import UNBOUNDED
 from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.node import Node
-from hicache.core.types import MOST_PRIORITY, Tier
+from hicache.core.types import MOST_PRIORITY, Key, Tier
 from hicache.files import FLAG, Only, Value, fit
 from invariants.books.kinds import interval_of
 from invariants.books.tickets import ACTION_OF
@@ -39,7 +40,8 @@ from invariants.fuzz.sequence import (
 
 Arguments = dict[str, Any]
 MOST_JOBS, MOST_PINS = 6, 4
-LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages of a prompt
+EVERY_PART = 7  # bits of components
+LONGEST = 12  # pages of a prompt
 RUNNING = ("decoding", "idle", "prefilling")
 TOKEN = 8  # bytes of a token in a key
 NOBODY = 1 << 30  # no request and no flight has this number
@@ -51,11 +53,6 @@ NOBODY = 1 << 30  # no request and no flight has this number
 def new_number(hand: Hand) -> int:
     """The next request number, below those of `hoard`."""
     return 1 + max((one for one in hand.used if one < LEAST_MADE_UP), default=-1)
-
-
-def longest_pages(hand: Hand) -> int:
-    """The most pages of a drawn prompt."""
-    return max(LONGEST, min(LONGEST_IN_LARGE_POOLS, hand.config.device_pages[0] // 4))
 
 
 def near(hand: Hand, draws: Draws, otherwise: int) -> int:
@@ -120,7 +117,7 @@ def draw_arrive(hand: Hand, draws: Draws) -> Arguments | None:
     if len(hand.jobs) >= MOST_JOBS:
         return None
     page = hand.config.page_size
-    most = longest_pages(hand) * page
+    most = LONGEST * page
     if draws.chance(80):  # a prompt for which the pool is too small ends at once
         most = min(most, hand.config.device_pages[0] * page)
     size = min(draws.between(1, most), draws.between(1, most))
@@ -306,7 +303,7 @@ def take_pages(hand: Hand, pages: int) -> None:
 
 def draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
     busy = hand.pick(*RUNNING) and not draws.chance(50)
-    return None if busy else {"storage": hand.config.storage and draws.chance(30)}
+    return None if busy else {"storage": hand.config.storage and draws.chance(50)}
 
 
 def flush(hand: Hand, args: Arguments) -> None:
@@ -351,7 +348,8 @@ def pin(hand: Hand, args: Arguments) -> None:
 
 
 def draw_unpin(hand: Hand, draws: Draws) -> Arguments | None:
-    return {"pin": draws.below(MOST_PINS)} if hand.core.view.pins or draws.chance(5) else None
+    pins = [*hand.core.view.pins]
+    return {"pin": draws.one([*pins, draws.below(MOST_PINS)])} if pins or draws.chance(5) else None
 
 
 def unpin(hand: Hand, args: Arguments) -> None:
@@ -377,12 +375,36 @@ def attach(hand: Hand, args: Arguments) -> None:
         hand.feed(events.DetachWanted() if detaches else events.StorageAttached())
 
 
+def draw_stock(hand: Hand, draws: Draws) -> Arguments:
+    """It begins like what is known here; sometimes not all components of it are stored."""
+    known = draw_prefix(hand, draws, lambda node: True) if draws.chance(60) else None
+    tokens, space = known or draw_beginning(hand, draws)
+    page, keep = hand.config.page_size, draws.between(1, len(tokens) or 1)
+    tokens = tokens[: keep if draws.chance(40) else (LONGEST - 1) * page]
+    tokens = tokens + [draws.below(3)] * (page * draws.between(0 if tokens else 1, 4))
+    parts = draws.one((EVERY_PART, EVERY_PART, EVERY_PART, draws.between(1, EVERY_PART)))
+    return {"tokens": pack(tokens), "space": space, "parts": parts}
+
+
+def stock(hand: Hand, args: Arguments) -> None:
+    """Another cache that shares the storage has stored these parts of a prompt: states at the ends
+    of intervals alone."""
+    tokens, page = unpack(args["tokens"]), hand.config.page_size
+    digests = hand.key_of(tokens, args["space"]).page_digests()
+    hand.remember(tokens, args["space"])
+    for index, name in enumerate(hand.config.components):
+        step = interval_of(hand.config) // page if residency(name) == "state" else 1
+        for shelf in hand.shelves if args["parts"] >> index & 1 else ():
+            shelf.values |= {(index, one) for one in digests[step - 1 :: step]}
+
+
 # -- what is forbidden
 
 
 FORBIDDEN = (
     *("arrive", "match", "admit", "admit for nothing", "prefill", "grow", "finish", "retract"),
-    *("abort", "limit", "evict", "detach", "reply to nothing", "reply of another kind"),
+    *("abort", "limit", "evict", "detach", "arrive wrongly", "finish wrongly", "grow wrongly"),
+    *("prefill nothing", "retract wrongly", "reply to nothing", "reply of another kind"),
     *("repeated reply", "contradicting reply", "reply with wrong pages", "late failure"),
 )
 
@@ -394,6 +416,23 @@ def forbidden(hand: Hand) -> Iterator[tuple[str, Event]]:
         size, full = len(job.tokens), not job.may_go_on(hand.config.passes)
         most, key = max(0, size - 1) // hand.config.page_size, hand.key(job, size)
         yield "arrive", events.Arrived(job.id, key, size, 0)
+        yield "prefill nothing", events.ContinueWanted(job.id, 0)
+        odd = Key(bytes(key.stride + TOKEN), key.stride + TOKEN, job.namespace)
+        for new, prompt, pages, priority in (
+            *((-1, key, 0, 0), (NOBODY, key, most + 2, 0), (NOBODY, key, -1, 0)),
+            *((NOBODY, key, 0, MOST_PRIORITY + 1), (NOBODY, odd, 0, 0)),
+        ):
+            yield "arrive wrongly", events.Arrived(new, prompt, size, pages, priority)
+        if job.stage in ("decoding", "idle"):
+            done = job.committed if job.stage == "decoding" else job.computed
+            alien = hand.key_of(job.tokens[:done], job.namespace + "other")
+            yield "finish wrongly", events.Finished(job.id, alien, done)
+            yield "finish wrongly", events.Finished(job.id, hand.key(job, done), NOBODY)
+            yield "retract wrongly", events.Retracted(job.id, key, size, most + 2, done)
+            yield "grow wrongly", events.PagesWanted(job.id, size + 1, NOBODY)
+        if job.stage == "idle":
+            yield "finish wrongly", events.Finished(job.id, key, size)
+            yield "grow wrongly", events.PagesWanted(job.id, size + 1)
         if gone:
             yield "match", events.MatchWanted(job.id)
             yield "abort", events.Aborted(job.id)
@@ -410,6 +449,7 @@ def forbidden(hand: Hand) -> Iterator[tuple[str, Event]]:
         if gone or passing or waiting:
             yield "finish", events.Finished(job.id, hand.key(job, 0), 0)
     yield "evict", events.EvictWanted(Tier.DEVICE, "nothing", 1)
+    yield "evict", events.EvictWanted(Tier.HOST, hand.config.components[0], -1)
     if not hand.core.view.attached:
         yield "detach", events.DetachWanted()
     for reply, action in ACTION_OF.items():
@@ -496,6 +536,7 @@ OPERATIONS: dict[str, Operation] = {
     "retract": of_request(3, ("decoding", "idle"), lambda hand, job, _: hand.retract(job)),
     # in stored sequences only
     "several": Operation(0, {"steps": STEPS}, lambda hand, draws: None, several),
+    "stock": Operation(0, {**PROMPTED, "parts": number()}, draw_stock, stock),
     "unpin": Operation(0, {"pin": PIN}, draw_unpin, unpin),
     "wait": Operation(18, {"polls": number(1, 64)}, draw_wait, wait),
 }
@@ -513,7 +554,7 @@ def visit(
     admitted. Each further one shares one page less with the first. late: replies that are taken in
     between."""
     first, page = new_number(hand), hand.config.page_size
-    longest = max(2, page * min(longest_pages(hand), hand.config.device_pages[0]))
+    longest = max(2, page * min(LONGEST, hand.config.device_pages[0]))
     more = [draws.below(3)] * draws.between(1, beyond)
     tokens = [*known[0][: longest - 1], *more][:longest]
     requests = range(first, first + draws.one((1, 1, 1, 2, 2, 3)))
@@ -522,14 +563,18 @@ def visit(
         args = {"request": request, "tokens": pack(tokens[:keep]), "space": known[1]}
         priority = draws.one((0, 0, 0, 1, 2, -1))
         yield "arrive", args | {"whole": draws.chance(10), "priority": priority}
-    if late and draws.chance(20) and (other := draw_arrive(hand, draws)):
-        yield "arrive", other
-    if late and draws.chance(60):
-        yield from answer(hand, under_way(hand, actions.Lookup)[:1])
-    if late and draws.chance(30):
-        yield from (one for one in empty(hand, 1) if draws.chance(60))
-    if late and draws.chance(5):
-        yield "attach", {"again": False}
+    for _ in range(draws.below(5) if late else 0):
+        step = draws.one(("other", "lookup", "lookup", "fetch", "device", "host", "attach"))
+        if step == "other" and (other := draw_arrive(hand, draws)):
+            yield "arrive", other
+        elif step in ("lookup", "fetch"):
+            kind = actions.Lookup if step == "lookup" else actions.Fetch
+            yield from answer(hand, under_way(hand, kind)[:1], draws.chance(15))
+        elif step in ("device", "host"):
+            pages = draws.one((1, 2, MOST))
+            yield from (one for one in empty(hand, int(step == "host"), pages) if draws.chance(70))
+        elif step == "attach" and draws.chance(20):
+            yield "attach", {"again": False}
     yield from polls(late)
     most = draws.one((page, longest))
     for request in requests:
@@ -569,12 +614,8 @@ def draw_known(hand: Hand, draws: Draws, stored: bool) -> tuple[list[int], str] 
     sometimes another one, which may be there later."""
     known = None
     if stored:
-        windows = [one.window_pages for one in hand.core.view.components]
-        trailing = [0 if pages >= UNBOUNDED else pages for pages in windows]
-        found = []
-        for tokens, space in hand.past:
-            pages = hand.shelf.found(hand.key_of(tokens, space).page_digests(), trailing)
-            found += [(tokens[: pages * hand.config.page_size], space)] if pages else []
+        firsts = [(one, hand.key_of(*one).page_digests()[:1]) for one in hand.past]
+        found = [one for one, first in firsts if first and (0, *first) in hand.shelf.values]
         known = draws.one(found) if found else None
     elif draws.chance(80):
         known = draw_prefix(hand, draws, lambda node: node.pages[Tier.DEVICE][0] is None)
@@ -589,6 +630,8 @@ def revisit(hand: Hand, draws: Draws, stored: bool = False) -> Plan:
     """Requests for a prefix that is cached on host, which leads to loads, or that is stored.
     Requests end and replies are taken, so that pages are written back and stored, and device, or
     device and host, are emptied by evictions or a flush."""
+    if stored and draws.chance(60):
+        yield "stock", draw_stock(hand, draws)
     known = draw_known(hand, draws, stored) if len(hand.jobs) < MOST_JOBS else None
     if known is None or not hand.config.has_host:
         return
@@ -611,34 +654,82 @@ def revisit(hand: Hand, draws: Draws, stored: bool = False) -> Plan:
         yield from empty(hand, 0)
         yield from empty(hand, 1)
     yield from polls(draws.one((0, 1, 4)))
-    if stored and draws.chance(10):
-        yield from fill(hand, draws)
     late = draws.one((0, 2, 3, 6, 6)) if stored else 0
     yield from visit(hand, draws, known, 1 + hand.config.page_size * draws.below(3), late)
 
 
-def fill(hand: Hand, draws: Draws) -> Plan:
-    """New prompts fill the device and, by what is evicted, host, and storage."""
-    pages = min(longest_pages(hand), hand.config.device_pages[0])
-    for _ in range(draws.one((1, 1, 2))):
-        words = [draws.below(3) for _ in range(pages)]
-        tokens = [word for word in words for _ in range(hand.config.page_size)]
-        request = new_number(hand)
-        args = {"request": request, "tokens": pack(tokens), "space": "", "whole": False}
-        yield "arrive", args
+def begin(hand: Hand, tokens: list[int], space: str, now: bool = True, late: bool = False) -> Plan:
+    """A request for this prompt arrives. now: it is admitted as soon as what is stored has come, or
+    with `late` before."""
+    request = new_number(hand)
+    yield "arrive", {"request": request, "tokens": pack(tokens), "space": space, "whole": False}
+    yield from answer(hand, under_way(hand, actions.Lookup))
+    if late:
+        yield "limit", {"request": request}
+    if now:
+        yield from answer(hand, [] if late else under_way(hand, actions.Fetch))
         yield "admit", {"request": request, "chunk": len(tokens)}
+
+
+def deepen(hand: Hand, draws: Draws) -> Plan:
+    """Turns of a conversation: each prompt is longer than the one before, and what it computed goes
+    to host and to storage in between. All of it may be pinned before it is there."""
+    known, space = draw_beginning(hand, draws)
+    page, on_host = hand.config.page_size, bool(hand.config.pin_host_pages)
+    most = page * min(LONGEST, hand.config.device_pages[0])
+    tokens = (known + [draws.below(3)] * most)[:most]
+    if hand.config.pin_pages or on_host:
+        pin, tier = draws.below(MOST_PINS), int(on_host and draws.chance(70))
+        bound = (hand.config.pin_host_pages if tier else hand.config.pin_pages or (1,))[0]
+        part = pack(tokens[: page * draws.between(1, bound or 1)])
+        yield "pin", {"pin": pin, "tokens": part, "space": space, "tier": tier}
+    for end in sorted({draws.between(1, most) for _ in range(draws.between(2, 4))}):
+        if len(hand.jobs) < MOST_JOBS:
+            yield from begin(hand, tokens[:end], space)
         yield from answer(hand, under_way(hand, actions.Prefill))
-        yield from release(hand, MOST_JOBS)
-        yield from empty(hand, 0)
-        yield from answer(hand, under_way(hand, actions.Backup))
+        yield from release(hand, draws.one((1, MOST_JOBS)))
         if draws.chance(60):
+            yield from empty(hand, 0, draws.one((1, 2, MOST)))
+        if draws.chance(80):
+            yield from answer(hand, under_way(hand, actions.Backup), draws.chance(10))
+        if draws.chance(20):
+            yield from empty(hand, 1, draws.one((1, 2, 4)))
+        elif hand.config.ttl_periods and draws.chance(40):
+            yield from age_all(hand, draws)
+        if draws.chance(50):
             yield from answer(hand, under_way(hand, actions.Store))
 
 
-def warm(hand: Hand, draws: Draws) -> Plan:
-    if not hand.shelf.values and draws.chance(20):
-        yield from fill(hand, draws)
-    yield from revisit(hand, draws, stored=True)
+def race(hand: Hand, draws: Draws) -> Plan:
+    """Two requests compute one prompt at once, and another one waits for it to come from storage.
+    What the first one computed goes to host, and a further one loads it, before the second one has
+    ended; then the replies come in any order."""
+    for job in [*hand.jobs.values()] if len(hand.jobs) > MOST_JOBS - 4 else ():
+        yield "abort", {"request": job.id}
+    page, (known, space) = hand.config.page_size, draw_beginning(hand, draws)
+    pages = draws.between(1, max(1, min(LONGEST, hand.config.device_pages[0] // 3)))
+    tokens = (known if draws.chance(30) else []) + [3 + new_number(hand)] * page * pages
+    yield from begin(hand, tokens, space)
+    first = under_way(hand, actions.Prefill)[-1:]
+    yield from begin(hand, tokens + [0] * draws.below(2 * page), space)
+    if hand.core.view.attached and draws.chance(70):
+        more = [*tokens, *[0] * page * draws.between(0, 4), 1]
+        yield "stock", {"tokens": pack(more), "space": space, "parts": EVERY_PART}
+        yield from begin(hand, more, space, now=False)
+    yield from answer(hand, first)
+    yield from release(hand, MOST_JOBS)
+    yield from empty(hand, 0, draws.one((1, 2, MOST, MOST)))
+    yield from answer(hand, under_way(hand, actions.Backup))
+    yield from begin(hand, [*tokens, 1], space, late=True)
+    while hand.pending and draws.chance(85):
+        yield from answer(hand, [draws.one(hand.pending)], draws.chance(8))
+        if draws.chance(20):
+            yield from empty(hand, draws.below(2), draws.one((1, 2, MOST)))
+        elif draws.chance(20):
+            yield "misuse", draw_misuse(hand, draws)
+        elif draws.chance(8):
+            yield from release(hand, MOST_JOBS)
+            yield "flush", {}
 
 
 def age_all(hand: Hand, draws: Draws) -> Plan:
@@ -699,9 +790,9 @@ def stride(hand: Hand, draws: Draws) -> Plan:
 _STEPS = (
     *(("reply", 24), ("end", 14), ("grow", 8), ("chunk", 5), ("release", 4), ("admit", 4)),
     *(("device", 8), ("host", 8), ("rival", 6), ("misuse", 5), ("hoard", 3), ("flush", 2)),
-    *(("overtake", 4), ("rounds", 5)),
+    ("rounds", 5),
 )
-_STEPS_OF_STORAGE = (("store", 10), ("attach", 3), ("wipe", 1), ("limit", 2))
+_STEPS_OF_STORAGE = (("store", 10), ("attach", 3), ("wipe", 4), ("limit", 2))
 
 
 def meddle(hand: Hand, draws: Draws) -> Plan:
@@ -730,17 +821,6 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
     if step == "reply":
         mine = [one for one in hand.pending if getattr(one.action, "request", request) == request]
         yield from answer(hand, [draws.one(mine)] if mine else [], draws.chance(15))
-    elif step == "overtake":  # a pass ends before the load that it reads
-        loads = {one.number for one in under_way(hand, actions.Load)}
-        passes = under_way(hand, actions.Prefill)
-        yield from answer(
-            hand, [one for one in passes if loads & {*getattr(one.action, "after", ())}]
-        )
-        if draws.chance(50):
-            yield "misuse", draw_misuse(hand, draws)
-        elif draws.chance(40):
-            yield from release(hand, MOST_JOBS)
-            yield "flush", {}
     elif step == "store":
         yield from answer(hand, under_way(hand, actions.Backup))
         yield from answer(hand, under_way(hand, actions.Store), draws.chance(80))
@@ -755,14 +835,10 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
         yield "flush", {"storage": step == "wipe"}
     elif step == "attach":
         yield "attach", {"again": draws.chance(60), "lost": draws.chance(50)}
-    elif step == "age":
-        yield from age_all(hand, draws)
-    elif step == "crumble":
-        yield from crumble(hand, draws)
-    elif step == "hoard":
-        yield "hoard", draw_hoard(hand, draws)
-    elif step == "misuse":
-        yield "misuse", draw_misuse(hand, draws)
+    elif step in ("age", "crumble"):
+        yield from (age_all if step == "age" else crumble)(hand, draws)
+    elif step in ("hoard", "misuse"):
+        yield step, (draw_hoard if step == "hoard" else draw_misuse)(hand, draws)
     elif job is None:
         return
     elif step == "rounds":
@@ -776,14 +852,16 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
         name = draws.one(ends.get(job.stage, ("abort",))) if step == "end" else step
         yield name, {"request": job.id, **({"ahead": 0} if name == "finish" else {})}
     else:
-        chunk = draws.one((draws.between(1, page), page * longest_pages(hand)))
+        chunk = draws.one((draws.between(1, page), page * LONGEST))
         yield "prefill" if step == "chunk" else "admit", {"request": job.id, "chunk": chunk}
 
 
 # By name, with how often it is drawn; 0: with a storage, or with states, only.
 PLANS: dict[str, tuple[int, Callable[[Hand, Draws], Plan]]] = {
+    "deepen": (6, deepen),
     "meddle": (34, meddle),
+    "race": (6, race),
     "revisit": (14, revisit),
     "stride": (0, stride),
-    "warm": (0, warm),
+    "warm": (0, lambda hand, draws: revisit(hand, draws, stored=True)),
 }

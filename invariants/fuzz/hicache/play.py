@@ -54,7 +54,6 @@ ROUNDS = 60
 TIERS = (Tier.DEVICE, Tier.HOST)
 IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
 SWEPT = 2  # stale entries of an eviction queue, so that short sequences sweep them out, too
-MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 # What a core keeps for good or drops later: counters, what its policies remember of the past, what
 # storage did not deliver, stale entries of heaps, and the records of the last event.
@@ -76,15 +75,14 @@ def generate(
     command: str = "",
     **how: Any,
 ) -> Outcome:
-    """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
-    command: the command that plays it again, for reports. The rest is as for `replay`.
+    """Draws and plays a tape. operations: number of entries. command: that plays it
+    again, for reports. The rest is as for `replay`.
     """
     names = ("config", "order", "ranks", "executor", "pairs")
     tape = Tape(entries=(), seed=seed, **{name: getattr(swarm, name) for name in names})
-    length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
 
     def entries(hand: Hand) -> Iterator[Entry]:
-        drawn = (next_entry(hand, swarm, ops, seed, index) for index in range(length))
+        drawn = (next_entry(hand, swarm, ops, seed, index) for index in range(operations))
         return (entry for entry in drawn if entry is not None)
 
     command = command or f"hicache fuzz --seed {seed} --sequences 1"

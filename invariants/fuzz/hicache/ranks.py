@@ -100,6 +100,7 @@ class RankedHand(Hand):
         ranks, config = tape.ranks, tape.config
         self.fates: dict[FlightId, list[Fate]] = {}
         self.locals = [Local(rank, self) for rank in range(ranks)]
+        self.shelves = [one.shelf for one in self.locals]
         groups = local_groups(ranks)
         self.agreements = list(map(Agreement, self.locals, groups))
         offers = [  # each rank has room for a host page more than the one before
