@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_556,
+    "lines of hicache": 22_562,
     "lines of sim": 9_143,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,

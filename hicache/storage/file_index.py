@@ -40,7 +40,7 @@ _AT_ONCE = 500  # entries of one query
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
 _PART = 16  # of the disk, 1 in so many, is for the log and the reserve
-_MOST_BYTES = 1 << 20  # of one call
+_MOST_BYTES, _MOST_BUFFERS = 2 << 20, 1024  # of one call; IOV_MAX of Linux
 _PUNCH = 3  # FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -201,14 +201,18 @@ def _move(file: int, row: Row, value: Value, reading: bool) -> bool:
     """Read or write a value, a few bytes at a time, so that a slow disk shows progress. False: the
     file ends before."""
     runs = [(start * BLOCK, blocks * BLOCK) for start, blocks in row.runs]
+    move = os.preadv if reading else os.pwritev
+    small = len(runs) == 1 and row.length <= _MOST_BYTES and len(value) <= _MOST_BUFFERS
+    if small and move(file, value, runs[0][0]) == row.length:
+        step()
+        return True
     at = room = 0
     for buffer in value:
         left = buffer.cast("B")
         while left:
             if not room:
                 at, room = runs.pop(0)
-            part = [left[: min(room, _MOST_BYTES)]]
-            done = os.preadv(file, part, at) if reading else os.pwritev(file, part, at)
+            done = move(file, [left[: min(room, _MOST_BYTES)]], at)
             if not done:
                 return False
             step()
@@ -511,7 +515,7 @@ class Index:
         return found
 
     def _publish_some(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
-        done, there = [], self._data.is_there()
+        done, values, pages, there = [], [], [], self._data.is_there()
         with self._changing() as base:
             tick, mine = self._ticks(len(written)), self._mine()
             rows, _ = self.find([key for _, key in written])
@@ -522,15 +526,17 @@ class Index:
                 if good:
                     self._free([old[key]] if key in old else ())
                     old[key] = row.number
-                    base.execute(
-                        "UPDATE stored SET key = ?, page = ?, owner = NULL WHERE id = ?",
-                        (key, page_of(key), row.number),
-                    )
-                    base.execute(
-                        f"INSERT INTO pages VALUES (?1, ?2, {_NOW}) ON CONFLICT (id) DO UPDATE"
-                        f" SET used = ?2, used_at = {_NOW}",
-                        (page_of(key), number),
-                    )
+                    page = page_of(key)
+                    values.append((key, page, row.number))
+                    pages.append((page, number))
+            base.executemany(
+                "UPDATE stored SET key = ?, page = ?, owner = NULL WHERE id = ?", values
+            )
+            base.executemany(
+                f"INSERT INTO pages VALUES (?1, ?2, {_NOW}) ON CONFLICT (id) DO UPDATE"
+                f" SET used = ?2, used_at = {_NOW}",
+                pages,
+            )
         return done
 
     def _delete_some(self, keys: Sequence[str]) -> list[Status]:
