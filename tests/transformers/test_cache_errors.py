@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +33,6 @@ from hicache.transformers import (
     UnsupportedArgumentError,
     UnsupportedModelError,
 )
-from hicache.transformers.describing import argument_of
 from hicache.transformers.layers import KINDS
 
 from . import building as base
@@ -197,23 +195,6 @@ def test_models_that_keep_more_or_less_than_their_cache_are_refused(
         setattr(config, name, value)
     with refused(UnsupportedModelError, *words):
         PrefixCache(base.built(config), **SIZES)
-
-
-def test_logits_over_pages_that_are_not_numbers_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = base.build("llama")
-    forward = type(model).forward
-
-    def spoilt(self: Any, *args: Any, **kwargs: Any) -> Any:
-        out = forward(self, *args, **kwargs)
-        if kwargs.get(argument_of(model)) is not None:
-            out.logits = out.logits + torch.nan
-        return out
-
-    monkeypatch.setattr(type(model), "forward", wraps(forward)(spoilt))
-    with refused(UnsupportedModelError, "in two parts", "nan"):
-        PrefixCache(model, **SIZES)
 
 
 def test_a_window_without_room_is_refused() -> None:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import product
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -112,70 +112,27 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
     assert min(told.values()) > 3
 
 
-# -- several threads
-
-
-class Preceded:
-    """A lock that another call takes first, once: on its own thread, and until it is done."""
-
-    def __init__(self, lock: Any, other: Callable[[], Any]) -> None:
-        self._lock, self._caller = lock, threading.get_ident()
-        self._others = [threading.Thread(target=other)]
-
-    def acquire(self, timeout: float = -1) -> bool:
-        while self._others and threading.get_ident() == self._caller:
-            other = self._others.pop()
-            other.start()
-            other.join(PATIENCE_S)
-            assert not other.is_alive()
-        return bool(self._lock.acquire(timeout=timeout))
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-CALLS: dict[str, Callable[[PrefixCache], Any]] = {
-    "generate": lambda cache: cache.generate(prompt(40), max_new_tokens=3).tolist(),
-    "match": lambda cache: cache.match(prompt(40)),
-    "clear": PrefixCache.clear,
-    "flush": PrefixCache.flush,
-    "close": PrefixCache.close,
-    "stats": lambda cache: cache.stats.as_dict(),
-}
-FIRST = ("generate", "clear", "close")  # the others change nothing
-
-
-def result(cache: PrefixCache, name: str) -> Any:
-    """What a call returns or says, when what it began is done."""
-    try:
-        found = CALLS[name](cache)
-        if name not in ("close", "stats"):
-            cache.flush()
-    except ClosedError as error:
-        return str(error)
-    return found
-
-
-@pytest.mark.parametrize(("first", "second"), [*product(FIRST, CALLS)])
-def test_a_call_that_has_waited_comes_after_the_one_before_it(first: str, second: str) -> None:
-    model, found = base.build("llama"), []
-    for waits in (True, False):
-        with PrefixCache(model, **SIZES) as cache:
-            result(cache, "generate")
-            if waits:
-                lock = Preceded(cache._ongoing.lock, lambda: result(cache, first))
-                cache._ongoing.lock = lock  # type: ignore[assignment]
-            else:
-                result(cache, first)
-            found.append((result(cache, second), result(cache, "stats")))
-            assert (cache._ongoing in _open) == (not cache._ongoing.closed)
-    assert found[0] == found[1]
+def test_calls_of_several_threads_take_turns() -> None:
+    """Each call finds what those before it left, and the figures are those of all of them."""
+    model, tokens = base.build("llama"), prompt(40)
+    wanted = model.generate(tokens, max_new_tokens=3, do_sample=False).tolist()
+    calls: list[Callable[[PrefixCache], Any]] = [
+        lambda made: made.generate(tokens, max_new_tokens=3, do_sample=False).tolist(),
+        lambda made: made.match(tokens) in (0, 32) or made.stats,
+        lambda made: made.flush(PATIENCE_S),
+        PrefixCache.clear,
+    ]
+    with PrefixCache(model, **SIZES) as made, ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(call, made) for _ in range(12) for call in calls]
+        for number, one in enumerate(found):
+            answer = one.result(PATIENCE_S)
+            assert answer == [wanted, True, True, None][number % 4]
+        stats = made.stats
+        assert (stats.requests, stats.prompt_tokens) == (12, 480)
+        assert stats.computed_tokens + stats.saved_tokens == 480
+    assert made.close()
+    with pytest.raises(ClosedError):
+        made.match(tokens)
 
 
 def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
@@ -186,9 +143,6 @@ def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
         assert cache._ongoing in _open
         assert cache.match(prompt(40)) == 0
     assert cache._ongoing not in _open
-
-
-# -- figures, and Ctrl-C
 
 
 @pytest.mark.usefixtures("signals")
