@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 
 from mypyc.build import mypycify
 from setuptools import setup
@@ -43,16 +42,12 @@ def build() -> int:
     arguments = ["--quiet", "build_ext", "--build-lib", str(made), "--build-temp", str(_WORK / "o")]
     setup(name="hicache-compiled", packages=[], ext_modules=extensions, script_args=arguments)
     files = sorted(path.relative_to(made) for path in made.rglob("*.so"))
-    lines = [f"{_module(file)}\t{file.as_posix()}" for file in files]
+    lines = [f"{str(one).partition('.')[0].replace('/', '.')}\t{one}" for one in files]
     (made / MANIFEST).write_text("\n".join((made_of, *lines)) + "\n")
     shutil.rmtree(FOLDER, ignore_errors=True)
     made.replace(FOLDER)
     shutil.rmtree(_WORK)
     return len(files)
-
-
-def _module(file: Path) -> str:
-    return ".".join((*file.parts[:-1], file.name.partition(".")[0]))
 
 
 if __name__ == "__main__":

@@ -115,8 +115,9 @@ class Direct:
             return
         step = 1 if len(job.pages[0]) * pair.pieces >= _MANY else len(layers)
         found = self._merged(job, step)
+        borders = job.route.source.segment, job.route.target.segment
         for start in range(layers.start, layers.stop, step):
-            self._put(job.route, placed(found, pair, range(start, layers.stop), _segments(job)))
+            self._put(job.route, placed(found, pair, range(start, layers.stop), borders))
 
     def _rows_of(self, job: Move) -> Rows | None:
         """The rows of each page, if they lie in one run of the target: so only of backups, and
@@ -171,10 +172,6 @@ class Direct:
             del self._known[next(iter(self._known))]
         self._known[key] = (job.pages, found)
         return found
-
-
-def _segments(job: Move) -> tuple[int, int]:
-    return job.route.source.segment, job.route.target.segment
 
 
 class TorchLine(Line):

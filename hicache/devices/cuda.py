@@ -52,16 +52,15 @@ class CudaDevice(Streamed[TorchLine]):
         host_pages: Mapping[str, int],
         options: DeviceOptions = _DEFAULTS,
         *,
-        blocks: int = BLOCKS,
         few: int = FEW,
         accelerator: Runtime | None = None,
     ) -> None:
-        """device_pages, host_pages: by component. blocks: programs of the kernel of backend
-        `kernel`. few: pieces of a copy that is issued on the caller's thread. Raises CallerError as
-        `TorchArena` does, and if no CUDA device can be used."""
+        """device_pages, host_pages: by component. few: pieces of a copy that is issued on the
+        caller's thread. Raises CallerError as `TorchArena` does, and if no CUDA device can be used.
+        """
         check(options.layout, options.io_backend)
         runtime = Accelerator() if accelerator is None else accelerator
-        mover = _mover(runtime, options, blocks)
+        mover = _mover(runtime, options)
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         arena = TorchArena(
             model,
@@ -77,7 +76,7 @@ class CudaDevice(Streamed[TorchLine]):
     def over(cls, arena: TorchArena, runtime: Runtime, options: DeviceOptions = _DEFAULTS) -> Self:
         """A device for pools that are there already. It closes them."""
         device = cls.__new__(cls)
-        device._begin(arena, runtime, _mover(runtime, options, BLOCKS), options, FEW)
+        device._begin(arena, runtime, _mover(runtime, options), options, FEW)
         return device
 
     def _begin(
@@ -206,13 +205,13 @@ class CudaDevice(Streamed[TorchLine]):
             self._zero, self._zero_ns = event, at_ns
 
 
-def _mover(runtime: Runtime, options: DeviceOptions, blocks: int) -> Mover:
+def _mover(runtime: Runtime, options: DeviceOptions) -> Mover:
     """The backend of the options. Raises CallerError if a package that it needs is missing."""
     if options.io_backend == "direct":
         has = runtime.batches
         return Direct(*((runtime.batch, runtime.batch_rows) if has else (None, None)))
     try:
-        mover: Mover = import_module("._kernel", __package__).Kernel(blocks)
+        mover: Mover = import_module("._kernel", __package__).Kernel(BLOCKS)
     except ModuleNotFoundError as error:
         raise CallerError(
             f"io_backend kernel: expected the package {error.name}, found none; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Evicted, Pinned, PinRefused, Refused
+from hicache.core.actions import Evicted, Pinned, Refused
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     BackupDone,
@@ -43,15 +43,6 @@ def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
         rig.feed(Flushed())
         assert rig.view.pins[1].held_pages == 0
         assert rig.view.pool(Tier.DEVICE).free == 16
-
-
-def test_the_bound_counts_whole_prefixes() -> None:
-    rig = Rig(device=16, pin_pages=(4,))
-    assert rig.feed(PinWanted(0, key("abc"))) == [Pinned(0, 0)]
-    assert rig.feed(PinWanted(1, key("xy"))) == [PinRefused(1, "full", 2, 1)]
-    assert rig.feed(PinWanted(1, key("x"))) == [Pinned(1, 0)]
-    assert rig.feed(PinWanted(2, key("x"), Tier.DEVICE)) == [PinRefused(2, "full", 1, 0)]
-    assert Rig(device=16).feed(PinWanted(0, key("a"))) == [PinRefused(0, "full", 1, 0)]
 
 
 def test_a_request_that_only_fits_without_the_pins_is_too_large() -> None:

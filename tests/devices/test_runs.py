@@ -125,19 +125,6 @@ def test_rows_are_all_pieces_of_a_page_in_order(sizes: Sizes, near: str, far: st
         assert any(len(set(np.diff(offsets))) > 1 for offsets in sides)
 
 
-def test_pages_contiguous_on_both_sides_are_one_run() -> None:
-    sizes = Sizes(layer=2, page=8, part=2, token=4, head=2, head_bytes=8)
-    buffers = [
-        layouts.canonical(np.zeros(layouts.shape("layer_first", sizes), np.uint8), "layer_first")
-        for _ in range(2)
-    ]
-    pair = runs.pair(buffers[0].shape[2:], buffers[0].strides, buffers[1].strides, 64)
-    here = np.array([3, 0, 1, 2])
-    found = runs_of(pair, here, here + 4, range(2))
-    assert found.length.tolist() == [4 * 64] * 4, "one run per layer and part"
-    assert len(runs_of(pair, here, here[::-1] + 4, range(1)).length) == 2 * 4
-
-
 @pytest.mark.parametrize("name", models.names())
 def test_accesses_are_16_bytes_wide_wherever_pages_allow_it(name: str) -> None:
     """8 only for one row of 584 bytes (8 x 73) a page: DeepSeek-V4 at 128 tokens a page."""

@@ -17,11 +17,9 @@ import torch
 
 import hicache.models as models
 from hicache.core.types import Pages, Tier
-from hicache.devices import cuda
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Mark, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 
-BLOCKS = cuda.BLOCKS
 MODEL = models.get("llama-3.1-8b")
 PAGE_SIZE = 64
 POOL_PAGES = 512
@@ -34,7 +32,7 @@ LAYOUT = "page_first_direct"
 _sleep: Any = torch.cuda._sleep
 
 
-def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
+def make(layout: str, backend: str) -> CudaDevice:
     """A device filled with content, so that no copy engine can compress zeros."""
     sizes = {"full": POOL_PAGES}
     device = CudaDevice(
@@ -43,7 +41,6 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
         sizes,
         sizes,
         DeviceOptions(layout=layout, io_backend=backend, timer=lambda: 0),
-        blocks=blocks,
     )
     compute = device.stream("compute")
     every = np.arange(POOL_PAGES, dtype=np.int64)

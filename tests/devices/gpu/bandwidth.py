@@ -1,7 +1,7 @@
 """The bandwidth of random pages as a share of one large pinned copy, for each backend.
 
 Both are measured in the same run on the same device. Only the page_first_direct layout has a
-target; other layouts, and the kernel with fewer or more programs, are only reported.
+target; other layouts are only reported.
 """
 
 from __future__ import annotations
@@ -9,31 +9,26 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.devices.base import Direction
-from hicache.devices.cuda import BLOCKS
 from hicache.memory.layouts import legal
 
 from . import _bench
 from .base import REPEATS, Figure, Outcome
 
 _LEAST = {"direct": 0.90, "kernel": 0.85}
-_BLOCKS = (4, 8, 32, 64)
 
 
 def run() -> Outcome:
     figures: list[Figure] = []
     for layout, backend in legal():
         least = _LEAST[backend] if layout == _bench.LAYOUT else None
-        figures += _measure(layout, backend, BLOCKS, least)
-    for blocks in _BLOCKS:
-        figures += _measure(_bench.LAYOUT, "kernel", blocks, None)
+        figures += _measure(layout, backend, least)
     return Outcome(figures)
 
 
-def _measure(layout: str, backend: str, blocks: int, least: float | None) -> list[Figure]:
+def _measure(layout: str, backend: str, least: float | None) -> list[Figure]:
     figures = []
     draw = np.random.default_rng(0)
-    name = f"{layout} {backend}" + (f" blocks={blocks}" if backend == "kernel" else "")
-    with _bench.make(layout, backend, blocks) as device:
+    with _bench.make(layout, backend) as device:
         stream = device.stream("bench")
         for direction in Direction:
             large_ns = _bench.large_copy(device, direction, REPEATS)
@@ -49,7 +44,7 @@ def _measure(layout: str, backend: str, blocks: int, least: float | None) -> lis
 
             took_ns = _bench.repeated(once, REPEATS)
             moved = _bench.MOVED_PAGES * _bench.PAGE_BYTES
-            way = f"{name} {direction.value}"
+            way = f"{layout} {backend} {direction.value}"
             figures += [
                 Figure(f"{way}: one large copy", moved / large_ns, "GB/s"),
                 Figure(f"{way}: scattered pages", moved / took_ns, "GB/s"),

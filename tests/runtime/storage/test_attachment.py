@@ -4,7 +4,6 @@ no lock, one notice."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from hicache.core.events import (
     DetachWanted,
     PrefetchLimitReached,
 )
-from hicache.storage.base import Status, Storage, Value
+from hicache.storage.base import Status, Storage
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
@@ -187,46 +186,6 @@ def test_after_an_outage_in_which_it_lost_everything_pages_are_stored_again() ->
         server.attachment.attach_store(Verified(MemoryStore()))
         assert not server.attachment.was_out, "that was another store"
         assert server.attachment.losses == lost
-
-
-class Lying(MemoryStore):
-    """It says that it has everything, and delivers other bytes, or nothing."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
-
-    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        return [True] * len(keys)
-
-    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        found = super().read(keys, values)
-        if self.how == "has nothing":
-            return [Status.MISSING] * len(keys)
-        for value in values:
-            if self.how == "flips bits":
-                value[-1][0] ^= 1
-            elif self.how == "makes up pages":
-                value[-1][:] = b"x" * len(value[-1])
-        return [Status.DONE] * len(found)
-
-
-@pytest.mark.parametrize("how", ["flips bits", "makes up pages", "has nothing", "says done"])
-def test_a_store_that_lies_is_found_out(how: str) -> None:
-    store = Lying(how)
-    with Server(SMALL) as server:
-        server.attachment.attach_store(Verified(store))
-        cold = server.serve(PROMPTS)
-        server.forget()
-        found = server.serve(PROMPTS)
-        assert locks_of(server) == 0
-        if how == "says done":
-            assert sum(found) < sum(cold), "where its bytes are right it is believed"
-        else:
-            assert found == cold, "every prompt is computed, and no byte is wrong"
-        server.forget()
-        server.serve(PROMPTS)
-        assert server.checked
 
 
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")

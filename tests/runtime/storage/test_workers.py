@@ -163,18 +163,6 @@ def test_a_delete_comes_behind_every_store_before_it_and_spares_other_caches() -
         assert left == {"00", "context", DIGESTS[7].hex()}
 
 
-def test_a_store_waits_for_the_delete_before_it() -> None:
-    with bench(Gated()) as one:
-        one.store_path(6)
-        one.idle()
-        one.store.kinds = {"delete"}
-        one.workers.begin([Delete(6), Store(7, (piece("full", 5, 5),))])
-        one.store.came_in()
-        assert [type(task.action) for task in one.workers._lanes[1].queue] == [Store]
-        one.store.gate.set()
-        assert one.answers(2) == [DeleteDone(6, True), StoreDone(7, 1)]
-
-
 def test_a_delete_does_not_wait_for_a_store_that_hangs() -> None:
     with bench(Gated("write")) as one:
         one.workers.begin([Store(5, (piece("full", 5, 5),)), Delete(6)])
