@@ -7,6 +7,7 @@ write and delete at any moment of a read or a write. The laws:
   during a read, one that the key had at any moment of it
 - nothing is served, or found corrupt, that nobody wrote
 - what was acknowledged is there, or counted: evicted or lost
+- what counts as room of the file is reserved on the disk
 - nothing is evicted that was used later than everything that stays
 - the store keeps to its size, and refuses nothing that has room
 - every call ends with a status, and the store can be opened whatever the medium refuses
@@ -331,6 +332,9 @@ class History:
                 assert hidden or status is (Status.DONE if there[key] else Status.MISSING), status
                 assert status is Status.MISSING or self.knows(key, text), f"{key}: other bytes"
             assert self.store.corrupt == 0, "found by its checksum alone"
+            if self.subject.address.startswith("file:"):
+                data = Path(self.subject.address[5:], "data")
+                assert stats["disk_bytes"] <= data.stat().st_blocks * 512, "room that is none"
             self.judge("read")
 
     def takes_writes(self) -> None:
