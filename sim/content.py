@@ -11,7 +11,7 @@ the others.
 
 from __future__ import annotations
 
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import TypeAlias
 
 import numpy as np
@@ -78,11 +78,6 @@ def salts(component: str, layer: int) -> Words:
         [_seed("row", component, str(layer), str(word)) for word in range(ROW_WORDS)],
         dtype=np.uint64,
     )
-
-
-def seal(block: Words) -> bytes:
-    """Returns the SHA-256 of the rows, concatenated."""
-    return sha256(np.ascontiguousarray(block).data).digest()
 
 
 Part: TypeAlias = int | str

@@ -76,7 +76,6 @@ class EngineProfile:
                     with the normalisation that follows.
     device_permille time of this version's kernels, in thousandths of the time model's.
 
-    sources         where these figures are from, in one line; "fitted" names those that are.
     asked           the version that was asked for, if it is another one.
     """
 
@@ -106,7 +105,6 @@ class EngineProfile:
     logit_passes: int = 0
     all_reduce: str = "custom"
     device_permille: int = _PERMILLE
-    sources: str = ""
     asked: str = ""
 
     def __post_init__(self) -> None:
@@ -170,7 +168,7 @@ def _history(
 
 # No time of the host: the step overhead of the hardware profile stands for everything outside the
 # kernels, with a time model that has it (`pure-roofline`).
-PROFILE = EngineProfile(name="plain", sources="this project")
+PROFILE = EngineProfile(name="plain")
 # Sources, in github.com/sgl-project/sglang: [prefill] python/sglang/srt/managers/scheduler.py: a
 # prefill batch, if there is one, runs before the decode batch; both in one pass only with
 # --enable-mixed-chunk. [adder] managers/schedule_policy.py: chunks fill chunked_prefill_size, so at
@@ -203,7 +201,6 @@ _SGLANG = EngineProfile(
     graph_batch=160,  # [args]
     launch_ns=5_000,
     logit_passes=4,
-    sources="SGLang sources; times of the host estimated",
 )
 # Sources, at nvidia.github.io/TensorRT-LLM: [ifb] Paged Attention, IFB, and Request Scheduling:
 # requests of both phases in one pass, limited by max_batch_size (2,048) and max_num_tokens (8,192).
@@ -229,7 +226,6 @@ _TRTLLM = EngineProfile(
     launch_ns=2_500,
     logit_passes=3,
     all_reduce="fused",
-    sources="TensorRT-LLM documentation; times of the host estimated",
 )
 # Up to 0.7 its V0 engine, which computes waiting prompts first and whole; from 0.8 on V1, which
 # gives every pass its decoding requests first and fills the budget with chunks. Sources, in
@@ -261,7 +257,6 @@ _VLLM = EngineProfile(
     graph_batch=256,  # vllm/worker/model_runner.py of that version
     launch_ns=5_000,
     logit_passes=6,
-    sources="vLLM sources; times of the host estimated",
 )
 ENGINES: dict[str, tuple[EngineProfile, ...]] = {
     "plain": (PROFILE,),

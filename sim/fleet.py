@@ -29,6 +29,7 @@ from hicache.runtime.driver import Observer
 
 from .arrivals import Arrivals, Sender
 from .clock import Clock, SharedClock, Timer, earliest
+from .device.link import SECOND_NS
 from .engine.forward import Access, Accesses, tags_of
 from .engine.running import Relay
 from .engine.sequence import RequestResult, TokenGaps
@@ -40,7 +41,6 @@ from .replica import LinkUse, Replica, TimedResult, WorldStorage
 from .routers import Desk, Loads, Window, router_of
 from .workload import Job, SenderOptions, Workload
 
-SECOND_NS = 1_000_000_000
 _STREAM = "kv link"
 _UNSET = -1
 

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hicache.models import ModelDescription, PoolDescription
-from hicache.models.base import ROWS, Matrix
+from hicache.models.base import Matrix
 
 from .hardware import HardwareProfile
 
@@ -457,18 +457,10 @@ class States:
         return Work("state", self.layers, tokens * self.token_ns, sequences * self.sequence_ns)
 
 
-def groups(
-    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int = 1
-) -> list[Group]:
-    """The groups of a model whose heads `ranks` ranks share, `dcp` of them the tokens: one for each
-    pool that is read."""
-    pools = [pool for pool in model.pools if pool.kind in (*ROWS, "indexer")]
-    return [_group(model, hardware, ranks, dcp, pool) for pool in pools]
-
-
-def _group(
+def group(
     model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int, pool: PoolDescription
 ) -> Group:
+    """The layers of a pool of a model whose heads `ranks` ranks share, `dcp` of them the tokens."""
     layers, bandwidth, index = len(pool.layers), hardware.hbm_bytes_per_s, pool.kind == "indexer"
     width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
     small = "_fp8" if pool.dtype in ("fp8", "fp4") else ""

@@ -12,7 +12,6 @@ from itertools import pairwise
 from hicache.core.actions import KvRemoved, KvStored
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import Device, Direction
 from hicache.models import ModelDescription
@@ -306,10 +305,6 @@ class Replica:
 
 def _check_sizes(workload: Workload, config: Config) -> None:
     """Raises CallerError when a request can never fit, before anything runs."""
-    if workload.page_size != config.page_size:
-        raise CallerError(
-            f"page_size: expected the workload's {workload.page_size}, found {config.page_size}"
-        )
     for job in workload.jobs:
         pages = -(-final_length(job) // config.page_size)
         if pages > config.device_pages[0]:

@@ -9,10 +9,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_553,
-    "lines of sim": 9_143,
+    "lines of sim": 9_090,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,
-    "lines of tests": 36_529,
+    "lines of tests": 36_500,
     "files of source": 304,
     "files of tests": 300,
     "words of pages": 51_884,

@@ -7,6 +7,7 @@ ordered, the two agree at any timing. A difference means that one access overtoo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 
 import numpy as np
 
@@ -133,7 +134,7 @@ class Memory:
 
     def digest(self, place: Place, page: int) -> bytes:
         """Returns the SHA-256 of one page over all layers."""
-        return content.seal(self._rows[place][page])
+        return sha256(self._rows[place][page].tobytes()).digest()
 
     def _expected(self, place: Place, tags: Words, span: Span) -> Words:
         """uint64[pages, layers of span, ROW_WORDS]: what these tags say."""

@@ -13,7 +13,7 @@ load of that group. The load of later layers then overlaps the compute of earlie
 
 Each stage of a pipeline has a compute stream, on which passes run one after another. A pass begins
 on a stage when the stage before has sent it and when the pass before it has left. The time of the
-layers is divided by their number; of the rest, and of the host, see `StagedTimes` and `_of_stages`.
+layers is divided by their number; of the rest, and of the host, see `TimeModel` and `_of_stages`.
 """
 
 from __future__ import annotations

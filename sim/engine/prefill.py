@@ -172,7 +172,7 @@ class Prefills:
     def _admit(self) -> None:
         running = self._running
         waiting = running.waiting
-        running.prefetching.unpark()
+        running.unpark()
         while len(waiting) and not self._is_refused():
             sequence = waiting.best(self._reusable)
             chunk = sequence.length if sequence.incoming else self._first_chunk(sequence)
@@ -186,7 +186,7 @@ class Prefills:
             outcomes = running.feed(AdmitWanted(sequence.job.index, chunk))
             refusal = running.refusal_of(outcomes, sequence)
             if refusal is not None and refusal.reason == "fetching":
-                running.prefetching.park(sequence)
+                running.park(sequence)
                 continue
             if refusal is not None:
                 self._refused = running.blocked(refusal)
@@ -229,7 +229,7 @@ class Prefills:
             self._running.feed(arrival)
             return
         self._store.page_bytes.announce(sequence.key, sequence.tags)
-        self._running.prefetching.announce(sequence, arrival, size)
+        self._running.prefetch(sequence, arrival)
 
     def _reusable(self, sequence: Sequence) -> int:
         self.announce(sequence)

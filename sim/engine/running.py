@@ -136,62 +136,6 @@ class PrefetchLimit:
     token_ns: int = 0
 
 
-class Prefetching:
-    """Requests that wait for their prefetch. limit: None if no request waits. feed: passes an event
-    to the core."""
-
-    def __init__(
-        self,
-        clock: Timer,
-        waiting: Scheduler[Sequence],
-        limit: PrefetchLimit | None,
-        feed: Callable[[Event], list[Outcome]],
-    ) -> None:
-        self._clock = clock
-        self._waiting = waiting
-        self._limit = limit
-        self._feed = feed
-        self._pending: dict[RequestId, Sequence] = {}
-        self._parked: dict[RequestId, Sequence] = {}  # in the order in which they left the queue
-
-    def announce(self, sequence: Sequence, arrival: Event, page_size: int) -> None:
-        """Tells the core of a request, and begins its time limit if a prefetch was begun."""
-        index = sequence.job.index
-        self._pending[index] = sequence
-        outcomes = self._feed(arrival)
-        if index not in self._pending:
-            return
-        matched = next(outcome for outcome in outcomes if type(outcome) is Matched)
-        assert isinstance(matched, Matched)
-        cached = (matched.device_pages + matched.host_pages) * page_size
-        missing = (sequence.length - 1) // page_size * page_size - cached
-        if missing <= 0:
-            del self._pending[index]
-        elif self._limit is not None:
-            limit_ns = self._limit.base_ns + self._limit.token_ns * missing
-            self._clock.after(limit_ns, lambda: self._reached(index))
-
-    def _reached(self, index: RequestId) -> None:
-        if index in self._pending:
-            self._feed(PrefetchLimitReached(index))
-
-    def ended(self, index: RequestId) -> None:
-        """The prefetch of a request has ended, or the request was admitted without it."""
-        self._pending.pop(index, None)
-
-    def park(self, sequence: Sequence) -> None:
-        """Takes a request that waits for its prefetch out of the queue."""
-        self._waiting.remove(sequence)
-        self._parked[sequence.job.index] = sequence
-
-    def unpark(self) -> None:
-        """Puts those whose prefetch has ended back to the front of the queue, in their order."""
-        for index, sequence in reversed(list(self._parked.items())):
-            if index not in self._pending:
-                del self._parked[index]
-                self._waiting.push_front(sequence)
-
-
 class Relay(NamedTuple):
     """The other end of an engine of a disaggregated fleet. Calls come at a step boundary.
 
@@ -284,7 +228,9 @@ class Running:
         self._ended = ended
         self._store = platform.store
         self._relay = platform.relay
-        self.prefetching = Prefetching(platform.clock, waiting, platform.limit, self.feed)
+        self._limit = platform.limit
+        self._fetching: dict[RequestId, Sequence] = {}  # whose prefetch has not ended
+        self._parked: dict[RequestId, Sequence] = {}  # in the order in which they left the queue
 
     def give_turn(self, batch: MicroBatch) -> None:
         self.turn, self.decode = batch, batch.decode
@@ -296,9 +242,42 @@ class Running:
 
     def admit(self, sequence: Sequence) -> None:
         """It is computed here from now on."""
-        self.prefetching.ended(sequence.job.index)
+        self._fetching.pop(sequence.job.index, None)
         self.admitted[sequence.job.index] = sequence
         self.promised += -(-sequence.final // self.page_size)
+
+    def prefetch(self, sequence: Sequence, arrival: Event) -> None:
+        """Tells the core of a request, and begins its time limit if a prefetch was begun."""
+        index, size = sequence.job.index, self.page_size
+        self._fetching[index] = sequence
+        outcomes = self.feed(arrival)
+        if index not in self._fetching:
+            return
+        matched = next(outcome for outcome in outcomes if type(outcome) is Matched)
+        assert isinstance(matched, Matched)
+        cached = (matched.device_pages + matched.host_pages) * size
+        missing = (sequence.length - 1) // size * size - cached
+        if missing <= 0:
+            del self._fetching[index]
+        elif self._limit is not None:
+            limit_ns = self._limit.base_ns + self._limit.token_ns * missing
+            self._clock.after(limit_ns, lambda: self._reached(index))
+
+    def _reached(self, index: RequestId) -> None:
+        if index in self._fetching:
+            self.feed(PrefetchLimitReached(index))
+
+    def park(self, sequence: Sequence) -> None:
+        """Takes a request that waits for its prefetch out of the queue."""
+        self.waiting.remove(sequence)
+        self._parked[sequence.job.index] = sequence
+
+    def unpark(self) -> None:
+        """Puts those whose prefetch has ended back to the front of the queue, in their order."""
+        for index, sequence in reversed(list(self._parked.items())):
+            if index not in self._fetching:
+                del self._parked[index]
+                self.waiting.push_front(sequence)
 
     def _leave(self, sequence: Sequence) -> None:
         del self.admitted[sequence.job.index]
@@ -473,7 +452,7 @@ class Running:
                 self._requeue(sequence)
             elif kind is Prefetched:
                 assert isinstance(outcome, Prefetched)
-                self.prefetching.ended(outcome.request)
+                self._fetching.pop(outcome.request, None)
                 fetched = outcome.first_page, outcome.fetched_pages
                 self.sequences[outcome.request].prefetched = fetched
 

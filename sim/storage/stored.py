@@ -24,8 +24,6 @@ from .contents import Contents
 REVISION = "simulated"  # begins the revision of every context of a simulation
 UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
 _MOST_UNITS = 16
-_DIGITS = 32  # of a digest in a revision
-_MOST_TEXT = 32
 
 
 def context_of(
@@ -33,14 +31,9 @@ def context_of(
 ) -> Context:
     """The context under which a simulation of this model stores its pages. workload: a digest of
     everything that says what the number of a block stands for. ranks: that share a page."""
-    definition = json.dumps(asdict(model), sort_keys=True)
-    fields = {
-        "workload": workload[:_DIGITS],
-        "weights": model.weight_dtype.encode("ascii", "replace").decode()[:_MOST_TEXT],
-        "ranks": ranks,
-        "definition": hashlib.sha256(definition.encode()).hexdigest()[:_DIGITS],
-    }
-    revision = ";".join([REVISION, *(f"{name}={value}" for name, value in fields.items())])
+    of_model = json.dumps(asdict(model), sort_keys=True)
+    whole = "\x1f".join((workload, model.weight_dtype, str(ranks), of_model))
+    revision = f"{REVISION};{hashlib.sha256(whole.encode()).hexdigest()}"
     return Context(model.name, revision, page_size, rows, model.pools)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from hicache import registry
 from hicache.core.errors import CallerError
@@ -90,14 +90,9 @@ class TimeModel(Protocol):
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         """Nanoseconds of a pass over prefill chunks and decoding sequences."""
 
-
-@runtime_checkable
-class StagedTimes(TimeModel, Protocol):
-    """A time model that knows the stages of a pipeline: what it says of a pass is divided among
-    them by their layers, and by these."""
-
     def first_ns(self, chunks: Chunks, decoding: int, /) -> int:
-        """Of `overhead_ns`, what the first stage computes; the rest is the last one's."""
+        """Of `overhead_ns`, what the first stage of a pipeline computes; the last one has the rest.
+        A time model without this knows no stages."""
 
     def send_ns(self, chunks: Chunks, decoding: int, /) -> int:
         """Nanoseconds in which a stage hands a pass on to the next."""
@@ -111,7 +106,6 @@ def stages_ns(
     overhead_ns = times.overhead_ns(chunks, decoding)
     found, send_ns = [count * layer_ns for count in layers], 0
     if len(found) > 1:
-        assert isinstance(times, StagedTimes)
         first_ns, send_ns = times.first_ns(chunks, decoding), times.send_ns(chunks, decoding)
         found[0] += first_ns
         overhead_ns -= first_ns
@@ -142,7 +136,7 @@ def make(
     if parallelism.dcp > 1 and name != DEFAULT:
         raise CallerError(f"dcp: expected 1 with --times {name}; choose --times {DEFAULT}")
     made: TimeModel = entry.times(model, hardware, parallelism, engine)
-    if parallelism.pp > 1 and not isinstance(made, StagedTimes):
+    if parallelism.pp > 1 and not hasattr(made, "first_ns"):
         raise CallerError(f"pp: expected 1 with --times {name}; choose --times {DEFAULT}")
     return made
 

@@ -69,7 +69,7 @@ class PureRoofline:
         self._overhead_ns = profile.step_overhead_ns
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        """See `LayerTimes`. Of one average layer."""
+        """See `TimeModel`. Of one average layer."""
         filled = real(chunks)
         tokens = decoding + sum(end - start for start, end in filled)
         if not tokens:
@@ -91,7 +91,7 @@ class PureRoofline:
         return compute_ns if compute_ns > memory_ns else memory_ns
 
     def overhead_ns(self, chunks: Chunks, decoding: int, /) -> int:
-        """See `LayerTimes`."""
+        """See `TimeModel`."""
         sampled = decoding + len(real(chunks))
         if not sampled:
             return 0
@@ -100,11 +100,11 @@ class PureRoofline:
         return self._overhead_ns + max(compute_ns, memory_ns)
 
     def first_ns(self, chunks: Chunks, decoding: int, /) -> int:
-        """See `StagedTimes`."""
+        """See `TimeModel`."""
         return self._overhead_ns if real(chunks) or decoding else 0
 
     def send_ns(self, chunks: Chunks, decoding: int, /) -> int:
-        """See `StagedTimes`: not modelled."""
+        """See `TimeModel`: not modelled."""
         return 0
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hicache.models import ModelDescription
+from hicache.models.base import ROWS
 
 from .. import fitted, physics
 from ..engine_profiles import EngineProfile
@@ -88,7 +89,11 @@ class Roofline:
         self._of_group += sums[0]
         self._of_stage += sums[1]
         self._experts = physics.experts(model, routed, hardware, ranks, parallelism.ep)
-        self._attention = physics.groups(model, hardware, shared, dcp)
+        self._attention = [
+            physics.group(model, hardware, shared, dcp, pool)
+            for pool in model.pools
+            if pool.kind in (*ROWS, "indexer")
+        ]
         self._decoded, self._cached = list[Exchange](), None
         if dcp > 1:
             self._decoded = physics.decoded(model, hardware, shared, dcp)
@@ -213,13 +218,13 @@ class Roofline:
         return found
 
     def first_ns(self, chunks: Chunks, decoding: int) -> int:
-        """See `StagedTimes`."""
+        """See `TimeModel`."""
         if not real(chunks) and not decoding:
             return 0
         return int(self._sum([_REST])[0] * self._device + 0.5)
 
     def send_ns(self, chunks: Chunks, decoding: int) -> int:
-        """See `StagedTimes`."""
+        """See `TimeModel`."""
         tokens = self._tokens(real(chunks), decoding)[1]
         return int(self._sum([self._sent.of(tokens)])[0] * self._device + 0.5) if tokens else 0
 

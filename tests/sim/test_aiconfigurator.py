@@ -44,10 +44,8 @@ def tables(
     [
         (described("llama-3.1-8b"), "h100_sxm", "vllm", 1),
         (described("llama-3.1-70b"), "h100_sxm", "vllm", 4),
-        (described("qwen3-32b"), "h200_sxm", "sglang", 2),
         (described("gpt-oss-120b"), "h200_sxm", "vllm", 2),
         (described("deepseek-v3"), "h200_sxm", "vllm", 8),
-        (described("qwen3.5-397b-a17b"), "h200_sxm", "vllm", 8),
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )

@@ -14,21 +14,23 @@ from hicache.core.errors import CallerError
 from sim.device.simulated import SimDevice
 from sim.errors import StuckError, WrongBytesError
 from sim.fleet import FleetResult, KvLink
-from sim.options import EngineOptions, KvLinkOptions
+from sim.options import EngineOptions, KvLinkOptions, RouterOptions
 from sim.workload import Job
-from tests.sim.workloads import PAGE, Prompts, alone, shared_prefixes
+from tests.sim.workloads import PAGE, Prompts, alone, in_sessions, shared_prefixes
 
 from . import rig
 from .fleets import INSTANT, PAGE_BYTES, conversations, make, prefill_only, run
 
 _SLOW = KvLinkOptions(200_000_000, 1_000_000)
+ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")
 _ROOM = {"device": 400, "host": 0}
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(
     st.integers(0, 10**6),
-    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (2, 0), (4, 0)]),
+    st.builds(RouterOptions, st.sampled_from(ROUTERS), delay_ns=st.sampled_from([0, 30_000_000])),
     st.sampled_from([13, 20, 40]),
     st.sampled_from([0, 9, 60]),
     st.sampled_from([INSTANT, KvLinkOptions(), _SLOW]),
@@ -37,19 +39,22 @@ _ROOM = {"device": 400, "host": 0}
 def test_drawn_fleets_serve_every_request_once_and_every_core_is_checked(
     seed: int,
     members: tuple[int, int],
+    router: RouterOptions,
     device: int,
     host: int,
     link: KvLinkOptions,
     token_budget: int,
 ) -> None:
-    workload = shared_prefixes(seed, 24)
+    workload = in_sessions(shared_prefixes(seed, 24))
     rest: dict[str, Any] = {"engine": EngineOptions(token_budget=token_budget), "link": link}
-    first, again = (run(workload, members, device=device, host=host, **rest) for _ in range(2))
-    assert first.digest == again.digest
+    first, again = (
+        run(workload, members, router, device=device, host=host, **rest) for _ in range(2)
+    )
+    assert (first.digest, first.choices) == (again.digest, again.choices)
     assert [one.request for one in first.requests] == list(range(24))
     for one, job in zip(first.requests, workload.jobs, strict=True):
         assert one.output_length == job.output_length
-        assert (one.request in first.trips) == (job.output_length > 1)
+        assert (one.request in first.trips) == (members[1] > 0 and job.output_length > 1)
         assert one.queue_ns >= 0
         assert (one.finish_ns > one.first_token_ns) == (job.output_length > 1)
     for trip in first.trips.values():

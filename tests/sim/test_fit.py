@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("scipy", exc_type=ImportError)
 
-from hicache.core.errors import CallerError
 from sim import fitted
 from sim.fit import __main__ as script
 from sim.fit.replays import replay
@@ -122,5 +121,3 @@ def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
     ]
     rows = [made(number, **change) for number, change in enumerate([{}, *changes])]
     assert [run.id for run in read([written(tmp_path, rows)])] == ["made-00"]
-    with pytest.raises(CallerError, match="made-00 is there twice; delete one"):
-        read([written(tmp_path, [made(0), made(0)])])

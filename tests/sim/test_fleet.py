@@ -7,12 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sim.errors import SimError, StuckError
 from sim.fleet import Fleet
-from sim.options import RouterOptions
 from sim.workload import Job
 from tests.sim.workloads import in_sessions, shared_prefixes
 
@@ -42,28 +39,6 @@ def test_each_replica_is_a_replay_of_what_was_sent_to_it(seed: int) -> None:
         sent = [index for index, chosen in found.choices.items() if chosen == place]
         assert sent == list(range(place, 30, 3))
         assert member.digest == rig.run(Part(workload, sent), 16, 40).digest
-
-
-@settings(max_examples=5, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from(ROUTERS),
-    st.integers(2, 4),
-    st.sampled_from([13, 20, 40]),
-    st.sampled_from([0, 9, 60]),
-    st.sampled_from([0, 30_000_000]),
-)
-def test_drawn_fleets_serve_every_request_once_and_every_core_is_checked(
-    seed: int, router: str, replicas: int, device: int, host: int, delay_ns: int
-) -> None:
-    workload = in_sessions(shared_prefixes(seed, 30))
-    options = RouterOptions(router, delay_ns=delay_ns)
-    first, again = (
-        run(workload, (replicas, 0), options, device=device, host=host) for _ in range(2)
-    )
-    assert [one.request for one in first.requests] == list(range(30))
-    assert (first.digest, first.choices) == (again.digest, again.choices)
-    assert sum(len(one.requests) for one in first.members) == 30
 
 
 def test_prefix_aware_hits_what_one_cache_would_where_all_fits() -> None:

@@ -18,7 +18,7 @@ from sim import hardware
 from sim.engine.pipeline import StageUse
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult
-from sim.times.base import Chunks, Parallelism, StagedTimes
+from sim.times.base import Chunks, Parallelism, TimeModel
 from sim.workload import Job
 from sim.world import World
 
@@ -32,7 +32,7 @@ _LAYER_NS = 1_000
 
 
 class _Even:
-    """Every pass takes each layer the same time. Satisfies `StagedTimes`."""
+    """Every pass takes each layer the same time. Satisfies `TimeModel`."""
 
     label = "even"
 
@@ -59,7 +59,7 @@ class _Even:
 def _run(
     workload: Prompts,
     pp: int,
-    times: StagedTimes | None = None,
+    times: TimeModel | None = None,
     engine: EngineOptions | None = None,
     pages: tuple[int, int] = (4000, 0),
     passes: int = 0,
