@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_553,
+    "lines of hicache": 22_566,
     "lines of sim": 9_090,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,

@@ -7,6 +7,7 @@ the others a `Mover`; this file passes calls on and turns vLLM's types into thei
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import vllm
@@ -240,7 +241,9 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         loaded = set()
         if self._mover is not None:
-            self._answer, loaded = self._mover.poll()
+            ended = self._mover.poll()
+            self._answer = replace(ended.answer, failed=frozenset(ended.failed))
+            loaded = ended.loaded
         return KVConnectorTransferResults(finished_recving=loaded)
 
     def build_connector_worker_meta(self) -> Answers | None:

@@ -13,6 +13,7 @@ worker by its attributes and imports nothing of vLLM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from os import scandir
 from typing import Any
 
@@ -49,6 +50,16 @@ _WRITES = (
     *("load_model", "reload_weights", "start_weight_update", "start_draft_weight_update"),
     *("update_weights", "finish_weight_update", "load_weights"),
 )
+
+
+@dataclass(slots=True)
+class Ended:
+    """Since the last look. loaded: requests whose loads have ended. failed: those of them whose
+    loads have failed."""
+
+    answer: Answer
+    loaded: set[str]
+    failed: set[str]
 
 
 class Watching:
@@ -215,9 +226,8 @@ class Mover:
             self._executor.abandon(flight)
         self._begin(message.backups, message)
 
-    def poll(self) -> tuple[Answer, set[str]]:
-        """What has ended since the last call, and whose loads have; those that failed are among
-        both."""
+    def poll(self) -> Ended:
+        """What has ended since the last call."""
         self._executor.start()
         failed, self._failed = self._failed, set()
         loaded, done = set(failed), [(flight, 0) for flight in self._refused]
@@ -236,7 +246,7 @@ class Mover:
         outages = 0 if self._store is None else self._store.poll()
         changed = self._watching.changed and not self._told
         self._told |= changed
-        return Answer(tuple(done), outages, changed, frozenset(failed)), loaded
+        return Ended(Answer(tuple(done), outages, changed), loaded, failed)
 
     def close(self) -> None:
         """Wait for what was begun, then end all threads and close the store."""

@@ -120,17 +120,17 @@ class Served:
             return found
 
         def poll(mover: Any) -> Any:
-            loads = dict(mover._waiting)
-            answer, loaded = real(mover)
+            loads, ended = dict(mover._waiting), real(mover)
             fail = {
                 flight
                 for flight, name in loads.items()
-                if name in loaded and self._draw.random() < self._faults
+                if name in ended.loaded and self._draw.random() < self._faults
             }
-            failed = answer.failed | {loads[flight] for flight in fail}
-            done = tuple((at, 0 if at in fail else offer) for at, offer in answer.done)
-            self.landed -= sum(self._taken[name] for name in failed)
-            return replace(answer, done=done, failed=failed), loaded
+            ended.failed |= {loads[flight] for flight in fail}
+            done = tuple((at, 0 if at in fail else offer) for at, offer in ended.answer.done)
+            ended.answer = replace(ended.answer, done=done)
+            self.landed -= sum(self._taken[name] for name in ended.failed)
+            return ended
 
         connector.update_state_after_alloc = update_state_after_alloc
         connector.get_kv_connector_stats = get_kv_connector_stats

@@ -292,11 +292,11 @@ class Engine:
 
     def poll(self) -> None:
         """Take what the workers have ended."""
-        polled = [mover.poll() for mover in self.movers]
-        answers = [answer for answer, _ in polled]
+        ended = [mover.poll() for mover in self.movers]
+        answers = [replace(one.answer, failed=frozenset(one.failed)) for one in ended]
         if self.faults:
             self._break(answers)
-        self._landed(answers, [name for _, loaded in polled for name in loaded])
+        self._landed(answers, [name for one in ended for name in one.loaded])
 
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
         tokens = self._chunk(request, request.num_computed_tokens)
