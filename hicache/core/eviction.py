@@ -136,7 +136,7 @@ def leave_tier(state: State, node: Node, tier: int) -> None:
     """Free all copies that the node has on the tier."""
     for index in range(len(state.components) - 1, -1, -1):
         if node.pages[tier][index] is not None:
-            _free_copy(state, node, tier, index)
+            _give_back(state, tier, index, detach(state, node, tier, index), node)
 
 
 def tombstone(state: State, node: Node, tier: int, index: int) -> None:
@@ -159,7 +159,7 @@ def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
 
     Host-only nodes below it are deleted too, because they cannot be matched without their prefix.
     """
-    keep = span(node, state.stride) - pages
+    keep = len(node.key) // state.stride - pages
     if keep and not node.children and copies(node) == 1:
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
     elif keep or node.children:
@@ -192,7 +192,8 @@ def delete(state: State, node: Node) -> None:
     if state.storage_flights:
         unlock_deleted(state, node)
     for tier in (HOST, DEVICE):
-        leave_tier(state, node, tier)
+        if len(node.last_use) > 1 or node.pages[tier][BACKBONE] is not None:
+            leave_tier(state, node, tier)
     unlink(state, node)
     if not state.every_end_is_live:
         state.dead.append(above)
@@ -217,9 +218,8 @@ def _free_copy(state: State, node: Node, tier: int, index: int) -> None:
 
 
 def _give_back(state: State, tier: int, index: int, pages: Pages, node: Node) -> None:
-    pool = state.pools[tier][index]
+    pool, demoted = state.pools[tier][index], tier == DEVICE and node.pages[HOST][index] is not None
     pool.give_back(pages)
-    demoted = tier == DEVICE and node.pages[HOST][index] is not None
     state.out.append(Evicted(pool.tier, pool.component, pages, node.last_use[index], demoted))
 
 
@@ -248,7 +248,7 @@ def evict_device(state: State, index: int, count: int) -> None:
             offer(state.queues, state.eviction, node, DEVICE, BACKBONE)
             return
         else:
-            above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
+            above = _evict_leaf(state, node, index, min(short, len(node.key) // state.stride))
             if above is not None and above.parent is not None and not _leaves(above):
                 floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
         if state.dead:

@@ -68,8 +68,9 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     """Lock on device what a prefix that ends with this path requires. Locks of the receipt on other
     components above their windows are released. since: the receipt has locked the backbone up to
     this page already."""
-    fresh = path if not since else [node for node in path if node.end_page > since]
-    lock(state, receipt, fresh, DEVICE)
+    fresh = [node for node in path if node.end_page > since] if since else path
+    if fresh:
+        lock(state, receipt, fresh, DEVICE)
     for index in range(BACKBONE + 1, len(state.components) if path else 0):
         window = state.components[index].window_pages
         lock(state, receipt, required(path, window)[::-1], DEVICE, index)
@@ -145,8 +146,8 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
                 offer(queues, policy, node, tier, index)
             if not node.with_pages[tier]:
                 offer(queues, policy, node, tier, BACKBONE)
-            if node.children is NOTHING:
-                drop_locks(node)
+                if node.children is NOTHING:
+                    drop_locks(node)
 
 
 _BACKUP = FlightKind.BACKUP

@@ -112,21 +112,21 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
     what the boundaries require, or the end of the path if there are none."""
     state.tick += 1
     tick, whole, priority = state.tick, state.eviction.whole_path, request.priority
+    touched = state.touched
     for node in path:
         node.last_use[BACKBONE] = tick
         if node.priority < priority:
             node.priority = priority
-        state.touched[node.id] = node
+        touched[node.id] = node
     if state.beliefs_since:
         for node in path:
             node.store_failures = 0
-    ends = boundaries or [path[-1].end_page if path else 0]
     for index in range(BACKBONE + 1, len(state.components)):
         if whole:
             for node in path:
                 node.last_use[index] = tick
             continue
-        for end in ends:
+        for end in boundaries or [path[-1].end_page if path else 0]:
             for node in reversed(path):
                 if end - node.end_page >= state.components[index].window_pages:
                     break

@@ -75,13 +75,6 @@ def kind_now(node: Node, tier: int, component: int) -> int:
     return DUPLICATE
 
 
-def belongs(node: Node, queue: Queue, garbage: bool) -> bool:
-    """Whether the node's copy belongs in this heap of the queue now."""
-    return (node.live_distance >= queue.window_pages) == garbage and kind_now(
-        node, queue.tier, queue.component
-    ) == queue.kind
-
-
 def offer(
     queues: list[list[Queue]], policy: EvictionPolicy, node: Node, tier: int, component: int
 ) -> None:
@@ -105,7 +98,8 @@ def _sweep(queue: Queue, garbage: bool) -> None:
     live = []
     for entry in queue.heaps[garbage]:
         node = entry[3]
-        if belongs(node, queue, garbage):
+        fits = (node.live_distance >= queue.window_pages) == garbage
+        if fits and kind_now(node, queue.tier, queue.component) == queue.kind:
             live.append(entry)
         else:
             node.queued &= ~queue.bits[garbage]
@@ -123,9 +117,12 @@ def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
             heap = queue.heaps[garbage]
             while heap:
                 rank, end, _, node = heappop(heap)
-                candidate = belongs(node, queue, garbage)
+                component = queue.component
+                candidate = (node.live_distance >= queue.window_pages) == garbage and kind_now(
+                    node, queue.tier, component
+                ) == queue.kind
                 if candidate:
-                    now = policy.rank(node, queue.component)
+                    now = policy.rank(node, component)
                     if now != rank or -node.end_page != end:
                         heappush(heap, (now, -node.end_page, node.id, node))
                         continue

@@ -163,11 +163,8 @@ def drop_locks(node: Node) -> None:
 
 def is_locked(node: Node) -> bool:
     """Whether a receipt locks any copy of the node."""
-    for row in node.locks:
-        for holders in row:
-            if holders:
-                return True
-    return False
+    on_device, on_host = node.locks
+    return any(on_device) or any(on_host)
 
 
 @dataclass(slots=True, eq=False)

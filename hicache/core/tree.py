@@ -75,10 +75,8 @@ def path_to(node: Node) -> list[Node]:
 def copies(node: Node) -> int:
     """How many copies the node has, of all components on both tiers."""
     count = 0
-    for row in node.pages:
-        for pages in row:
-            if pages is not None:
-                count += 1
+    for on_device, on_host in zip(*node.pages, strict=True):
+        count += (on_device is not None) + (on_host is not None)
     return count
 
 
