@@ -34,7 +34,7 @@ from .base import Entry, Status, Value, step, tell
 VERSION = 3
 BLOCK = 4096  # bytes
 FREE, HOLE = 0, -1  # in place of a value's number
-_FIRST_BLOCKS, _MORE_BLOCKS = 16, 1 << 14  # the file grows by as much as it has, between these
+_FIRST_BLOCKS, _MORE_BLOCKS = 32, 1 << 14  # the file grows by as much as it has, between these
 _ROOM = 0.8  # of the disk's room for values, the rest for the index
 _AT_ONCE = 500  # entries of one query
 _MOST_TOUCHED = 4096

@@ -244,10 +244,10 @@ class Opened:
         with ExitStack() as undo:
             base = _connection(str(self._index), self._options.timeout_s)
             undo.callback(base.close)
+            base.executescript(SCHEMA)
             base.execute("PRAGMA journal_mode = WAL")
             base.execute(f"PRAGMA synchronous = {'FULL' if self._options.durable else 'NORMAL'}")
             base.execute(f"PRAGMA wal_autocheckpoint = {reserve.log_bytes // BLOCK}")
-            base.executescript(SCHEMA)
             number = base.execute("UPDATE meta SET tick = tick + 1 RETURNING tick").fetchone()[0]
             file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
             undo.callback(os.close, file)
