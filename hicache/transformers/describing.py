@@ -85,7 +85,7 @@ def describe(model: Any, page_size: int) -> Described:
     for pool in ordered:
         pool.rows_per_page(page_size)
     record = _model(model, tuple(ordered), len(layers))
-    longest = _longest(model.config.get_text_config(decoder=True))
+    longest = _longest(model, model.config.get_text_config(decoder=True))
     return Described(record, template, tuple(layers), argument, longest)
 
 
@@ -250,12 +250,18 @@ def _past(described: Described, cache: LiveCache, tokens: int) -> list[New]:
     return past
 
 
-def _longest(config: Any) -> int:
+def _longest(model: Any, config: Any) -> int:
     """Tokens up to which a row depends on the tokens before it alone: some rotary embeddings turn
     a token by other angles once a text is longer than those that the model was trained on. Then the
-    rows of its first tokens are others, too."""
+    rows of its first tokens are others, too. Dynamic ones take them back by the limit that the
+    configuration had when the model was made."""
     known = getattr(config, "rope_parameters", None) or {}
     found = [sys.maxsize]
+    found += [
+        getattr(part, "original_max_seq_len", sys.maxsize) - 1
+        for part in model.modules()
+        if "dynamic" in str(getattr(part, "rope_type", ""))
+    ]
     for one in (known, *known.values()):
         kind = str(one.get("rope_type", "")) if isinstance(one, Mapping) else ""
         if kind == "longrope":

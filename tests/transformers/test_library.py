@@ -67,6 +67,19 @@ def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(
         assert cache.match(whole) == cache.match(whole[:, :LIMIT]) == 0
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_limit_that_was_raised_leaves_angles_of_longer_texts(family: str) -> None:
+    """Where the configuration of a model is changed that was made with a lower one."""
+    model, ids = base.built(rope("dynamic", family)), prompt(6 * LIMIT)
+    model.config.max_position_embeddings = 4 * LIMIT
+    with PrefixCache(model, **SIZES) as cache:
+        for length in (6 * LIMIT, 2 * LIMIT):
+            cache.generate(ids[:, :length], max_new_tokens=1)
+            assert cache.match(ids[:, : LIMIT - 1]) == 0
+        cache.generate(ids[:, : LIMIT - 1], max_new_tokens=1)
+        assert cache.match(ids[:, : LIMIT - 1]) == LIMIT - 8
+
+
 @pytest.mark.parametrize("kind", ROPES)
 def test_with_candidates_nothing_is_reused_or_kept(kind: str) -> None:
     """Those of an assistant model or of a prompt lookup, which may cross the limit in one pass."""
