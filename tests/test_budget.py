@@ -12,10 +12,10 @@ MOST = {
     "lines of sim": 9_090,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,
-    "lines of tests": 36_513,
+    "lines of tests": 36_521,
     "files of source": 304,
     "files of tests": 300,
-    "words of pages": 51_977,
+    "words of pages": 51_989,
 }
 
 

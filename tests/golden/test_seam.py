@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -21,6 +22,7 @@ from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import Tier
 from hicache.devices.base import DeviceOptions, Front, Touch
 from hicache.devices.cpu import CpuDevice
+from hicache.devices.cuda import CudaDevice
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.encoding import Decisions
@@ -71,7 +73,10 @@ def model_of(recording: Recording) -> ModelDescription:
 
 @contextmanager
 def real(
-    recording: Recording, layout: str = "page_first", io_backend: str = "kernel"
+    recording: Recording,
+    layout: str = "page_first",
+    io_backend: str = "kernel",
+    kind: Any = CpuDevice,
 ) -> Iterator[tuple[Any, Turn]]:
     places, page = places_of(recording), recording.config.page_size
     sizes = [
@@ -79,8 +84,11 @@ def real(
         for one in (Tier.DEVICE, Tier.HOST)
     ]
     options = DeviceOptions(layout=layout, io_backend=io_backend)
-    with CpuDevice(model_of(recording), page, sizes[0], sizes[1], options) as device:
+    with kind(model_of(recording), page, sizes[0], sizes[1], options) as device:
         yield device, lambda: time.sleep(0.0002)
+
+
+gpu = partial(real, kind=CudaDevice)
 
 
 class OnDevice:
@@ -216,7 +224,7 @@ def watched(device: Any, name: str, drop: int) -> tuple[int, int]:
         return front.waits, 0
 
 
-@pytest.mark.parametrize("device", [simulated, real])
+@pytest.mark.parametrize("device", [simulated, real, pytest.param(gpu, marks=pytest.mark.gpu)])
 def test_the_first_wait_is_missed_on_any_device_and_a_whole_run_is_clean(device: Any) -> None:
     waits, clean = watched(device, ROOMY, -1)
     assert [waits, clean, *watched(device, ROOMY, 0)] == GOLDEN["waits"]["any device"]
