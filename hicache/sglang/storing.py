@@ -63,8 +63,7 @@ class HostPages:
         self.per_rank = bool(kinds & _PER_RANK)
 
     def use(self, store: Verified, context: Context, shard: str, *, describes: bool) -> None:
-        """The store that has the pages, and their keys. describes: whether this rank writes what
-        the context is."""
+        """The store, and what keys are made of. describes: this rank writes the context's text."""
         self._store, self._context, self._shard = store, context, shard
         if describes:
             text = memoryview(context.text.encode("ascii"))

@@ -30,7 +30,6 @@ from .engine import Admission, Engine, Ongoing, Options, Request
 from .identity import Identity
 from .live import followed
 
-TIERS = ("device", "host", "disk")
 _CLOSE_S = 30.0
 _open: set[Ongoing] = set()
 
@@ -47,7 +46,9 @@ class Stats:
     unkept: int = 0
     prompt_tokens: int = 0
     computed_tokens: int = 0
-    hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    hits: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("device", "host", "disk"), 0)
+    )
     unstored_tokens: int = 0
     losses: Losses = field(default_factory=Losses)
 

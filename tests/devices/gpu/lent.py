@@ -102,7 +102,7 @@ def _by_block(form: str, tensor: torch.Tensor) -> torch.Tensor:
 def _wait(mover: Mover, flight: int) -> None:
     """Poll until a copy has ended."""
     while True:
-        for number, done in mover.poll()[0].done:
+        for number, done in mover.poll().answer.done:
             if number == flight:
                 assert done, f"copy {flight} failed"
                 return
