@@ -80,7 +80,7 @@ class Watching:
         after(worker, "wake_up", self._woke)
         self._manager = getattr(runner, "lora_manager", None)
         if self._manager is not None:
-            after(self._manager, "_load_adapter", self._loaded)
+            self._load, self._manager._load_adapter = self._manager._load_adapter, self._loading
         self._samples = Samples(self.models)
 
     def look(self) -> int:
@@ -99,11 +99,18 @@ class Watching:
                 return False
         return True
 
-    def _loaded(self, request: Any) -> None:
-        self._note(request.lora_int_id, request.lora_path)
+    def _loading(self, request: Any) -> Any:
+        """In place of vLLM's function. Files that are written meanwhile are nobody's."""
+        before = digest_of(request.lora_path, lambda text: None)
+        try:
+            return self._load(request)
+        finally:
+            self._note(request.lora_int_id, request.lora_path, before)
 
-    def _note(self, number: int, path: str) -> None:
+    def _note(self, number: int, path: str, before: str | None = None) -> None:
         digest = digest_of(path, lambda text: None)
+        if before not in (None, digest):
+            digest = ""
         self.stamp += self._adapters.get(number, digest) != digest
         self._adapters[number] = digest
 

@@ -132,6 +132,25 @@ def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
     assert line.startswith("hicache: adapter: expected adapter_config.json in ")
 
 
+def test_an_adapter_that_is_written_while_it_is_loaded_is_none(tmp_path: Path) -> None:
+    """Either half of what vLLM has read may be old."""
+    worker, lora = Worker(), written(tmp_path, 1, random.Random(0))
+    load = worker.lora_manager._load_adapter
+
+    def slowly(request: Any) -> Any:
+        found = load(request)
+        (Path(lora.lora_path) / "adapter_config.json").write_text('{"lora_alpha": 8}')
+        return found
+
+    worker.lora_manager._load_adapter = slowly  # type: ignore[method-assign]
+    watching = Watching(worker)
+    before = Adapter(1, digest_of(lora.lora_path, pytest.fail), lora.lora_path)
+    worker.lora_manager.add_adapter(lora)
+    now = Adapter(1, digest_of(lora.lora_path, pytest.fail), lora.lora_path)
+    assert not watching.has((before,))
+    assert not watching.has((now,))
+
+
 def test_files_rewritten_in_place_are_read_again_also_if_their_time_is_set_back(
     tmp_path: Path,
 ) -> None:
