@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_572,
+    "lines of hicache": 22_575,
     "lines of sim": 9_090,
     "lines of invariants": 18_391,
     "lines of traces": 16_652,
-    "lines of tests": 36_540,
+    "lines of tests": 36_545,
     "files of source": 304,
     "files of tests": 300,
     "words of pages": 51_977,

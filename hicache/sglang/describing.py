@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hicache import clock
 from hicache.core.errors import CallerError
 from hicache.storage.address import checked, parse
 from hicache.storage.base import TIMEOUT_S, StorageOptions
@@ -122,7 +124,8 @@ def weights_of(
             found["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
-            loaded[path] = digest_of_adapter(place(path))
+            until_s = clock.started_s() if Path(path).exists() else math.inf
+            loaded[path] = digest_of_adapter(place(path), until_s)
         found.setdefault("adapters", []).append([name, loaded[path]])
     return found
 

@@ -169,14 +169,14 @@ def code_of_modules(models: Iterable[Any], engine: str) -> list[str]:
     return sorted(found)
 
 
-def digest_of_adapter(place: str) -> str:
-    """A digest of all that an adapter is: its files and its configuration.
+def digest_of_adapter(place: str, until_s: float = math.inf) -> str:
+    """A digest of all that an adapter is: its files and its configuration. until_s: as below.
 
-    Raises CallerError if one of them is not there, or cannot be read."""
+    Raises CallerError if one of them is not there, cannot be read, or was written later."""
     config = Path(place) / _ADAPTER
     if not config.is_file():
         raise CallerError(f"adapter: expected {_ADAPTER} in {place!a}, found none")
-    return digest_of_files(place, "adapter", [config], whole=True)
+    return digest_of_files(place, "adapter", [config], whole=True, until_s=until_s)
 
 
 def digest_of_files(

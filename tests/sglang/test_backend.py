@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from hicache import clock
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
@@ -385,6 +386,10 @@ def test_an_adapter_is_what_its_files_were_when_the_server_started(
     weights.write_bytes(b"2")
     assert scheduler.attach() == scheduler.storage
     assert Scheduler(keys, attached=True).storage != scheduler.storage
+    monkeypatch.setattr(clock, "started_s", lambda: 1.0)
+    assert scheduler.attach() == scheduler.storage
+    with pytest.raises(CallerError, match=r"was written since; start again$"):
+        Scheduler(keys, attached=True)
 
 
 def test_the_package_does_not_need_sglang_before_its_class_is_asked_for() -> None:
