@@ -255,8 +255,7 @@ def test_no_file_is_dead() -> None:
     imported = {target for path in everyone for target in imports(path)}
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building"}
     entry_points |= {"sim.fit.__main__"}  # a script
-    # a process of its own, and what users' adapters import
-    entry_points |= {"invariants.fuzz.child", "invariants.fuzz.own"}
+    entry_points |= {"invariants.fuzz.child"}  # a process of its own
     entry_points |= {"hicache.vllm.connector"}  # by name, as it needs vLLM
     dead = [
         module

@@ -27,6 +27,7 @@ from typing import Any, TextIO
 
 from hicache.core.errors import CallerError
 from invariants.fuzz import laws, target
+from invariants.fuzz.own import Own
 from invariants.fuzz.play import Failure, Outcome, Player
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Tape, check, dumps, loads
@@ -143,8 +144,8 @@ class Child:
             ", ".join(f"{key}={value}" for key, value in answer.items() if key != "op")
             for answer in (outcome.hand.answers if outcome.hand else ())
         ]
-        known = sorted(pair for pair in functions if pair[0])
-        self.say(done=True, functions=known, answers=answers, script=self._script(played, head))
+        script, known = self._script(played, head), sorted(pair for pair in functions if pair[0])
+        self.say(done=True, functions=known, answers=answers, script=script)
 
     def _script(self, tape: Tape, head: str) -> str:
         recorder, doubles = Recorder(on=True), getattr(self.module, "DOUBLES", ())
@@ -166,8 +167,7 @@ class Child:
             self.known.replay(tape)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
-        law = "HANG" if stopped else "DEATH"
+        law = "HANG" if os.WTERMSIG(status) == signal.SIGALRM else "DEATH"
         return Failure(law, law, "", len(tape.entries)) if status else None
 
 
@@ -186,8 +186,11 @@ def loaded(path: str, name: str) -> tuple[ModuleType, type[Target]]:
         found = "no such class" if kind is None else f"another {type(kind).__name__}"
         raise CallerError(f"{at}: expected a class derived from {Target.__name__}, found {found}")
     own = {key for base in kind.__mro__[: kind.__mro__.index(Target)] for key in vars(base)}
-    if missing := sorted({*getattr(kind, "__abstractmethods__", ())} | (_calls(kind.can) - own)):
-        calls = ", ".join(missing)
+    lacks = {*getattr(kind, "__abstractmethods__", ())} | (_calls(kind.can) - own)
+    copies = ("begun", "done") if kind.can.host else ()
+    lacks |= {call for call in copies if getattr(kind, call, None) is getattr(Own, call)}
+    if lacks:
+        calls = ", ".join(sorted(lacks))
         raise CallerError(f"{at}: expected the calls that its `can` promises, missing: {calls}")
     return module, kind
 

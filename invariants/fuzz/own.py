@@ -16,7 +16,6 @@ from invariants.fuzz.target import (
     FREED,
     UNWRITTEN,
     Backup,
-    Broken,
     Config,
     Hit,
     Holding,
@@ -90,7 +89,7 @@ class Own(Target, ABC):
 
     @abstractmethod
     def grow(self, request: Any, tokens: int) -> bool:
-        """Takes slots for so many tokens in all. False: there are too few."""
+        """Takes slots for so many tokens in all, or more. False: there are too few."""
 
     @abstractmethod
     def end(self, request: Any, tokens: Sequence[int], keep: bool) -> None:
@@ -98,9 +97,9 @@ class Own(Target, ABC):
 
     @abstractmethod
     def evict(self, pool: str, slots: int) -> int:
-        """Evicts from a tier. Returns the number of slots that came free."""
+        """Evicts from a tier. Returns the number of slots that came free at once."""
 
-    def begun(self) -> Sequence[Copy]:
+    def begun(self) -> Iterable[Copy]:
         """The copies that began since the last call."""
         return ()
 
@@ -112,9 +111,7 @@ class Own(Target, ABC):
     def match(self, job: Job) -> Hit:
         hit, page = self.find(job.tokens[:-1]), self.config["page"]
         there = {row for tier in self.rows for row in self._contents(tier)}
-        whole = len(job.tokens[:-1]) // page * page
-        rows = chain(job.tokens)[:whole].tolist()
-        want = [row in there for row in rows] + [False]
+        want = [row in there for row in chain(job.tokens[:-1]).tolist()] + [False]
         text = f"{want.index(False) // page * page} tokens are cached, {sum(hit)} are found"
         need(sum(hit) == want.index(False) // page * page, "MATCH", text)
         return hit
@@ -127,8 +124,8 @@ class Own(Target, ABC):
         hit, request = self.find(job.tokens[:-1]), self.begin(job.tokens)
         if request is None:
             return None
-        self.running[job.id] = job, request
-        job.computed = sum(hit)
+        self.running[job.id], (shared, _) = (job, request), self.slots(request)
+        job.computed = sum(hit) if shared is None else len(shared)
         return hit
 
     def prefill(self, job: Job, until: int) -> bool:
@@ -141,8 +138,7 @@ class Own(Target, ABC):
         request = self.running[job.id][1]
         if self.slots(request)[0] is None or not self.grow(request, len(tokens)):
             return False
-        shared, own = self.slots(request)
-        table = [*(shared or ()), *own]
+        table = [slot for part in self.slots(request) if part is not None for slot in part]
         self.rows["device"][table[at : len(tokens)]] = chain(tokens)[at:]
         return True
 
@@ -163,7 +159,7 @@ class Own(Target, ABC):
         return not any(self.cached(tier) for tier in self.rows)
 
     def transfers(self) -> Sequence[Transfer]:
-        begun = self.begun()
+        begun = [*self.begun()]
         self.copies += begun
         kinds = {True: Backup, False: Load}
         return [kinds[one.source == "device"](one, one.source == "device") for one in begun]
@@ -198,9 +194,8 @@ class Own(Target, ABC):
             if shared is not None:
                 rows = self.rows["device"][[*shared, *own][: job.computed]]
                 wrong = np.flatnonzero(rows != chain(job.tokens)[: rows.size])
-                if wrong.size:
-                    text = f"request {job.id} reads another row at position {wrong[0]}"
-                    raise Broken("BYTES", text, "device read")
+                text = f"request {job.id} reads another row at position {[*wrong, -1][0]}"
+                need(not wrong.size, "BYTES", text, "device read")
 
 
 def _array(slots: Sequence[int]) -> Slots:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from invariants.fuzz import target as base
@@ -89,6 +91,27 @@ def test_an_error_is_named_by_the_lines_of_the_engine(
     failure = player(radix, tmp_path).replay(played).failure
     assert failure is not None
     assert failure.code == "HARNESS"
+
+
+def test_an_adapter_answers_with_arrays_and_generators_and_uses_less_than_it_found(
+    tmp_path: Path, radix: type[base.Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = dict(vars(radix))
+
+    def begin(self: Any, tokens: list[int]) -> Any:
+        return calls["begin"](self, tokens[: self.find(tokens[:-1]).device + 1])  # loads nothing
+
+    def slots(self: Any, request: Any) -> Any:
+        parts = calls["slots"](self, request)
+        return [part if part is None else np.array(part, int) for part in parts]
+
+    monkeypatch.setattr(radix, "begin", begin)
+    monkeypatch.setattr(radix, "slots", slots)
+    monkeypatch.setattr(radix, "begun", lambda self: (each for each in calls["begun"](self)))
+    plays = player(radix, tmp_path)
+    outcomes = [plays.generate(seed, 80) for seed in range(8)]
+    assert [each.failure for each in outcomes] == [None] * 8
+    assert sum(each.hand.counts["hit on host"] for each in outcomes if each.hand)
 
 
 def test_transfers_end_late_in_the_order_of_the_schedule(

@@ -101,6 +101,7 @@ def test_a_failure_that_is_known_is_no_failure(
         ("broken.py:Radix", "broken.py:Radix: expected a file that can be imported, found Key"),
         ("lacks.py:Lacks", "calls that its `can` promises, missing: evict"),
         ("fewer.py:Fewer", "promises, missing: grow"),
+        ("still.py:Still", "promises, missing: begun, done"),
         ("adapter.py:Radix --jobs 2", "--jobs: expected none"),
         ("adapter.py:Radix --source .", "--source: expected none"),
         ("adapter.py:Radix --config page=2", "setting of Radix: expected one of"),
@@ -125,6 +126,8 @@ def test_bad_input_is_one_line(
     Path("lacks.py").write_text(head + lacks)
     fewer = Path("adapter.py").read_text().replace("def grow(", "def grew(")
     Path("fewer.py").write_text(fewer.replace("class Radix(", "class Fewer("))
+    still = Path("adapter.py").read_text().partition("    def begun(")[0]
+    Path("still.py").write_text(still.replace("class Radix(", "class Still("))
     assert said in fails(capsys, "fuzz", *words.split())
 
 
