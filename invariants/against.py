@@ -25,6 +25,7 @@ from .spec.cache import Cache
 from .spec.kinds import ORDERS, WAITS, WRITES, Kind, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
+KINDS = ("full", "swa", "mamba")  # that the specification knows itself
 TIERS = (Tier.DEVICE, Tier.HOST)
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
@@ -42,7 +43,7 @@ def lockstep_of(config: Config) -> Lockstep | None:
     if waits is None:
         waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)().waits
     kinds = {}
-    for name in config.components:
+    for name in {*config.components} - {*KINDS}:
         made = entries.load(entries.COMPONENTS, name)(config)
         kinds[name] = Kind(name, made.positional, made.window_pages, made.interval, made.per_path)
     return Lockstep(config, Policies(writes, order, waits, kinds))

@@ -174,11 +174,15 @@ def in_folder(address: Address, *more: str) -> Location:
 def without_size(address: Address) -> tuple[Address, int]:
     """The address without the size of its query, and the bytes of that size; 0 where it has none.
     Raises CallerError."""
-    found = re.search(r"(?<=[?&])size=([^&]*)&?", address.rest)
-    if found is None:
+    path, _, query = address.rest.partition("?")
+    pieces = query.split("&")
+    sizes = [one for one in pieces if one.startswith("size=")]
+    if len(sizes) != 1:  # `locate` refuses more
         return address, 0
-    rest = address.rest[: found.start()] + address.rest[found.end() :]
-    return replace(address, rest=rest.rstrip("?&")), bytes_of(found[1], f"{address.scheme}: size")
+    pieces.remove(sizes[0])
+    rest = f"{path}?{'&'.join(pieces)}" if pieces else path
+    size = bytes_of(sizes[0].removeprefix("size="), f"{address.scheme}: size")
+    return replace(address, rest=rest), size
 
 
 def with_query(options: StorageOptions, where: Location) -> StorageOptions:

@@ -13,10 +13,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
+from typing import Any
 
+from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.storage.base import Losses, Status, Storage
-from hicache.storage.keys import Context, context_key, page_keys, shard
+from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
 from hicache.storage.verified import HEADER_BYTES
 
 from .contents import Contents
@@ -24,6 +27,10 @@ from .contents import Contents
 REVISION = "simulated"  # begins the revision of every context of a simulation
 UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
 _MOST_UNITS = 16
+_MOST_ENTRIES = 100_000  # that are looked through for the key of another simulation
+_MOST_FIELDS = 4
+_DIGITS = 32  # of a digest in a revision
+_MOST_TEXT = 32
 
 
 def context_of(
@@ -31,9 +38,14 @@ def context_of(
 ) -> Context:
     """The context under which a simulation of this model stores its pages. workload: a digest of
     everything that says what the number of a block stands for. ranks: that share a page."""
-    of_model = json.dumps(asdict(model), sort_keys=True)
-    whole = "\x1f".join((workload, model.weight_dtype, str(ranks), of_model))
-    revision = f"{REVISION};{hashlib.sha256(whole.encode()).hexdigest()}"
+    definition = json.dumps(asdict(model), sort_keys=True)
+    fields = {
+        "workload": workload[:_DIGITS],
+        "weights": model.weight_dtype.encode("ascii", "replace").decode()[:_MOST_TEXT],
+        "ranks": ranks,
+        "definition": hashlib.sha256(definition.encode()).hexdigest()[:_DIGITS],
+    }
+    revision = ";".join([REVISION, *(f"{name}={value}" for name, value in fields.items())])
     return Context(model.name, revision, page_size, rows, model.pools)
 
 
@@ -77,6 +89,30 @@ class StoredContents(Contents):
         self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
         self._has_context = False
         self._closed, self._evicted = False, 0
+
+    def check_key(self, name: str) -> None:
+        """Raises CallerError if the store, called `name`, has pages of this workload and none under
+        this key; the error names the fields that differ. Those of other workloads lie beside it."""
+        if self._store.lookup([context_key(self._digest)])[0]:
+            return
+        ours = _fields(self._context.text.encode("ascii"), self._digest)
+        for entry in islice(self._store.entries(""), _MOST_ENTRIES):
+            key = take_apart(entry.key)
+            if key is None or key.pool:
+                continue
+            buffer = bytearray(max(0, entry.size_bytes - HEADER_BYTES))
+            read = self._store.read([entry.key], [(memoryview(buffer),)]) == [Status.DONE]
+            theirs = _fields(bytes(buffer), key.context) if read else {}
+            if theirs.get("workload") == ours["workload"]:
+                names = [one for one in {*ours, *theirs} if ours.get(one) != theirs.get(one)]
+                if len(names) > 1 and "definition" in names:
+                    names.remove("definition")  # of the whole model, which the others say better
+                names.sort(key=lambda one: (" of pool " in one, one))
+                raise CallerError(
+                    f"--storage: {name} has pages of this workload under another key (different: "
+                    f"{', '.join(names[:_MOST_FIELDS])}); name another place, or give the options "
+                    "of the earlier replay"
+                )
 
     def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
         found: list[bool | None] = [True] * len(digests)
@@ -141,6 +177,17 @@ class StoredContents(Contents):
             text = memoryview(self._context.text.encode("ascii"))
             done = self._store.write([context_key(self._digest)], [(text,)])
             self._has_context = done == [Status.DONE]
+
+
+def _fields(text: bytes, digest: str) -> dict[str, Any]:
+    """What a context has, with the fields of its revision and of its pools as its own."""
+    fields = dict(document_of(text, digest) or {})
+    kind, *parts = str(fields.pop("revision", "")).split(";")
+    if kind == REVISION:
+        fields |= dict(one.partition("=")[::2] for one in parts)
+    for pool, inner in fields.pop("pools", {}).items():
+        fields |= {f"{name} of pool {pool}": value for name, value in inner.items()}
+    return fields
 
 
 def _value(digest: bytes, length: int) -> bytes:

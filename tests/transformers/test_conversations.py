@@ -4,7 +4,6 @@ and whatever came before, the logits are those of the model without a cache."""
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from hicache.core.types import Tier
-from hicache.transformers import PrefixCache, engine
+from hicache.transformers import PrefixCache
 from hicache.transformers.describing import DTYPES
 
 from . import building as base
@@ -153,31 +152,3 @@ def test_every_pool_matters(name: str) -> None:
                 assert apart > 10 * _APART, pool.plan.pool.name
                 pool.flat[:] = kept
         assert answered(model, cache, ids, {"max_new_tokens": 1})[1] < _APART
-
-
-@pytest.mark.parametrize("name", ["llama", "deepseek-v3"])
-def test_whichever_copy_of_a_load_fails_the_prompt_is_computed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each copy of the load in turn."""
-    model = base.build(name)
-    loaded: list[str] = []
-    failing = -1
-
-    def fails(direction: Any, component: str, *_: Any) -> bool:
-        if direction.value == "h2d":
-            loaded.append(component)
-        return direction.value == "h2d" and len(loaded) == failing
-
-    monkeypatch.setattr(engine, "_LAYOUT", replace(engine._LAYOUT, fault=fails))
-    ids = prompt(20)
-    with PrefixCache(model, **SIZES) as cache:
-        both(model, cache, ids)
-        while len(loaded) >= failing:
-            empty_device(cache)
-            loaded.clear()
-            failing = max(0, failing) + 1
-            assert not cache.stats.saved_tokens, (failing - 1, loaded)
-            both(model, cache, ids)
-        assert failing > 1
-        assert cache.stats.hits["host"] == 16

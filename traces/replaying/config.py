@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
-from hicache.storage.address import open_store, parse, schemes, without_size
+from hicache.storage.address import open_store, parse, schemes, shown, without_size
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from invariants.watch import Level
@@ -139,9 +139,16 @@ class StorageSettings:
             faulty = self.options.loss or self.options.lying or self.options.corrupt
             return Faulty(medium, self.options) if faulty else medium
         limits = StorageOptions(size_bytes=scaled_size(size, value_bytes))
-        store = open_store(parse(self.address), limits, time.monotonic, print_error)
+        address = parse(self.address)
+        store = open_store(address, limits, time.monotonic, print_error)
         context = self.context(model, page_size, tp)
-        return StoredContents(store, context, model, value_bytes, tp)
+        contents = StoredContents(store, context, model, value_bytes, tp)
+        try:
+            contents.check_key(shown(address))
+        except CallerError:
+            contents.close()
+            raise
+        return contents
 
     def context(self, model: ModelDescription, page_size: int, tp: int) -> Context:
         """What the keys of a real store begin with."""

@@ -138,6 +138,9 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     def get_data_page(self, index: int, flat: bool = True) -> Any:
         return torch.from_numpy(self.content[int(index) : int(index) + self.page_size])
 
+    def set_from_flat_data_page(self, index: int, data_page: Any) -> None:
+        self.content[int(index) : int(index) + self.page_size] = data_page.numpy()
+
 
 @concrete
 class Buffers(BaseSWAKVPool):  # type: ignore[misc]
