@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.bodies[f"{self.headers['Host']} {self.path}"] = body
-        text = b"<Code>QuotaExceeded</Code>" if "full" in self.path else b""
+        text = b"<Code>QuotaExceeded</Code>".ljust(9000) if "full" in self.path else b""
         self.send_response(400 if text else 200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -104,5 +104,10 @@ def test_a_connection_that_the_server_has_ended_is_made_again(server: Server) ->
 
 
 def test_a_refusal_has_its_status_and_reason(server: Server) -> None:
-    with pytest.raises(OSError, match=r"400 Bad Request: <Code>QuotaExceeded"):
-        put(server, f"{server.url}/full")
+    from hicache.storage.backends.s3 import Connections
+
+    with closing(Connections(10.0)) as connections:
+        with pytest.raises(OSError, match=r"400 Bad Request: <Code>QuotaExceeded"):
+            connections.request("PUT", f"{server.url}/full", VALUE)
+        found = connections.request("PUT", f"{server.url}/bucket/a", VALUE)
+        assert found is Status.DONE, "the rest of a long refusal is nobody's answer"
