@@ -49,6 +49,10 @@ def test_a_socket_whose_bytes_are_taken_in_time_is_a_step(monkeypatch: pytest.Mo
     with calls.PlainSocket() as one:
         assert one._moving(Mock(side_effect=[TimeoutError, 3])) == 3
     assert step.call_count == 2
+    unsent.side_effect = [10, 5, 5, 5]
+    with calls.PlainSocket() as one, pytest.raises(TimeoutError):
+        one._moving(Mock(side_effect=[TimeoutError] * 3))
+    assert step.call_count == 3, "the other side took some, and then no more"
 
 
 def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:
