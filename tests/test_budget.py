@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_575,
-    "lines of sim": 9_090,
-    "lines of invariants": 18_389,
-    "lines of traces": 16_652,
-    "lines of tests": 36_570,
+    "lines of hicache": 22_579,
+    "lines of sim": 9_137,
+    "lines of invariants": 18_393,
+    "lines of traces": 16_659,
+    "lines of tests": 36_610,
     "files of source": 304,
     "files of tests": 300,
     "words of pages": 51_976,

@@ -112,6 +112,14 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
     assert min(told.values()) > 3
 
 
+def test_clear_waits_until_all_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.Ongoing, "carry_on", lambda _: None)
+    with PrefixCache(base.build("llama"), storage=f"file:{tmp_path}", **SIZES) as made:
+        made.generate(prompt(40), max_new_tokens=1)
+        made.clear()
+        assert made.match(prompt(40)) == 32
+
+
 def test_calls_of_several_threads_take_turns() -> None:
     """Each call finds what those before it left, and the figures are those of all of them."""
     model, tokens = base.build("llama"), prompt(40)

@@ -13,6 +13,7 @@ import pytest
 
 from hicache.core.types import Key
 from hicache.storage.base import Status
+from hicache.storage.changes import after
 from hicache.vllm.groups import STATE, WINDOW, groups_of
 
 from .engine import Request, cache_config
@@ -143,13 +144,18 @@ def test_a_load_that_finds_no_blocks_leaves_nothing(opened: Opened) -> None:
 
 
 def test_after_an_update_nothing_is_loaded_or_saved(opened: Opened) -> None:
-    """Also if nobody tells of it, and a load was promised before: the worker refuses it."""
-    for tells in (True, False):
+    """Also if nobody tells of it, and a load was promised before: the worker refuses it. One that
+    is under way fails."""
+    for when in ("told", "not told", "while it loads"):
         playing = opened(Setting())
         hit(playing, PROMPT)
         playing.engine.pool.forget()
         assert hit(playing, PROMPT) == (0, 56)
-        playing.worker.reload_weights() if tells else playing.worker.write()
+        change = playing.worker.write if when == "not told" else playing.worker.reload_weights
+        if when == "while it loads":
+            after(playing.movers[0], "load", lambda *_, change=change: change())
+        else:
+            change()
         assert playing.engine.empty()
         assert hit(playing, PROMPT) == (0, 0)
         assert playing.engine.failed == 1
