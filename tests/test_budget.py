@@ -10,7 +10,7 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_579,
     "lines of sim": 9_137,
-    "lines of invariants": 18_393,
+    "lines of invariants": 18_394,
     "lines of traces": 16_659,
     "lines of tests": 36_610,
     "files of source": 304,

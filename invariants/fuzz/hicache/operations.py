@@ -573,8 +573,9 @@ def visit(
         elif step in ("device", "host"):
             pages = draws.one((1, 2, MOST))
             yield from (one for one in empty(hand, int(step == "host"), pages) if draws.chance(70))
-        elif step == "attach" and draws.chance(20):
-            yield "attach", {"again": False}
+        elif step == "attach" and draws.chance(50):
+            yield "attach", {"again": draws.chance(70)}
+            yield from answer(hand, under_way(hand, actions.Fetch)[:1], draws.chance(50))
     yield from polls(late)
     most = draws.one((page, longest))
     for request in requests:
