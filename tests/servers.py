@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 BUCKET = "kvcache"
 _START_S = 20.0
 _STOP_S = 10.0
-_LEASE = "500ms"  # for so long Mooncake does not evict a value that was read
+_LEASE = "3s"  # for so long Mooncake does not evict a value that was read
 _CLIENT_S = 30  # after so long Mooncake's master forgets a client that died, with its values
 
 

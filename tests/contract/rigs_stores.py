@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from hicache.core.errors import CallerError
 from hicache.storage.address import backend, open_storage, parse
@@ -21,6 +22,7 @@ MIB = 1 << 20
 CONTEXT = "c" * 64
 LOCAL = ("file", "hf3fs")  # without a server
 ROOM = 96 * MIB
+S = TypeVar("S", bound=Storage)
 
 
 @dataclass(slots=True)
@@ -35,7 +37,15 @@ class Rig:
 
     def open(self, timeout_s: float = PATIENT_S) -> Storage:
         options = StorageOptions(size_bytes=self.size_bytes, timeout_s=timeout_s)
-        return open_storage(parse(self.address), options)
+        return patiently(lambda: open_storage(parse(self.address), options))
+
+
+def patiently(opens: Callable[[], S]) -> S:
+    """A store whose server may be slow on a busy machine, also where it is opened hastily."""
+    for _ in range(20):
+        with suppress(CallerError):
+            return opens()
+    return opens()
 
 
 def usable(scheme: str) -> None:

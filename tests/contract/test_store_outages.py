@@ -36,6 +36,7 @@ from .rigs_stores import (
     drawn,
     joined,
     keys_of,
+    patiently,
     started,
     value_of,
 )
@@ -175,7 +176,8 @@ def test_an_outage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     notices, ended, begun, batches = list[str](), False, threading.Event(), list[list[Status]]()
     with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as raw:
         options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=HASTY_S)
-        store = open_store(parse(rig.address), options, time.monotonic, notices.append)
+        address, now = parse(rig.address), time.monotonic
+        store = patiently(lambda: open_store(address, options, now, notices.append))
         eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
         eventually(lambda: raw.write(others, values) == [Status.DONE] * 16)
         eventually(lambda: check(store, keys, values) == {Status.DONE})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,14 @@ from hypothesis import strategies as st
 from hicache.core.actions import Lookup
 from hicache.core.events import LookupDone, Reply
 from hicache.runtime.ranks import Agreement, local_groups, lockstep, offered
-from hicache.runtime.storage import Rank, Task, WorkerOptions, look_up
+from hicache.runtime.storage import (
+    Attachment,
+    Rank,
+    StorageExecutor,
+    Task,
+    WorkerOptions,
+    look_up,
+)
 from hicache.vllm.orders import Orders
 from tests.runtime.test_agreement import Scripted
 from tests.storage.memory_store import MemoryStore
@@ -102,3 +111,13 @@ def test_ranks_agree_on_the_longest_prefix_that_all_can_restore(
     assert agreed(action, replies) == [LookupDone(5, longest)]
     deepest = [looked_up(bench, action, there, SMALL) for there in ranks]
     assert [one.pages for one in replies] == [one.pages for one in deepest]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_store_of_several_ranks_is_asked_for_every_boundary(ranks: int) -> None:
+    executor: Any = Agreement.__new__(Agreement)
+    executor.group = SimpleNamespace(size=ranks)
+    driver: Any = SimpleNamespace(executor=executor, observers=())
+    unused: Any = None
+    attachment = Attachment(driver, StorageExecutor(), unused, unused, unused)
+    assert attachment._options.every_boundary == (ranks > 1)
