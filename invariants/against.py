@@ -22,10 +22,9 @@ from .base import SpecMismatch
 from .books.story import brief, named_by
 from .orders import key_of_facts
 from .spec.cache import Cache
-from .spec.kinds import ORDERS, WAITS, WRITES, Kind, Order, Policies, Writes
+from .spec.kinds import ORDERS, OWN, WAITS, WRITES, Kind, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
-KINDS = ("full", "swa", "mamba")  # that the specification knows itself
 TIERS = (Tier.DEVICE, Tier.HOST)
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
@@ -43,7 +42,7 @@ def lockstep_of(config: Config) -> Lockstep | None:
     if waits is None:
         waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)().waits
     kinds = {}
-    for name in {*config.components} - {*KINDS}:
+    for name in {*config.components} - {*OWN}:
         made = entries.load(entries.COMPONENTS, name)(config)
         kinds[name] = Kind(name, made.positional, made.window_pages, made.interval, made.per_path)
     return Lockstep(config, Policies(writes, order, waits, kinds))
@@ -77,7 +76,9 @@ class Against:
         self.lockstep = lockstep_of(config)
         self.most_pages, self.every_pool = most_pages, every_pool
         self.compared = 0
-        self.unspecified = "" if self.lockstep is not None else unspecified(config)
+        self.unspecified = ""
+        if self.lockstep is None:
+            self.unspecified = f"policy {config.eviction_policy} declares no order of evictions"
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Nothing is compared before the core has answered."""
@@ -124,11 +125,6 @@ def _counts(cache: Cache, view: CoreView, tier: Tier, kind: int) -> Iterator[tup
     pool = view.pool(tier, kind)
     yield "free", cache.free(tier, kind), pool.free
     yield "available", cache.available(tier, kind), pool.available
-
-
-def unspecified(config: Config) -> str:
-    """Why the rules do not cover a configuration."""
-    return f"policy {config.eviction_policy} declares no order of evictions"
 
 
 def _told(event: Event, difference: Differs, lockstep: Lockstep) -> SpecMismatch:

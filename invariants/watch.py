@@ -267,24 +267,3 @@ class Watch:
                 self.replay_command,
                 finding.about,
             ) from None
-
-
-class Recent:
-    """Observes one core, checks nothing and keeps its last operations, for the story of an error
-    that no check raises. operations: events that it answered."""
-
-    def __init__(self) -> None:
-        self.operations = 0
-        self._story = story.Story(story.TELL)
-        self._event: Event | None = None
-
-    def on_event(self, event: Event, view: CoreView) -> None:
-        self._event = event
-
-    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        self.operations += 1
-        self._story.add(self.operations, event, outcomes, ())
-
-    def story_of(self, whom: Sequence[About]) -> list[str]:
-        """The last operations, and the last event, which the core may not have answered."""
-        return [*self._story.about((), ""), *story.last_event(self._story, self._event)]

@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_579,
+    "lines of hicache": 22_587,
     "lines of sim": 9_137,
-    "lines of invariants": 18_394,
+    "lines of invariants": 18_370,
     "lines of traces": 16_659,
     "lines of tests": 36_641,
     "files of source": 304,
     "files of tests": 300,
-    "words of pages": 51_910,
+    "words of pages": 51_895,
 }
 
 

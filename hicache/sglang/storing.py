@@ -76,7 +76,10 @@ class HostPages:
 
     def there(self, names: Sequence[str]) -> list[bool]:
         """Whether each page is there; one of which the store does not say counts as not."""
-        return [one is True for one in self._store.lookup(self.keys(names))]
+        return self._there(self.keys(names))
+
+    def _there(self, keys: Sequence[str]) -> list[bool]:
+        return [one is True for one in self._store.lookup(keys)]
 
     def read(self, names: Sequence[str], slots: Any) -> list[bool]:
         """Read pages into the slots of the pool. Whether each is there. Stops after a call that did
@@ -101,11 +104,13 @@ class HostPages:
         SGLang then does."""
         starts, found = self._starts(len(names), slots), list[bool]()
         for part in self._parts(len(starts)):
-            there = self.there([names[at] for at in part])
+            keys = self.keys([names[at] for at in part])
+            there = self._there(keys)
             new = [at for at, here in zip(part, there, strict=True) if not here]
             pages = [self.pool.get_data_page(starts[at], flat=True) for at in new]
             values = [_bytes_of(one.contiguous()) for one in pages]
-            done = self._store.write(self.keys([names[at] for at in new]), values) if new else []
+            missing = [keys[at - part.start] for at in new]
+            done = self._store.write(missing, values) if new else []
             for at, status in zip(new, done, strict=True):
                 there[at - part.start] = status is Status.DONE
             found += there

@@ -155,7 +155,10 @@ class Data:
 
     def is_there(self) -> bool:
         """Whether it is the file that was opened."""
-        return self.path.exists() and self.path.stat().st_ino == self._inode
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def allocate(self, run: Run) -> None:
         """Take room from the disk."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hicache.core.config import Config
 
+OWN = ("full", "swa", "mamba")  # the kinds whose rules stand here
 FULL = 0  # every node has full attention; the other kinds come after it
 FOREVER = 1 << 62
 PROTECTED_HITS = 2  # slru: more uses than this count as this many
