@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_587,
+    "lines of hicache": 22_582,
     "lines of sim": 9_137,
     "lines of invariants": 18_370,
     "lines of traces": 16_659,

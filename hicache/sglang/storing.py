@@ -76,10 +76,7 @@ class HostPages:
 
     def there(self, names: Sequence[str]) -> list[bool]:
         """Whether each page is there; one of which the store does not say counts as not."""
-        return self._there(self.keys(names))
-
-    def _there(self, keys: Sequence[str]) -> list[bool]:
-        return [one is True for one in self._store.lookup(keys)]
+        return [one is True for one in self._store.lookup(self.keys(names))]
 
     def read(self, names: Sequence[str], slots: Any) -> list[bool]:
         """Read pages into the slots of the pool. Whether each is there. Stops after a call that did
@@ -105,12 +102,11 @@ class HostPages:
         starts, found = self._starts(len(names), slots), list[bool]()
         for part in self._parts(len(starts)):
             keys = self.keys([names[at] for at in part])
-            there = self._there(keys)
+            there = [one is True for one in self._store.lookup(keys)]
             new = [at for at, here in zip(part, there, strict=True) if not here]
             pages = [self.pool.get_data_page(starts[at], flat=True) for at in new]
             values = [_bytes_of(one.contiguous()) for one in pages]
-            missing = [keys[at - part.start] for at in new]
-            done = self._store.write(missing, values) if new else []
+            done = self._store.write([keys[at - part.start] for at in new], values) if new else []
             for at, status in zip(new, done, strict=True):
                 there[at - part.start] = status is Status.DONE
             found += there

@@ -155,10 +155,9 @@ class Data:
 
     def is_there(self) -> bool:
         """Whether it is the file that was opened."""
-        try:
+        with suppress(FileNotFoundError):
             return self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
+        return False
 
     def allocate(self, run: Run) -> None:
         """Take room from the disk."""
