@@ -158,14 +158,12 @@ class Player:
 
     def _told(self, error: Exception, at: int) -> Failure:
         """What an error says: a law that is broken, or an error of the engine."""
-        lines = []
-        for frame, number in traceback.walk_tb(error.__traceback__):
+        lines: dict[Line, None] = {}  # each once, or a recursion fills the report
+        for frame, number in reversed([*traceback.walk_tb(error.__traceback__)]):
             code = frame.f_code
-            file = self.where(code.co_filename)
-            if file:
+            if file := self.where(code.co_filename):
                 text = linecache.getline(code.co_filename, number).strip()
-                lines.append(Line(file, number, code.co_name, text))
-        lines.reverse()
+                lines[Line(file, number, code.co_name, text)] = None
         if isinstance(error, Broken):
             return Failure(error.law, error.kind, error.text, at, lines=tuple(lines))
         text = f"{type(error).__name__}: {str(error)[:500]}"
@@ -173,7 +171,8 @@ class Player:
             last = traceback.extract_tb(error.__traceback__)[-1]
             text += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
             return Failure("HARNESS", f"HARNESS {type(error).__name__}", text, at)
-        site = f"{type(error).__name__} {lines[0].file.rpartition('/')[2]} {lines[0].function}"
+        first = next(iter(lines))
+        site = f"{type(error).__name__} {first.file.rpartition('/')[2]} {first.function}"
         return Failure("CRASH", f"CRASH {site}", text, at, lines=tuple(lines))
 
 
