@@ -41,8 +41,8 @@ def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
 def test_examples_in_the_docs_of_policies_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (DOCS / "policies.md").read_text()
-    [classes] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (DOCS / "library.md").read_text()
+    *_, classes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [commands] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     (tmp_path / "mine.py").write_text(classes)
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def test_examples_in_the_docs_of_policies_run(
 
 def test_docs_of_policies_list_every_policy() -> None:
     for package in registry.OPEN:
-        page = (DOCS / ("times.md" if package == registry.TIMES else "policies.md")).read_text()
+        page = (DOCS / ("times.md" if package == registry.TIMES else "library.md")).read_text()
         for name in registry.spellings(package):
             assert f"| `{name}` |" in page, name
 

@@ -131,7 +131,7 @@ def _added(package: str, text: str) -> str:
         raise CallerError(f"{path}: expected {attribute or 'a name'} in it, found none")
     for part in parts:
         if not hasattr(made, part):
-            raise CallerError(f"{text}: expected {part}, found none (docs/policies.md)")
+            raise CallerError(f"{text}: expected {part}, found none (docs/library.md)")
     name = str(getattr(made, "name", None) or getattr(maker, "__name__", attribute)).lower()
     registry.add(package, name, SimpleNamespace(**{word: maker}) if word else maker)
     _texts[package, name] = text

@@ -43,7 +43,7 @@ def _add(package: str, maker: Callable[[], Any], parts: tuple[str, ...]) -> str:
         if not hasattr(policy, part):
             raise CallerError(
                 f"{type(policy).__name__}: expected a policy with {', '.join(('name', *parts))}, "
-                f"found none of the name {part!r}; docs/policies.md says what each means"
+                f"found none of the name {part!r}; docs/library.md says what each means"
             )
     name = policy.name
     if not isinstance(name, str):
