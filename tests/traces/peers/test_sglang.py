@@ -1,6 +1,6 @@
 """SGLang as a target: every law holds, but for what is known.
 
-Without SGLang 0.5.23 in .engines (see docs/engines_fuzzed.md) nothing here runs.
+Without SGLang 0.5.23 in .engines (see docs/fuzzing.md) nothing here runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """vLLM as a target: where it has no known failure, every law holds.
 
-Without vLLM 0.32.0 in .engines (see docs/engines_fuzzed.md) nothing here runs.
+Without vLLM 0.32.0 in .engines (see docs/fuzzing.md) nothing here runs.
 """
 
 from __future__ import annotations
