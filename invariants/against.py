@@ -1,12 +1,12 @@
 """Compares a core with the executable specification while it runs.
 
 Lives here: the observer, the failure that it raises, and what policies from outside of the project
-declare. Does not decide anything itself; see `invariants/spec`.
+declare. What is decided is in `invariants/spec`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from hicache.core import entries
@@ -21,7 +21,6 @@ from hicache.core.view import CoreView
 from .base import SpecMismatch
 from .books.story import brief, named_by
 from .orders import key_of_facts
-from .spec.cache import Cache
 from .spec.kinds import ORDERS, OWN, WAITS, WRITES, Kind, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
@@ -75,6 +74,7 @@ class Against:
     ) -> None:
         self.lockstep = lockstep_of(config)
         self.most_pages, self.every_pool = most_pages, every_pool
+        self.pools = list(product(range(len(config.components)), TIERS))
         self.compared = 0
         self.unspecified = ""
         if self.lockstep is None:
@@ -91,8 +91,7 @@ class Against:
         except Differs as difference:
             raise _told(event, difference, self.lockstep) from None
         self.compared += 1
-        turn, pools = self.lockstep.events, list(product(range(len(view.components)), TIERS))
-        cache = self.lockstep.specification.cache
+        turn, cache = self.lockstep.events, self.lockstep.specification.cache
         known, others = sorted(cache.distrusted), sorted(view.distrusted)
         if known != others:
             raise SpecMismatch(
@@ -101,10 +100,12 @@ class Against:
                 f"found {len(others)}",
                 named_by(event),
             )
-        for kind, tier in pools if self.every_pool else [pools[turn % len(pools)]]:
-            for name, expected, found in _counts(cache, view, tier, kind):
+        pools = self.pools if self.every_pool else [self.pools[turn % len(self.pools)]]
+        for kind, tier in pools:
+            pool = view.pool(tier, kind)
+            counted, counts = (pool.free, pool.available), cache.counts(tier, kind)
+            for name, expected, found in zip(("free", "available"), counts, counted, strict=True):
                 if found != expected:
-                    pool = view.pool(tier, kind)
                     where = f"{name} {tier.name.lower()} pages of {pool.component}"
                     raise SpecMismatch(
                         f"{SPEC_KIND}{name} pages",
@@ -118,13 +119,6 @@ class Against:
 def _used(view: CoreView) -> int:
     pools = [view.pool(tier, 0) for tier in TIERS]
     return sum(pool.capacity - pool.free for pool in pools)
-
-
-def _counts(cache: Cache, view: CoreView, tier: Tier, kind: int) -> Iterator[tuple[str, int, int]]:
-    """What the core counts itself: what it is, the number expected and the core's."""
-    pool = view.pool(tier, kind)
-    yield "free", cache.free(tier, kind), pool.free
-    yield "available", cache.available(tier, kind), pool.available
 
 
 def _told(event: Event, difference: Differs, lockstep: Lockstep) -> SpecMismatch:

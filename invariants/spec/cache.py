@@ -72,12 +72,11 @@ class Cache:
         `available`."""
         found: set[int] = set()
         for flight in self.flights.values():
-            to_here = flight.to == tier
-            moved = {one.target if to_here else one.source for one in flight.of(kind)}
-            if flight not in ended:
-                found |= moved | (flight.lent.get(kind, set()) if tier == DEVICE else set())
-            elif to_here and flight.request is not None:
-                found |= moved  # a request uses it
+            to_here, over = flight.to == tier, flight in ended
+            if tier == DEVICE and not over:
+                found |= flight.lent.get(kind, set())
+            if not over or (to_here and flight.request is not None):  # a request uses what came
+                found.update(one.target if to_here else one.source for one in flight.of(kind))
         for request in self.running if tier == DEVICE else ():
             found.update(self.own(request, kind))
         for other in self.storage.values() if tier == HOST else ():
@@ -101,9 +100,17 @@ class Cache:
     ) -> int:
         """All pages but those that a node has and somebody holds, and those in use that no node
         has. Supposes that somebody took this hold, and that these flights have ended."""
-        cached, held = self.cached(tier, kind), self.held(ended).union(hold)
-        in_use = self.in_use(tier, kind, ended)
-        return self.capacity(tier, kind) - len(cached & held) - len(in_use - cached)
+        return self.counts(tier, kind, hold, ended)[1]
+
+    def counts(
+        self, tier: int, kind: int, hold: Collection[int] = (), ended: Flights = ()
+    ) -> tuple[int, int]:
+        """How many pages are free, and how many are available."""
+        cached, in_use = self.cached(tier, kind), self.in_use(tier, kind, ended)
+        taken = len(cached) + len(in_use - cached)
+        idle = cached - self.held(ended)
+        free = self.capacity(tier, kind) - taken
+        return free, free + len(idle.difference(hold))
 
     def held(self, ended: Flights = (), storage: bool = True) -> Hold:
         """All pages in a hold of anything but these flights, and with or without what flights for

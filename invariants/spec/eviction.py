@@ -23,7 +23,7 @@ from . import copies
 from .cache import Cache
 from .kinds import FULL
 from .matching import tail
-from .records import BOTH, DEVICE, HOST, Node, as_pages
+from .records import BOTH, DEVICE, HOST, Hold, Node, as_pages
 
 
 class Tree(NamedTuple):
@@ -37,8 +37,9 @@ def make_room(cache: Cache, tier: Tier, kind: int, count: int) -> bool:
     """Whether `count` pages are free now, on host besides those kept for exchanges. Evicts what
     this takes."""
     wanted = count + (kept_for_exchanges(cache, kind) if tier == HOST else 0)
-    free_pages(cache, tier, kind, wanted - cache.free(tier, kind))
-    return cache.free(tier, kind) >= wanted
+    lacking = wanted - cache.free(tier, kind)
+    free_pages(cache, tier, kind, lacking)
+    return lacking <= 0 or cache.free(tier, kind) >= wanted
 
 
 def kept_for_exchanges(cache: Cache, kind: int) -> int:
@@ -52,6 +53,8 @@ def kept_for_exchanges(cache: Cache, kind: int) -> int:
 def free_pages(cache: Cache, tier: Tier, kind: int, count: int) -> None:
     """Frees so many pages of a tier, now or when their copies to host have ended; fewer if the rest
     is in use, or if what goes next is being copied to host."""
+    if count <= 0:
+        return
     goal = cache.free(tier, kind) + count
 
     def still_wanted() -> int:
@@ -192,7 +195,7 @@ def delete_useless(cache: Cache, before: Tree) -> None:
     gone = before.nodes.difference(cache.nodes())
     useful = before.hopeful.union(*(cache.down_to(node) for node in gone))
     useless = useful.intersection(cache.nodes()) - cache.hopeful()
-    held = cache.held()
+    held = cache.held() if useless else Hold()
     for node in sorted(useless, key=lambda node: -node.end):
         if not (node.children or any(node.any_held(held, tier) for tier in BOTH)):
             delete(cache, node)

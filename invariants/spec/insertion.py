@@ -183,16 +183,15 @@ def _give_states(cache: Cache, request: Request, path: list[Node], depths: list[
 def thin_out_states(cache: Cache, path: list[Node]) -> None:
     """Of more states on a path than there may be, the shallowest go, except those in use, those
     where the tree branches, and the deepest."""
-    held = cache.held()
-    for kind in cache.stateful:
-        limit = cache.kinds[kind].states
+    for kind in (kind for kind in cache.stateful if cache.kinds[kind].states):
+        limit, held = cache.kinds[kind].states, cache.held()
         having = [node for node in path if node.anywhere(kind)]
         may_go = [
             node
             for node in having[:-1]
             if len(node.children) <= 1 and not any(node.is_held(held, one, kind) for one in BOTH)
         ]
-        for node in may_go[: max(0, len(having) - limit) if limit else 0]:
+        for node in may_go[: max(0, len(having) - limit)]:
             for tier in (HOST, DEVICE):
                 if node.has(tier, kind):
                     free_kind(cache, node, tier, kind)

@@ -55,11 +55,9 @@ def known_of(cache: Cache, key: Key, limit: int) -> Known:
 def reach(cache: Cache, known: Known) -> Reach:
     """How deep a request could start that has this prompt."""
     kinds = range(len(cache.kinds))
-    return Reach(
-        deepest(cache, known, (DEVICE,), kinds),
-        deepest(cache, known, BOTH, kinds),
-        tuple(deepest(cache, known, BOTH, [kind]) for kind in kinds),
-    )
+    alone = tuple(deepest(cache, known, BOTH, [kind]) for kind in kinds)
+    best = deepest(cache, known, BOTH, kinds) if len(kinds) > 1 else alone[0]
+    return Reach(deepest(cache, known, (DEVICE,), kinds), best, alone)
 
 
 def deepest(cache: Cache, known: Known, tiers: Sequence[int], kinds: Sequence[int]) -> int:

@@ -36,9 +36,10 @@ def say_refused(
 def can_never_fit(cache: Cache, request: Request, pages: int) -> bool:
     """A request can have every page of the device but those that pins hold and it does not share.
     Says so if that is too few."""
-    pinned = set().union(*(pin.hold for pin in cache.pins.values()))
     most = cache.capacity(DEVICE, FULL)
-    most -= len((pinned & cache.cached(DEVICE, FULL)) - _shared(cache, request))
+    if cache.pins:
+        pinned = set().union(*(pin.hold for pin in cache.pins.values()))
+        most -= len((pinned & cache.cached(DEVICE, FULL)) - _shared(cache, request))
     if pages > most:
         say_refused(cache, "too_large", pages, most, request.number)
     return pages > most

@@ -42,10 +42,10 @@ def unpin(cache: Cache, event: UnpinWanted) -> None:
 def pins_take_hold(cache: Cache, tier: Tier) -> None:
     """Each pin of the tier holds what the deepest end within its prefix requires that this tier
     alone makes reusable. It splits no node for nothing."""
-    for one in cache.pins.values():
+    for one in (one for one in cache.pins.values() if one.tier == tier):
         known = known_of(cache, one.key, one.key.pages)
         end = deepest(cache, known, [tier], range(len(cache.kinds)))
-        if one.tier != tier or end <= one.held:
+        if end <= one.held:
             continue
         end_nodes_at(cache, known.nodes, [end])
         path = [node for node in known.nodes if node.end <= end]
