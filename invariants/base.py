@@ -1,7 +1,7 @@
 """The base class of checks, the violations that they report, and the lookup of checks by name.
 
 Lives here: the class from which every check in `checks/` derives, the exceptions that end a run
-with their exit codes, and the registry. Does not contain any particular check.
+with their exit codes, and the registry.
 
 A check overrides one or more of these methods; `watch` runs them incrementally and in full:
 
@@ -139,6 +139,9 @@ class Check:
     sentence: ClassVar[str]
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
+    of_changes: ClassVar[bool] = (
+        False  # its totals look at pools whose pages changed, and no others
+    )
     watches: ClassVar[tuple[type, ...]] = ()
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:

@@ -1,7 +1,6 @@
 """Observes one core: files every operation in the books and runs the checks.
 
-Lives here: when each check runs, the levels, and turning a failure into a report. Does not contain
-checks.
+Lives here: when each check runs, the levels, and turning a failure into a report.
 
     every    files each operation and runs every check that may be affected; a full recount follows
              every 64 operations (fewer on large trees, see `audit_every`), after each failed reply,
@@ -14,7 +13,7 @@ checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
@@ -97,13 +96,15 @@ class Watch:
         """Collects the methods of the checks that are called at each point."""
         self._nodes = self._asked("node")
         self._totals = self._asked("totals")
+        self._at_rest = self._asked("totals", of_changes=False)
         self._audits = self._asked("audit")
         self._issue = self._by_type("issue")
         self._first = {kind: asks for kind, asks in self._issue.items() if kind in ACTION_OF}
         self._see = self._by_type("see")
 
-    def _asked(self, shape: str) -> list[Asked]:
-        return [getattr(one, shape) for one in self.checks if overrides(one, shape)]
+    def _asked(self, shape: str, of_changes: bool = True) -> list[Asked]:
+        asked = [one for one in self.checks if of_changes or not one.of_changes]
+        return [getattr(one, shape) for one in asked if overrides(one, shape)]
 
     def _by_type(self, shape: str) -> dict[type, list[Asked]]:
         table: dict[type, list[Asked]] = {}
@@ -200,7 +201,7 @@ class Watch:
             node = mirror.node
             for ask in asks:
                 ask(book, mirror, node)
-        for ask in self._totals:
+        for ask in self._totals if book.changed else self._at_rest:
             ask(book, view)
         see = self._see
         for item in (event, *outcomes):
@@ -208,7 +209,7 @@ class Watch:
                 for ask in see[type(item)]:
                     ask(book, item, view)
         for pages in book.changed:
-            pages.settle(view.pool(pages.tier, pages.component))
+            pages.settle()
 
     def _recount(self, view: CoreView) -> None:
         book = self.book
@@ -239,31 +240,18 @@ class Watch:
         """Runs checks; turns a failure into a Violation with the story of its objects."""
         try:
             work(*args)
-        except Broken as finding:
-            self.violations += 1
-            check, lines = finding.check, self._told(finding.about)
-            raise KINDS[check.kind](
-                check.name,
-                check.sentence,
-                finding.equation,
-                lines,
-                self.replay_command,
-                finding.about,
-            ) from None
-        except SpecMismatch as found:
-            self.violations += 1
-            lines = self._told(found.about)
-            raise Violation(
-                found.kind, SENTENCE, found.text, lines, self.replay_command, found.about
-            ) from None
-        except Mismatch as finding:
-            self.violations += 1
-            lines = self._told(finding.about)
-            raise KINDS[HARNESS](
-                "AUDIT",
-                "The books that were kept step by step equal a recount of the whole state.",
-                finding.equation,
-                lines,
-                self.replay_command,
-                finding.about,
-            ) from None
+        except Broken as broken:
+            check = broken.check
+            kind, named = KINDS[check.kind], (check.name, check.sentence)
+            self._report(kind, *named, broken.equation, broken.about)
+        except SpecMismatch as broken:
+            self._report(Violation, broken.kind, SENTENCE, broken.text, broken.about)
+        except Mismatch as broken:
+            sentence = "The books that were kept step by step equal a recount of the whole state."
+            self._report(KINDS[HARNESS], "AUDIT", sentence, broken.equation, broken.about)
+
+    def _report(
+        self, kind: type[Violation], name: str, sentence: str, text: str, about: Sequence[About]
+    ) -> NoReturn:
+        self.violations += 1
+        raise kind(name, sentence, text, self._told(about), self.replay_command, about) from None

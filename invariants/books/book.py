@@ -1,8 +1,7 @@
 """The books of one core, kept from events, outcomes and the read-only view only.
 
 Lives here: the order in which one operation is filed. Every old fact is retracted before a new one
-is claimed. Does not contain checks or use code of the core: the books compute again what the core
-computes.
+is claimed. The books compute again what the core computes, with none of its code.
 
     landed bytes -> committed bytes -> retract nodes, leavers -> file actions -> retract requests
       -> claim nodes, requests -> pin paths -> clock -> refresh what changed
@@ -10,7 +9,7 @@ computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from hicache.core.actions import (
@@ -33,16 +32,18 @@ from hicache.core.events import (
     BackupDone,
     ContinueWanted,
     Event,
+    EvictWanted,
     FetchDone,
     Finished,
     Flushed,
     LoadDone,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Reply,
     Retracted,
+    TimePassed,
 )
-from hicache.core.ledger import Pool
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
@@ -66,7 +67,8 @@ from .tickets import (
 
 _TIERS = (Tier.DEVICE, Tier.HOST)
 _ACTIONS: frozenset[type] = frozenset(get_args(Action))
-Issue = Callable[["Book", Outcome, CoreView], None]
+_OFTEN_IDLE = (EvictWanted, TimePassed, PrefetchLimitReached)
+Asks = dict[type, list[Any]]  # by type, checks to run before an action is filed
 
 
 class Book:
@@ -84,9 +86,7 @@ class Book:
         self.width = len(kinds)
         self._indices = {kind.name: kind.at for kind in kinds}
         self.pages = [
-            PageBook(tier, kind, view.pool(tier, kind.at).capacity)
-            for tier in _TIERS
-            for kind in kinds
+            PageBook(tier, kind, view.pool(tier, kind.at)) for tier in _TIERS for kind in kinds
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
         self.nodes = NodeBook(self.pages, kinds, config.page_size, config.kv_events)
@@ -111,34 +111,40 @@ class Book:
     def before(self, event: Event) -> None:
         """Before the core handles the event."""
         self.event = event
-        for book in self.pages:
+        for book in self.changed:
             book.begin()
 
     def pool(self, tier: int, index: int = 0) -> PageBook:
         """The page book of a component on a tier."""
         return self.pages[tier * self.width + index]
 
-    def pools(self, view: CoreView) -> list[Pool]:
-        """The core's pools, in the order of the books of pages."""
-        return [pool for tier in _TIERS for pool in view.pools(tier)]
-
     def index_of(self, component: str) -> int:
         """Index of a component, or 0 for an unknown name."""
         return self._indices.get(component, 0)
 
-    def after(
-        self,
-        event: Event,
-        outcomes: Sequence[Outcome],
-        view: CoreView,
-        issue: dict[type, list[Any]],
-    ) -> None:
-        """Files one operation. issue: by type, checks to run before an action is filed."""
+    def after(self, event: Event, outcomes: Sequence[Outcome], view: CoreView, issue: Asks) -> None:
+        """Files one operation."""
         self.operations += 1
         self.outcomes = outcomes
         self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
         self.wants.moved = []
+        if type(event) in _OFTEN_IDLE and not (outcomes or view.touched or view.touched_requests):
+            self.nodes.retract(view.touched, view.root)
+        else:
+            self._filed(event, outcomes, view, issue)
+        self.wants.hear(view)
+        self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
+        self.clashed = any(one.clashes for one in self.changed)
+        for book in self.changed:
+            book.sort_out()
+        for mirror in self.nodes.dirty.values():
+            self.nodes.refresh(mirror)
+
+    def _filed(
+        self, event: Event, outcomes: Sequence[Outcome], view: CoreView, issue: Asks
+    ) -> None:
+        """Files what the event, its outcomes and the nodes and requests that it touched say."""
         at_hand = self.nodes.at_hand = []
         if type(event) is Arrived:
             req = RequestMirror(
@@ -178,7 +184,7 @@ class Book:
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
             if acts:
-                self._file(item, view)  # type: ignore[arg-type]
+                self._file(item)  # type: ignore[arg-type]
         self._heard(event, outcomes)
         for request_id in touched:
             self._admit(request_id, view)
@@ -192,13 +198,6 @@ class Book:
         self.storage.write(self.tickets.fresh)
         self.storage.hear(event, outcomes, self.answered)
         self._advance_clock(outcomes)
-        self.wants.hear(view)
-        self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
-        self.clashed = any(one.clashes for one in self.changed)
-        for book in self.changed:
-            book.sort_out()
-        for mirror in self.nodes.dirty.values():
-            self.nodes.refresh(mirror)
 
     def glance(self, event: Event) -> None:
         """Records what a recount needs, if operations are not filed."""
@@ -247,12 +246,12 @@ class Book:
             load = load if load is not None and not load.landed else None
             self.uses = uses_of(action, self.kinds, self.page_size, shared, load)
 
-    def _file(self, action: Action, view: CoreView) -> None:
+    def _file(self, action: Action) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
         if type(action) is Fetch and (lookup := self.storage.looked_up(self.event)) is not None:
             ticket.prompt = lookup.prompt[: action.first_page + action.pages]
         for move in self.moves:
-            one, other = (view.pool(tier, move.at).generation for tier in ticket.tiers)
+            one, other = (self.pool(tier, move.at).pool.generation for tier in ticket.tiers)
             ticket.generations.append((one[move.source], other[move.target]))
         if type(action) is not Load and type(action) is not Prefill:
             return

@@ -1,9 +1,7 @@
 """Mirrors of nodes: the books' record of one node.
 
-Lives here: the record, and the definition of eviction candidates. Does not contain sums over nodes
-(see nodes) or checks.
-Does not read the core's own sums (`with_pages`, `queued`, counts), because checks compare them with
-these.
+Lives here: the record, and the definition of eviction candidates, which checks compare with the
+core's own sums (`with_pages`, `queued`, counts).
 
 Each (tier, component) has one *slot*: tier * components + component, device first. Lists of a
 mirror are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, plus 1 for garbage.

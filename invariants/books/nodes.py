@@ -1,7 +1,7 @@
 """The books' record of all nodes of the tree, and sums over them.
 
 Lives here: retracting old and claiming new facts of nodes, which prefixes are cached, and the
-reference clock. Does not contain properties of a single node (see mirror) or checks.
+reference clock.
 """
 
 from __future__ import annotations

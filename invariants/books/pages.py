@@ -1,7 +1,7 @@
 """The books' record of one pool's pages: owner, content, locks, readers and writer.
 
-Lives here: the page arrays of one component on one tier, and retracting and claiming pages. Does
-not know why a page changes owners. Records clashes; checks report them.
+Lives here: the page arrays of one component on one tier, and retracting and claiming pages. It
+records clashes; checks report them.
 
     owner       0, or id * 4 + kind of the only holder
     content     tag of the prefix whose bytes the page holds (POISON: not written)
@@ -68,9 +68,12 @@ def all_are(values: NDArray[Any], wanted: int) -> bool:
 
 
 class PageBook:
-    """All pages of one component's pool on one tier. where: name of the pool in reports."""
+    """All pages of one component's pool on one tier. where: name of the pool in reports. pool: the
+    core's own record."""
 
-    def __init__(self, tier: Tier, kind: Kind, capacity: int) -> None:
+    def __init__(self, tier: Tier, kind: Kind, pool: Pool) -> None:
+        capacity = pool.capacity
+        self.pool = pool
         self.tier = tier
         self.component = kind.at
         self.name = kind.name
@@ -98,9 +101,8 @@ class PageBook:
 
     def begin(self) -> None:
         """Begins a new operation and clears the changes of the last one."""
-        if self.clashes or self.claimed or self.released:
-            self.clashes, self.claimed, self.released = [], [], []
-            self.freed = self.retired = NO_PAGES
+        self.clashes, self.claimed, self.released = [], [], []
+        self.freed = self.retired = NO_PAGES
 
     def claim(self, pages: Pages, code: int) -> None:
         count = len(pages)
@@ -202,14 +204,15 @@ class PageBook:
         if len(self.retired):
             self.retiring.update(self.retired.tolist())
 
-    def settle(self, pool: Pool) -> None:
+    def settle(self) -> None:
         """Records generations, and clears the content of freed pages; called after the checks."""
+        now = self.pool.generation
         for pages, _ in self.claimed:
-            self.generation[pages] = pool.generation[pages]
+            self.generation[pages] = now[pages]
         if self.strange:
             self.content[self.strange] = POISON
             self.strange.clear()
         free = self.freed
         if len(free):
-            self.generation[free] = pool.generation[free]
+            self.generation[free] = now[free]
             self.content[free] = POISON

@@ -1,8 +1,7 @@
 """What is pinned: the pages of a transfer until its reply, and pinned prefixes.
 
 Lives here: the pins of one ticket, taken when it is filed, and what pinned prefixes lock, as the
-core notes it for each: what a pin may hold is for the specification to say. Does not release the
-pins of tickets (see tickets) and does not contain checks.
+core notes it for each: what a pin may hold is for the specification to say.
 
     the backbone      of the path to the transfer's boundary, or to the deepest node that it reads,
                       on both tiers; on host alone if storage is the other side
@@ -224,7 +223,9 @@ class WantBook:
             self._add(pin, -1)
             self.moved.append(pin.tags[: pin.held])
         for number, record in view.pins.items():
-            pin = self.pins.setdefault(number, PinMirror(tags_of(record.key)))
+            if number not in self.pins:
+                self.pins[number] = PinMirror(tags_of(record.key))
+            pin = self.pins[number]
             if pin.held == record.held_pages:
                 continue
             self._add(pin, -1)

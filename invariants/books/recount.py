@@ -1,7 +1,7 @@
 """Builds the books again from the view alone, and compares them with the incremental books.
 
-Lives here: a second, simpler way to compute the same sums. Does not check the core: a difference is
-an error in the books, or in the core's list of touched objects.
+Lives here: a second, simpler way to compute the same sums. A difference is an error in the books,
+or in the core's list of touched objects.
 
 Tags depend only on keys. A recount keeps the tags of nodes with the same key object and parent, and
 recomputes one sixteenth of them, a different sixteenth each time. Computing all of them would take

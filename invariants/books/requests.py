@@ -1,8 +1,7 @@
 """The books' record of requests: tags of their prompts, tables, owned pages, locks, and committed
 bytes.
 
-Lives here: retracting old and claiming new facts of requests on the device page books. Does not
-handle nodes or tickets, and does not contain checks.
+Lives here: retracting old and claiming new facts of requests on the device page books.
 
     by position   |--- shared: nodes' pages, or a load's ---|--- own (-1: none) ---|
     a state       working slot, checkpoint slots 0 and 1: all its own

@@ -1,7 +1,7 @@
 """The books of storage: whether it is attached, what it acknowledged, and what is looked up.
 
 Lives here: what follows from events and outcomes alone. Who waits for a prefetch is for the
-specification to say. Does not handle pages (see tickets) and does not contain checks.
+specification to say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tickets: the open actions, and the pages that each of them reads, writes and pins.
 
-Lives here: filing an action, landing its bytes and closing it at its reply, on the page books. Does
-not handle requests or nodes, and does not contain checks.
+Lives here: filing an action, landing its bytes and closing it at its reply, on the page books.
 
     load      reads host pages, writes device pages (owned by the ticket until it lands)
     backup    reads device pages, writes host pages (owned by the ticket until its reply)

@@ -23,6 +23,7 @@ class Bytes(Check):
     )
     kind = WRONG_BYTES
     watches = (Prefill, Cached, Granted)
+    of_changes = True
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.changed if book.history else ():

@@ -66,7 +66,7 @@ class LockBalance(Check):
                         story.node(node.id),
                     )
         for slot, pages in enumerate(book.pages):
-            pool, least = view.pool(pages.tier, pages.component), len(pinned.get(slot, ()))
+            pool, least = pages.pool, len(pinned.get(slot, ()))
             if pool.protected != least:
                 self.fail(
                     f"{pages.where}: expected {least} protected pages at quiescence, found "
@@ -106,7 +106,7 @@ class Reset(Check):
                 f"{len(view.store_queue)} nodes and {len(view.distrusted)} pages"
             )
         for pages in book.pages:
-            pool = view.pool(pages.tier, pages.component)
+            pool = pages.pool
             used = int(((pages.busy > 0) & (pages.owner == 0)).sum())
             fresh = [pages.capacity - used - pages.held[FLIGHT], 0, 0, pages.held[FLIGHT], used]
             if pool.counts != fresh or pool.protected:
@@ -129,8 +129,7 @@ class Quiescence(Check):
     def still(self, book: Book, view: CoreView) -> None:
         pinned = book.wants.pinned()
         for slot, pages in enumerate(book.pages):
-            pool = view.pool(pages.tier, pages.component)
-            cached = pages.held[NODE]
+            pool, cached = pages.pool, pages.held[NODE]
             most = cached - len(pinned.get(slot, ()))
             if pool.counts[PageState.FREE] + cached != pages.capacity or pool.evictable != most:
                 self.fail(

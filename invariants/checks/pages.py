@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from hicache.core.events import BackupDone, FetchDone, Flushed, LoadDone, StoreDone
-from hicache.core.ledger import Pool
 from hicache.core.types import Pages, PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -20,14 +19,15 @@ _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
 
 class _Ownership(Check):
     tier: ClassVar[Tier]
+    of_changes = True
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.changed:
             if pages.tier == self.tier:
-                self._changed(pages, view.pool(self.tier, pages.component))
+                self._changed(pages)
 
-    def _changed(self, pages: PageBook, pool: Pool) -> None:
-        where = pages.where
+    def _changed(self, pages: PageBook) -> None:
+        where, pool = pages.where, pages.pool
         if pages.clashes:
             clash = pages.clashes[0]
             self.fail(
@@ -62,10 +62,10 @@ class _Ownership(Check):
     def audit(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
             if pages.tier == self.tier:
-                self._all(pages, view.pool(self.tier, pages.component))
+                self._all(pages)
 
-    def _all(self, pages: PageBook, pool: Pool) -> None:
-        unowned = pages.owner == 0
+    def _all(self, pages: PageBook) -> None:
+        pool, unowned = pages.pool, pages.owner == 0
         free = unowned & (pages.busy == 0)
         listed = pool.free_pages()
         wrong = free != (pool.state == PageState.FREE)
@@ -99,14 +99,12 @@ class PoolSum(Check):
     )
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages, pool in zip(book.pages, book.pools(view), strict=True):
-            _, nodes, requests, flights = pages.held
-            free = pages.capacity - nodes - requests - flights - len(pages.retiring)
-            if (
-                pool.free == free
-                and pool.protected == pages.protected
-                and pool.counts == [free, requests, nodes, flights, len(pages.retiring)]
-            ):
+        for pages in book.pages:
+            pool, (_, nodes, requests, flights) = pages.pool, pages.held
+            out = len(pages.retiring)
+            free = pages.capacity - nodes - requests - flights - out
+            counts, protected = [free, requests, nodes, flights, out], pages.protected
+            if pool.free == free and pool.protected == protected and pool.counts == counts:
                 continue
             retiring = pool.counts[_RETIRING]
             total = pool.free + nodes + requests + flights + retiring
@@ -123,6 +121,7 @@ class PoolSum(Check):
 class Generation(Check):
     name = "GENERATION"
     sentence = "A page that becomes free gets a new generation, and no generation ever decreases."
+    of_changes = True
 
     def totals(self, book: Book, view: CoreView) -> None:
         if not book.history:
@@ -131,12 +130,9 @@ class Generation(Check):
             free = pages.freed
             if not len(free):
                 continue
-            now = view.pool(pages.tier, pages.component).generation
+            now = pages.pool.generation
             stuck = now[free] <= pages.generation[free]
-            if (
-                b"\1" in stuck.tobytes()
-                and (view.pool(pages.tier, pages.component).state[free] == _FREE).all()
-            ):
+            if b"\1" in stuck.tobytes() and (pages.pool.state[free] == _FREE).all():
                 at = int(free[int(stuck.argmax())])
                 self.fail(
                     f"{pages.where} page {at} became free: expected a generation above "
@@ -146,7 +142,7 @@ class Generation(Check):
 
     def audit(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
-            now = view.pool(pages.tier, pages.component).generation
+            now = pages.pool.generation
             if (now < pages.generation).any():
                 at = int((now < pages.generation).argmax())
                 self.fail(
@@ -163,14 +159,14 @@ class PinIo(Check):
         "reply, or before the reply of the pass that reads what was loaded."
     )
     watches = (LoadDone, BackupDone, FetchDone, StoreDone)
+    of_changes = True
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.changed:
             used = pages.retired
             if not len(used):
                 continue
-            pool = view.pool(pages.tier, pages.component)
-            free = pool.state[used] == _FREE
+            free = pages.pool.state[used] == _FREE
             if np.count_nonzero(free):
                 at = int(used[int(free.argmax())])
                 self.fail(
@@ -189,10 +185,10 @@ class PinIo(Check):
             for tier, used, before in zip(
                 ticket.tiers, (move.source, move.target), generations, strict=True
             ):
-                now = view.pool(tier, move.at).generation[used]
+                pages = book.pool(tier, move.at)
+                now = pages.pool.generation[used]
                 if not same(now, before):
                     at = int((now != before).argmax())
-                    pages = book.pool(tier, move.at)
                     self.fail(
                         f"{pages.where} page {used[at]} of flight {item.flight}: expected "
                         f"generation {before[at]} until the reply, found {now[at]}",

@@ -12,7 +12,6 @@ from invariants.base import LIVENESS, Check
 from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import NODE
-from invariants.books.requests import RequestMirror
 
 
 @dataclass(slots=True)
@@ -48,8 +47,8 @@ class Progress(Check):
 
     def totals(self, book: Book, view: CoreView) -> None:
         for number, one in self._waiting.items() if book.history else ():
-            room = _room(book, view, one.refusal)
             pages = book.pages[book.index_of(one.refusal.component)]
+            room = pages.pool.available
             took = room < one.room or any(code & 3 != NODE for _, code in pages.claimed)
             one.taken |= took and getattr(book.event, "request", -1) != number
             # another request may have locked what was to become available
@@ -74,8 +73,8 @@ class Progress(Check):
             turns = self._again(book, before, item)
             most = before.most if turns else most
         if item.after and req is not None and item.reason != "fetching":
-            flights, room = frozenset(book.tickets.open), _room(book, view, item)
-            known = _known(book, req)
+            flights, known = frozenset(book.tickets.open), book.nodes.known(req.known)
+            room = book.pages[book.index_of(item.component)].pool.available
             self._waiting[number] = Waiting(
                 book.event, item, flights, known, room, most, turns=turns
             )
@@ -85,8 +84,13 @@ class Progress(Check):
         Returns how often this happened in a row."""
         then = before.refusal
         req = book.requests.by_id.get(item.request)
-        same = req is not None and before.known == _known(book, req) and before.event == book.event
-        if not same or item.component != then.component or item.needed > then.needed:
+        same = req is not None and before.known == book.nodes.known(req.known)
+        if (
+            not same
+            or before.event != book.event
+            or item.component != then.component
+            or item.needed > then.needed
+        ):
             return 0
         if then.reason == "arriving" != item.reason:
             return 0  # that a load arrives promises no pages for the rest
@@ -138,14 +142,6 @@ class Progress(Check):
             story.request(item.request),
             story.flight(item.after),
         )
-
-
-def _room(book: Book, view: CoreView, item: Refused) -> int:
-    return view.pool(Tier.DEVICE, book.index_of(item.component)).available
-
-
-def _known(book: Book, req: RequestMirror) -> tuple[int, ...]:
-    return book.nodes.known(req.known)
 
 
 CHECKS = (Progress,)

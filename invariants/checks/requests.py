@@ -133,6 +133,7 @@ class Alias(Check):
         "table does not change after it was handed out."
     )
     watches = (Load, Backup, Prefill, Granted, Cached, Fetch, Store)
+    of_changes = True
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.changed:
