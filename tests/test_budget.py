@@ -15,7 +15,7 @@ MOST = {
     "lines of tests": 36_641,
     "files of source": 304,
     "files of tests": 300,
-    "words of pages": 46_580,
+    "words of pages": 43_041,
 }
 
 
