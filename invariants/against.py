@@ -92,8 +92,8 @@ class Against:
             raise _told(event, difference, self.lockstep) from None
         self.compared += 1
         turn, cache = self.lockstep.events, self.lockstep.specification.cache
-        known, others = sorted(cache.distrusted), sorted(view.distrusted)
-        if known != others:
+        known, others = cache.distrusted, view.distrusted
+        if (known or others) and sorted(known) != sorted(others):
             raise SpecMismatch(
                 f"{SPEC_KIND}distrusted pages",
                 f"{brief(event)}\n    pages that storage did not deliver: expected {len(known)}, "

@@ -102,6 +102,7 @@ class RequestBook:
         self.nodes = nodes
         self.by_id: dict[RequestId, RequestMirror] = {}
         self.admitted = 0
+        self.interval = max(kind.interval for kind in kinds)
         self._claims: list[tuple[RequestMirror, int, Pages]] = []
         self._holds: list[RequestMirror] = []
 
@@ -212,7 +213,7 @@ class RequestBook:
         """Files that the request has computed this many tokens. It releases what is behind the
         windows of later tokens and of a boundary that it can still make.
         """
-        size, interval = self.nodes.page_size, max(kind.interval for kind in self.kinds)
+        size, interval = self.nodes.page_size, self.interval
         low, boundary = computed // size, computed // interval * interval // size
         kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in req.states)
         if boundary > req.boundary and kept:

@@ -53,19 +53,15 @@ def kept_for_exchanges(cache: Cache, kind: int) -> int:
 def free_pages(cache: Cache, tier: Tier, kind: int, count: int) -> None:
     """Frees so many pages of a tier, now or when their copies to host have ended; fewer if the rest
     is in use, or if what goes next is being copied to host."""
-    if count <= 0:
-        return
-    goal = cache.free(tier, kind) + count
-
-    def still_wanted() -> int:
+    goal = cache.free(tier, kind) + count if count > 0 else 0
+    while count > 0:
         copied = (flight.frees.get(kind, 0) for flight in cache.flights.values())
-        return goal - cache.free(tier, kind) - (sum(copied) if tier == DEVICE else 0)
-
-    while still_wanted() > 0:
-        node = next_to_go(cache, tier, kind)
+        wanted = count - (sum(copied) if tier == DEVICE else 0)
+        node = next_to_go(cache, tier, kind) if wanted > 0 else None
         if node is None or _is_too_early(cache, node, tier, kind):
             return
-        _evict(cache, node, tier, kind, still_wanted())
+        _evict(cache, node, tier, kind, wanted)
+        count = goal - cache.free(tier, kind)
 
 
 # -- which copy

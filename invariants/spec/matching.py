@@ -8,6 +8,7 @@ boundary the deepest where each part is on device or host.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import takewhile
 from operator import eq
 from typing import NamedTuple
@@ -64,17 +65,15 @@ def deepest(cache: Cache, known: Known, tiers: Sequence[int], kinds: Sequence[in
     """The deepest end at which each of these kinds has on one of these tiers what it requires. A
     state belongs to the end of its node alone."""
 
-    def is_there(node: Node, kind: int, end: int) -> bool:
-        usable = cache.kinds[kind].per_page or node.end <= end
-        return usable and any(node.has(tier, kind) for tier in tiers)
-
     def is_boundary(end: int) -> bool:
-        return all(
-            is_there(node, kind, end)
-            for kind in kinds
-            for node in known.nodes
-            if node.start < end and end - node.end < cache.kinds[kind].window
-        )
+        for kind in kinds:
+            one = cache.kinds[kind]
+            for node in known.nodes:
+                usable = one.per_page or node.end <= end
+                there = usable and any(node.copies[tier][kind] is not None for tier in tiers)
+                if not there and node.start < end and end - node.end < one.window:
+                    return False
+        return True
 
     ends = [0, *(min(node.end, known.depth) for node in known.nodes)]
     return next(filter(is_boundary, reversed(ends)))
@@ -159,6 +158,7 @@ def end_nodes_before_windows(cache: Cache, path: list[Node]) -> None:
     end_nodes_at(cache, path, [end - cache.kinds[kind].window for kind in cache.windows])
 
 
+@lru_cache(256)
 def rows_of(key: Key, limit: int) -> list[bytes]:
     """The first `limit` pages of the key, each as its row of bytes."""
     starts = range(0, len(key.raw), key.stride)[:limit]

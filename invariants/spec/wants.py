@@ -62,19 +62,17 @@ def time_passed(cache: Cache, event: TimePassed) -> None:
     cache.periods.append(cache.tick)
     if len(cache.periods) <= cache.config.ttl_periods:
         return
-    since, held, before = (
-        cache.periods.pop(0),
-        cache.held(),
-        Tree({*cache.nodes()}, cache.hopeful()),
-    )
+    since, held, nodes = cache.periods.pop(0), cache.held(), cache.nodes()
     stay: set[Node] = set()
-    for node in cache.nodes():
+    for node in nodes:
         if node.last_use[FULL] > since or any(node.any_held(held, tier) for tier in BOTH):
             stay.update(cache.down_to(node))
-    for node in cache.nodes()[::-1]:
-        if node not in stay:
-            delete(cache, node)
-    delete_useless(cache, before)
+    if len(stay) < len(nodes):
+        before = Tree({*nodes}, cache.hopeful())
+        for node in nodes[::-1]:
+            if node not in stay:
+                delete(cache, node)
+        delete_useless(cache, before)
 
 
 def _most(cache: Cache, kind: int, pages: int) -> int:
