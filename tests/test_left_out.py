@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import signal
@@ -11,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.needs import missing
 from tests.patience import PATIENCE_S
@@ -66,11 +64,6 @@ def test_what_was_left_out_is_named_before_the_last_line(
     assert file.read_text().splitlines() == [title, store, whole, gpu]
 
 
-def test_nothing_left_out_is_said_too(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text("def test_runs():\n    pass\n")
-    assert suite(tmp_path).stdout.splitlines()[-2] == "Nothing was left out."
-
-
 def test_a_folder_without_room_is_one_line(tmp_path: Path) -> None:
     if not os.access("/proc/self", os.R_OK) or shutil.disk_usage("/proc").free:
         missing("no file system without room is here")
@@ -82,12 +75,6 @@ def test_a_folder_without_room_is_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_drawn_test_may_be_slow() -> None:
-    assert settings.default is not None
-    assert settings.default.deadline is None
-    assert HealthCheck.too_slow in settings.default.suppress_health_check
-
-
 def test_what_is_missing_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="no server"):
@@ -95,14 +82,6 @@ def test_what_is_missing_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("CI", "")
     with pytest.raises(pytest.skip.Exception, match="no server"):
         missing("no server")
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda one: one.stem)
-def test_a_package_that_does_not_load_is_as_one_that_is_not_there(path: Path) -> None:
-    """A package may be installed without a library of the system that it needs."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
-            assert "exc_type" in {one.arg for one in node.keywords}, f"line {node.lineno}"
 
 
 def test_signals_act_as_usual_where_the_suite_began_with_them_ignored(tmp_path: Path) -> None:
@@ -147,24 +126,6 @@ def of_make_check(*settings: str) -> list[str]:
 def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
     [tests] = [line for line in of_make_check() if " pytest " in line]
     assert of_make_check()[-1] == f"cat {tests.split('--left-out=')[1]}"
-
-
-def test_make_check_runs_a_second_time(tmp_path: Path) -> None:
-    """pytest took the file that the first run wrote for the tests to run."""
-    written = tmp_path / "left-out"
-    written.write_text("Nothing was left out.\n")
-    [tests] = [line for line in of_make_check(f"LEFT_OUT={written}") if " pytest " in line]
-    words = tests.split(" pytest ")[1].split()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "--markers"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "@pytest.mark.engine" in done.stdout
 
 
 def test_a_virtual_environment_that_was_half_made_is_made_again(tmp_path: Path) -> None:

@@ -138,8 +138,9 @@ def test_a_split_keeps_every_page_and_gives_each_half_its_own(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_component_does_what_it_declares(name: str) -> None:
-    component = make(name, 4, 10, 16)
+@pytest.mark.parametrize("window", [1, 3, 4, 9, 10])
+def test_a_component_does_what_it_declares(name: str, window: int) -> None:
+    component = make(name, 4, window, 16)
     assert component.name == name
     assert component.window_pages >= 1
     assert 0 <= component.least_slots <= component.slots
@@ -150,7 +151,7 @@ def test_a_component_does_what_it_declares(name: str) -> None:
     assert residency(name) == kinds[component.positional, bounded]
     if component.positional:
         assert component.window_pages in (-(-component.window_tokens // 4), UNBOUNDED)
-    kind = kinds_of(config_made(name, 4, 10, 16))[-1]
+    kind = kinds_of(config_made(name, 4, window, 16))[-1]
     told = (kind.positional, kind.window, kind.interval, kind.slots, kind.per_path)
     assert told == (
         component.positional,

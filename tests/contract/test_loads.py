@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from traces.replaying.load import MODELS, NS_PER_S
+from traces.replaying.load import MODELS
 
 NAMES = list(MODELS)
 COUNT = 4000
@@ -36,7 +36,7 @@ def test_times_are_whole_in_order_and_the_same_for_the_same_seed(name: str) -> N
 def test_the_mean_rate_is_the_one_that_was_given(name: str) -> None:
     """Of 4,000 gaps with a standard deviation of twice their mean, the mean is within 10 % but for
     one seed in a thousand."""
-    span_s = float(made(name, 5)[-1]) / NS_PER_S
+    span_s = float(made(name, 5)[-1]) / 1e9
     assert span_s == pytest.approx((COUNT - 1) / 20.0, rel=0.1)
 
 
@@ -49,7 +49,7 @@ def test_gamma_has_its_coefficient_of_variation(cv: float, low: float, high: flo
 
 def test_a_poisson_process_has_exponential_gaps() -> None:
     """Kolmogorov and Smirnov: 1.95 / sqrt(n) is exceeded once in a thousand times."""
-    gaps = np.sort(np.diff(made("poisson", 6)) / NS_PER_S)
+    gaps = np.sort(np.diff(made("poisson", 6)) / 1e9)
     reached = 1 - np.exp(-gaps * 20.0)
     apart = np.abs(reached - np.arange(1, len(gaps) + 1) / len(gaps)).max()
     assert apart < 1.95 / np.sqrt(len(gaps))

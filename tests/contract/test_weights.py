@@ -3,59 +3,10 @@ and cached rows that a user may name."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription
-
-ALL = [*models.names(), models.TINY.name]
-# Norms, biases, convolutions and other vectors: what is not a matrix product of a layer.
-REST_PERMILLE = 1
-GIB = 1 << 30
-
-
-@pytest.fixture(params=ALL)
-def model(request: pytest.FixtureRequest) -> ModelDescription:
-    return models.get(request.param)
-
-
-def parameters(model: ModelDescription, *, routed: bool) -> int:
-    mine = [one for one in model.matrices if one.routed == routed]
-    return sum(one.layers * one.parameters for one in mine)
-
-
-def held_bytes(model: ModelDescription, *, routed: bool) -> Fraction:
-    mine = [one for one in model.matrices if one.routed == routed]
-    return sum(
-        (one.layers * one.parameters * models.WEIGHT_BITS[one.dtype] / 8 for one in mine),
-        Fraction(0),
-    )
-
-
-def test_matrices_and_a_small_rest_are_the_parameters_of_the_layers(
-    model: ModelDescription,
-) -> None:
-    used = parameters(model, routed=False)
-    used += model.experts_per_token * parameters(model, routed=True)
-    rest = model.layer_parameters - used
-    assert 0 <= 1000 * rest <= REST_PERMILLE * model.layer_parameters
-    biases = model.expert_parameters - parameters(model, routed=True)
-    assert biases == (36 * 3 * 2880 if model.name == "gpt-oss-120b" else 0)
-
-
-def test_matrices_and_the_rest_in_bf16_are_the_bytes_of_the_layers(
-    model: ModelDescription,
-) -> None:
-    always = model.layer_parameters - model.experts_per_token * model.expert_parameters
-    for stored, count, routed in (
-        (model.layer_bytes, always, False),
-        (model.expert_bytes, model.expert_parameters, True),
-    ):
-        rest = 2 * (count - parameters(model, routed=routed))
-        assert stored == pytest.approx(float(held_bytes(model, routed=routed)) + rest, abs=1)
 
 
 def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() -> None:
@@ -102,16 +53,6 @@ def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
 
 
 # -- the bytes of stored weights
-
-
-def test_the_parts_of_the_weights_are_the_weights(model: ModelDescription) -> None:
-    tables = model.embeddings * model.head_bytes
-    parts = model.layer_bytes + model.experts * model.expert_bytes + tables
-    assert parts == model.weight_bytes
-    assert model.layer_bytes > 0
-    assert bool(model.expert_bytes) == bool(model.experts)
-    assert 4 <= 8 * model.weight_bytes / model.parameters <= 16
-    assert not model.page_size % max(pool.compression for pool in model.pools)
 
 
 def test_another_type_of_weights_changes_all_but_the_embeddings() -> None:

@@ -17,18 +17,14 @@ from hicache.core.actions import (
     Delete,
     Evicted,
     Fetch,
-    Granted,
     Load,
     Lookup,
-    Matched,
     Outcome,
     Prefill,
-    Refused,
     Store,
 )
 from hicache.core.core import Core
 from hicache.core.events import (
-    Aborted,
     AdmitWanted,
     Arrived,
     BackupDone,
@@ -40,10 +36,7 @@ from hicache.core.events import (
     Finished,
     LoadDone,
     LookupDone,
-    MatchWanted,
-    PagesWanted,
     PrefillDone,
-    Retracted,
     StoreDone,
 )
 from hicache.core.ledger import Pool
@@ -97,12 +90,6 @@ class Rig:
         match_pages = fields.get("match_pages", len(text))
         return self.feed(Arrived(request, key(text, namespace), length, match_pages))
 
-    def arrive_key(self, request: int, key: Key, length: int) -> list[Outcome]:
-        return self.feed(Arrived(request, key, length, key.pages))
-
-    def finish_key(self, request: int, key: Key, length: int) -> list[Outcome]:
-        return self.feed(Finished(request, key, length))
-
     def admit(self, request: int, chunk: int = 1 << 40) -> list[Outcome]:
         return self.feed(AdmitWanted(request, chunk))
 
@@ -110,16 +97,6 @@ class Rig:
         self.arrive(request, text)
         outcomes = self.admit(request, chunk)
         return self.one(Admitted, outcomes), self.one(Prefill, outcomes)
-
-    def load(self, request: int, text: str) -> tuple[Load, Prefill]:
-        """It is admitted on pages that a load brings."""
-        self.arrive(request, text)
-        outcomes = self.admit(request)
-        return self.one(Load, outcomes), self.one(Prefill, outcomes)
-
-    def refusal(self, request: int, text: str) -> Refused:
-        self.arrive(request, text)
-        return self.one(Refused, self.admit(request))
 
     def continue_prefill(self, request: int, chunk: int) -> Prefill:
         return self.one(Prefill, self.feed(ContinueWanted(request, chunk)))
@@ -156,16 +133,6 @@ class Rig:
             return self.feed(StoreDone(outcome.flight, len(pages) if ok else 0))
         return []
 
-    def settle_passes(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Answer the passes and loads in `outcomes`. Returns what this leads to."""
-        found: list[Outcome] = []
-        for outcome in outcomes:
-            if isinstance(outcome, Prefill):
-                found += self.feed(PrefillDone(outcome.flight))
-            elif isinstance(outcome, Load):
-                found += self.feed(LoadDone(outcome.flight))
-        return found
-
     def lookup(self, request: int, text: str) -> Lookup:
         """A request arrives, and a lookup begins for it."""
         return self.one(Lookup, self.arrive(request, text))
@@ -187,11 +154,6 @@ class Rig:
         boundaries = range(len(lookup.digests), 0, -1)
         return next((n for n in boundaries if all(has(*pair, n) for pair in pairs)), 0)
 
-    def stores(self, text: str, namespace: str = "") -> None:
-        """Storage has every page of this text, for all components."""
-        digests = key(text, namespace).page_digests()
-        self.stored.update((name, digest) for name in self.names for digest in digests)
-
     def compute(self, request: int, chunk: int = 1 << 40) -> list[Prefill]:
         """The rest of an admitted request's prompt, chunk by chunk, every reply at once."""
         passes: list[Prefill] = []
@@ -200,28 +162,11 @@ class Rig:
             self.settle([passes[-1]])
         return passes
 
-    def decode(self, request: int, text: str, computed: int | None = None) -> Granted:
-        """The request generates these letters; all tokens but the last have KV when it is done.
-
-        computed: what the growth may let go of, see PagesWanted; all that was computed if None.
-        """
-        before = self.view.requests[request].length
-        known = len(self.texts[request]) * PAGE
-        done = max(before, known - 1) if computed is None else computed
-        self.texts[request] += text
-        length = len(self.texts[request]) * PAGE
-        return self.one(Granted, self.feed(PagesWanted(request, length, done)))
-
     def finish(self, request: int, text: str | None = None, spare: int = 0) -> list[Outcome]:
         """It ends; the last `spare` tokens have no KV."""
         text = self.texts[request] if text is None else text
         length = len(text) * PAGE - spare
         return self.feed(Finished(request, key(text).first(length // PAGE), length))
-
-    def retract(self, request: int, spare: int = 0) -> list[Outcome]:
-        text = self.texts[request]
-        length = len(text) * PAGE
-        return self.feed(Retracted(request, key(text), length, len(text), length - spare))
 
     def run(self, request: int, text: str, chunk: int = 1 << 40, **fields: int) -> Admitted:
         """A whole life, every reply at once."""
@@ -230,14 +175,6 @@ class Rig:
         self.compute(request, chunk)
         self.settle(self.finish(request))
         return self.one(Admitted, outcomes)
-
-    def look(self, text: str) -> Matched:
-        """What a new request with this text would hit; it goes away again."""
-        probe = 1_000_000
-        self.arrive(probe, text)
-        matched = self.one(Matched, self.feed(MatchWanted(probe)))
-        self.feed(Aborted(probe))
-        return matched
 
     def evict(self, name: str, pages: int, tier: Tier = Tier.DEVICE) -> list[Evicted]:
         """Evict, and let what has to be copied first be copied."""
@@ -252,10 +189,6 @@ class Rig:
 
     def pool(self, name: str, tier: Tier = Tier.DEVICE) -> Pool:
         return self.view.pool(tier, self.names.index(name))
-
-    def owned(self, name: str) -> int:
-        """Device pages of the component that requests own."""
-        return self.pool(name).counts[PageState.OWNED]
 
     def empty(self) -> None:
         """Nothing is locked, lent or owned; evict everything, and all pools are whole again."""
@@ -277,10 +210,6 @@ class Rig:
     @property
     def device(self) -> Pool:
         return self.view.pool(Tier.DEVICE)
-
-    @property
-    def host(self) -> Pool:
-        return self.view.pool(Tier.HOST)
 
     def residency(self) -> dict[str, str]:
         """Letters from the root to each node's end, and where that node is: D, H, DH or - for each
@@ -309,15 +238,3 @@ def hybrid(
         settings.setdefault("swa_window", 2 * PAGE)
     empty = (0,) * len(components)
     return Rig(device, host or empty, components=components, **settings)
-
-
-def windows(
-    device: tuple[int, int] = (32, 16), host: tuple[int, int] = (0, 0), **more: object
-) -> Rig:
-    return hybrid("full,swa", device, host, **more)
-
-
-def states(
-    device: tuple[int, int] = (32, 16), host: tuple[int, int] = (0, 0), **more: object
-) -> Rig:
-    return hybrid("full,mamba", device, host, **more)

@@ -1,56 +1,41 @@
-"""Flush, events for routers, keys, what is kept in memory, and the caller's mistakes."""
+"""Edges that no recorded sequence reaches: keys, queues, a flush during an exchange, passes in
+flight, and the caller's mistakes."""
 
 from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, KvRemoved, KvStored, Refused
+from hicache.core import lru
+from hicache.core.actions import (
+    Backup,
+    Granted,
+    Load,
+    Prefill,
+)
 from hicache.core.config import Config
+from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import (
+    Aborted,
+    AdmitWanted,
     Arrived,
     BackupDone,
+    ContinueWanted,
+    Event,
     EvictWanted,
     Finished,
     Flushed,
+    LoadDone,
+    PagesWanted,
     PrefillDone,
 )
-from hicache.core.types import Key, PageState, Tier
+from hicache.core.eviction_policies import Fifo
+from hicache.core.lru import Queue, next_victim, offer
+from hicache.core.node import Node
+from hicache.core.tree import truncate
+from hicache.core.types import BACKBONE, DEVICE, Key, PageState, Tier
 
-from .rig import PAGE, Rig, key, tokens
-
-FREE, OWNED, CACHED, LENT, RETIRING = PageState
-
-
-def test_flush_removes_everything_except_pages_in_flight() -> None:
-    rig = Rig(device=8, host=8)
-    _, prefill = rig.begin(0, "abcd")
-    backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
-    assert rig.one(Refused, rig.feed(Flushed())).reason == "running"
-    rig.finish(0)
-    rig.feed(Flushed())
-    assert rig.residency() == {}
-    assert rig.device.counts[RETIRING] == 4
-    assert rig.host.counts[LENT] == 4
-    rig.feed(BackupDone(backup.flight))
-    assert rig.residency() == {}
-    assert rig.device.free == rig.host.free == 8
-    assert rig.run(1, "abcd").device_pages == 0
-
-
-def test_kv_events_mirror_both_tiers() -> None:
-    rig = Rig(device=4, host=8, kv_events=True)
-    rig.run(0, "abcd")
-    rig.run(1, "abwxyz"[:4])
-    there: dict[tuple[Tier, bytes], None] = {}
-    for outcome in rig.log:
-        if isinstance(outcome, KvStored):
-            there.update(dict.fromkeys((outcome.tier, digest) for digest in outcome.digests))
-        elif isinstance(outcome, KvRemoved):
-            for digest in outcome.digests:
-                del there[outcome.tier, digest]
-    old, new = key("abcd").page_digests(), key("abwx").page_digests()
-    assert set(there) == {(Tier.HOST, d) for d in old + new} | {(Tier.DEVICE, d) for d in new}
+from .rig import PAGE, Rig, hybrid, key, tokens
 
 
 def test_contract_violations_are_refused_before_anything_changes() -> None:
@@ -79,3 +64,113 @@ def test_bigram_keys_are_one_position_shorter() -> None:
     one = Key.from_tokens([1, 2, 3, 4, 5], PAGE, bigram=True)
     other = Key.from_tokens([1, 2, 3, 4, 6], PAGE, bigram=True)
     assert one.raw != other.raw, "the last pair reaches into the next page"
+
+
+def test_a_request_does_not_grow_before_its_prompt_is_computed() -> None:
+    rig = hybrid("full,swa", (32, 16))
+    rig.arrive(0, "abcd")
+    rig.settle(rig.admit(0, 2 * PAGE))
+    with pytest.raises(
+        CallerError, match=r"request 0: expected growth after the whole prompt is computed"
+    ):
+        rig.feed(PagesWanted(0, 6 * PAGE))
+    rig.settle(rig.feed(ContinueWanted(0, 2 * PAGE)))
+    assert rig.one(Granted, rig.feed(PagesWanted(0, 6 * PAGE))).tables[1].min() >= -1
+
+
+def test_queues_do_not_keep_dead_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue of duplicates is never evicted from here; it would remember every node."""
+    monkeypatch.setattr(lru, "LEAST_SWEPT", 64)
+    rig = Rig(device=4, host=8)
+    for request in range(200):
+        rig.run(request, chr(0x100 + request) * 2)
+    live = sum(1 for _ in rig.view.nodes())
+    assert live < 10
+    assert all(len(rig.view.queue_entries(queue)) <= 64 for queue in range(3))
+
+
+class Alike(Fifo):
+    def rank(self, node: Node, component: int) -> int:
+        return 0
+
+
+def test_of_nodes_alike_the_deepest_goes_first_as_it_is_now() -> None:
+    """Not as it was when it was queued."""
+    rig = Rig(device=(16,))
+    for request, text in enumerate(("abcd", "xyz")):
+        rig.arrive(request, text)
+        rig.settle(rig.admit(request))
+        rig.finish(request, text)
+    queue = Queue(BACKBONE, DEVICE, 1)
+    nodes = [*rig.view.nodes()]
+    for node in nodes:
+        node.queued = 0
+        offer([[queue]], Alike(), node, DEVICE, BACKBONE)
+    [cut] = [node for node in nodes if node.end_page == 4]
+    truncate(rig.core._state, cut, DEVICE, 2)
+    found = [next_victim([queue], Alike()) for _ in nodes]
+    assert [node.end_page for node in found if node is not None] == [3, 2]
+
+
+@pytest.mark.parametrize("priority", [(1 << 31) + 1, -(1 << 31) - 1])
+def test_a_priority_beyond_all_bounds_is_refused(priority: int) -> None:
+    rig = Rig(device=(16,))
+    with pytest.raises(CallerError, match="priority: expected"):
+        rig.feed(Arrived(0, Key.from_tokens(range(8), 4), 8, 1, priority))
+
+
+def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
+    core = Core(Config(1, (8,), (8,), write_policy="write_back", exchange_pages=(4,)))
+    key = Key.from_tokens([1, 2, 3], 1)
+
+    def flight_of(event: Event, kind: type) -> int:
+        (found,) = (one for one in core.handle(event) if isinstance(one, kind))
+        return int(found.flight)
+
+    core.handle(Arrived(0, key, 3, 2))
+    core.handle(PrefillDone(flight_of(AdmitWanted(0, 3), Prefill)))
+    core.handle(Finished(0, key, 3))
+    core.handle(BackupDone(flight_of(EvictWanted(Tier.DEVICE, "full", 3), Backup)))
+    core.handle(EvictWanted(Tier.DEVICE, "full", 3))
+    core.handle(Arrived(1, key, 3, 2))
+    outcomes = core.handle(AdmitWanted(1, 3))
+    (load,) = (one.flight for one in outcomes if isinstance(one, Load))
+    (prefill,) = (one.flight for one in outcomes if isinstance(one, Prefill))
+    assert core.view.giving_up() == 2
+    core.handle(Aborted(1))
+    core.handle(PrefillDone(prefill))
+    core.handle(Flushed())
+    core.handle(LoadDone(load))
+    assert core.view.giving_up() == 0
+
+
+def ends(rig: Rig, one: Prefill) -> list[object]:
+    return list(rig.feed(PrefillDone(one.flight)))
+
+
+def test_no_more_passes_begin_than_the_configuration_allows() -> None:
+    rig = Rig(device=8, passes=2)
+    _, first = rig.begin(0, "abcdef", chunk=PAGE)
+    second = rig.continue_prefill(0, PAGE)
+    with pytest.raises(CallerError, match="fewer than 2 passes in flight, found 2"):
+        rig.feed(ContinueWanted(0, PAGE))
+    ends(rig, first)
+    rig.continue_prefill(0, 100)
+    ends(rig, second)
+    with pytest.raises(CallerError, match="its prompt of 24 is computed"):
+        rig.feed(ContinueWanted(0, PAGE))
+
+
+def test_passes_of_a_request_end_in_order_also_when_it_is_gone() -> None:
+    rig = Rig(device=8, passes=2)
+    _, first = rig.begin(0, "abcdef", chunk=PAGE)
+    second = rig.continue_prefill(0, PAGE)
+    for _ in range(2):
+        with pytest.raises(CallerError, match=f"reply to flight {first.flight} first"):
+            ends(rig, second)
+        if 0 in rig.view.requests:
+            rig.feed(Aborted(0))
+    ends(rig, first)
+    assert rig.device.counts[PageState.RETIRING] == 6  # the second pass still uses them
+    ends(rig, second)
+    assert rig.device.free == 8

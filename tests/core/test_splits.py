@@ -15,11 +15,6 @@ INHERITED = {
     *("hits", "priority", "inserted", "last_use", "host_refused"),
     *("store_failures", "store_place", "stored_since"),
 }
-DIVIDED = {"key", "label", "end_page", "pages", "locks", "legs", "digests", "stored"}
-OF_THE_PLACE = {
-    *("id", "parent", "children", "with_pages", "queued"),
-    *("live_distance", "child_distances", "children_in_reach"),
-}
 
 
 def remembers(holder: Node, names: set[str]) -> None:
@@ -34,10 +29,6 @@ def alike(upper: Node, lower: Node, names: set[str]) -> None:
         one, other = getattr(upper, name), getattr(lower, name)
         assert one == other, name
         assert not isinstance(one, list) or one is not other, f"{name} belongs to both halves"
-
-
-def test_every_fact_of_a_node_is_inherited_divided_or_of_its_place() -> None:
-    assert {*Node.__slots__} == INHERITED | DIVIDED | OF_THE_PLACE
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])

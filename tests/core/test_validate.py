@@ -18,7 +18,7 @@ from invariants.fuzz.hicache.play import generate
 from .rig import Rig
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_every_state_that_a_sequence_reaches_is_valid(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -30,7 +30,7 @@ def test_every_state_that_a_sequence_reaches_is_valid(
         return outcomes
 
     monkeypatch.setattr(Core, "handle", validated)
-    outcome = generate(draw_swarm(seed), OPERATIONS, seed, 100)
+    outcome = generate(draw_swarm(seed), OPERATIONS, seed, 80, "off")
     assert outcome.failure is None, outcome.failure.text
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Evicted, Pinned, Refused
+from hicache.core.actions import Evicted, Pinned
 from hicache.core.errors import CallerError
 from hicache.core.events import (
-    BackupDone,
     EvictWanted,
     FetchDone,
     Flushed,
@@ -45,15 +44,6 @@ def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
         assert rig.view.pool(Tier.DEVICE).free == 16
 
 
-def test_a_request_that_only_fits_without_the_pins_is_too_large() -> None:
-    rig = served(Rig(device=8, pin_pages=(4,)), "abcd")
-    rig.feed(PinWanted(0, key("abcd")))
-    refused = rig.refusal(1, "vwxyz")
-    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
-    rig.arrive(2, "abcdvwxy")
-    assert not any(isinstance(one, Refused) for one in rig.admit(2)), "it shares the pinned pages"
-
-
 def test_a_pin_on_host_takes_hold_of_what_a_fetch_brings() -> None:
     rig = Rig(16, 8, storage=True, pin_host_pages=(4,))
     rig.feed(PinWanted(0, key("ab"), Tier.HOST))
@@ -79,17 +69,3 @@ def test_pins_leave_room_for_one_request() -> None:
         Rig(device=8, pin_pages=(9,))
     with pytest.raises(CallerError, match="device_pages of full"):
         Rig(device=8, pin_pages=(8,))
-
-
-def test_what_nobody_used_for_some_periods_goes_from_every_tier() -> None:
-    rig = Rig(device=16, host=16, ttl_periods=2)
-    served(rig, "abc", "abx", "uv")
-    for flight in list(rig.view.flights):
-        rig.feed(BackupDone(flight))
-    assert rig.feed(TimePassed()) == []
-    served(rig, "abc")
-    assert rig.feed(TimePassed()) == []
-    gone = rig.feed(TimePassed())
-    assert pages(gone) == 2 * 3, "x, u and v go from device and host; a, b and c were used"
-    assert {one.tier for one in gone if isinstance(one, Evicted)} == {Tier.DEVICE, Tier.HOST}
-    assert rig.view.pool(Tier.DEVICE).free == 13

@@ -3,8 +3,6 @@ engines that lie, and what was found in SGLang and vLLM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +13,6 @@ import pytest
 from invariants.fuzz.play import Outcome, Player
 from invariants.fuzz.sequence import loads, read
 from tests.mine import kind as radix
-from tests.patience import PATIENCE_S
-from tests.traces.peers.conftest import Opened
 
 from .golden import HERE, ROOT, same
 
@@ -75,18 +71,3 @@ def test_no_finding_is_lost() -> None:
     same(
         "engines", "found", {name: read(path).notes["kind"] for name, path in sorted(FOUND.items())}
     )
-
-
-@pytest.fixture(scope="module")
-def opened() -> Iterator[Opened]:
-    with ExitStack() as stack:
-        yield Opened(stack)
-
-
-@pytest.mark.parametrize("name", FOUND)
-def test_what_was_found_fails_again(name: str, opened: Opened) -> None:
-    """Where the release is installed."""
-    tape = read(FOUND[name])
-    session = opened(f"{tape.target}=={tape.release}")
-    said = session.ask({"do": "play", "tape": Path(FOUND[name]).read_text()}, PATIENCE_S)
-    assert (said["failure"] or {"kind": ""})["kind"] == tape.notes["kind"]

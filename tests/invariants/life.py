@@ -1,23 +1,13 @@
-"""Lives of one core, drawn by the fuzzer, in a corner and under a watch that a test chooses.
-
-Lives here: steering `invariants.fuzz` entry by entry. Must not live here: an operation, a fault, or
-a verdict.
-"""
+"""Lives of one core, drawn by the fuzzer, in a corner and under a watch that a test chooses."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hicache.core.config import Config
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.draw import OF_STORAGE, WEIGHTS, Swarm, next_entry
+from invariants.fuzz.hicache.draw import WEIGHTS, Swarm, next_entry
 from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
-from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
-
-# What makes room or empties the tree.
-CLEARING = ("evict", "flush", "hoard", "meddle", "revisit")
 
 
 def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swarm:
@@ -28,12 +18,6 @@ def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swar
     return Swarm(config, "time", weights, (("fail", fail),) if fail else ())
 
 
-def with_storage(config: Config, fail: int = 5) -> Swarm:
-    """A corner with a storage, and the operations that concern it."""
-    swarm = corner(replace(config, storage=True, prefetch_policy="best_effort"), fail)
-    return replace(swarm, weights=swarm.weights + OF_STORAGE)
-
-
 class Life:
     def __init__(self, swarm: Swarm, seed: int, watch: Watch | None = None) -> None:
         self.watch = Watch("every", f"seed {seed}") if watch is None else watch
@@ -42,23 +26,13 @@ class Life:
         self._swarm = swarm
         self._seed = seed
         self._drawn = 0
-        self.entries: list[Entry] = []
 
     def run(self, entries: int) -> None:
         for _ in range(entries):
             entry = next_entry(self.hand, self._swarm, OPS, self._seed, self._drawn)
             self._drawn += 1
             if entry is not None:
-                self.entries.append(entry)
                 play.step(self.hand, OPS, entry)
-
-    def drain(self) -> None:
-        """Everything is aborted and answered, nothing is evicted; the watch has a last look."""
-        self.hand.acts = ()
-        for job in list(self.hand.jobs.values()):
-            self.hand.abort(job)
-        self.hand.settle()
-        self.watch.finish(self.core.view)
 
     def end(self) -> None:
         """Until nothing is left: faults are over, all that runs ends well, all is evicted."""

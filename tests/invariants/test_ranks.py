@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,20 +20,9 @@ from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.ranks import RankedHand
 from invariants.fuzz.play import Failure
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads, read
-from tests.planted import planted
+from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
 
-PLANTED = Path(__file__).parents[1] / "planted" / "sequences"
 OPS = OPERATIONS
-# How the stored tape of each bug fails.
-OF_RANKS = {
-    "ranks-do-not-agree-on-capacity": (15, "RANK-EQ pools"),
-    "idle-rank-skips-the-collective": (15, "COLL-SEQ"),
-    "reduction-omits-the-last-rank": (15, "RANK-EQ reduction"),
-    "ranks-use-their-own-clock": (15, "RANK-EQ victims"),
-    "ranks-do-not-agree-on-success": (15, "RANK-EQ replies"),
-    "ranks-take-the-least-of-their-deepest-boundaries": (15, "RANK-EQ prefix"),
-}
 CONFIG = Config(4, (16,), (12,))
 
 
@@ -65,17 +53,6 @@ def test_the_swarm_has_several_ranks_now_and_then() -> None:
     several = [one for one in drawn if one.ranks > 1]
     assert 10 <= len(several) <= 40
     assert {one.ranks for one in several} == {2, 3, 4, 8}
-
-
-@pytest.mark.parametrize("name", OF_RANKS)
-def test_a_planted_bug_of_ranks_is_found_under_its_kind(name: str) -> None:
-    tape = read(PLANTED / f"{name}.jsonl")
-    with planted(name):
-        failure = play.replay(tape, OPS).failure
-    assert failure is not None
-    assert (failure.code, failure.kind) == OF_RANKS[name]
-    assert "rank" in failure.text
-    assert play.replay(replace(tape, ranks=1), OPS).failure is None
 
 
 # -- what an entry's acts say of ranks

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,11 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.files import Spare
-from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.hand import FAULTS
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.sequence import Entry, Tape, check
-from traces.cli import main
 
 OPS = OPERATIONS
 CONFIG = Config(4, (16,), (16,))
@@ -95,21 +91,6 @@ def test_well_formed_arguments_can_be_played(name: str) -> None:
 
 
 ARRIVAL = {"request": 0, "tokens": [[5, 9]], "space": "", "whole": False}
-
-
-def test_a_malformed_entry_of_a_file_is_bad_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "tape.jsonl"
-    whole = Tape(CONFIG, (Entry("arrive", ARRIVAL), Entry("admit", {"request": 0, "chunk": 1})))
-    wrong = replace(whole, entries=(*whole.entries, Entry("finish", {"request": 0})))
-    path.write_text(tapes.dumps(wrong))
-    assert main(["fuzz", "--replay", str(path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert "line 4: finish: ahead: expected an integer from 0 to" in said.err
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_crash_is_named_by_the_innermost_function_of_the_core() -> None:

@@ -14,23 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core.config import Config
-from hicache.core.core import Core
 from invariants.fuzz import sequence as tapes
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.sequence import Tape
-from sim.recorder import Recorder
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from tests.tiny import LLAMA
 from traces.cli import main
 from traces.formats import parse
-from traces.formats.base import Jobs, Paged, Trace
+from traces.formats.base import Jobs, Trace
 from traces.formats.reading import Lines
 from traces.fuzzing.core import Work
-from traces.replaying.account import Account, ceiling_of
-from traces.replaying.playing import HitsReplay
 from traces.terminal.options import Declared, Names
 
 Capsys = pytest.CaptureFixture[str]
@@ -99,23 +94,6 @@ def random_tree(path: Path, requests: int) -> Path:
 def write(path: Path, *records: object) -> Path:
     path.write_bytes(b"".join(as_lines(records)))
     return path
-
-
-def replay_hits(
-    paged: Paged, device: int, host: int = 0, policy: str = "write_through"
-) -> tuple[Account, Core, str]:
-    """Account, core and digest after the whole trace."""
-    account = Account(paged.jobs, paged.page_size, ceiling_of(paged, whole_prompts=True))
-    config = Config(
-        page_size=paged.page_size,
-        device_pages=(device,),
-        host_pages=(host,),
-        write_policy=policy,
-    )
-    recorder = Recorder(lambda: 0)
-    replay = HitsReplay(paged, config, account, (recorder,))
-    replay.run(lambda done: None)
-    return account, replay.core, recorder.digest()
 
 
 def failing_tape() -> Tape:

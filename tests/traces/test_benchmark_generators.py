@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from traces.formats import parse
 from traces.formats.reading import Lines
 from traces.generators import GENERATORS, text
 
-from .rig import Capsys, as_lines, fails
+from .rig import as_lines
 
 
 def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -55,18 +52,3 @@ def test_conversations_grow_by_an_answer_and_a_question() -> None:
     clients = [[name.split(".")[0] for name in order] for order in orders]
     assert all(sorted(order) == sorted(clients[0]) for order in clients)
     assert len({tuple(order) for order in clients}) > 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("bench-multiturn --request-rate 0", "expected requests per second such as 16"),
-        ("bench-multiturn --distribution normal", "expected one of poisson, uniform"),
-        ("multiturn --clients 256T", "--clients: expected 1 to 16777216, found '256T'"),
-        ("shared-prefix --system-tokens 1G", "--system-tokens: expected 1 to 16777216"),
-    ],
-)
-@pytest.mark.usefixtures("here")
-def test_bad_options_are_one_line(words: str, said: str, capsys: Capsys) -> None:
-    assert said in fails(capsys, "generate", *words.split(), "-o", "out")
-    assert not list(Path().iterdir())

@@ -22,8 +22,7 @@ from traces.formats.reading import Lines
 from traces.replaying import playing
 from traces.terminal.output import write_whole
 
-from .rig import Capsys, Patch, fails, mooncake, replayed, write
-from .test_streams import GONE, ran
+from .rig import Capsys, Patch, fails, replayed
 
 
 def test_options_of_a_file_are_those_of_the_command_line(
@@ -99,20 +98,6 @@ def test_interrupt_prints_partial_results(
     assert len(rows) == served
 
 
-def test_closed_pipe_is_silent() -> None:
-    assert ran(("generate", "shared-prefix"), f"hicache | {GONE}") == ("0\n", "")
-
-
-def test_latencies_add_up(tmp_path: Path) -> None:
-    """One request alone: it ends one output token after another behind its first."""
-    path = write(tmp_path / "trace.jsonl", mooncake([1, 2], output_length=101))
-    latency = replayed(tmp_path, str(path))["latency_s"]
-    first, step = latency["ttft"]["mean"], latency["tpot"]["mean"]
-    assert 0 < first < latency["makespan"]
-    assert latency["ttft"]["p99"] == latency["ttft"]["p50"] == first
-    assert first + 100 * step == pytest.approx(latency["makespan"], abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -164,38 +149,6 @@ def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
     assert f"    op 19: {brief(seen[18])}\n" in said
     assert f"    last operation: op 20, not answered: {brief(seen[19])}\n" in said
     assert said.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "expected COMMAND, one of size, compare"),
-        (["--nothing"], "option: expected one of -h, --help, --version, found"),
-        (["host"], "host: no longer a command; use hicache sweep --host-bytes"),
-        (["base"], "expected one of size, compare,"),
-    ],
-)
-def test_unknown_commands_are_refused_in_one_line(
-    arguments: list[str], said: str, capsys: Capsys
-) -> None:
-    assert main(arguments) == 2
-    found = capsys.readouterr().err
-    assert found.count("\n") == 1
-    assert said in found
-
-
-def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "out.txt"
-    write_whole(str(path), ["before"])
-
-    def pieces() -> Iterator[str]:
-        yield "half"
-        raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError):
-        write_whole(str(path), pieces())
-    assert path.read_text() == "before"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["out.txt"]
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:

@@ -48,24 +48,6 @@ def test_a_name_says_how_the_file_is_packed(ending: str) -> None:
     assert len(open_trace("out.jsonl").jobs) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("in.jsonl -o in.jsonl", "expected another file than the trace"),
-        ("in.jsonl -o out.jsonl", "in.jsonl:2: expected each of a request's hash_ids once"),
-        ("in.jsonl -o no/out.jsonl", "no directory there"),
-        ("in.jsonl", "convert: expected TRACE and --output FILE"),
-    ],
-)
-def test_a_fault_leaves_nothing_behind(words: str, said: str, capsys: Capsys) -> None:
-    write(Path("in.jsonl"), mooncake([1, 2], 600), mooncake([4, 4], 600))
-    assert main(["convert", *words.split()]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
-    assert os.listdir() == ["in.jsonl"]
-
-
 def test_what_was_left_out_is_told(capsys: Capsys) -> None:
     run = {"input_lens": [5, 6, 7], "output_lens": [1, 0, 2], "start_times": [1, 2, 3]}
     Path("run.json").write_text(json.dumps(run))

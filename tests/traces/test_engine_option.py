@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sim import engine_profiles
-from traces.cli import main
 
 from .rig import Capsys, mooncake, replayed, write
 
@@ -57,35 +56,3 @@ def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) 
     said = capsys.readouterr().out
     assert "stages idle" in said
     assert "2 x h100" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--engine", "vlm"), "--engine: expected one of plain, sglang, trtllm, vllm, found 'vlm'"),
-        (("--engine", "plain@2"), "--engine: expected plain without a version, found '2'"),
-        (("--tp", "8", "--attention-dp", "3"), "--attention-dp: expected a divisor of 8 ranks"),
-        (
-            ("--tp", "8", "--dcp", "2"),
-            "--dcp: expected a divisor of 1, the ranks that have",
-        ),
-        (
-            ("--model", "deepseek-v3", "--tp", "8", "--dcp", "8", "--page-size", "60"),
-            "--page-size: expected a multiple of 8, the tokens that 8 ranks divide, found 60",
-        ),
-        (("--pp", "33"), "--pp: expected 1 to 32 stages"),
-        (
-            ("--pp", "2", "--replicas", "1:1"),
-            "--replicas 1:1: expected --pp 1, found 2",
-        ),
-        (("--tp", "2", "--ep", "2"), "--ep: expected 1, because llama-3.1-8b has no routed"),
-        (("--mode", "hits", "--engine", "vllm"), "--engine: expected --mode timed, found hits"),
-        (("--mode", "hits", "--ep", "1"), "--ep: expected --mode timed, found hits"),
-    ],
-)
-def test_what_contradicts_is_one_line(
-    arguments: tuple[str, ...], told: str, capsys: Capsys
-) -> None:
-    assert main(["replay", *arguments]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.removeprefix("hicache: ").startswith(told)

@@ -41,24 +41,6 @@ def test_mooncake_ids_keep_all_64_bits() -> None:
     assert keys[5] == keys[2]
 
 
-def test_native_tokens_are_identified_by_stream_and_offset() -> None:
-    trace = read(
-        HEADER,
-        native(("a", 3), ("b", 2), output=("c", 4)),
-        native(("a", 2), ("b", 3), output=("c", 1), namespace="tenant"),
-    )
-    first, second = trace.jobs
-    paged = trace.paged(1)
-    a, b, c = (stream << 24 for stream in range(3))
-    assert rows(paged.key(first, 8).raw) == [a, a + 1, a + 2, b, b + 1, c, c + 1, c + 2]
-    assert rows(paged.prompt_key(second).raw) == [a, a + 1, b, b + 1, b + 2]
-    assert paged.prompt_key(second).namespace == "tenant"
-    # the namespace roots the chain
-    assert paged.chain(first)[0] != paged.chain(second)[0]
-    with pytest.raises(CallerError, match="within its 9 tokens"):
-        paged.key(first, 10)
-
-
 def test_sessions_and_tenants_are_numbered_by_their_first_requests() -> None:
     one, two = ("a", 3), ("b", 4)
     trace = read(

@@ -160,6 +160,18 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ('"after": 0', '"after": 1', "3: expected after: the number of an earlier request"),
         ('"after": 0, ', "", "3: expected a timestamp in each request, or in none"),
         ('"version": 1', '"version": 3', "1: expected version: "),
+        ('"version": 1', '"version": true', "1: expected version: "),
+        ('"format": "hicache-trace"', '"format": "x"', "1: expected the first line"),
+        ('"after": 0', '"afer": 0', "3: expected"),
+        ('[["a", 600]]', "[]", "2: expected input: a list of length >= 1"),
+        ('[["a", 600]]', '[["a", 0]]', "2: expected input[0][1]: "),
+        ('[["a", 600]]', '[["a", 16777216]]', "2: expected"),
+        ('"after": 0', '"after": 0, "timestamp": 1', "3: expected either timestamp or after"),
+    ],
+    "mooncake": [
+        ('"timestamp": 1.5, ', "", "2: expected a timestamp in each request, or in none"),
+        ('"timestamp": 0', '"timestamp": 9', "2: expected a timestamp of at least 9"),
+        ('"input_length": 1000, ', "", "2: expected a field input_length, found none"),
     ],
     "openai": [("1763892005", "17638920050", " row 2: expected created: a number of s")],
     "serving-benchmark": [

@@ -16,23 +16,16 @@ from traces.html import Report
 from traces.pages import PAGE, whole
 from traces.results.record import Request, Result, document, record_of
 
-from .rig import Capsys, mooncake, write
+from .rig import Capsys, mooncake, turns_of, write
+from .rig import document as written
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("documents")
-    turns = ["generate", "multiturn", "--clients", "4", "--rounds", "4"]
-    assert main([*turns, "-o", str(path / "turns.jsonl")]) == 0
+    turns_of(path, "--clients", "4", "--rounds", "4")
     write(path / "blocks.jsonl", *(mooncake([n % 3], timestamp=300 * n) for n in range(12)))
     return path
-
-
-def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
-    out = folder / "out.json"
-    assert main([*command, "--json", str(out)]) == code
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
 
 
 def same(kind: type, found: Any) -> None:

@@ -14,7 +14,7 @@ from traces.formats.base import Trace
 from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
 
-from .rig import HEADER, Capsys, fails, mooncake, native, read, records, replayed, write
+from .rig import HEADER, Capsys, mooncake, native, read, records, replayed, write
 
 
 def options(*given: str) -> ReplayOptions:
@@ -88,13 +88,6 @@ def test_a_load_that_a_trace_cannot_have_is_one_line(trace: Trace, given: str, s
         loaded(options(*given.split()).load, trace)
     assert said in str(found.value)
     assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize(
-    "text", ["speedy", "poisson:cv=2", "gamma:cv=x", "gamma:cv=1,cv=2", "gamma:2"]
-)
-def test_arrivals_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> None:
-    assert "--arrivals: " in fails(capsys, "replay", "--arrivals", text)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from traces.formats.base import LogOptions, Trace
 from traces.formats.reading import MAX_LINE_BYTES
 
 from .formats_drawn import SAMPLES
-from .test_bad_input import fails
+from .rig import fails
 
 COLUMNS = "time=at,input=asked,output=told,session=chat"
 BEGIN = datetime(2026, 11, 23, 10, tzinfo=UTC)

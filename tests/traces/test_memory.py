@@ -6,13 +6,12 @@ costs. The prompts are one block of a few, so the tree stays small.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from .rig import mooncake, python, write
 
 FEW, MANY = 4_000, 34_000
 CHILD = """
@@ -26,24 +25,11 @@ MOST_BYTES = 250
 
 
 def written(path: Path, requests: int) -> Path:
-    lines = (
-        f'{{"timestamp": {index}, "input_length": 512, "output_length": 1, '
-        f'"hash_ids": [{index % 50}]}}\n'
-        for index in range(requests)
-    )
-    path.write_text("".join(lines))
-    return path
+    return write(path, *(mooncake([index % 50], timestamp=index) for index in range(requests)))
 
 
 def peak_bytes(*words: str) -> int:
-    ran = subprocess.run(
-        [sys.executable, "-c", CHILD, *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
-    return int(ran.stderr.split()[-1])
+    return int(python("-c", CHILD, *words, check=True).stderr.split()[-1])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")

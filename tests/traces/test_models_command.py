@@ -6,8 +6,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-import pytest
-
 from hicache import models
 from traces.cli import main
 from traces.commands.models import totals
@@ -46,23 +44,3 @@ def test_json_has_each_stage_and_the_model_itself(capsys: Capsys) -> None:
     assert [stage["bytes_per_page"] for stage in found["stages"]] == [
         {name: stage.bytes_per_page(name, 64, 2) for name in stage.components} for stage in stages
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["no-such-model"], "model: expected one of deepseek-v3"),
-        (["none.json"], "none.json: expected a readable model's JSON file"),
-        (["deepseek-v4-pro", "--page-size", "64"], "--page-size: expected a multiple of 128"),
-        (["llama-3.1-8b", "--tp", "3"], "--tp: expected a divisor"),
-        (["llama-3.1-8b", "--tp", "64"], "--tp: expected a divisor of the 32 query heads"),
-        (["llama-3.1-8b", "--pp", "33"], "--pp: expected 1 to 32 stages"),
-    ],
-)
-@pytest.mark.parametrize("form", ["", "--json"])
-def test_bad_input_is_one_line(arguments: list[str], said: str, form: str, capsys: Capsys) -> None:
-    assert main(["models", *arguments, *filter(None, [form])]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert said in err
-    assert err.count("\n") == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ def inputs() -> dict[str, str]:
 WRITERS = [
     ("trace.jsonl", "inspect trace.jsonl --json"),
     ("trace.jsonl", "replay trace.jsonl --json"),
+    ("trace.jsonl", "convert trace.jsonl -o"),
     ("trace.jsonl", "replay trace.jsonl --timeline"),
     ("model.json", "replay trace.jsonl --model model.json --json"),
     ("profile.json", "replay trace.jsonl --hardware ./profile.json --json"),
@@ -104,3 +107,29 @@ def test_all_files_are_written_or_none(inputs: dict[str, str], monkeypatch: Patc
     words = ("replay", "trace.jsonl", "--requests", "rows.jsonl", "--json", "out.json")
     assert main([*words]) == 2
     assert sorted(os.listdir()) == before
+
+
+# -- what killed commands left
+
+
+def dead() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        return process.pid
+
+
+def test_drafts_of_dead_processes_are_removed_and_nothing_else() -> None:
+    host, gone = output._HOST, dead()
+    left = [f".hicache-{host}-{gone}-0.tmp", f".hicache-{host}-{gone}-17.tmp"]
+    kept = [
+        f".hicache-{host}-{os.getppid()}-0.tmp",  # it runs
+        f".hicache-other-{gone}-0.tmp",  # of another machine
+        f".hicache-{host}-{gone}.json",
+        f"hicache-{host}-{gone}.jsonl",
+        f"my.hicache-{host}-{gone}-0.tmp",
+        f".{gone}.tmp",
+    ]
+    for name in (*left, *kept):
+        Path(name).write_text("mine")
+    output.write_json("out.json", {})
+    assert sorted(one.name for one in Path().iterdir()) == sorted([*kept, "out.json"])

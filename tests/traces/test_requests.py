@@ -11,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import HEADER, Capsys, fails, mooncake, native, random_tree, records, write
+from .rig import HEADER, Capsys, mooncake, native, random_tree, records, write
 
 NS = 1_000_000_000
 
@@ -152,23 +152,6 @@ def test_a_miss_says_whose_page_was_evicted_and_why_prints_it(
     sizes[-1] = "3"
     _, rows = replayed(tmp_path, str(path), *sizes, "--host-pages", "3")
     assert rows[2]["hit_ended_by"] == "evicted"
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--why", "1"], "from 0 to 0, found 1"),
-        (["--why", "0", "--json", "x"], "--why: expected no --json"),
-        (["--mode", "hits", "--timeline", "x"], "--timeline: expected --mode timed"),
-        (["--json", "-", "--requests", "-"], "--requests: expected a file"),
-        (["--speed", "0"], "expected a number above 0"),
-    ],
-    ids=str,
-)
-def test_options_that_cannot_be(options: list[str], word: str, here: None, capsys: Capsys) -> None:
-    write(Path("trace.jsonl"), mooncake([1]))
-    assert word in fails(capsys, "replay", "trace.jsonl", *options)
-    assert [path.name for path in Path().iterdir()] == ["trace.jsonl"]
 
 
 def test_speed_divides_the_times_of_the_trace(tmp_path: Path) -> None:

@@ -23,15 +23,15 @@ from traces.sizing.candidates import (
     Candidate,
     Demand,
     Machines,
-    Prices,
     cost_of,
     ladder,
+    read_prices,
 )
 from traces.sizing.search import Search, factors_to_try
 from traces.sweeping import points as sweeping
 
 from ..bench import purchases
-from .rig import Capsys, Patch, document, fails
+from .rig import Capsys, Patch, document
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -73,31 +73,22 @@ def test_sizes_of_host_memory_reach_nearly_every_hit(device: int) -> None:
         assert ladder(curve, tokens, GB, 10 * enough, exclusive) == ()
 
 
-def test_every_accelerator_costs_its_price() -> None:
-    assert cost_of(Candidate("h100", 3, 2), Prices({"h100": 2.0})) == 12
+def test_money_by_hand() -> None:
+    """Two years are 17,520 hours and four are 35,040."""
+    prices = read_prices("gpu=35040,host=3.504/GB,years=2")
+    assert prices.per_hour == pytest.approx({"gpu": 2.0, "host": 0.0002})
+    assert read_prices("gpu=35040").per_hour == pytest.approx({"gpu": 1.0})
+    # 2 x 2 + 512 x 0.0002 an hour
+    assert cost_of(Candidate("h100", 2, 1, 512 * GB), prices) == pytest.approx(4 + 0.1024)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("", "--slo: expected the limits that requests must keep, found none"),
-        ("--slo ttft=2s --mode hits", "--mode hits: a machine is judged by its times"),
-        (
-            "--slo ttft=2s --hardware h100 --tp 1 --sample 0.0001",
-            "--sample: expected requests in the part, found none",
-        ),
-        ("--slo ttft=2s --hardware h100 --tp 1 --device-pages 1", "trace.jsonl:"),
-        ("--slo ttft=2s -o a.html --points a.html", "--points: expected another file"),
-        ("--slo ttft=2s --today 3xh100,tp=2", "expected a machine such as 2xh100,tp=2,host=512GB"),
-        ("--slo ttft=2s --attain 1.5", "expected at most 1, found '1.5'"),
-        ("--slo ttft=2s --price h100=3/GB", "expected prices of gpu, host or an accelerator"),
-        ("--slo ttft=2s --hardware l40s,h100", "--price: expected a price of l40s, found none"),
-        ("--slo ttft=2s --host-bytes 1GB,x", "--host-bytes: expected bytes such as 512GB"),
-        ("--slo ttft=2s --model deepseek-v3 --hardware h100 --tp 1", "found 673.2 GB of weights"),
-    ],
+    "text",
+    ["gpu", "ram=3/GB", "gpu=1/h,gpu=2/h", "host=3", "gpu=3/GB", "gpu=-1/h", "gpu=1/h,years=0"],
 )
-def test_what_cannot_be_costs_no_replay(words: str, said: str, capsys: Capsys) -> None:
-    assert said in fails(capsys, "size", traffic(1), "--limit", "5", *words.split())
+def test_bad_prices_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected prices of gpu, host or an accelerator"):
+        read_prices(text)
 
 
 # -- what a candidate can do

@@ -33,15 +33,6 @@ def replayed(trace: str, tmp_path: Path, capsys: Capsys) -> Replayed:
     return run
 
 
-def refused(trace: str, arguments: str, capsys: Capsys) -> str:
-    """The one line with which the replay is refused."""
-    assert main(["replay", trace, *arguments.split()]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err
-
-
 def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --device-pages 6669 --host-pages 13338")
     assert "13,338 pages, 853,632 tokens, 14.0 GB a rank, 111.9 GB on 8 ranks (as given)" in report
@@ -72,52 +63,15 @@ def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     ("ratio", "pages", "rule"),
     [
         ("0.5", 50, "(0.5 x device)"),
-        ("0.25", 25, "(0.25 x device)"),
         ("0.999", 100, "(0.999 x device)"),
-        ("1", 102, "(1 x device)"),
         ("0.5 --write-policy write_back", 50, "(0.5 x device)"),
         ("1.5", 151, "(1.5 x device)"),
     ],
 )
-@pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_a_ratio_is_what_runs_and_what_is_printed(
-    ratio: str, pages: int, rule: str, mode: str, replayed: Replayed
+    ratio: str, pages: int, rule: str, replayed: Replayed
 ) -> None:
-    report, found = replayed(f"--mode {mode} --device-pages 101 --host-ratio {ratio} --check every")
+    report, found = replayed(f"--mode hits --device-pages 101 --host-ratio {ratio} --check every")
     assert found["config"]["host_pages"] == pages
     assert f"host {pages} pages" in report
     assert rule in report
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--model deepseek-v4-flash --tp 4 --page-size 64", "found 64; give 256"),
-        ("--engine vllm?token_budget=3", "token_budget: expected at least one page"),
-        (
-            "--device-pages 20 --host-ratio 0.01",
-            "--host-ratio: expected at least a page of host for the 20 pages on device",
-        ),
-        (
-            "--model deepseek-v4-flash --tp 4 --kv-dtype fp8",
-            "--kv-dtype: expected a model with plain rows, found deepseek-v4-flash",
-        ),
-        ("--tp 3", "--tp: expected a divisor"),
-        (
-            "--model qwen3.5-397b-a17b --tp 8 --device-tokens 30K",
-            "99.1 GB of qwen3.5-397b-a17b on each of 8 ranks, which have 80.0 GB; raise tp",
-        ),
-        (
-            "--model gemma-3-27b --components full,swa=64K",
-            "found 54.0 GB of weights and 27.3 GB of swa",
-        ),
-        ("--device-pages 1G", "pools: expected at most 67108864 pages each, found 2000000000"),
-        ("--model lama-3.1-8b", "did you mean llama-3.1-8b?"),
-        ("--hardware h900", "found 'h900'; did you mean h800?; or give"),
-        ("--hardware nowhere.txt", "nowhere.txt: expected a readable hardware profile, found: No"),
-    ],
-)
-def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
-    arguments: str, said: str, trace: str, capsys: Capsys
-) -> None:
-    assert said in refused(trace, arguments, capsys)

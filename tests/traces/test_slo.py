@@ -12,7 +12,7 @@ from traces.cli import main
 from traces.replaying.load import Served, Slo, kept
 from traces.replaying.playing import spread
 
-from .rig import Capsys, mooncake, write
+from .rig import mooncake, write
 
 PLAIN = ("--times", "pure-roofline", "--engine", "plain")
 LIMITS = "ttft=15ms,tpot=7ms,e2e=300ms"
@@ -90,13 +90,3 @@ def test_percentiles_of_counted_times_are_those_of_the_times() -> None:
         assert (one.p50, one.p90, one.p95, one.p99) == (other.p50, other.p90, other.p95, other.p99)
         assert one.mean == pytest.approx(other.mean)
     assert spread(np.empty(0), np.empty(0)) == spread(np.empty(0, dtype=np.int64))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "ttft", "ttft=2", "ttft=2s,ttft=3s", "speed=2s", "ttft=0s", "ttft=2s,"]
-)
-def test_limits_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> None:
-    assert main(["replay", "--slo", text]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert "--slo" in said[-1]
-    assert "expected" in said[-1]

@@ -8,17 +8,17 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from invariants.fuzz import sequence as tapes
 from tests.patience import PATIENCE_S
 
-from .rig import BUG, failing_tape, mooncake, write
+from .rig import BUG, ROOT, failing_tape, mooncake, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
-ROOT = Path(__file__).resolve().parents[2]
 HUNT = ("fuzz", "--seed", "1", "--sequences", "3", "--operations", "25", "--jobs", "1")
 
 
@@ -31,14 +31,10 @@ def failing() -> str:
 def ran(words: Iterable[str], shell: str, bug: str = "") -> tuple[str, str]:
     """What a shell prints where `hicache` stands for the command. bug: planted in it."""
     module = f"tests.planted.run {bug}" if bug else "traces"
-    done = subprocess.run(
-        ["bash", "-c", f'hicache() {{ "$PY" -m {module} {" ".join(words)}; }}; {shell}'],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PY": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    program = f'hicache() {{ "$PY" -m {module} {" ".join(words)}; }}; {shell}'
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PY": sys.executable}
+    how: dict[str, Any] = {"env": environment, "timeout": PATIENCE_S, "check": False}
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, **how)
     return done.stdout, done.stderr
 
 

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = str(Path(work.__file__).parents[2])
 SMALL = ["--device-pages", "40", "--page-size", "16,64"]
-MANY = ",".join(map(str, range(1, 102)))
 GRID = [*SMALL, "--host-ratio", "0,2", "--write-policy", "write_back,write_through"]
 
 
@@ -138,33 +137,6 @@ def test_another_trace_another_version_and_another_file_are_refused(
     Path("s.jsonl").write_text("my letters")  # as if cut off
     assert "s.jsonl:1: expected the header of a sweep, found 'my letters'" in refused(turns)
     assert Path("s.jsonl").read_text() == "my letters"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--write-policy", "write_back,write_trough"], "found 'write_trough'; did you mean"),
-        (["--host-ratio", "1,,2"], "--host-ratio: expected a number such as 2 or 0.5, found ''"),
-        (["--host-ratio", "all"], "--host-ratio: expected a number such as 2 or 0.5, found 'all'"),
-        (["--page-size", "16,7,0"], "--page-size: expected at least 1, found '0'"),
-        (["--device-pages", "1,2"], "expected a request of at most 1 pages of 64 tokens"),
-        (["--tp", "1,2", "--dcp", "2"], "(point tp=1)"),
-        (["--picture", "a.png", "--host-bytes", "0,1GB"], "--picture: expected a name that ends"),
-        (["--picture", "a.svg"], "--picture: expected several --host-bytes"),
-        (["--mode", "hits", "--scheduler", "fcfs,priority"], "--scheduler: expected --mode timed"),
-        (["--executor", "rey"], "--executor: expected one of local, ray, found 'rey'"),
-        (["--host-ratio", "1", "--storage", "file:there"], "--storage: expected sim:"),
-        (["--seed", MANY, "--concurrency", MANY], "expected at most 10,000 points, found 10,201"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_a_grid_with_a_mistake_runs_nothing(
-    words: list[str], said: str, turns: str, monkeypatch: Patch, capsys: Capsys
-) -> None:
-    monkeypatch.delattr(work, "replayed")
-    assert main(["sweep", turns, *words, "-o", "s.jsonl"]) == 2
-    assert said in capsys.readouterr().err
-    assert not Path("s.jsonl").exists()
 
 
 def test_a_point_whose_device_is_too_small_is_left_out_and_named(

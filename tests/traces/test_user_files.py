@@ -16,8 +16,7 @@ from traces.formats import open_trace
 from traces.formats.base import LogOptions, Trace
 from traces.replaying.account import ceiling_of
 
-from .rig import Capsys, mooncake
-from .test_bad_input import fails
+from .rig import Capsys, fails, mooncake
 
 
 @pytest.fixture(autouse=True)

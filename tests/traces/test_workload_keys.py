@@ -20,16 +20,8 @@ from traces.replaying.options import OPTIONS, ReplayOptions
 
 from .rig import Capsys, Patch, mooncake, tried, write
 
-SMALL = [
-    "--device-pages",
-    "64",
-    "--host-ratio",
-    "2",
-    "--prefetch",
-    "wait_complete:0",
-    "--mode",
-    "hits",
-]
+SMALL = ["--device-pages", "64", "--host-ratio", "2", "--mode", "hits"]
+SMALL += ["--prefetch", "wait_complete:0"]
 
 
 def conversations(seed: int) -> list[dict[str, Any]]:

@@ -20,6 +20,13 @@ def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "StorageOptions", patient)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the model is."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     import_module("torch").set_num_threads(1)

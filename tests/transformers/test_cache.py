@@ -23,7 +23,7 @@ from hicache.transformers import PrefixCache
 from invariants.watch import Watch
 
 from . import building as base
-from .emptying import Streamer, empty_device, empty_memory
+from .emptying import Streamer
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"device_tokens": 512, "host_tokens": 1024, "page_size": 8, "interval_tokens": 16}
@@ -31,13 +31,6 @@ SIZES = {"device_tokens": 512, "host_tokens": 1024, "page_size": 8, "interval_to
 
 def prompt(tokens: int, seed: int = 3) -> torch.Tensor:
     return torch.randint(5, base.VOCABULARY, (1, tokens), generator=torch.manual_seed(seed))
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def place(request: pytest.FixtureRequest) -> str:
-    """Where the model is."""
-    found: str = request.param
-    return found
 
 
 def both(model: Any, cache: PrefixCache, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
@@ -64,32 +57,6 @@ def noted(
         return out
 
     monkeypatch.setattr(type(module), "forward", told)
-
-
-@pytest.mark.parametrize("name", base.names())
-def test_every_family_hits_on_every_tier(name: str, place: str, tmp_path: Path) -> None:
-    model = base.build(name).to(place)
-    given = {"storage": f"file:{tmp_path}", **SIZES}
-    ids = prompt(60).to(place)
-    with PrefixCache(model, **given) as cache:
-        answer = both(model, cache, ids)
-        assert cache.stats.saved_tokens == 0
-        longer = torch.cat([answer, prompt(20, 4).to(place)], dim=1)
-        states = "mamba" in cache._engine.described.components
-        deep = 80 if states else 88  # of 89 tokens, in whole intervals or pages
-        both(model, cache, longer)
-        assert cache.stats.hits == {"device": 64, "host": 0, "disk": 0}
-        empty_device(cache)
-        both(model, cache, longer)
-        assert cache.stats.hits == {"device": 64, "host": deep, "disk": 0}
-        empty_memory(cache)
-        both(model, cache, longer)
-        assert cache.stats.hits == {"device": 64, "host": deep, "disk": deep}
-    with PrefixCache(model, **given) as cache:
-        assert cache.match(longer) == deep
-        both(model, cache, longer)
-        assert cache.stats.as_dict()["saved_tokens"] == deep
-        assert cache.stats.uncached == 0
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3-next"])

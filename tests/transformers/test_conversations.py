@@ -79,7 +79,7 @@ def converse(
     draws = Random(1)
     with ExitStack() as stack:
         cache = stack.enter_context(PrefixCache(model, **given))
-        ids = prompt(50).tile(2)[:, :70]
+        ids = prompt(50).tile(2)[:, :70].to(model.device)
         for number, what in enumerate(before):
             if what == "device":
                 empty_device(cache)
@@ -100,15 +100,18 @@ def converse(
             assert apart < most, (what, asked)
             tier = {"device": "host", "memory": "disk", "restart": "disk"}.get(what, "device")
             assert not number or cache.stats.hits[tier] > hits[tier], (what, asked)
-            ids = torch.cat([ids, prompt(draws.randrange(1, 12), draws.randrange(9))], dim=1)
+            more = prompt(draws.randrange(1, 12), draws.randrange(9)).to(model.device)
+            ids = torch.cat([ids, more], dim=1)
 
 
 @pytest.mark.parametrize("name", base.names())
-def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str, tmp_path: Path) -> None:
+def test_the_logits_of_a_conversation_are_those_of_one_pass(
+    name: str, place: str, tmp_path: Path
+) -> None:
     before = ["", "device", "memory", "restart", "abort", ""]
     Random(1).shuffle(before)
     chunks = name != "mamba2"  # the library asks states for a length
-    converse(base.build(name), tmp_path, before, chunks)
+    converse(base.build(name).to(place), tmp_path, before, chunks)
 
 
 @pytest.mark.parametrize(

@@ -45,17 +45,6 @@ def hit(playing: Playing, prompt: list[int]) -> tuple[int, int]:
     return playing.engine.hits[request.request_id]
 
 
-@pytest.mark.parametrize("kinds", KINDS)
-def test_after_a_restart_it_comes_from_storage(opened: Opened, kinds: str, tmp_path: Path) -> None:
-    first = opened(Setting(kinds, store=tmp_path))
-    hit(first, PROMPT)
-    again = opened(Setting(kinds, store=tmp_path))
-    local, loaded = hit(again, PROMPT)
-    assert local == 0
-    assert loaded >= 48
-    assert again.decider.counts.storage_tokens == loaded
-
-
 def test_a_salt_that_no_key_can_have_is_not_kept(opened: Opened) -> None:
     playing = opened(Setting())
     for salt in ("\ud800", "a salt"):

@@ -13,8 +13,7 @@ from invariants.fuzz.hand import Hand
 from invariants.fuzz.operations import operations
 from invariants.fuzz.play import WHOLE, Player, look
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
-from invariants.fuzz.shrink import Search, ways_of_values
+from invariants.fuzz.sequence import Act, Entry, Tape
 from tests.mine import kind
 
 CONFIG = {"page": 1, "pages": 8, "host": 8}
@@ -61,20 +60,6 @@ def test_a_state_that_seems_unchanged_is_judged_every_few_looks() -> None:
     assert peer.judged == 4
     look(hand, whole=True)
     assert peer.judged == 5
-
-
-def test_a_failure_is_shrunk(tmp_path: Path) -> None:
-    radix = kind(tmp_path, 'self.free["device"] += sorted(own)', "pass")
-    plays = player(radix, tmp_path)
-    failing = (plays.generate(seed, 60) for seed in range(40))
-    outcome = next(each for each in failing if each.failure is not None)
-    search = Search(outcome.tape, outcome.failure, plays.replay, ways_of_values(radix.simpler), 600)
-    search.run()
-    small = search.tape
-    assert search.failure.kind == outcome.failure.kind == "POOL-SUM device lost"
-    assert len(small.entries) <= 3
-    assert loads(dumps(small)) == small
-    assert player(kind(tmp_path), tmp_path).replay(small).failure is None  # without the bug
 
 
 def test_an_error_is_named_by_the_lines_of_the_engine(

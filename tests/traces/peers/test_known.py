@@ -5,20 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from traces.fuzzing.engines import known, match
-from traces.fuzzing.session import Engine, constants, names
-
-
-@pytest.mark.parametrize("name", names())
-def test_an_engine_says_what_it_must_and_its_known_failures(name: str) -> None:
-    said, rows = constants(name), known(name)
-    assert all("==" in need for need in said["NEEDS"])
-    assert rows
-    for row in rows:
-        assert row.keys() == {"report", "law", "kind", "functions", "first", "last", "text"}
-        assert {row["first"], row["last"] or row["first"]} <= {*said["RELEASES"]}, row
+from traces.fuzzing.engines import match
+from traces.fuzzing.session import Engine
 
 
 def test_a_known_failure_is_matched_by_law_release_and_functions() -> None:

