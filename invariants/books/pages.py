@@ -87,6 +87,7 @@ class PageBook:
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
         self.held = [0, 0, 0, 0]
+        self.counts = [capacity, 0, 0, 0, 0]  # by state in the core, after the last operation
         self.protected = 0
         self.clashes: list[Clash] = []
         self.claimed: list[tuple[Pages, int]] = []
@@ -166,16 +167,6 @@ class PageBook:
         self.held[code & 3] -= len(pages)
         self.released.append(pages)
 
-    @property
-    def free(self) -> int:
-        """Pages that nobody holds or uses, after the last operation."""
-        return self.capacity - sum(self.held) - len(self.retiring)
-
-    @property
-    def evictable(self) -> int:
-        """Pages of nodes that nobody locks."""
-        return self.held[NODE] - self.protected
-
     def begin_use(self, pages: Pages) -> None:
         self.busy[pages] += 1
 
@@ -203,6 +194,14 @@ class PageBook:
                 self.retiring.difference_update(taken.tolist())
         if len(self.retired):
             self.retiring.update(self.retired.tolist())
+        self.count()
+
+    def count(self) -> None:
+        """Counts the pages by their state in the core."""
+        _, nodes, requests, flights = self.held
+        retiring = len(self.retiring)
+        free = self.capacity - nodes - requests - flights - retiring
+        self.counts = [free, requests, nodes, flights, retiring]
 
     def settle(self) -> None:
         """Records generations, and clears the content of freed pages; called after the checks."""

@@ -76,6 +76,7 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
                 book.pages[slot].protected += len(pages) if count else 0
     for owned in book.pages:
         owned.retiring.update(((owned.owner == 0) & (owned.busy > 0)).nonzero()[0].tolist())
+        owned.count()
     recounted(list(book.nodes.by_id.values()), book.kinds, book.nodes.widest)
     for mirror in book.nodes.by_id.values():
         mirror.candidate = candidacy(mirror, book.kinds)

@@ -100,12 +100,11 @@ class PoolSum(Check):
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
-            pool, (_, nodes, requests, flights) = pages.pool, pages.held
-            out = len(pages.retiring)
-            free = pages.capacity - nodes - requests - flights - out
-            counts, protected = [free, requests, nodes, flights, out], pages.protected
-            if pool.free == free and pool.protected == protected and pool.counts == counts:
+            pool, counts = pages.pool, pages.counts
+            settled = pool.counts == counts and pool.free == counts[_FREE]
+            if settled and pool.protected == pages.protected:
                 continue
+            _, requests, nodes, flights, _ = counts
             retiring = pool.counts[_RETIRING]
             total = pool.free + nodes + requests + flights + retiring
             self.fail(
@@ -213,16 +212,13 @@ class PinNode(Check):
                         story.node(mirror.id),
                     )
         for pages in book.changed:
-            self._unlocked(pages, pages.freed)
-            self._unlocked(pages, pages.retired)
-            for claimed, code in pages.claimed:
-                if code & 3 != NODE:
-                    self._unlocked(pages, claimed)
+            taken = [claimed for claimed, code in pages.claimed if code & 3 != NODE]
+            for lost in (pages.freed, pages.retired, *taken):
+                if len(lost):
+                    self._unlocked(pages, lost)
 
     def _unlocked(self, pages: PageBook, lost: Pages) -> None:
         """Pages that no node owns any more must not be locked."""
-        if not len(lost):
-            return
         locks = pages.locks[lost]
         if not nothing(locks):
             at = int(lost[int(locks.argmax())])

@@ -115,12 +115,14 @@ class Cache:
     def held(self, ended: Flights = (), storage: bool = True) -> Hold:
         """All pages in a hold of anything but these flights, and with or without what flights for
         storage hold."""
-        return set().union(
-            *(request.hold for request in self.running),
-            *(flight.hold for flight in self.flights.values() if flight not in ended),
-            *(pin.hold for pin in self.pins.values()),
-            *(flight.hold for flight in self.storage.values() if storage),
-        )
+        owners: list[Request | Flight | Pin | StorageFlight]
+        owners = [*self.running, *self.flights.values(), *self.pins.values()]
+        owners += self.storage.values() if storage else ()
+        found: Hold = set()
+        for one in owners:
+            if one not in ended:
+                found |= one.hold
+        return found
 
     def new_pages(self, count: int) -> list[int]:
         """Pages that were free. That there are enough is for the rules to see to."""
