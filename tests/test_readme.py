@@ -34,7 +34,7 @@ def test_the_readme_shows_the_main_commands() -> None:
     assert "make replay" in shown
     assert "make check" in shown
     assert {line.split()[1] for line in shown if line.startswith("hicache")} == {
-        *("compare", "curve", "generate", "inspect", "replay", "size", "store", "sweep"),
+        *("compare", "curve", "fuzz", "generate", "inspect", "replay", "size", "store", "sweep"),
     }
 
 
