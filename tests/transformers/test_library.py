@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, Glm4MoeConfig, Glm4MoeForCausalLM
 
 from hicache.transformers import PrefixCache, UnsupportedArgumentError
 from hicache.transformers.arguments import check
@@ -93,6 +93,29 @@ def test_with_candidates_nothing_is_reused_or_kept(kind: str) -> None:
             assert torch.equal(cache.generate(ids, **asked), wanted)
             assert cache.match(ids) == (0 if cache.stats.requests < 3 else 48)
         assert (cache.stats.uncached, cache.stats.saved_tokens) == (3, 0)
+
+
+def test_layers_that_predict_further_tokens_see_the_whole_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a model whose layers for them are made here, since the library reads them from files."""
+    layers = pytest.importorskip("transformers.modeling_layers")
+    if not hasattr(layers, "MtpModel"):
+        pytest.skip("transformers before 5.24")
+    config = Glm4MoeConfig(
+        **{"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+        **{"moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2},
+        **{"first_k_dense_replace": 1, "num_mtp_layers": 1, "eos_token_id": None},
+    )
+    model, ids = Glm4MoeForCausalLM(config).eval(), prompt(60) % 90
+    further = layers.MtpModel(model, 1).eval()
+    monkeypatch.setattr(layers.MtpModel, "from_pretrained", lambda *args, **kwargs: further)
+    with PrefixCache(model, **SIZES) as cache:
+        for helped in ({}, {"use_mtp": True}, {"use_mtp": False}):
+            asked = {"max_new_tokens": 8, "do_sample": False, **helped}
+            assert torch.equal(cache.generate(ids, **asked), model.generate(ids, **asked))
+        assert (cache.stats.uncached, cache.stats.saved_tokens) == (1, 56)
 
 
 @pytest.mark.parametrize("where", ["the model", "a configuration"])
