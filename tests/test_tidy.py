@@ -21,8 +21,8 @@ TEXTS = sorted(
     if path.is_file() and not {".venv", ".engines", "build"} & set(path.relative_to(ROOT).parts)
 )
 
-# What each may import of the project beside itself. The specification and the checks must not borrow
-# what they judge.
+# What each may import of the project beside itself. The specification and the checks must borrow
+# nothing that they judge.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.core": (),
     "hicache": (),

@@ -102,12 +102,10 @@ def test_layers_that_predict_further_tokens_see_the_whole_prompt(
     layers = pytest.importorskip("transformers.modeling_layers")
     if not hasattr(layers, "MtpModel"):
         pytest.skip("transformers before 5.24")
-    config = Glm4MoeConfig(
-        **{"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16},
-        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
-        **{"moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2},
-        **{"first_k_dense_replace": 1, "num_mtp_layers": 1, "eos_token_id": None},
-    )
+    sizes = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2}
+    config = Glm4MoeConfig(**sizes, first_k_dense_replace=1, num_mtp_layers=1, eos_token_id=None)
     model, ids = Glm4MoeForCausalLM(config).eval(), prompt(60) % 90
     further = layers.MtpModel(model, 1).eval()
     monkeypatch.setattr(layers.MtpModel, "from_pretrained", lambda *args, **kwargs: further)
