@@ -33,9 +33,9 @@ NO_BUG_OF = {
     "pin-node": "its own fault spoils a core (tests/golden/test_laws.py)",
     "MatchWanted": "answered as an arrival is",
     "Retracted": "ends as Finished does",
-    "PrefetchLimitReached": "ends a wait, which tests/core shows",
-    "DeleteDone": "changes one flag, which tests/core shows",
-    "StorageAttached": "changes one flag, which tests/core shows",
+    "PrefetchLimitReached": "ends a wait, which tests/golden/test_core.py shows",
+    "DeleteDone": "changes one flag, which tests/golden/test_core.py shows",
+    "StorageAttached": "changes one flag, which tests/golden/test_core.py shows",
 }
 KINDS = {"MISUSE", "LIVENESS", "COLL-SEQ", "RANK-EQ", "HAZARD", "BYTES"}
 

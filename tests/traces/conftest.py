@@ -28,12 +28,6 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """SPEC's workload: 10 clients, 12 rounds, 256 new input and 256 output tokens a round."""
-    return turns_of(tmp_path_factory.mktemp("published"))
-
-
-@pytest.fixture(scope="session")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real calibration of this machine's memory, as short as it can be."""
     path = tmp_path_factory.mktemp("calibrated") / "cpu.json"

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from traces.cli import main
-from traces.formats import open_trace
+from traces.formats import open_trace, tables
 from traces.formats.base import LogOptions, Trace
 from traces.formats.reading import MAX_LINE_BYTES
 
@@ -46,7 +46,7 @@ def write_parquet(rows: Sequence[dict[str, Any]], select: str = "*") -> None:
 # -- a second reading
 
 DRAWN = settings(
-    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -268,10 +268,13 @@ def test_faults_of_files_and_options_are_one_line(
     assert len(told) < 500
 
 
-def test_conversations_without_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    write_log(",", [[iso(n), 1 + 2 * n, 1, "a", ""] for n in range(2100)])
+def test_conversations_without_end_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tables, "_MOST_SEGMENTS", 64)
+    write_log(",", [[iso(n), 1 + 2 * n, 1, "a", ""] for n in range(40)])
     told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
-    assert "log: row 2049: expected conversations of at most 2,048 turns" in told
+    assert "log: row 33: expected conversations of at most 32 turns" in told
 
 
 def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
