@@ -35,13 +35,18 @@ TAPES = {
     "cut within a line": (TAPE[: len(TAPE) // 2], "cut off"),
     "an entry gone": ("\n".join([*LINES[:1], *LINES[2:]]) + "\n", "cut off"),
     "a recording": ('{"hicache_recording":3}\n', "found the fields hicache_recording; name"),
+    "another object": ('{"a":1,"b":2}\n', "found the fields a, b; name"),
     "5 MB": ('{"a":"' + "x" * (5 << 20) + '"}\n', "line 1: expected at most 4194304 char"),
     "NaN": (tape_with({"seed": float("nan")}), "(the number NaN)"),
     "another version": (tape_with({"version": 2}), "version: expected 1, found 2; record"),
+    "a version that is true": (tape_with({"version": True}), "version: expected 1, found true"),
     "a field of the head": (tape_with({"executer": "replies"}), 'found "executer"'),
     "a field of an entry": (tape_with(entry={"polls": True}), 'found "polls"; mend the line'),
     "a long seed": (tape_with({"seed": 10**4000}), "seed: expected an integer from 0 to"),
     "a note of numbers": (tape_with({"notes": {"twin": 5}}), "twin: expected a text, found 5"),
+    "a pool of halves": (tape_with(config(device_pages=[1.5])), "device_pages[0]: expected an int"),
+    "a large pool": (tape_with(config(host_pages=[10**12])), "host_pages[0]: expected an integer"),
+    "a switch of text": (tape_with(config(kv_events="yes")), "kv_events: expected true or false"),
     "a policy that is gone": (tape_with(config(write_policy="write_never")), "write_never"),
     "a component that is gone": (
         tape_with(config(components=["full", "gone"])),
@@ -51,9 +56,21 @@ TAPES = {
     "a setting too few": (tape_with({"config": {"page_size": 1}}), "a difference in"),
     "an order": (tape_with({"order": "pct:" + "9" * 5000}), "order: expected one of"),
     "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, files"),
+    "a device of 9 layers": (
+        tape_with({"executor": "device:9:1:1:1"}),
+        "executor: expected replies",
+    ),
+    "half a device": (tape_with({"executor": "device:1"}), "executor: expected replies, files"),
+    "9 ranks": (tape_with({"ranks": 9}), "ranks: expected an integer from 1 to 8, found 9"),
+    "ranks that are true": (tape_with({"ranks": True}), "ranks: expected an integer from 1 to 8"),
     "an operation": (tape_with(entry={"op": "a" * 99999}), 'found "aaaaaaaaaa'),
     "a fault": (tape_with(entry={"acts": [[1, 0, "fire"]]}), "line 2: expected a fault of this"),
     "a delay": (tape_with(entry={"acts": [[10**30, 0, ""]]}), "line 2: acts[0]: expected [delay"),
+    "a gap": (tape_with(entry={"gap": -1}), "line 2: gap: expected"),
+    "a word for a number": (
+        tape_with(entry={"op": "admit", "args": {"request": 0, "chunk": "many"}}),
+        "line 2: admit: chunk: expected an integer",
+    ),
 }
 
 
