@@ -27,7 +27,6 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)")
 _PASSWORD = re.compile(r"(?<=//)[^/@]*@|(?<=secret_key=)[^&]*")
 _MOST = 4096  # characters
 _SIZE = re.compile(r"(\d{1,15})(?:([KMGT])(i?)B?|B)?")
-_FOLDER = ("size", "durable")  # in the query of a folder's address
 _NEARLY = 0.9  # of a time-out: clocks differ
 
 
@@ -108,10 +107,6 @@ class Location(NamedTuple):
     path: str
     query: dict[str, str]
 
-    @property
-    def server(self) -> str:
-        return f"{self.host}:{self.port}"
-
     def number(self, name: str, default: int) -> int:
         """A whole number of the query. Raises CallerError."""
         text = self.query.get(name, str(default))
@@ -160,33 +155,17 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
     )
 
 
-def in_folder(address: Address, *more: str) -> Location:
-    """The parts of the address of a folder, SCHEME:DIR?size=5GB&durable=yes. more: other names of
-    its query. A ? of the folder's name is written %3F. Raises CallerError."""
+def in_folder(
+    address: Address, options: StorageOptions, *more: str
+) -> tuple[Location, StorageOptions]:
+    """The parts of the address of a folder, SCHEME:DIR?size=5GB&durable=yes, and the options with
+    what it says. more: other names of its query. A ? of the folder's name is written %3F. Raises
+    CallerError."""
     form = f"{address.scheme}:DIR (in DIR, %3F for a ? and %25 for a %)"
     quoted = replace(address, rest=address.rest.replace("#", "%23"))
-    where = locate(quoted, port=0, known=(*_FOLDER, *more), form=form)
+    where = locate(quoted, port=0, known=("size", "durable", *more), form=form)
     if where.host or not where.path:
         raise CallerError(f"storage: expected {form}, found {address.text[:80]!a}")
-    return where
-
-
-def without_size(address: Address) -> tuple[Address, int]:
-    """The address without the size of its query, and the bytes of that size; 0 where it has none.
-    Raises CallerError."""
-    path, _, query = address.rest.partition("?")
-    pieces = query.split("&")
-    sizes = [one for one in pieces if one.startswith("size=")]
-    if len(sizes) != 1:  # `locate` refuses more
-        return address, 0
-    pieces.remove(sizes[0])
-    rest = f"{path}?{'&'.join(pieces)}" if pieces else path
-    size = bytes_of(sizes[0].removeprefix("size="), f"{address.scheme}: size")
-    return replace(address, rest=rest), size
-
-
-def with_query(options: StorageOptions, where: Location) -> StorageOptions:
-    """The options with what the address of a folder says. Raises CallerError."""
     size, text, durable = options.size_bytes, where.query.get("size"), where.query.get("durable")
     if text is not None:
         own = bytes_of(text, f"{where.scheme}: size")
@@ -198,7 +177,20 @@ def with_query(options: StorageOptions, where: Location) -> StorageOptions:
         size = own if options.create else size
     if durable not in (None, "yes", "no"):
         raise CallerError(f"{where.scheme}: expected durable=yes or no, found {durable[:40]!a}")
-    return replace(options, size_bytes=size, durable=options.durable or durable == "yes")
+    durably = options.durable or durable == "yes"
+    return where, replace(options, size_bytes=size, durable=durably)
+
+
+def without_size(address: Address) -> tuple[Address, int]:
+    """The address without the size of its query, and the bytes of that size; 0 where it has none.
+    Raises CallerError."""
+    path, _, query = address.rest.partition("?")
+    sizes = re.findall(r"(?:^|&)size=([^&]*)", query)
+    if len(sizes) != 1:  # `locate` refuses more
+        return address, 0
+    query = re.sub(r"(^|&)size=[^&]*", "", query).lstrip("&")
+    size = bytes_of(sizes[0], f"{address.scheme}: size")
+    return replace(address, rest=f"{path}?{query}".rstrip("?")), size
 
 
 def probe(where: Location, timeout_s: float) -> None:
@@ -208,8 +200,8 @@ def probe(where: Location, timeout_s: float) -> None:
     except OSError as error:
         reason = error.strerror or str(error) or f"no answer in {timeout_s:g} s"
         raise CallerError(
-            f"storage: expected a server at {where.scheme}://{where.server}, found: {reason}; "
-            "start it, or one to try out (docs/storage_backends.md)"
+            f"storage: expected a server at {where.scheme}://{where.host}:{where.port}, found: "
+            f"{reason}; start it, or one to try out (docs/storage_backends.md)"
         ) from error
 
 

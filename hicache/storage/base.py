@@ -152,9 +152,9 @@ class Storage(ABC):
         """What is stored under keys that begin with `prefix`, in no order. Raises OSError if the
         store cannot be asked: an empty list would look like an empty store."""
 
-    @abstractmethod
     def stats(self) -> dict[str, int | float | str]:
-        """Figures of this store: at least `values` and `bytes` where they are cheap to know."""
+        """Figures of this store, where it counts them itself."""
+        return {}
 
     @abstractmethod
     def close(self) -> None:
@@ -181,7 +181,9 @@ def tell(reason: object) -> None:
     whoever is `listening`."""
     heard = _heard.get()
     if heard is not None and not heard:
-        heard.append(" ".join(str(reason).split())[:_MOST_REASON].rstrip("."))
+        heard.append(
+            " ".join((str(reason) or type(reason).__name__).split())[:_MOST_REASON].rstrip(".")
+        )
 
 
 @contextmanager
@@ -232,10 +234,7 @@ def batches(values: Sequence[Value], most_bytes: int) -> Iterator[range]:
 
 
 def scatter(source: memoryview, value: Value) -> None:
-    """Copy bytes into the buffers of a value, one after the other. Raises ValueError if they do
-    not fit."""
-    if source.nbytes != size_of(value):
-        raise ValueError("the value has another length than its buffers")
+    """Copy as many bytes as a value has into its buffers, one after the other."""
     for buffer in value:
         buffer.cast("B")[:] = source[: buffer.nbytes]
         source = source[buffer.nbytes :]

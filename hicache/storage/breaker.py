@@ -4,12 +4,12 @@ A wrapper over any store. It is *out* after several look-ups or reads in a row t
 waited too long together, or while a call has made no progress (`step`) for too long. Then nothing
 is asked. A *probe* on a thread of its own repeats the smallest part of what failed, to see whether
 the store is back; nobody waits for it. A store that only refuses writes goes on serving reads. Then
-the write that comes after a pause is the probe. Pauses double, also from one outage to the next, as
+the write that comes after a pause is the trial. Pauses double, also from one outage to the next, as
 long as the store does not stay.
 
-There is one notice for each change of health, with the first reason that the store gave (`tell`)
-and however many calls fail. What was not answered, read or stored is counted (`losses`). Does not
-end a call that is under way: the buffers of a read belong to the store until it answers.
+There is one notice for each change of health, with the first reason that the store gave (`tell`).
+What was not answered, read or stored is counted (`losses`). A call under way goes on: the buffers
+of a read belong to the store until it answers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from .base import Entry, Losses, Status, Storage, Value, listening, size_of, watching
 
-A = TypeVar("A", bool | None, Status)
 _LOST = (None, Status.FAILED, Status.FULL)
 _HUNG_PROBES = 4  # threads that may be lost in them
 
@@ -43,23 +41,25 @@ class BreakerOptions:
     longest_pause_s: float = 60.0
 
 
-class _Kind(Enum):
-    LOOKUP, READ, WRITE, DELETE, PROBE = range(5)
-
-
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One call of the store. moved_s: when it began, or last made progress. probe: of what its
-    answer decides. late: it was judged already. heard: why values failed."""
+    """One call of the store. kind: the method. value_bytes: of the first value. moved_s: when it
+    began, or last made progress. trial: a write that shows whether writes are taken again. late: it
+    was judged already. heard: why values failed."""
 
-    kind: _Kind
+    kind: str
     keys: Sequence[str]
-    value_bytes: int  # of the first value
+    value_bytes: int
     began_s: float
     moved_s: float
+    trial: bool = False
     probe: bool = False
     late: bool = False
     heard: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Any]:
+        return [None if self.kind == "lookup" else Status.FAILED] * len(self.keys)
 
 
 @dataclass(slots=True)
@@ -119,25 +119,22 @@ class Breaker(Storage):
         self._under_way: list[_Call] = []
         self._closed = False
         self._losses = Losses()
-        self._failing: dict[_Kind, tuple[int, float]] = {}  # calls in a row, and their seconds
+        self._failing: dict[str, tuple[int, float]] = {}  # calls in a row, and their seconds
         self._whole, self._writes = _Outage(self._options), _Outage(self._options)
         self._suspect: _Call | None = None  # what a probe is to repeat
         self._hung_probes = 0
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-        return self._ask(_Kind.LOOKUP, keys, (), partial(self.store.lookup, keys), None)
+        return self._ask("lookup", keys)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        ask = partial(self.store.read, keys, values)
-        return self._ask(_Kind.READ, keys, values, ask, Status.FAILED)
+        return self._ask("read", keys, values)
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        ask = partial(self.store.write, keys, values)
-        return self._ask(_Kind.WRITE, keys, values, ask, Status.FAILED)
+        return self._ask("write", keys, values)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        ask = partial(self.store.delete, keys)
-        return self._ask(_Kind.DELETE, keys, (), ask, Status.FAILED)
+        return self._ask("delete", keys)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         if self.out:
@@ -145,12 +142,15 @@ class Breaker(Storage):
         return self.store.entries(prefix)
 
     def stats(self) -> dict[str, int | float | str]:
-        return ({} if self.out else self.store.stats()) | {"outages": self._losses.outages}
+        return {} if self.out else self.store.stats()
 
     def poll(self) -> int:
         with self._lock:
             for call in [call for call in self._under_way if self._hangs(call)]:
-                self._give_up(call)
+                self._under_way.remove(call)
+                call.late = True
+                self._hung_probes += call.probe
+                self._judge(call, call.failed)
         self._probe_if_due()
         return self._losses.outages - self.out
 
@@ -168,44 +168,38 @@ class Breaker(Storage):
         with self._lock:
             return replace(self._losses)
 
-    def _ask(
-        self,
-        kind: _Kind,
-        keys: Sequence[str],
-        values: Sequence[Value],
-        ask: Callable[[], list[A]],
-        failed: A,
-    ) -> list[A]:
+    def _ask(self, kind: str, keys: Sequence[str], *values: Sequence[Value]) -> list[Any]:
         """The answers of the store, or as many failures if it is not asked."""
         if not keys:
             return []
         self.poll()
-        answers = [failed] * len(keys)  # if it raises, or is not asked
         with self._lock:
             now = self._now()
-            call = _Call(kind, keys, size_of(values[0]) if values else 0, now, now)
-            refuses = kind is _Kind.WRITE and self._writes.since is not None
-            call.probe = refuses and not self.out and self._writes.begins_probe(now)
-            if self.out or refuses > call.probe:
-                self._count(kind, answers)
-                return answers
+            call = _Call(kind, keys, size_of(values[0][0]) if values else 0, now, now)
+            refuses = kind == "write" and self._writes.since is not None
+            call.trial = refuses and not self.out and self._writes.begins_probe(now)
+            if self.out or refuses > call.trial:
+                self._count(kind, call.failed)
+                return call.failed
             self._under_way.append(call)
         try:
-            return self._run(call, ask, answers)
+            return self._run(call, *values)
         finally:
             self._probe_if_due()
 
-    def _run(self, call: _Call, ask: Callable[[], list[A]], answers: list[A]) -> list[A]:
-        """The answers of the store. answers: if it raises."""
+    def _run(self, call: _Call, *values: Sequence[Value]) -> list[Any]:
+        """The answers of the store."""
+        answers = call.failed  # if it raises
         try:
             with listening() as call.heard, watching(partial(self._moved, call)):
-                answers = ask()
+                ask: Callable[..., list[Any]] = getattr(self.store, call.kind)
+                answers = ask(call.keys, *values)
         finally:
             with self._lock:
                 if not call.late:
                     self._under_way.remove(call)
                     self._judge(call, answers)
-                elif call.kind is _Kind.PROBE:
+                elif call.probe:
                     self._hung_probes -= 1
                 else:
                     self._losses.late += 1
@@ -214,12 +208,12 @@ class Breaker(Storage):
     def _judge(self, call: _Call, answers: Sequence[bool | Status | None]) -> None:
         """What a call says about the store."""
         now, kind = self._now(), call.kind
-        lost = [answer for answer in answers if answer in _LOST]
-        slow = f"a call has taken more than {self._options.slow_s:g} s without progress"
-        slow = slow if self._hangs(call) else ""
-        why = slow or (call.heard or ["no room" if Status.FULL in lost[:1] else "no answer"])[0]
-        if kind is _Kind.PROBE:
-            self._probed(call, why if lost or slow else "")
+        lost, slow = [answer for answer in answers if answer in _LOST], self._hangs(call)
+        why = (call.heard or ["no room" if Status.FULL in lost[:1] else "no answer"])[0]
+        if slow:
+            why = f"a call has taken more than {self._options.slow_s:g} s without progress"
+        if call.probe:
+            self._probed(why if lost or slow else "")
             return
         self._count(kind, answers)
         if lost or slow:
@@ -228,7 +222,7 @@ class Breaker(Storage):
             return  # closing makes calls fail
         if not (lost or slow):
             self._failing.pop(kind, None)
-            if call.probe and self._writes.since is not None:  # it may have been forgotten since
+            if call.trial and self._writes.since is not None:  # it may have been forgotten since
                 told, away = self._writes.told, self._writes.end(now)
                 if told:
                     self._say(f"takes writes again, after {away:.1f} s")
@@ -238,11 +232,11 @@ class Breaker(Storage):
         waited_s += 0.0 if set(lost) == {Status.FULL} else now - call.moved_s
         self._failing[kind] = failures, waited_s
         over = slow or failures >= self._options.failures or waited_s >= self._options.patience_s
-        if call.probe:
+        if call.trial:
             self._writes.put_off(now)
-        elif kind is _Kind.DELETE:
+        elif kind == "delete":
             self._suspect = self._suspect or (call if slow else None)
-        elif over and kind is not _Kind.WRITE:
+        elif over and kind != "write":
             self._go_out(call, why)
         elif over and self._writes.since is None and not self.out:
             self._writes.begin(now, why)
@@ -253,21 +247,13 @@ class Breaker(Storage):
             return
         self._losses.outages += 1
         self._whole.begin(self._now(), why)
-        self._suspect = replace(call, keys=call.keys[:1])
+        self._suspect = call
         self._writes.since, self._writes.probing = None, False  # it is found out anew
-        self._failing.pop(_Kind.WRITE, None)
+        self._failing.pop("write", None)
         self._say(f"does not answer ({why}); going on without it, and asking again now and then")
 
     def _say(self, what: str) -> None:
         self._notice(f"storage: {self._name} {what}")
-
-    def _give_up(self, call: _Call) -> None:
-        """It has been under way for too long."""
-        self._under_way.remove(call)
-        call.late = True
-        self._hung_probes += call.kind is _Kind.PROBE
-        failed = None if call.kind in (_Kind.LOOKUP, _Kind.PROBE) else Status.FAILED
-        self._judge(call, [failed] * len(call.keys))
 
     def _moved(self, call: _Call) -> None:
         call.moved_s = self._now()
@@ -275,14 +261,14 @@ class Breaker(Storage):
     def _hangs(self, call: _Call) -> bool:
         return self._now() - call.moved_s > self._options.slow_s
 
-    def _count(self, kind: _Kind, answers: Sequence[bool | Status | None]) -> None:
+    def _count(self, kind: str, answers: Sequence[bool | Status | None]) -> None:
         losses, lost = self._losses, sum(answer in _LOST for answer in answers)
-        if kind is _Kind.LOOKUP:
+        if kind == "lookup":
             losses.lookups_unanswered += lost
-        elif kind is _Kind.READ:
+        elif kind == "read":
             losses.reads_failed += lost
             losses.reads_missing += answers.count(Status.MISSING)
-        elif kind is _Kind.WRITE:
+        elif kind == "write":
             losses.writes_refused += len(answers) - answers.count(Status.DONE)
         else:
             losses.deletes_failed += lost
@@ -305,26 +291,24 @@ class Breaker(Storage):
             if what is None:  # it was found out meanwhile
                 self._whole.probing = False
                 return
-            call = _Call(_Kind.PROBE, what.keys[:1], what.value_bytes, now, now)
+            kind = "read" if what.kind == "read" else "lookup"
+            call = _Call(kind, what.keys[:1], what.value_bytes, now, now, probe=True)
             self._under_way.append(call)
-        ask: Callable[[], list[Any]] = partial(self.store.lookup, call.keys)
-        if what.kind is _Kind.READ:
-            value = (memoryview(bytearray(call.value_bytes)),)
-            ask = partial(self.store.read, call.keys, [value])
+        values = [[(memoryview(bytearray(call.value_bytes)),)]] if kind == "read" else []
         with suppress(Exception):  # a defect of the backend; there is nobody else to tell
-            self._run(call, ask, [Status.FAILED])
+            self._run(call, *values)
 
-    def _probed(self, call: _Call, why: str) -> None:
+    def _probed(self, why: str) -> None:
         """why: the reason if it failed."""
         if why and self.out:
             self._whole.put_off(self._now())
             return
-        self._whole.probing, self._suspect = False, None
+        what, self._whole.probing, self._suspect = self._suspect, False, None
         if self.out:
             self._failing.clear()
             self._say(f"answers again, after {self._whole.end(self._now()):.1f} s")
-        elif why:
-            self._go_out(call, why)
+        elif why and what is not None:
+            self._go_out(what, why)
         elif self._writes.since is not None and not self._writes.told:
             self._losses.write_outages += 1
             self._writes.told = True

@@ -1,9 +1,9 @@
 """Calls that may hang, made on threads that are given up on after a deadline.
 
 Some clients block for many seconds when their server is gone, and cannot be told to stop. A job of
-`Workers` runs on a thread with a resource of its own (staging memory). When it makes no progress
-for `timeout_s`, `run` ends with `GivenUp`. The thread goes on with its resource. It may touch the
-caller's memory only in `Call.delivering`, which it cannot enter any more.
+`Workers` runs on a thread of its own, with a resource that no other thread has (staging memory).
+When it makes no progress (`step`) for `timeout_s`, `run` ends with `GivenUp`, and the thread goes
+on. It may touch the caller's memory only in `Call.delivering`, which it cannot enter any more.
 
 `PlainSocket` and `SecureSocket` have a time-out that means: so long without a byte that moved.
 Python's own have one for all that `sendall` sends, and wait for an answer while megabytes of the
@@ -13,18 +13,18 @@ question still lie in the kernel's buffer.
 from __future__ import annotations
 
 import fcntl
-import queue
 import socket
 import ssl
 import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
-from .base import step
+from .base import step, watching
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -43,130 +43,117 @@ class Call:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._stepped = self._ended = self._given_up = False
-
-    def step(self) -> None:
-        """The job made progress: its deadline begins anew, and that of whoever waits for it."""
-        step()
-        self._set("_stepped")
+        self._stepped = self._ended = self.given_up = False
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
         """The caller waits as long as this block runs. Raises GivenUp if it does not wait."""
         with self._changed:
-            if self._given_up:
+            if self.given_up:
                 raise GivenUp
             yield
 
+    def step(self) -> None:
+        """The deadline begins anew."""
+        with self._changed:
+            self._stepped = True
+            self._changed.notify()
+
     def end(self) -> None:
-        self._set("_ended")
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
 
     def give_up(self) -> None:
-        self._set("_given_up")
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Whether the job ended before it made no step for `timeout_s`. None: for ever."""
         with self._changed:
-            while not (self._ended or self._given_up):
+            self.given_up = True
+            self._changed.notify()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Until the job has ended. None: for ever. Raises GivenUp."""
+        with self._changed:
+            while not (self._ended or self.given_up):
                 self._stepped = False
                 if not self._changed.wait_for(
-                    lambda: self._ended or self._given_up or self._stepped, timeout_s
+                    lambda: self._ended or self.given_up or self._stepped, timeout_s
                 ):
-                    self._given_up = True
-            return self._ended
-
-    def _set(self, name: str) -> None:
-        with self._changed:
-            setattr(self, name, True)
-            self._changed.notify()
+                    self.given_up = True
+            if not self._ended:
+                raise GivenUp
 
 
 class Workers(Generic[R]):
-    """Threads that make calls, at most `most`, started when they are needed. Each makes its
-    resource before its first job, and ends it when all is closed."""
+    """Makes calls, at most `most` at a time. A resource is made when it is needed, and ended when
+    all is closed."""
 
     def __init__(
         self, name: str, make: Callable[[], R], end: Callable[[R], None], most: int = 8
     ) -> None:
         self._name, self._make, self._end, self._most = name, make, end, most
-        self._lock = threading.Condition()
-        self._jobs = queue.SimpleQueue[Callable[[list[R]], None] | None]()
-        self._threads: list[threading.Thread] = []
-        self._calls: set[Call] = set()  # under way, each on a thread
-        self._lost: set[Call] = set()  # those of them that were given up
+        self._changed = threading.Condition()
+        self._calls: set[Call] = set()  # whose threads are at work
+        self._idle: list[R] = []
         self._closed = False
 
     def run(self, job: Callable[[R, Call], T], timeout_s: float | None) -> T:
-        """The result of the job, or what it raised. Raises GivenUp."""
-        call, context = Call(), copy_context()  # a job may tell its caller why it failed
-        results: list[T] = []
-        errors: list[Exception] = []
-
-        def work(made: list[R]) -> None:
-            try:
-                if not made:
-                    made.append(self._make())
-                results.append(context.run(job, made[0], call))
-            except Exception as error:
-                errors.append(error)
-            with self._lock:
-                self._calls.discard(call)
-                self._lost.discard(call)
-                self._lock.notify()
-            call.end()
-
-        self._begin(call, work, timeout_s)
-        if not call.wait(timeout_s):
-            with self._lock:
-                self._lost |= self._calls & {call}
-            raise GivenUp
-        if errors:
-            raise errors[0]
-        return results[0]
-
-    def close(self, timeout_s: float) -> bool:
-        """Give up on what is under way and end the threads. Whether they end in time."""
-        with self._lock:
-            self._closed = True
-            for call in self._calls:
-                call.give_up()
-            self._lock.notify_all()
-        for _ in self._threads:
-            self._jobs.put(None)
-        return self.join(timeout_s)
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the threads. Whether all have ended."""
-        for thread in self._threads:
-            thread.join(timeout_s)
-            if thread.is_alive():
-                return False
-        return True
-
-    def _begin(self, call: Call, work: Callable[[list[R]], None], timeout_s: float | None) -> None:
-        """Give it to an idle thread, or a new one. Raises GivenUp when all hang or stay busy."""
-        with self._lock:
-            self._lock.wait_for(
+        """The result of the job, or what it raised. Raises GivenUp, at once while all hang."""
+        call, result = Call(), Future[T]()
+        with self._changed:
+            self._changed.wait_for(
                 lambda: (
-                    self._closed or len(self._calls) < self._most or len(self._lost) == self._most
+                    self._closed
+                    or len(self._calls) < self._most
+                    or all(one.given_up for one in self._calls)
                 ),
                 timeout_s,
             )
             if self._closed or len(self._calls) >= self._most:
                 raise GivenUp
             self._calls.add(call)
-            if len(self._calls) > len(self._threads):
-                name = f"{self._name}-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
-                self._threads[-1].start()
-            self._jobs.put(work)
+        # A job may tell its caller why it failed.
+        run, work = copy_context().run, self._work
+        threading.Thread(
+            target=run, args=(work, job, call, result), name=self._name, daemon=True
+        ).start()
+        call.wait(timeout_s)
+        return result.result()
 
-    def _serve(self) -> None:
-        made: list[R] = []
-        while (work := self._jobs.get()) is not None:
-            work(made)
-        for resource in made:
+    def close(self, timeout_s: float) -> bool:
+        """Give up on what is under way. Whether all of it ends in time."""
+        with self._changed:
+            self._closed = True
+            for call in self._calls:
+                call.give_up()
+            self._changed.notify_all()
+            idle, self._idle = self._idle, []
+        for resource in idle:
             self._end(resource)
+        return self.join(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of what is under way. Whether it has ended."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._calls, timeout_s)
+
+    def _work(self, job: Callable[[R, Call], T], call: Call, result: Future[T]) -> None:
+        with self._changed:
+            resources = [self._idle.pop()] if self._idle else []
+        try:
+            resources = resources or [self._make()]
+            with watching(call.step):
+                result.set_result(job(resources[0], call))
+        except Exception as error:
+            result.set_exception(error)
+        with self._changed:
+            closed = self._closed
+            self._idle += [] if closed else resources
+        if closed:
+            for resource in resources:
+                self._end(resource)
+        with self._changed:
+            self._calls.discard(call)
+            self._changed.notify_all()
+        call.end()
 
 
 class _Patient(socket.socket):

@@ -103,28 +103,20 @@ def is_full(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
-def failed(error: Exception) -> Status:
-    """What becomes of a value that cannot be read or deleted."""
-    tell(error)
-    return Status.FAILED
-
-
 def refused(error: Exception) -> Status:
-    """What becomes of a value that cannot be written."""
+    """What becomes of a value for which the system refuses a call. Tells why."""
     tell(error)
     return Status.FULL if is_full(error) else Status.FAILED
 
 
 def allocate(path: Path, size_bytes: int) -> None:
     """Make a file with all its blocks, or none."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        os.posix_fallocate(file, 0, size_bytes)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(file)
+    with open(path, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def sync_folder(path: Path) -> None:
@@ -170,56 +162,48 @@ class Data:
         with open(self.path, "rb+") as file:
             return not _LIBC.fallocate(file.fileno(), _PUNCH, start, size)
 
-    def read(self, jobs: Jobs) -> list[Status]:
-        """What became of each value."""
-        return self._each(jobs, os.O_RDONLY)
-
-    def write(self, jobs: Jobs, durable: bool, late: Callable[[], None]) -> list[Status] | None:
-        """durable: what was written survives a power failure. None: it goes on for too long, and
-        `late` is called at its end."""
-        return self._each(jobs, os.O_WRONLY, durable)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def _each(self, jobs: Jobs, flags: int, durable: bool = False) -> list[Status]:
-        found, reading = list[Status](), flags == os.O_RDONLY
-        file = os.open(self.path, flags | os.O_CLOEXEC)
+    def move(
+        self, jobs: Jobs, reading: bool, durable: bool, late: Callable[[], None]
+    ) -> list[Status] | None:
+        """Read or write; what became of each value. durable: what was written survives a power
+        failure. None: it goes on for too long, and `late` is called at its end."""
+        file = os.open(self.path, (os.O_RDONLY if reading else os.O_WRONLY) | os.O_CLOEXEC)
         try:
-            for row, value in jobs:
-                try:
-                    whole = _move(file, row, value, reading)
-                    found.append(Status.DONE if whole else Status.CORRUPT)
-                except OSError as error:
-                    found.append(failed(error) if reading else refused(error))
+            found = [move(file, row, value, reading) for row, value in jobs]
             if durable:
                 os.fdatasync(file)
         finally:
             os.close(file)
         return found
 
+    def close(self) -> None:
+        """Nothing is kept open."""
 
-def _move(file: int, row: Row, value: Value, reading: bool) -> bool:
-    """Read or write a value, a few bytes at a time, so that a slow disk shows progress. False: the
-    file ends before."""
+
+def move(file: int, row: Row, value: Value, reading: bool) -> Status:
+    """Read or write a value, a few bytes at a time, so that a slow disk shows progress. `CORRUPT`:
+    the file ends before."""
     runs = [(start * BLOCK, blocks * BLOCK) for start, blocks in row.runs]
-    move = os.preadv if reading else os.pwritev
+    call = os.preadv if reading else os.pwritev
     small = len(runs) == 1 and row.length <= _MOST_BYTES and len(value) <= _MOST_BUFFERS
-    if small and move(file, value, runs[0][0]) == row.length:
-        step()
-        return True
-    at = room = 0
-    for buffer in value:
-        left = buffer.cast("B")
-        while left:
-            if not room:
-                at, room = runs.pop(0)
-            done = move(file, [left[: min(room, _MOST_BYTES)]], at)
-            if not done:
-                return False
+    try:
+        if small and call(file, value, runs[0][0]) == row.length:
             step()
-            left, at, room = left[done:], at + done, room - done
-    return True
+            return Status.DONE
+        at = room = 0
+        for buffer in value:
+            left = buffer.cast("B")
+            while left:
+                if not room:
+                    at, room = runs.pop(0)
+                done = call(file, [left[: min(room, _MOST_BYTES)]], at)
+                if not done:
+                    return Status.CORRUPT
+                step()
+                left, at, room = left[done:], at + done, room - done
+    except OSError as error:
+        return refused(error)
+    return Status.DONE
 
 
 class Reserve:
@@ -237,15 +221,14 @@ class Reserve:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """No other store is opened, or uses the reserve. Afterwards it is made again, if it can."""
-        file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        with open(self._folder / "lock", "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-        finally:
-            with suppress(OSError):
-                if not self._path.exists() or self._path.stat().st_size < self._bytes:
-                    allocate(self._path, self._bytes)
-            os.close(file)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    if not self._path.exists() or self._path.stat().st_size < self._bytes:
+                        allocate(self._path, self._bytes)
 
     def spare(self) -> int:
         """Free bytes of the disk that the index does not need. A quota may allow less."""
@@ -296,7 +279,7 @@ class Index:
         self._lock = threading.RLock()
         self._changes = 0
         self._touched: dict[int, None] = {}  # pages that were used, the last one last
-        self._unreleased: list[int] = []  # values
+        self._unreleased: set[int] = set()  # values
 
     # -- what a store asks
 
@@ -341,9 +324,10 @@ class Index:
 
     def release(self, rows: Sequence[Row]) -> None:
         """Give reserved blocks back, now or with the next change."""
-        with self._lock:
-            self._unreleased += [row.number for row in rows]
-            self._settle()
+        if rows:
+            with self._lock:
+                self._unreleased.update(row.number for row in rows)
+                self._settle()
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         """Delete each key. The disk gets the room."""
@@ -371,7 +355,7 @@ class Index:
                 return
             last = rows[-1][0]
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, int | float | str]:
         """used_bytes: of blocks that are not free."""
         with self._lock:
             values, stored = self._row(
@@ -379,8 +363,14 @@ class Index:
             )
             evicted, lost = self._row("SELECT evicted, lost FROM meta")
             disk_bytes, free_bytes = self._blocks() * BLOCK, self._free_blocks() * BLOCK
-        figures = {"values": values, "bytes": stored, "evicted": evicted, "lost": lost}
-        return figures | {"disk_bytes": disk_bytes, "used_bytes": disk_bytes - free_bytes}
+        return {
+            "values": values,
+            "bytes": stored,
+            "evicted": evicted,
+            "lost": lost,
+            "disk_bytes": disk_bytes,
+            "used_bytes": disk_bytes - free_bytes,
+        }
 
     def clean(self) -> None:
         """Undo what killed processes left, forget what is lost with its file, and evict while
@@ -409,34 +399,29 @@ class Index:
     # -- changes
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: no other process changes the index meanwhile, or the room of the
-        file."""
+    def _changing(self, settles: bool = True) -> Iterator[sqlite3.Connection]:
+        """One transaction: no other process changes the index meanwhile, or the room of the file.
+        settles: it files uses and blocks that wait for a change, too; they wait on if it fails."""
+        base = self._base
         with self._lock:
-            self._base.execute("BEGIN IMMEDIATE")
+            base.execute("BEGIN IMMEDIATE")
             try:
-                yield self._base
-                self._base.execute("COMMIT")
+                if settles:
+                    self._free([*self._mine() & self._unreleased] if self._unreleased else ())
+                    self._file_uses()
+                yield base
+                base.execute("COMMIT")
             except BaseException:
-                if self._base.in_transaction:
-                    self._base.execute("ROLLBACK")
+                if base.in_transaction:
+                    base.execute("ROLLBACK")
                 raise
             self._changes += 1
-
-    @contextmanager
-    def _settling(self) -> Iterator[sqlite3.Connection]:
-        """A change that also files what waits for one. It waits on if that fails."""
-        with self._lock:
-            with self._changing() as base:
-                if self._unreleased:
-                    self._free(list(self._mine().intersection(self._unreleased)))
-                self._file_uses()
-                yield base
-            self._unreleased.clear()
-            self._touched.clear()
+            if settles:
+                self._unreleased.clear()
+                self._touched.clear()
 
     def _settle(self) -> None:
-        with suppress(*REFUSED), self._settling():
+        with suppress(*REFUSED), self._changing():
             pass
 
     def _in_parts(
@@ -469,11 +454,8 @@ class Index:
             with self._reserve.locked():
                 ways = [self._restart_log]
                 if self._reserve.lacks(refusal):
-                    ways += [
-                        self._reserve.give,
-                        self._give_back,
-                        *([self._shrink] if alone else []),
-                    ]
+                    ways += [self._reserve.give, self._give_back]
+                    ways += [self._shrink] if alone else []
                 for found_room in ways:
                     try:
                         if found_room():
@@ -490,22 +472,24 @@ class Index:
 
     def _give_back(self) -> bool:
         """Make holes of the free blocks. Whether the disk has got room."""
-        with self._changing():
-            punched = [run for run in self._runs(FREE) if self._data.punch(run)]
-            for run in punched:
+        if self._data.first[1] != HOLE:
+            return False
+        with self._changing(settles=False):
+            free = self._runs(FREE)
+            for run in free:
                 self._join(run, HOLE)
-        return bool(punched)
+        with self._changing(settles=False):  # nobody takes them meanwhile
+            return all(self._data.punch(run) for run in self._runs(HOLE)) and bool(free)
 
     def _shrink(self) -> bool:
         """Evict some pages, so that the index has their room."""
         with self._changing():
-            self._file_uses()
             while self._free_blocks() * BLOCK < 2 * _LEAST_RESERVE and self._evict_coldest():
                 pass
         return self._give_back()
 
     def _reserve_some(self, sizes: Sequence[int]) -> list[Row | Status]:
-        with self._settling():
+        with self._changing():
             found: list[Row | Status] = []
             free = self._free_blocks()
             for size in sizes:
@@ -517,32 +501,25 @@ class Index:
         return found
 
     def _publish_some(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
-        done, values, pages, there = [], [], [], self._data.is_there()
         with self._changing() as base:
-            tick, mine = self._ticks(len(written)), self._mine()
-            rows, _ = self.find([key for _, key in written])
-            old = {key: row.number for key, row in rows.items()}
-            for number, (row, key) in enumerate(written, tick):
-                good = there and row.number in mine
-                done.append(Status.DONE if good else Status.FAILED)
-                if good:
-                    self._free([old[key]] if key in old else ())
-                    old[key] = row.number
+            mine = self._mine() if self._data.is_there() else ()
+            for tick, (row, key) in enumerate(written, self._ticks(len(written))):
+                if row.number in mine:
+                    self._free(self._row("SELECT id FROM stored WHERE key = ?", key) or ())
                     page = page_of(key)
-                    values.append((key, page, row.number))
-                    pages.append((page, number))
-            base.executemany(
-                "UPDATE stored SET key = ?, page = ?, owner = NULL WHERE id = ?", values
-            )
-            base.executemany(
-                f"INSERT INTO pages VALUES (?1, ?2, {_NOW}) ON CONFLICT (id) DO UPDATE"
-                f" SET used = ?2, used_at = {_NOW}",
-                pages,
-            )
-        return done
+                    base.execute(
+                        "UPDATE stored SET key = ?, page = ?, owner = NULL WHERE id = ?",
+                        (key, page, row.number),
+                    )
+                    base.execute(
+                        f"INSERT INTO pages VALUES (?1, ?2, {_NOW}) ON CONFLICT (id) DO UPDATE"
+                        f" SET used = ?2, used_at = {_NOW}",
+                        (page, tick),
+                    )
+        return [Status.DONE if row.number in mine else Status.FAILED for row, _ in written]
 
     def _delete_some(self, keys: Sequence[str]) -> list[Status]:
-        with self._settling():
+        with self._changing():
             found = []
             for key in keys:
                 row = self._row("SELECT id FROM stored WHERE key = ?", key)

@@ -19,16 +19,11 @@ from hicache.core.errors import CallerError
 from hicache.models.base import PoolDescription
 
 FORMAT = 1  # of keys and of the bytes of values; another format has other contexts
-ROWS = ("tokens", "bigrams", "ids")  # what a row of a core's key holds (`Key` in core/types)
 LAYOUT = "layer,part,token,head"  # the order of the axes in a stored page, slowest first
 SHARED = "all"  # the shard of a pool that is identical on all ranks
 _CONTEXT_NAME = "context"
-_POOL = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-_SHARD = re.compile(
-    r"(?:all|(?:0|[1-9]\d{0,5})of[1-9]\d{0,5})(?:-(?:0|[1-9]\d{0,5})of[1-9]\d{0,5})?"
-)
-_HASH = re.compile(r"[0-9a-f]{64}")
-_DIGEST_BYTES = 32
+_HASH, _POOL, _OF = "[0-9a-f]{64}", "[a-z0-9][a-z0-9_.-]{0,63}", r"(?:0|[1-9]\d{0,5})of[1-9]\d{0,5}"
+_KEY = re.compile(f"({_HASH})/(?:{_CONTEXT_NAME}|({_POOL})/((?:all|{_OF})(?:-{_OF})?)/({_HASH}))")
 _MOST_TEXT = 256  # characters of a model's name or revision
 # The fields of a pool that decide what its bytes mean.
 _GEOMETRY = (
@@ -41,8 +36,8 @@ _GEOMETRY = (
 class Context:
     """What two caches must have in common to share pages.
 
-    model, revision: of the weights. rows: one of `ROWS`. pools: of the whole model, not of a rank;
-    those without bytes (`logical`) are not stored and do not count.
+    model, revision: of the weights. rows: tokens, bigrams or ids, as those of a `Key`. pools: of
+    the whole model, not of a rank; those without bytes (`logical`) are not stored and do not count.
     """
 
     model: str
@@ -59,12 +54,12 @@ class Context:
                     f"{field}: expected 1 to {_MOST_TEXT} printable characters, found "
                     f"{text[:40]!a}; rename it"
                 )
-        if self.page_size < 1:
-            raise CallerError(f"page_size: expected at least 1, found {self.page_size}")
-        if self.rows not in ROWS:
-            raise CallerError(f"rows: expected one of {', '.join(ROWS)}, found {self.rows!r}")
         for pool in self.pools:
-            check_pool(pool.name)
+            if not re.fullmatch(_POOL, pool.name):
+                raise CallerError(
+                    f"pool {pool.name[:80]!a}: expected 1 to 64 of a-z, 0-9, '_', '.' and '-', the "
+                    "first a letter or digit; rename the pool to store its pages"
+                )
 
     @property
     def text(self) -> str:
@@ -118,17 +113,8 @@ def shard(rank: int, ranks: int, stage: int = 0, stages: int = 1, *, shared: boo
 
 
 def page_keys(context: str, pool: str, shard: str, digests: Sequence[bytes]) -> list[str]:
-    """The keys of pages. context: `Context.digest`. digests: of the pages, from `page_digests`.
-
-    Raises CallerError for a part that is not well-formed, so that no two tuples have one key."""
-    if not _HASH.fullmatch(context):
-        raise CallerError(f"context: expected 64 hexadecimal digits, found {context[:80]!a}")
-    check_pool(pool)
-    if not _SHARD.fullmatch(shard):
-        raise CallerError(f"shard: expected RANKofRANKS or all, found {shard[:40]!a}")
-    for digest in digests:
-        if len(digest) != _DIGEST_BYTES:
-            raise CallerError(f"digest: expected {_DIGEST_BYTES} bytes, found {len(digest)}")
+    """The keys of pages. context: `Context.digest`. pool: its name. shard: from `shard`. digests:
+    of the pages, from `page_digests`."""
     return [f"{context}/{pool}/{shard}/{digest.hex()}" for digest in digests]
 
 
@@ -139,28 +125,8 @@ def context_key(context: str) -> str:
 
 def take_apart(key: str) -> StoredKey | None:
     """The parts of a key, or None if `page_keys` and `context_key` make no such key."""
-    parts = key.split("/")
-    if not _HASH.fullmatch(parts[0]):
-        return None
-    if parts[1:] == [_CONTEXT_NAME]:
-        return StoredKey(parts[0], "", "", "")
-    if (
-        len(parts) != 4
-        or not _POOL.fullmatch(parts[1])
-        or not _SHARD.fullmatch(parts[2])
-        or not _HASH.fullmatch(parts[3])
-    ):
-        return None
-    return StoredKey(*parts)
-
-
-def check_pool(name: str) -> None:
-    """Raises CallerError for a pool whose name cannot stand in a key."""
-    if not _POOL.fullmatch(name):
-        raise CallerError(
-            f"pool {name[:80]!a}: expected 1 to 64 of a-z, 0-9, '_', '.' and '-', the first a "
-            "letter or digit; rename the pool to store its pages"
-        )
+    found = _KEY.fullmatch(key)
+    return StoredKey(*(part or "" for part in found.groups())) if found else None
 
 
 def document_of(text: bytes, context: str) -> dict[str, Any] | None:

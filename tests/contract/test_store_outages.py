@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 
-from hicache.storage.address import backend, open_store, parse
+from hicache.storage.address import open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value
 from hicache.storage.breaker import BreakerOptions
 from tests import servers
@@ -308,16 +308,13 @@ def refusing(port: int) -> Iterator[list[int]]:
 @pytest.mark.parametrize(("scheme", "at_once"), [("redis", 1), ("s3", 16)])
 @pytest.mark.parametrize("kind", ["lookup", "read", "write", "delete"])
 def test_an_outage_costs_a_batch_one_round_of_requests(
-    scheme: str, at_once: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheme: str, at_once: int, kind: str, tmp_path: Path
 ) -> None:
     """What was not sent when the server went is not sent any more: each request may cost a
     time-out. A client may try a connection of before first, so twice as many are allowed."""
     keys = keys_of("round", 40 * at_once)
     values = [value_of(drawn(number, 50), 20) for number in range(len(keys))]
     with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as store:
-        if scheme == "redis":
-            monkeypatch.setattr(backend(scheme), "_BATCH", 100)
-            monkeypatch.setattr(backend(scheme), "_KEYS", 2)
         assert rig.server is not None
         for process in rig.server.processes:
             end(process)

@@ -1,10 +1,8 @@
 """Drawn histories of a store on a full, failing or bounded medium, compared with a plain model.
 
-A history writes, reads, deletes, opens again and kills, while faults come and go. In some, others
-write and delete at any moment of a read or a write. The laws:
+A history writes, reads, deletes, opens again and kills, while faults come and go. The laws:
 
-- what is served is what was written under that key, the last acknowledged value or a later one;
-  during a read, one that the key had at any moment of it
+- what is served is what was written under that key, the last acknowledged value or a later one
 - nothing is served, or found corrupt, that nobody wrote
 - what was acknowledged is there, or counted: evicted or lost
 - what counts as room of the file is reserved on the disk
@@ -21,8 +19,8 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +67,7 @@ class History:
         self.model = Model()
         self.found: Counter[str] = Counter()
         self.fault: Fault | None = None
+        self.ending = ExitStack()
         self.ordered = subject.ordered  # the model knows the order of use
         self.version = 0
         sizes = drawn.sample(SIZES, drawn.choice((1, 1, 2, 3)))
@@ -81,8 +80,6 @@ class History:
         ]
         self.model.sizes = {key: drawn.choice(sizes) for key in self.keys}
         self.alike = len(sizes) == 1
-        self.crowded = drawn.random() < 0.4  # others come while it reads
-        self.could: dict[str, set[int]] = {}  # what keys have had since a read began
         self.store = self.opened()
 
     def opened(self) -> Verified:
@@ -116,8 +113,7 @@ class History:
             self.judge("last")
             self.takes_writes()
         finally:
-            if self.fault:
-                self.fault.end()
+            self.ending.close()
             self.store.close()
         self.found["histories"] += 1
         return self.found
@@ -130,8 +126,7 @@ class History:
         if self.drawn.random() < 0.7:  # of one size
             keys = [key for key in keys if self.model.sizes[key] == self.model.sizes[keys[0]]]
         before, version = self.uses(), self.version + 1
-        with self.crowd(keys):
-            found = self.write_to(self.store, keys)
+        found = self.write_to(self.store, keys)
         self.acknowledge(keys, found, version)
         if not self.fault or set(found) == {Status.DONE}:
             self.judge_order(before, keys)  # else a segment was held by a part of the batch
@@ -152,76 +147,31 @@ class History:
             else:
                 self.model.may.setdefault(key, set()).add(version)
                 self.model.unsure.add(_page(key))
-            if key in self.could:
-                self.could[key].add(version)
-        if not self.fault and not self.could:  # else what is read is not evicted
+        if not self.fault:
             room = self.subject.capacity([self.model.sizes[key] for key in keys])
             refused = [status for status in found if status is not Status.DONE]
             assert len(refused) <= max(0, len(keys) - room), f"refused: {found}, room for {room}"
 
     def read(self) -> None:
         keys = self.some(12)
-        with self.crowd(keys):
-            for key, status, text in self.served(keys):
-                self.found[f"{self.fault.name if self.fault else 'no fault'}: read {status}"] += 1
-                assert status is not Status.CORRUPT, f"{key} was found corrupt"
-                if status is Status.DONE:
-                    assert self.knows(key, text), f"{key} has other bytes"
-                    self.model.use(_page(key))
-                elif status is Status.FAILED:
-                    assert self.fault, "a read failed without a fault"
-
-    @contextmanager
-    def crowd(self, keys: Sequence[str]) -> Iterator[None]:
-        """Others write and delete at any moment of a call, with this store or another one."""
-        if not self.crowded or self.fault is not None:
-            yield
-            return
-        shim, self.ordered = self.subject.shim, False
-        stores = [self.store, self.opened()]
-        self.could = {key: {*self.model.may.get(key, ())} for key in keys}
-        often = self.drawn.choice((0.1, 0.5))
-
-        def others() -> None:
-            if self.drawn.random() >= often:
-                return
-            shim.others, shim.short = nobody, None
-            store, some = self.drawn.choice(stores), self.some(8)
-            if self.drawn.random() < 0.5:  # of the call
-                some = self.drawn.sample(keys, self.drawn.randint(1, len(keys)))
-            if self.drawn.random() < 0.3:
-                self.delete_from(store, some)
-            else:
-                found = self.write_to(store, some)
-                self.acknowledge(some, found, self.version)
-            self.found["changes during a call"] += 1
-            shim.others, shim.short = others, self.drawn
-
-        def nobody() -> None:
-            pass
-
-        shim.others, shim.short = others, self.drawn
-        try:
-            yield
-        finally:
-            shim.others, shim.short, self.could = nobody, None, {}
-            for other in stores:
-                if other is not self.store:
-                    other.close()
+        for key, status, text in self.served(keys):
+            assert status is not Status.CORRUPT, f"{key} was found corrupt"
+            if status is Status.DONE:
+                assert self.knows(key, text), f"{key} has other bytes"
+                self.model.use(_page(key))
+            elif status is Status.FAILED:
+                assert self.fault, "a read failed without a fault"
 
     def delete(self) -> None:
-        self.delete_from(self.store, self.some(4))
-
-    def delete_from(self, store: Storage, keys: Sequence[str]) -> None:
-        for key, status in zip(keys, store.delete(keys), strict=True):
+        keys = self.some(4)
+        for key, status in zip(keys, self.store.delete(keys), strict=True):
             if status in (Status.DONE, Status.MISSING):
                 if status is Status.MISSING and key in self.model.promised:
                     continue  # it was evicted, which is counted at the end of the step
-                self.model.promised.discard(key)
                 self.model.may.pop(key, None)
             else:
                 assert self.fault, "a delete failed without a fault"
-                self.model.promised.discard(key)
+            self.model.promised.discard(key)
 
     def again(self) -> None:
         self.store.close()
@@ -231,13 +181,12 @@ class History:
     def begin(self) -> None:
         if self.fault is None:
             self.fault = self.drawn.choice(self.subject.faults)
-            self.fault.begin(self.drawn)
+            self.ending.enter_context(self.fault.lasts(self.drawn))
             self.found[f"fault {self.fault.name}"] += 1
 
     def end(self) -> None:
-        if self.fault is not None:
-            self.fault.end()
-            self.fault = None
+        self.ending.close()
+        self.fault = None
 
     def other(self) -> None:
         """Another store on the same place writes."""
@@ -285,8 +234,7 @@ class History:
 
     def knows(self, key: str, text: bytes) -> bool:
         size = self.model.sizes[key]
-        may = self.could.get(key, ()) or self.model.may.get(key, ())
-        return any(text == value_of(key, one, size) for one in may)
+        return any(text == value_of(key, one, size) for one in self.model.may.get(key, ()))
 
     def uses(self) -> dict[str, int]:
         """When what is stored was used."""

@@ -11,12 +11,11 @@ import os
 import random
 import sqlite3
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import file as file_backend
@@ -44,13 +43,11 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 class Shim:
     """Stands between the store and the system while it is installed. rule: is told the name of each
-    call that changes something, and raises what it refuses. short: reads and writes move a part.
-    others: what goes on before and after each read, and before each write of a value."""
+    call that changes something, and raises what it refuses. short: reads and writes move a part."""
 
     def __init__(self) -> None:
         self.rule: Callable[[str], None] = lambda name: None
         self.short: random.Random | None = None
-        self.others: Callable[[], None] = lambda: None
         self._real: dict[str, Any] = {name: getattr(os, name) for name in (*CALLS, "preadv")}
         self._connection = file_backend._connection
 
@@ -93,8 +90,6 @@ class Shim:
         def call(*given: Any, **named: Any) -> Any:
             if name != "open" or given[1] & os.O_CREAT:
                 self.rule(name)
-            if name in ("pwritev", "pwrite"):
-                self.others()
             if self.short and name in ("pwritev", "pwrite"):
                 file, what, at = given
                 part = self._part(what[0] if name == "pwritev" else what, self.short)
@@ -104,88 +99,67 @@ class Shim:
         return call
 
     def _read(self, file: int, buffers: Sequence[memoryview], at: int) -> int:
-        self.others()
         found = [self._part(buffers[0], self.short)] if self.short else buffers
-        moved: int = self._real["preadv"](file, found, at)
-        self.others()
-        return moved
+        return int(self._real["preadv"](file, found, at))
 
     def _part(self, buffer: memoryview, drawn: random.Random) -> memoryview:
         part = memoryview(buffer).cast("B")
         return part[: drawn.randint(1, max(1, part.nbytes))]
 
 
-class Fault(ABC):
+class Fault(NamedTuple):
     """Something that a medium does for a while. opens: the store can be opened all the same."""
 
     name: str
-    opens = False
-
-    @abstractmethod
-    def begin(self, drawn: random.Random) -> None: ...
-
-    @abstractmethod
-    def end(self) -> None: ...
+    lasts: Callable[[random.Random], AbstractContextManager[None]]
+    opens: bool = False
 
 
-@dataclass
-class Refuses(Fault):
+def refuses(shim: Shim, code: int) -> Fault:
     """Calls fail with a code, all of them or some."""
 
-    shim: Shim
-    code: int
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return errno.errorcode[self.code]
-
-    def begin(self, drawn: random.Random) -> None:
+    @contextmanager
+    def lasts(drawn: random.Random) -> Iterator[None]:
         chance = drawn.choice((0.05, 0.3, 1.0))
         only = drawn.choice(((), CALLS, ("sql",), ("pwritev", "pwrite")))
 
         def rule(name: str) -> None:
             if (not only or name in only) and drawn.random() < chance:
-                raise refusal(name, self.code)
+                raise refusal(name, code)
 
-        self.shim.rule = rule
+        shim.rule = rule
+        yield
+        shim.rule = lambda name: None
 
-    def end(self) -> None:
-        self.shim.rule = lambda name: None
-
-
-@dataclass
-class Shortens(Fault):
-    shim: Shim
-    name = "short writes"
-    opens = True
-
-    def begin(self, drawn: random.Random) -> None:
-        self.shim.short = drawn
-
-    def end(self) -> None:
-        self.shim.short = None
+    return Fault(errno.errorcode[code], lasts)
 
 
-@dataclass
-class Fills(Fault):
+def shortens(shim: Shim) -> Fault:
+    @contextmanager
+    def lasts(drawn: random.Random) -> Iterator[None]:
+        shim.short = drawn
+        yield
+        shim.short = None
+
+    return Fault("short writes", lasts, opens=True)
+
+
+def fills(folder: Path) -> Fault:
     """Others fill a small file system to the brim, or nearly."""
 
-    folder: Path
-    name = "full disk"
-    opens = True
-
-    def begin(self, drawn: random.Random) -> None:
-        with open(self.folder / "others", "wb", buffering=0) as file:
-            try:
+    @contextmanager
+    def lasts(drawn: random.Random) -> Iterator[None]:
+        others = folder / "others"
+        with others.open("wb", buffering=0) as file:
+            with suppress(OSError):
                 while file.write(bytes(1 << 16)):
                     pass
-            except OSError:
-                pass
-            size = file.tell()
-            file.truncate(max(0, size - drawn.choice((0, 0, 8192, 60_000, 300_000))))
+            left = drawn.choice((0, 0, 8192, 60_000, 300_000))
+            file.truncate(max(0, file.tell() - left))
+        yield
+        others.unlink()
 
-    def end(self) -> None:
-        (self.folder / "others").unlink()
+    return Fault("full disk", lasts, opens=True)
 
 
 def refusal(name: str, code: int) -> Exception:
@@ -235,7 +209,7 @@ class Subject:
 
 def _errors(shim: Shim) -> list[Fault]:
     codes = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
-    return [*(Refuses(shim, code) for code in codes), Shortens(shim)]
+    return [*(refuses(shim, code) for code in codes), shortens(shim)]
 
 
 def _file(folder: Path, drawn: random.Random) -> Subject:
@@ -249,7 +223,7 @@ def _file(folder: Path, drawn: random.Random) -> Subject:
 def _file_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
     """`folder` lies on a file system of a few megabytes."""
     subject = _file(folder, drawn)
-    subject.faults = [Fills(folder)]
+    subject.faults = [fills(folder)]
     subject.disk = True
     return subject
 
@@ -264,7 +238,7 @@ def _hf3fs(folder: Path, drawn: random.Random) -> Subject:
 
 def _hf3fs_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
     subject = _hf3fs(folder, drawn)
-    subject.faults = [Fills(folder)]
+    subject.faults = [fills(folder)]
     return subject
 
 

@@ -10,7 +10,6 @@ from hicache.storage.base import Entry, Status, Storage, Value
 class MemoryStore(Storage):
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
-        self.registered: list[memoryview] = []
         self.answer: Status | None = None  # what every read and write says instead
         self.calls = 0
 
@@ -47,9 +46,6 @@ class MemoryStore(Storage):
 
     def close(self) -> None:
         pass
-
-    def register(self, memory: Sequence[memoryview]) -> None:
-        self.registered.extend(memory)
 
     def _read(self, key: str, value: Value) -> Status:
         if self.answer is not None:

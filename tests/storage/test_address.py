@@ -1,21 +1,25 @@
-"""Addresses: what a person types, and what a wrong one is told."""
+"""Addresses: what a person types, and what a wrong one, or one of no server, is told: one line."""
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from hicache.core.errors import CallerError
 from hicache.storage import address
-from hicache.storage.base import Address, StorageOptions
+from hicache.storage.address import in_folder, locate, open_storage, parse, shown
+from hicache.storage.base import Address, Status, StorageOptions
 from hicache.storage.breaker import Breaker
+from tests.contract.rigs_stores import usable
 
 
 @pytest.fixture
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     package = tmp_path / "backends_of_tests"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -27,76 +31,142 @@ def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "    return Opened((address, options))\n"
     )
     (package / "extra.py").write_text("import a_package_that_nobody_has\n")
+    found = "libibverbs.so.1: cannot open shared object file"
+    (package / "system.py").write_text(f"raise ImportError({found!r})")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(address, "BACKENDS", package.name)
-    yield package.name
+    yield package
     for module in [name for name in sys.modules if name.startswith(package.name)]:
         del sys.modules[module]
 
 
-@pytest.mark.parametrize(
-    ("text", "scheme", "rest"),
-    [
-        ("file:cache", "file", "cache"),
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """HOST:PORT that refuses connections, and that nobody else gets meanwhile."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{one.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """HOST:PORT that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        yield f"127.0.0.1:{one.getsockname()[1]}"
+
+
+def refusal(text: str, options: StorageOptions | None = None) -> str:
+    with pytest.raises(CallerError) as error:
+        open_storage(parse(text), options or StorageOptions(timeout_s=0.2))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_an_address_is_a_scheme_and_a_rest() -> None:
+    for text, scheme, rest in (
         ("file:./a b", "file", "./a b"),
         ("FILE:/x:y", "file", "/x:y"),
-        ("redis://127.0.0.1:6379/0", "redis", "//127.0.0.1:6379/0"),
-        (
-            "s3://bucket?endpoint=http://127.0.0.1:9000",
-            "s3",
-            "//bucket?endpoint=http://127.0.0.1:9000",
-        ),
-    ],
-)
-def test_an_address_is_a_scheme_and_a_rest(text: str, scheme: str, rest: str) -> None:
-    assert address.parse(text) == Address(scheme, rest)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "file", "file:", ":x", "./dir", "a/b", "fi le:x", "file:a\nb"]
-)
-def test_anything_else_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(
-        CallerError, match="storage: expected SCHEME:REST such as file:DIR, found"
-    ) as no:
-        address.parse(text)
-    assert "\n" not in str(no.value)
-
-
-def test_a_folder_without_a_scheme_is_told_what_to_write() -> None:
-    with pytest.raises(CallerError, match=r"for a folder write file:\./dir"):
-        address.parse("./dir")
-
-
-def test_an_unknown_scheme_names_the_known_ones(backends: str) -> None:
-    with pytest.raises(
-        CallerError, match="expected one of extra, plain, found 'plane'; did you mean"
+        ("s3://b?endpoint=http://h:9000", "s3", "//b?endpoint=http://h:9000"),
     ):
-        address.open_storage(address.parse("plane:x"), StorageOptions())
+        assert parse(text) == Address(scheme, rest)
+    for text in ("", "file", "file:", ":x", "a/b", "fi le:x", "file:a\nb"):
+        assert "storage: expected SCHEME:REST such as file:DIR, found" in refusal(text)
+    assert "for a folder write file:./dir" in refusal("./dir")
 
 
-def test_a_missing_package_is_told_with_the_command_that_installs_it(backends: str) -> None:
-    with pytest.raises(CallerError, match=r"pip install 'hicache\[extra\]'") as caught:
-        address.open_storage(address.parse("extra:x"), StorageOptions())
-    assert "a_package_that_nobody_has" in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_scheme_that_is_unknown_or_not_installed(backends: Path) -> None:
+    assert "expected one of extra, plain, system, found 'plane'; did you" in refusal("plane:x")
+    assert "a_package_that_nobody_has" in refusal("extra:x")
+    assert "pip install 'hicache[extra]'" in refusal("extra:x")
+    found = refusal("system:x")
+    assert "found: libibverbs.so.1: cannot open shared object file; the package is there" in found
+    assert "pip" not in found
 
 
-def test_a_missing_library_of_the_system_is_named_and_pip_is_not(
-    backends: str, tmp_path: Path
-) -> None:
-    found = "libibverbs.so.1: cannot open shared object file: No such file or directory"
-    (tmp_path / backends / "extra.py").write_text(f"raise ImportError({found!r})")
-    with pytest.raises(CallerError, match=f"found: {found}; the package is there") as caught:
-        address.open_storage(address.parse("extra:x"), StorageOptions())
-    assert "pip" not in str(caught.value)
-
-
-def test_a_store_is_opened_with_checks_and_a_guard(backends: str) -> None:
+def test_a_store_is_opened_with_checks_and_a_guard(backends: Path) -> None:
     said: list[str] = []
-    store = address.open_store(
-        address.parse("plain:here"), StorageOptions(), lambda: 0.0, said.append
-    )
+    store = address.open_store(parse("plain:here"), StorageOptions(), lambda: 0.0, said.append)
     assert isinstance(store.store, Breaker)
     assert store.store.store == (Address("plain", "here"), StorageOptions())  # type: ignore[comparison-overlap]
     assert said == ["storage: plain:here: 3 lines are damaged"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("redis://{nobody}", "a server at redis://{nobody}, found: Connection refused; start it"),
+        ("mooncake://{nobody}", "a server at mooncake://{nobody}, found: Connection refused"),
+        ("redis://{silent}", "gives no answer in time; is it a Redis that runs?"),
+        ("s3://kvcache?endpoint=http://{nobody}&access_key=a&secret_key=b", "found no answer"),
+        ("s3://kvcache?endpoint=http://{silent}&access_key=a&secret_key=b", "found no answer"),
+        ("s3://kv?endpoint=http://x", "bucket of 3 to 63"),
+        ("s3://kvcache/folder", "bucket of 3 to 63"),
+        ("s3://kvcache?endpoint=x", "expected endpoint=http://HOST:PORT"),
+        ("redis://h:1/x", "the database 'x'"),
+        ("redis://h:99999/0", "another form of redis:"),
+        ("redis://h:1/0?x=1", "expected redis://HOST:PORT/DB without a query, found 'x'"),
+        ("mooncake://h:1?segment=much", "found 'much'"),
+        ("mooncake://h:1?metrics=-1", "found '-1'"),
+        ("hf3fs://host/folder", "expected hf3fs:DIR"),
+        ("hf3fs:d?size=0", "found '0'"),
+        ("file:d?size=much", "file: size: expected bytes such as 4096"),
+        ("file:d?size=1M&size=2M", "expected each name once, found ?size=1M&size=2M"),
+        ("file:d?sise=5GB", "with ?size, durable alone, found 'sise'"),
+        ("file:d?durable=1", "expected durable=yes or no, found '1'"),
+        ("file:what?", "%3F for a ?"),
+        ("file:what?/now", "%3F for a ?"),
+    ],
+)
+def test_mistyped_addresses_and_servers_that_are_not_there(
+    text: str, found: str, nobody: str, silent: str
+) -> None:
+    usable(parse(text).scheme)
+    assert found.format(nobody=nobody) in refusal(text.format(nobody=nobody, silent=silent))
+
+
+@pytest.mark.parametrize("scheme", ["redis", "mooncake", "s3"])
+def test_options_that_a_server_cannot_follow(scheme: str) -> None:
+    usable(scheme)
+    sized = refusal(f"{scheme}://somewhere", StorageOptions(size_bytes=5000))
+    assert sized.startswith(f"storage_size: expected none with {scheme}:, found 5,000; ")
+    if scheme != "s3":
+        durable = refusal(f"{scheme}://somewhere", StorageOptions(durable=True))
+        assert durable.startswith(f"storage_durable: expected none with {scheme}:; ")
+
+
+@pytest.mark.parametrize("scheme", ["file", "hf3fs"])
+def test_the_address_of_a_folder_has_settings(scheme: str, tmp_path: Path) -> None:
+    folder, keys = tmp_path / "100% of #1, or?", [f"c/kv/0of1/{number:064x}" for number in range(4)]
+    text = str(folder).replace("%", "%25").replace("?", "%3F")
+    text = f"{scheme}:{text}?size=128Ki&durable=yes"
+    with closing(open_storage(parse(text), StorageOptions())) as store:
+        for key in keys:
+            assert store.write([key], [(memoryview(bytes(60_000)),)]) == [Status.DONE]
+        assert store.lookup(keys) == [False, False, True, True]
+    assert list(tmp_path.iterdir()) == [folder]
+    two = refusal(text, StorageOptions(size_bytes=1 << 20))
+    assert "expected one size, found 1,048,576 bytes and size=128Ki in the address" in two
+    _, options = in_folder(parse(text), StorageOptions())
+    assert options == StorageOptions(128 << 10, durable=True)
+    assert in_folder(parse(f"{scheme}:x"), StorageOptions(durable=True))[1].durable
+
+
+def test_a_password_is_in_no_message(nobody: str) -> None:
+    assert "secret" not in refusal(f"redis://user:secret@{nobody}/0")
+    s3 = parse("s3://kvcache?access_key=me&secret_key=secret/=&region=here")
+    assert shown(s3) == "s3://kvcache?access_key=me&secret_key=&region=here"
+    found = locate(parse("redis://u:p%40@h:7/2"), port=1, known=(), form="redis:")
+    assert found[1:6] == ("h", 7, "u", "p@", "/2")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("size_bytes", one) for one in (-1, 1.5, True, None, 1 << 61)),
+        *(("timeout_s", one) for one in (0, float("nan"), float("inf"), True, "1", 1e9)),
+    ],
+)
+def test_options_out_of_range(name: str, value: object) -> None:
+    with pytest.raises(CallerError, match="expected") as caught:
+        StorageOptions(**{name: value})  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)

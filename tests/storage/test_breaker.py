@@ -171,6 +171,34 @@ def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     assert rig.store.losses.reads_failed == 1, "it was given up, and is not counted twice"
 
 
+@pytest.mark.parametrize(("failures", "took_s"), [(3, 0.25), (2, 0.5), (1, 1.0)])
+def test_it_is_out_with_the_call_that_makes_too_many_failures_or_waits_too_long(
+    failures: int, took_s: float
+) -> None:
+    """In a row, and of one kind: an answer begins anew."""
+
+    class Slow(MemoryStore):
+        def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+            rig.clock.s += took_s
+            return super().read(keys, values)
+
+    rig = Rig(Slow())
+    for _ in range(3):
+        for _ in range(failures - 1):
+            rig.kill()
+            assert rig.read() is Status.FAILED
+            assert rig.store.lookup(["key"]) == [None]
+        rig.revive()
+        rig.read()
+        rig.store.lookup(["key"])
+    rig.kill()
+    for _ in range(failures):
+        assert not rig.store.out
+        rig.read()
+    assert rig.store.out
+    assert rig.store.losses.waited_s == pytest.approx((4 * failures - 3) * took_s)
+
+
 def test_a_store_that_raises_has_failed(rig: Rig) -> None:
     class Broken(MemoryStore):
         def lookup(self, keys: Sequence[str]) -> list[bool | None]:
@@ -212,7 +240,7 @@ def test_a_store_that_flaps_is_asked_ever_more_rarely(rig: Rig) -> None:
         assert len(rig.notices) == 2 * outage
         assert rig.notices[-1] == f"storage: file:x answers again, after {waited[-1]:.1f} s"
     assert waited == [1.0, 2.0, 4.0, 4.0, 4.0]
-    assert rig.store.stats()["outages"] == 5
+    assert rig.store.losses.outages == 5
     rig.clock.s += 4.5
     rig.kill()
     for _ in range(10):

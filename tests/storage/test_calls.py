@@ -6,11 +6,9 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from unittest.mock import Mock
 
 import pytest
 
-from hicache.storage import calls
 from hicache.storage.calls import Call, GivenUp, Workers
 
 PATIENT_S = 30.0
@@ -40,19 +38,6 @@ def workers() -> Iterator[Workers[object]]:
     made = Workers("test", object, lambda _: None, most=2)
     yield made
     assert made.close(PATIENT_S)
-
-
-def test_a_socket_whose_bytes_are_taken_in_time_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    step, unsent = Mock(), Mock(side_effect=[10, 5, 5])
-    monkeypatch.setattr(calls, "step", step)
-    monkeypatch.setattr(calls.PlainSocket, "_unsent", unsent)
-    with calls.PlainSocket() as one:
-        assert one._moving(Mock(side_effect=[TimeoutError, 3])) == 3
-    assert step.call_count == 2
-    unsent.side_effect = [10, 5, 5, 5]
-    with calls.PlainSocket() as one, pytest.raises(TimeoutError):
-        one._moving(Mock(side_effect=[TimeoutError] * 3))
-    assert step.call_count == 3, "the other side took some, and then no more"
 
 
 def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:

@@ -149,12 +149,8 @@ def refused(folder: Path) -> str:
     "manifest",
     [
         '{"store": "hicache pages", "version": 1}',
-        '{"store": "hicache pages", "version": "' + "9" * 999 + '"}',
         '{"store": "others", "version": 3}',
-        "{}",
-        "[]",
         "",
-        "[" * 4000,
     ],
 )
 def test_a_folder_of_another_version_is_refused(folder: Path, manifest: str) -> None:

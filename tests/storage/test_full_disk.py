@@ -183,13 +183,6 @@ def _read_only(tmp_path: Path, killed: bool) -> None:
     assert [one[0] for one in before] == sorted(folder.rglob("*"))
 
 
-def test_evictions_are_counted_for_all_processes(tmp_path: Path) -> None:
-    for number in range(3):
-        with closing(opened(tmp_path / "store", 8 * 4096)) as store:
-            put(store, *range(10 * number, 10 * number + 8))
-    assert results(tmp_path, "list", f"file:{tmp_path / 'store'}")["store"]["evicted"] == 16  # type: ignore[index]
-
-
 def test_values_without_their_index_are_not_deleted(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     filled(folder, 50)
@@ -223,20 +216,6 @@ def test_an_acknowledged_value_is_not_in_a_deleted_file(
         assert put(store, 2) == [Status.FAILED]
     assert put(store, 2) == [Status.DONE]
     store.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("size_bytes", one) for one in (-1, -5, 1.5, True, None, 1 << 61)),
-        *(("timeout_s", one) for one in (0, -1, float("nan"), float("inf"), True, "1", 1e9)),
-    ],
-)
-def test_options_out_of_range_are_one_line(tmp_path: Path, name: str, value: object) -> None:
-    with pytest.raises(CallerError) as caught:
-        StorageOptions(**{name: value})  # type: ignore[arg-type]
-    assert "expected" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_large_file_that_does_not_fit_leaves_nothing(disk: Path) -> None:

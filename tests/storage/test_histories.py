@@ -36,7 +36,6 @@ def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> Non
     found = total(name, tmp_path, range(COUNT))
     assert found["histories"] == COUNT
     assert min(found["kills"], found["no fault: write done"], found["evictions judged"]) > 0
-    assert found["changes during a call"] > COUNT
 
 
 @pytest.mark.parametrize("name", ["file-full", "hf3fs-full"])

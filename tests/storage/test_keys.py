@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Key
@@ -111,40 +108,12 @@ def test_what_does_not_change_bytes_is_not_in_the_context() -> None:
     assert replace(CONTEXT, pools=(replace(POOL, window=64), STATE)).digest == CONTEXT.digest
 
 
-NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_size=12)
-POOLS = st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,8}", fullmatch=True)
-SHARDS = st.builds(
-    lambda rank, more, stage, shared: keys.shard(rank, rank + more, stage, 3, shared=shared),
-    st.integers(0, 9),
-    st.integers(1, 9),
-    st.integers(0, 2),
-    st.booleans(),
-)
-CONTEXTS = st.builds(
-    lambda model, revision, page_size, rows, names: Context(
-        model, revision, page_size, rows, tuple(replace(POOL, name=name) for name in names)
-    ),
-    NAMES,
-    NAMES,
-    st.integers(1, 9),
-    st.sampled_from(keys.ROWS),
-    st.sets(POOLS, min_size=1, max_size=3).map(sorted),
-)
-PARTS = st.tuples(CONTEXTS, POOLS, SHARDS, st.binary(min_size=32, max_size=32))
-
-
-@settings(max_examples=30)
-@given(PARTS, PARTS)
-def test_keys_are_injective(one: tuple[Context, str, str, bytes], two: object) -> None:
-    assert isinstance(two, tuple)
-    first, second = (
-        keys.page_keys(context.digest, pool, shard, [digest])[0]
-        for context, pool, shard, digest in (one, two)
-    )
-    assert (first == second) == (one == two)
-    context, pool, shard, digest = one
-    assert keys.take_apart(first) == (context.digest, pool, shard, digest.hex())
-    assert json.loads(context.text)["model"] == context.model
+@pytest.mark.parametrize("pool", ["kv", "0", "a.b_c-d", "k" * 64])
+@pytest.mark.parametrize("shard", ["all", "0of1", "10of12", "all-3of4", "1of2-3of4"])
+def test_a_key_is_taken_apart(pool: str, shard: str) -> None:
+    [key] = keys.page_keys(DIGEST, pool, shard, [bytes(range(32))])
+    assert key == f"{DIGEST}/{pool}/{shard}/{bytes(range(32)).hex()}"
+    assert keys.take_apart(key) == (DIGEST, pool, shard, bytes(range(32)).hex())
 
 
 @pytest.mark.parametrize(
@@ -152,36 +121,22 @@ def test_keys_are_injective(one: tuple[Context, str, str, bytes], two: object) -
 )
 def test_a_pool_whose_name_cannot_stand_in_a_key_is_refused(pool: str) -> None:
     with pytest.raises(CallerError, match="rename the pool") as caught:
-        keys.page_keys(CONTEXT.digest, pool, "0of1", [bytes(32)])
+        replace(CONTEXT, pools=(replace(POOL, name=pool),))
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("context", "shard", "digest"),
-    [
-        ("", "0of1", bytes(32)),
-        (DIGEST.upper() + "A", "0of1", bytes(32)),
-        (DIGEST, "1", bytes(32)),
-        (DIGEST, "00of1", bytes(32)),
-        (DIGEST, "0of1/", bytes(32)),
-        (DIGEST, "0of1", bytes(31)),
-    ],
-)
-def test_a_malformed_part_is_refused(context: str, shard: str, digest: bytes) -> None:
-    with pytest.raises(CallerError, match="expected"):
-        keys.page_keys(context, "kv", shard, [digest])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"model": ""}, {"model": "a\nb"}, {"page_size": 0}, {"rows": ""}]
-)
+@pytest.mark.parametrize("wrong", [{"model": ""}, {"model": "a\nb"}, {"revision": "\n"}])
 def test_a_context_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(CallerError, match=f"{next(iter(wrong))}: expected"):
         replace(CONTEXT, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "key", ["", "context", f"{DIGEST}/kv", f"{DIGEST}/kv/0of1/x", f"{DIGEST}/kv/0of1/{DIGEST}/a"]
+    "key",
+    [
+        *("", "context", f"{DIGEST}/kv", f"{DIGEST}/kv/0of1/x", f"{DIGEST}/kv/0of1/{DIGEST}/a"),
+        *(f"{DIGEST}/{part}/{DIGEST}" for part in ("KV/all", "kv/1", "kv/00of1", "kv/0of1-")),
+    ],
 )
 def test_other_texts_are_no_keys(key: str) -> None:
     assert keys.take_apart(key) is None

@@ -103,6 +103,22 @@ def test_a_connection_that_the_server_has_ended_is_made_again(server: Server) ->
     assert len(server.bodies) == server.connections == 3
 
 
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ("507 Insufficient Storage: ", Status.FULL),
+        ("400 Bad Request: <Error><Code>QuotaExceeded</Code></Error>", Status.FULL),
+        ("500 Internal Error: the number 507", Status.FAILED),
+    ],
+)
+def test_a_full_store_is_told_by_its_answer_alone(message: str, status: Status) -> None:
+    usable("s3")
+    from hicache.storage.backends.s3 import Refused, _status
+
+    assert _status(Refused(message)) is status
+    assert _status(OSError("507")) is Status.FAILED
+
+
 def test_a_refusal_has_its_status_and_reason(server: Server) -> None:
     from hicache.storage.backends.s3 import Connections
 

@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from hicache.core.errors import CallerError
 
-from ..address import in_folder, with_query
+from ..address import in_folder
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, tell
 from ..file_index import (
     BLOCK,
@@ -38,7 +38,6 @@ from ..file_index import (
     Index,
     Reserve,
     Row,
-    failed,
     refused,
     sync_folder,
 )
@@ -47,12 +46,12 @@ SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
 
 _MANIFEST, _INDEX = "manifest.json", "index.sqlite"
 _OTHER = "name another folder, or delete this one"
-_MOST_MANIFEST = 4096  # bytes
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
-    where = in_folder(Address(address.scheme, address.rest.removeprefix("//")))
-    return FileStore(Path(os.path.expanduser(where.path)), with_query(options, where))
+    plain = Address(address.scheme, address.rest.removeprefix("//"))
+    where, options = in_folder(plain, options)
+    return FileStore(Path(os.path.expanduser(where.path)), options)
 
 
 class FileStore(Storage):
@@ -88,8 +87,9 @@ class FileStore(Storage):
                 for at, key in enumerate(keys)
                 if key in rows and rows[key].length == size_of(values[at])
             ]
-            read = opened.data.read([(rows[keys[at]], values[at]) for at in fits])
-            for at, status in zip(fits, read, strict=True):
+            jobs = [(rows[keys[at]], values[at]) for at in fits]
+            read = opened.data.move(jobs, True, False, lambda: None)
+            for at, status in zip(fits, read or [Status.FAILED] * len(fits), strict=True):
                 found[at] = status
             moved = opened.index.moved(rows, stamp)
             for at, key in enumerate(keys):
@@ -98,7 +98,7 @@ class FileStore(Storage):
             done = zip(keys, found, strict=True)
             opened.index.touch([key for key, status in done if status is Status.DONE])
         except REFUSED as error:
-            return [failed(error)] * len(keys)
+            return [refused(error)] * len(keys)
         return found
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
@@ -112,27 +112,27 @@ class FileStore(Storage):
         jobs = {at: (row, values[at]) for at, row in enumerate(rows) if isinstance(row, Row)}
         release = partial(opened.index.release, [row for row, _ in jobs.values()])
         try:
-            written = opened.data.write(list(jobs.values()), self._options.durable, release)
+            durable = self._options.durable
+            written = opened.data.move(list(jobs.values()), False, durable, release)
             if written is None:  # it is under way, and releases the blocks itself
                 return found
-            found_now = dict(zip(jobs, written, strict=True))
-            ready = [at for at, status in found_now.items() if status is Status.DONE]
+            became = dict(zip(jobs, written, strict=True))
+            ready = [at for at, status in became.items() if status is Status.DONE]
             done = opened.index.publish([(jobs[at][0], keys[at]) for at in ready])
-            found_now |= zip(ready, done, strict=True)
+            became |= zip(ready, done, strict=True)
         except REFUSED as error:
-            found_now = dict.fromkeys(jobs, refused(error))
-        for at, status in found_now.items():
+            became = dict.fromkeys(jobs, refused(error))
+        for at, status in became.items():
             found[at] = status
-        unused = [jobs[at][0] for at, status in found_now.items() if status is not Status.DONE]
-        if unused:
-            opened.index.release(unused)
+        unused = [jobs[at][0] for at, status in became.items() if status is not Status.DONE]
+        opened.index.release(unused)
         return found
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         try:
             return self._use(writing=True).index.delete(keys)
         except REFUSED as error:
-            return [failed(error)] * len(keys)
+            return [refused(error)] * len(keys)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         try:
@@ -142,7 +142,7 @@ class FileStore(Storage):
 
     def stats(self) -> dict[str, int | float | str]:
         try:
-            return {**self._use().index.stats()}
+            return self._use().index.stats()
         except REFUSED:
             return {}
 
@@ -197,7 +197,8 @@ class Opened:
     def __init__(self, path: Path, kind: str, data: Data, options: StorageOptions) -> None:
         """Raises CallerError for a folder that cannot be used, and leaves it as it was."""
         self.path, self.data, self.full, self.unwritable = path, data, False, ""
-        self._kind, self._options, self._index = kind, options, path / _INDEX
+        self._options, self._index = options, path / _INDEX
+        self._manifest = json.dumps({"store": kind, "version": VERSION}).encode() + b"\n"
         self._file = -1  # the lock
         with _refusing(path):
             is_ours = self._check()
@@ -296,14 +297,14 @@ class Opened:
     def _check(self) -> bool:
         """Check that the folder is one of ours and of our version, or empty. Changes nothing in it.
         Returns whether it is ours."""
-        path, manifest = self.path, self.path / _MANIFEST
+        path, manifest, expected = self.path, self.path / _MANIFEST, self._manifest
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             _refuse(f"expected a folder, found a file in {path}", "name another place")
         try:
             with open(manifest, "rb") as file:
-                text = file.read(_MOST_MANIFEST)
+                found = file.read(len(expected) + 1)
         except FileNotFoundError:
             ours = {f"{_MANIFEST}.new", "lock", "reserve"}
             strange = sorted({one.name for one in path.iterdir()} - ours)
@@ -311,16 +312,8 @@ class Opened:
                 what = f"expected a store or an empty folder, found {strange[0]!a} in {path}"
                 _refuse(what, "name another folder")
             return False
-        try:
-            document = json.loads(text)
-            kind, version = document["store"], document["version"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            kind, version = None, None
-        if kind != self._kind:
-            _refuse(f"expected the manifest of a store, found something else in {manifest}", _OTHER)
-        if version != VERSION:
-            version = ascii(version)[:20]
-            _refuse(f"expected version {VERSION} of {path}, found version {version}", _OTHER)
+        if found != expected:
+            _refuse(f"expected {expected.decode().strip()} in {manifest}, found another", _OTHER)
         sizes = [one.exists() and one.stat().st_size for one in (self._index, self.data.path)]
         if sizes[1] and not sizes[0]:
             mend = "put its index.sqlite back, or delete the folder"
@@ -332,8 +325,8 @@ class Opened:
         with anything else in it and without a manifest is somebody else's."""
         if not (self.path / _MANIFEST).exists():
             new = self.path / f"{_MANIFEST}.new"
-            with open(new, "w") as file:
-                file.write(json.dumps({"store": self._kind, "version": VERSION}) + "\n")
+            with open(new, "wb") as file:
+                file.write(self._manifest)
                 file.flush()
                 os.fsync(file.fileno())
             new.rename(self.path / _MANIFEST)

@@ -11,36 +11,27 @@ mount that hangs costs a call its time-out, and touches nobody's memory later.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from hicache.core.errors import CallerError
 
-from ..address import in_folder, with_query
-from ..base import Address, Status, StorageOptions, Value, gather, scatter, tell
+from ..address import in_folder
+from ..base import Address, Status, StorageOptions, Value, gather, scatter, step, tell
 from ..calls import Call, GivenUp, Workers
-from ..file_index import BLOCK, FREE, Data, Jobs, Row, Run, allocate, failed, refused
+from ..file_index import BLOCK, FREE, Data, Jobs, Row, Run, allocate, move, refused
 from .file import FileStore
 
 SUMMARY = "one large file, for 3FS and other file systems: hf3fs:DIR"
 
-_PART = 1 << 20  # bytes of one system call
 _ENTRIES = 256  # of a ring: pieces under way
-
-
-class Piece(NamedTuple):
-    """A run of bytes: where in the file, where in the memory of a lane, how many."""
-
-    offset: int
-    start: int
-    size: int
 
 
 class Lane:
@@ -55,20 +46,9 @@ class Lane:
         if size > self.memory.nbytes:
             self.memory = np.empty(size, np.uint8).data
 
-    def move(self, pieces: Sequence[Piece], reading: bool, moved: Callable[[], None]) -> None:
-        """Read the pieces into the memory, or write them from it. Raises OSError; EOFError where
-        the file ends."""
-        for offset, start, size in pieces:
-            for at in range(0, size, _PART):
-                done, some = 0, min(_PART, size - at)
-                while done < some:
-                    part = self.memory[start + at + done : start + at + some]
-                    call = os.preadv if reading else os.pwritev
-                    count = call(self.file, [part], offset + at + done)
-                    if not count:
-                        raise EOFError
-                    done += count
-                    moved()
+    def move(self, row: Row, reading: bool) -> Status:
+        """Read a value into the memory, or write it from there."""
+        return move(self.file, row, (self.memory[: row.length],), reading)
 
     def close(self) -> None:
         os.close(self.file)
@@ -98,19 +78,22 @@ class UsrbioLane(Lane):
             self._shared.unlink()
             self.memory = cast(memoryview, self._shared.buf)
 
-    def move(self, pieces: Sequence[Piece], reading: bool, moved: Callable[[], None]) -> None:
-        ring = self._rings[reading]
-        for first in range(0, len(pieces), _ENTRIES):
-            some = pieces[first : first + _ENTRIES]
-            for number, (offset, start, size) in enumerate(some):
-                block = self._blocks[start : start + size]
+    def move(self, row: Row, reading: bool) -> Status:
+        ring, start, runs = self._rings[reading], 0, row.runs
+        for at in range(0, len(runs), _ENTRIES):
+            sizes = [run.blocks * BLOCK for run in runs[at : at + _ENTRIES]]
+            sizes[-1] -= max(0, start + sum(sizes) - row.length)
+            for number, size in enumerate(sizes):
+                block, offset = self._blocks[start : start + size], runs[at + number].start * BLOCK
                 ring.prepare(block, reading, self.file, offset, userdata=number)
-            for ended in ring.submit().wait(min_results=len(some)):
+                start += size
+            for ended in ring.submit().wait(min_results=len(sizes)):
                 if ended.result < 0:
-                    raise OSError(-ended.result, os.strerror(-ended.result))
-                if ended.result < some[ended.userdata].size:
-                    raise EOFError
-            moved()
+                    return refused(OSError(-ended.result, os.strerror(-ended.result)))
+                if ended.result < sizes[ended.userdata]:
+                    return Status.CORRUPT
+            step()
+        return Status.DONE
 
     def close(self) -> None:
         self._release()
@@ -158,19 +141,12 @@ class BigFile(Data):
     def punch(self, run: Run) -> bool:
         return False
 
-    def read(self, jobs: Jobs) -> list[Status]:
-        return self._run(jobs, True, False, lambda: None) or [Status.FAILED] * len(jobs)
-
-    def write(self, jobs: Jobs, durable: bool, late: Callable[[], None]) -> list[Status] | None:
-        return self._run(jobs, False, durable, late)
-
     def close(self) -> None:
         self._workers.close(self._timeout_s)
 
-    def _run(
+    def move(
         self, jobs: Jobs, reading: bool, durable: bool, late: Callable[[], None]
     ) -> list[Status] | None:
-        """What became of each value; None if the mount hangs. Then `late` is called at the end."""
         statuses: list[Status] = []
 
         def job(lane: Lane, call: Call) -> None:
@@ -194,31 +170,21 @@ class BigFile(Data):
 
 def _move(lane: Lane, call: Call, row: Row, value: Value, reading: bool) -> Status:
     """Read or write one value."""
-    pieces, start = list[Piece](), 0
-    for first, blocks in row.runs:
-        size = min(blocks * BLOCK, row.length - start)
-        pieces.append(Piece(first * BLOCK, start, size))
-        start += size
     lane.reserve(row.length)
+    memory = lane.memory[: row.length]
     if not reading:
         with call.delivering():
-            gather(value, lane.memory)
-    try:
-        lane.move(pieces, reading, call.step)
-    except OSError as error:
-        return failed(error) if reading else refused(error)
-    except EOFError:
-        return Status.CORRUPT
+            gather(value, memory)
+    status = lane.move(row, reading)
     if reading:
         with call.delivering():
-            scatter(lane.memory[: row.length], value)
-    return Status.DONE
+            scatter(memory, value)
+    return status
 
 
 def open_storage(address: Address, options: StorageOptions) -> Hf3fs:
     """Open a file and its index, or make them. Raises CallerError."""
-    where = in_folder(address, "index", "engine")
-    options = with_query(options, where)
+    where, options = in_folder(address, options, "index", "engine")
     engine = where.query.get("engine", "pread")
     if engine not in LANES:
         raise CallerError(f"engine: expected one of {', '.join(LANES)}, found {engine[:40]!a}")

@@ -20,7 +20,6 @@ import os
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
 from typing import TypeVar
 
@@ -45,6 +44,7 @@ from ..base import (
     gather,
     scatter,
     size_of,
+    step,
     tell,
 )
 from ..calls import Call, GivenUp, Workers
@@ -55,7 +55,6 @@ _FORM = "mooncake://HOST:PORT"
 _QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata")
 _STAGED = 16 << 20  # bytes at a time: a deadline is for each
 _BUFFER = 64 << 20  # bytes of the client's own, for single puts that we do not make
-_KEYS = 4096  # of a lookup at a time
 _CODES = {
     -200: Status.FULL,
     -600: Status.CORRUPT,  # the value is longer than its buffers
@@ -92,14 +91,14 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     arguments = (
         *(query.get("local", "127.0.0.1"), query.get("metadata", "P2PHANDSHAKE")),
         *(segment, _BUFFER, query.get("protocol", "tcp"), query.get("device", "")),
-        where.server,
+        f"{where.host}:{where.port}",
     )
     code = _alone(lambda: client.setup(*arguments), max(timeout_s, _SETUP_S))
     if code != 0:
         found = "no answer" if code is None else f"code {code}"
         raise CallerError(
-            f"storage: expected a Mooncake master at mooncake://{where.server}, found {found} from "
-            f"its client; is it a master, and does {query or 'tcp'} fit?"
+            f"storage: expected a Mooncake master at mooncake://{where.host}:{where.port}, found "
+            f"{found} from its client; is it a master, and does {query or 'tcp'} fit?"
         )
     return Mooncake(client, where, timeout_s)
 
@@ -123,10 +122,7 @@ class Mooncake(Storage):
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         def ask(stage: Staging, call: Call) -> list[bool | None]:
-            found: list[int] = []
-            for start in range(0, len(keys), _KEYS):
-                found += self._client.batch_is_exist(list(keys[start : start + _KEYS]))
-                call.step()
+            found = self._client.batch_is_exist(list(keys)) if keys else []
             return [None if code < 0 and _lost(code) else code == 1 for code in found]
 
         return self._run(ask, [None] * len(keys))
@@ -143,7 +139,7 @@ class Mooncake(Storage):
                         statuses[at] = self._status(keys[at], code, size)
                         if statuses[at] is Status.DONE:
                             scatter(stage.memory[start : start + size], values[at])
-                _went_on(call, codes)
+                _went_on(codes)
             return statuses
 
         return self._run(get, statuses)
@@ -165,7 +161,7 @@ class Mooncake(Storage):
                 with call.delivering():
                     for at, code in zip(group, codes, strict=True):
                         statuses[at] = Status.DONE if code == 0 else _lost(code)
-                _went_on(call, codes)
+                _went_on(codes)
             return statuses
 
         return self._run(put, statuses)
@@ -185,23 +181,18 @@ class Mooncake(Storage):
             names = answer.read().decode().splitlines()
         keys = [key for key in names if key.startswith(prefix)]
 
-        def sizes(some: Sequence[str], stage: Staging, call: Call) -> list[int]:
+        def sizes(stage: Staging, call: Call) -> list[int]:
             found: list[int] = []
-            for key in some:
+            for key in keys:
                 found.append(self._client.get_size(key))
-                _went_on(call, found[-1:])
+                _went_on(found[-1:])
             return found
 
-        for start in range(0, len(keys), _KEYS):
-            some = keys[start : start + _KEYS]
-            found: list[int] = self._run(partial(sizes, some), [])
-            if len(found) < len(some):
-                raise TimeoutError(f"no answer from {self._where.server}")
-            pairs = zip(some, found, strict=True)
-            yield from (Entry(key, size, 0.0) for key, size in pairs if size >= 0)
-
-    def stats(self) -> dict[str, int | float | str]:
-        return {}
+        found: list[int] = self._run(sizes, [])
+        if len(found) < len(keys):
+            raise TimeoutError(f"no answer from {self._where.host}")
+        pairs = zip(keys, found, strict=True)
+        yield from (Entry(key, size, 0.0) for key, size in pairs if size >= 0)
 
     def close(self) -> None:
         if self._closed:
@@ -242,10 +233,10 @@ def _lost(code: int) -> Status:
     return status
 
 
-def _went_on(call: Call, codes: Sequence[int]) -> None:
+def _went_on(codes: Sequence[int]) -> None:
     """The deadline begins anew, unless a server did not answer."""
     if all(code > _TRANSFER_FAILED for code in codes):
-        call.step()
+        step()
 
 
 class Staging:

@@ -3,7 +3,6 @@
     redis://USER:PASSWORD@HOST:PORT/DB      (user, password and DB may be left out)
 
 Nothing is tried again: with redis-py's own retries a stopped server costs ten times the time-out.
-A batch that does not reach the server ends there, so an outage costs one time-out for a batch.
 Redis bounds its memory itself (`maxmemory`), and evicts if `maxmemory-policy` says so.
 """
 
@@ -11,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from redis import Connection, ConnectionPool, Redis
@@ -31,7 +31,6 @@ from ..base import (
     Storage,
     StorageOptions,
     Value,
-    batches,
     scatter,
     size_of,
     tell,
@@ -41,8 +40,7 @@ from ..calls import PlainSocket
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
 
 _FORM = "redis://HOST:PORT/DB"
-_BATCH = 32 << 20  # bytes of one pipeline
-_KEYS = 1024  # of one pipeline that moves no values
+_KEYS = 1024  # that are listed at a time
 _DURABLE = "start redis-server with --appendonly yes --appendfsync always instead"
 
 
@@ -73,7 +71,7 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         why = f"cannot be used ({error}); check the user and the password"
         if isinstance(error, NoAnswer):
             why = "gives no answer in time; is it a Redis that runs?"
-        text = f"storage: redis://{where.server}/{database} {why}"
+        text = f"storage: redis://{where.host}:{where.port}/{database} {why}"
         raise CallerError(text) from error
     return RedisStorage(client, where)
 
@@ -97,14 +95,14 @@ class RedisStorage(Storage):
         return [None if _failed(answer) else answer == 1 for answer in answers]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        answers = self._ask(keys, lambda pipeline, at: pipeline.get(keys[at]), values, _landed)
-        return [Status.FAILED if _failed(answer) else answer for answer in answers]
+        answers = self._ask(keys, lambda pipeline, at: pipeline.get(keys[at]))
+        return [_landed(*pair) for pair in zip(answers, values, strict=True)]
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         def put(pipeline: Pipeline, at: int) -> None:
             pipeline.set(keys[at], b"".join(values[at]))
 
-        return [_written(answer) for answer in self._ask(keys, put, values)]
+        return [_written(answer) for answer in self._ask(keys, put)]
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         answers = self._ask(keys, lambda pipeline, at: pipeline.delete(keys[at]))
@@ -112,92 +110,56 @@ class RedisStorage(Storage):
         return [Status.FAILED if _failed(answer) else names[answer] for answer in answers]
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """Raises OSError if the server does not answer."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
-        cursor, seen = 0, set[str]()
-        while True:
-            try:
-                cursor, found = self._client.scan(cursor, pattern, _KEYS)
-                now_s: int = self._client.time()[0]
-            except RedisError as error:
-                raise ConnectionError(f"{self._where.server}: {error}") from error
-            names = [key.decode() if isinstance(key, bytes) else key for key in found]
-            keys = [key for key in names if key not in seen]
-            seen.update(keys)  # a scan may name a key twice
-            sizes = self._ask(keys, lambda pipeline, at, keys=keys: pipeline.strlen(keys[at]))
-            idle = self._ask(
-                keys, lambda pipeline, at, keys=keys: pipeline.object("idletime", keys[at])
-            )
-            for key, size, seconds in zip(keys, sizes, idle, strict=True):
-                if isinstance(size, int) and size:
-                    used_at_s = float(now_s - seconds) if isinstance(seconds, int) else 0.0
-                    yield Entry(key, size, used_at_s)
-            if not cursor:
-                return
-
-    def stats(self) -> dict[str, int | float | str]:
+        names, seen = self._client.scan_iter(pattern, _KEYS), set[bytes]()
         try:
-            memory = self._client.info("memory")
-            values: int = self._client.dbsize()
-        except RedisError:
-            return {}
-        return {
-            "values": values,
-            "bytes": memory["used_memory"],
-            "capacity_bytes": memory["maxmemory"],
-            "eviction": memory["maxmemory_policy"],
-        }
+            while some := list(islice(names, _KEYS)):
+                keys = list(set(some) - seen)
+                seen.update(keys)  # a scan may name a key twice
+                with self._client.pipeline(transaction=False) as pipeline:
+                    pipeline.time()
+                    for key in keys:
+                        pipeline.strlen(key)
+                        pipeline.object("idletime", key)
+                    (now_s, _), *answers = pipeline.execute(raise_on_error=False)
+                for key, size, idle_s in zip(keys, answers[::2], answers[1::2], strict=True):
+                    if isinstance(size, int) and size:
+                        used_at_s = float(now_s - idle_s) if isinstance(idle_s, int) else 0.0
+                        yield Entry(key.decode(), size, used_at_s)
+        except RedisError as error:
+            raise ConnectionError(f"{self._where.host}: {error}") from error
 
     def close(self) -> None:
         self._closed = True
         self._client.connection_pool.disconnect()
 
-    def _ask(
-        self,
-        keys: Sequence[str],
-        ask: Callable[..., object],
-        values: Sequence[Value] = (),
-        take: Callable[[Any, Value], Any] = lambda answer, _: answer,
-    ) -> list[Any]:
-        """An answer or an exception for each key, in pipelines of a bounded size. take: makes
-        something of the answer at once. When the connection has failed nothing more is asked, as
-        that would cost another time-out."""
-        count = len(keys)
-        some = (range(at, min(at + _KEYS, count)) for at in range(0, count, _KEYS))
-        groups = batches(values, _BATCH) if values else some
-        answers: list[Any] = []
-        for group in groups:
+    def _ask(self, keys: Sequence[str], ask: Callable[..., object]) -> list[Any]:
+        """An answer or an exception for each key. A batch is one pipeline: when the connection
+        fails, that costs one time-out."""
+        try:
             if self._closed:
-                break
-            try:
-                with self._client.pipeline(transaction=False) as pipeline:
-                    for at in group:
-                        ask(pipeline, at)
-                    found = pipeline.execute(raise_on_error=False)
-            except (RedisError, OSError) as error:
-                found = [error] * len(group)
-            for at, answer in zip(group, found, strict=True):
-                answers.append(take(answer, values[at] if values else ()))
-            if isinstance(found[-1], NoConnection | NoAnswer | OSError):
-                break
-        return answers + [NoConnection("not asked")] * (len(keys) - len(answers))
+                raise NoConnection("closed")
+            with self._client.pipeline(transaction=False) as pipeline:
+                for at in range(len(keys)):
+                    ask(pipeline, at)
+                return pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError) as error:
+            return [error] * len(keys)
 
 
 def _failed(answer: Any) -> bool:
     """Whether there is no answer. Tells why."""
-    if not isinstance(answer, Exception):
-        return False
-    text = str(answer) or type(answer).__name__
-    text = re.sub(r"^Error -?\d+ connecting to \S+\. (.*)\.$", r"\1", text)
-    tell("no answer in time" if isinstance(answer, NoAnswer) else text)
-    return True
+    if isinstance(answer, Exception):
+        tell("no answer in time" if isinstance(answer, NoAnswer) else answer)
+        return True
+    return False
 
 
-def _landed(answer: Any, value: Value) -> Any:
+def _landed(answer: Any, value: Value) -> Status:
     if answer is None:
         return Status.MISSING
-    if isinstance(answer, Exception):
-        return answer
+    if _failed(answer):
+        return Status.FAILED
     if len(answer) != size_of(value):
         return Status.CORRUPT
     scatter(memoryview(answer), value)
@@ -207,6 +169,6 @@ def _landed(answer: Any, value: Value) -> Any:
 def _written(answer: Any) -> Status:
     if not _failed(answer):
         return Status.DONE if answer is True else Status.FAILED
-    if isinstance(answer, ResponseError) and str(answer).startswith(("OOM", "command not allowed")):
-        return Status.FULL
-    return Status.FAILED
+    full = isinstance(answer, ResponseError)
+    full = full and str(answer).startswith(("OOM", "command not allowed"))
+    return Status.FULL if full else Status.FAILED

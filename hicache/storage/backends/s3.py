@@ -38,7 +38,12 @@ from ..calls import PlainSocket, SecureSocket
 SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
 
 _FORM = "s3://BUCKET?endpoint=URL"
-_QUERY = ("endpoint", "region", "access_key", "secret_key", "prefix", "requests")
+_SETTINGS = {  # of obstore, by their names in an address
+    "endpoint": "endpoint",
+    "region": "region",
+    "access_key": "access_key_id",
+    "secret_key": "secret_access_key",
+}
 _REQUESTS = 16  # at a time, for each batch
 _BATCHES = 8  # at a time; further ones wait
 _MARK = "hicache-probe"  # is asked for once, and never written
@@ -49,7 +54,7 @@ _MOST_TEXT = 4096  # bytes of a refusal
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Ask the bucket for an object. Raises CallerError if it is not there for us."""
-    where = locate(address, port=0, known=_QUERY, form=_FORM)
+    where = locate(address, port=0, known=(*_SETTINGS, "prefix", "requests"), form=_FORM)
     refuse_options("s3", options, "bound it on the server, or with a rule of the bucket")
     if not _BUCKET.fullmatch(where.host) or where.path.strip("/"):
         raise CallerError(
@@ -83,21 +88,16 @@ class S3(Storage):
 
     def __init__(self, where: Location, timeout_s: float) -> None:
         query, time_out = where.query, f"{max(1, round(timeout_s * 1000))}ms"
-        self._url = f"{query.get('endpoint', '').rstrip('/')}/{where.host}/"
-        self._signs = "access_key" in query or "AWS_ACCESS_KEY_ID" in os.environ
-        self._signs = self._signs or not query.get("endpoint")
-        names = {"access_key": "access_key_id", "secret_key": "secret_access_key"}
+        endpoint = query.get("endpoint", "")
+        self._url = f"{endpoint.rstrip('/')}/{where.host}/"
+        self._signs = "access_key" in query or "AWS_ACCESS_KEY_ID" in os.environ or not endpoint
         self._store = S3Store(
             where.host,
-            **{  # type: ignore[arg-type]
-                names.get(name, name): query[name]
-                for name in ("endpoint", "region", "access_key", "secret_key")
-                if query.get(name)
-            },
+            **{theirs: query[ours] for ours, theirs in _SETTINGS.items() if query.get(ours)},  # type: ignore[arg-type]
             virtual_hosted_style_request=False,
             skip_signature=not self._signs,
             client_options={
-                "allow_http": query.get("endpoint", "").startswith("http:"),
+                "allow_http": endpoint.startswith("http:"),
                 "read_timeout": time_out,
                 "connect_timeout": time_out,
             },
@@ -123,8 +123,7 @@ class S3(Storage):
         return self._batch("DELETE", keys)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """Raises OSError if the server does not answer. S3 lists folders, so the listing begins at
-        the last slash of the prefix."""
+        """S3 lists folders, so the listing begins at the last slash of the prefix."""
         start = self._prefix + prefix
         try:
             for chunk in obstore.list(self._store, start.rpartition("/")[0] or None):
@@ -135,12 +134,10 @@ class S3(Storage):
         except BaseError as error:
             raise ConnectionError(str(error)) from error
 
-    def stats(self) -> dict[str, int | float | str]:
-        return {}  # counting objects means listing all of them
-
     def close(self) -> None:
-        self._connections.close()
+        self._connections.interrupt()
         self._threads.shutdown()  # nothing touches a caller's memory any more
+        self._connections.close()
 
     def refusal(self) -> str:
         """What is wrong with the bucket; empty if nothing."""
@@ -195,35 +192,28 @@ class _Http(HTTPConnection):
 
 
 class Connections:
-    """Used by several threads at a time."""
+    """Each thread has one, which is kept as long as the server keeps it."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self._timeout_s, self._mine, self._closed = timeout_s, threading.local(), False
         self._tls = ssl.create_default_context()
         self._tls.sslsocket_class = SecureSocket
-        self._lock = threading.Lock()
-        self._idle: list[HTTPConnection] = []
-        self._busy: set[HTTPConnection] = set()
-        self._closed = False
+        self._all: list[HTTPConnection] = []
 
     def request(self, method: str, url: str, value: Value) -> Status:
         """Send a value, or receive it. Raises Refused, FileNotFoundError, or another OSError or
         HTTPException if there is no answer."""
         parts = urlsplit(url)
         target = f"{parts.path}?{parts.query}".rstrip("?")
+        connection = self._of_thread(parts)
+        length = {"Content-Length": str(size_of(value))} if method == "PUT" else {}
         while True:
-            with self._lock:
-                kept = bool(self._idle)
-                made = self._idle.pop() if kept else self._connection(parts)
-                self._busy.add(made)
-            keep = False
+            if self._closed:
+                raise ConnectionError("closed")
+            kept, keep = connection.sock is not None, False
             try:
-                if method == "PUT":
-                    length = {"Content-Length": str(size_of(value))}
-                    made.request(method, target, iter(value), length)
-                else:
-                    made.request(method, target)
-                answer = made.getresponse()
+                connection.request(method, target, iter(value) if length else None, length)
+                answer = connection.getresponse()
                 if answer.status < 300:
                     status = _receive(answer, value) if method == "GET" else Status.DONE
                     keep = answer.isclosed() or not answer.read(1)
@@ -231,41 +221,38 @@ class Connections:
                 text = answer.read(_MOST_TEXT).decode(errors="replace")
                 keep = answer.isclosed()
             except ConnectionError:
-                if not kept or self._closed:
+                if not kept:
                     raise
                 continue  # the server had ended it meanwhile
             finally:
-                self._done(made, keep and made.sock is not None)
+                if not keep:
+                    connection.close()  # the next request connects
             if answer.status == 404:
                 raise FileNotFoundError(text)
             raise Refused(f"{answer.status} {answer.reason}: {text}")
 
+    def interrupt(self) -> None:
+        """What is under way raises ConnectionError."""
+        self._closed = True
+        for one in self._all:
+            if one.sock is not None:
+                with suppress(OSError):
+                    one.sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """End what is under way: it raises ConnectionError."""
-        with self._lock:
-            self._closed = True
-            for one in self._idle:
-                one.close()
-            for one in self._busy:
-                if one.sock is not None:
-                    with suppress(OSError):
-                        one.sock.shutdown(socket.SHUT_RDWR)
+        """Nothing is under way."""
+        for one in self._all:
+            one.close()
 
-    def _connection(self, parts: SplitResult) -> HTTPConnection:
-        """A new one, which connects when it is used. Raises ConnectionError after `close`."""
-        if self._closed:
-            raise ConnectionError("closed")
-        if parts.scheme == "http":
-            return _Http(parts.netloc, timeout=self._timeout_s)
-        return HTTPSConnection(parts.netloc, timeout=self._timeout_s, context=self._tls)
-
-    def _done(self, connection: HTTPConnection, keep: bool) -> None:
-        with self._lock:
-            self._busy.discard(connection)
-            if keep and not self._closed:
-                self._idle.append(connection)
-            else:
-                connection.close()
+    def _of_thread(self, parts: SplitResult) -> HTTPConnection:
+        made: HTTPConnection | None = getattr(self._mine, "connection", None)
+        if made is None:
+            made = _Http(parts.netloc, timeout=self._timeout_s)
+            if parts.scheme == "https":
+                made = HTTPSConnection(parts.netloc, timeout=self._timeout_s, context=self._tls)
+            self._mine.connection = made
+            self._all.append(made)
+        return made
 
 
 def _receive(answer: HTTPResponse, value: Value) -> Status:

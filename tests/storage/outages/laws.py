@@ -8,7 +8,7 @@ compares every answer, count and notice. The faults are simulated.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
@@ -54,7 +54,6 @@ class Faulty(Storage):
         self.store, self.clock, self.draw = store, clock, draw
         self.fault = "fine"
         self.calls: Counter[str] = Counter()
-        self.took_s = 0.0  # by each call
         self.others: Callable[[], object] = lambda: None
         self.meanwhile: Callable[[], object] = lambda: None
 
@@ -92,7 +91,6 @@ class Faulty(Storage):
 
     def _fails(self, kind: str) -> bool:
         self.calls[kind] += 1
-        self.clock.s += self.took_s
         if self.fault not in ("stuck", "slow", "flowing"):
             self.meanwhile()
         if self.fault == "hung" or (self.fault == "writes hang" and kind == "write"):
@@ -301,47 +299,12 @@ def recover(judge: Judge, clock: Clock, jobs: list[Callable[[], None]], name: st
     judge.need(judge.state == "fine", f"it is back, and the last word was: {judge.state}")
 
 
-def check_patience(seed: int) -> None:
-    """It is out with the call that makes too many failures in a row of look-ups, or of reads, or
-    too much time in these, and with no call before. An answer, or an outage, begins anew."""
-    draw = random.Random(seed)
-    clock = Clock()
-    faulty = Faulty(MemoryStore(), clock, draw)
-    breaker = Breaker(faulty, "x", clock, lambda text: None, OPTIONS, lambda job: job())
-    in_a_row, spent_s, waited_s = Counter[str](), defaultdict[str, float](float), 0.0
-    kinds = draw.choice([["lookup"], ["read"], ["lookup", "read"]])
-    failing = draw.choice([0.2, 0.5, 0.8])
-    for _ in range(100):
-        kind = draw.choice(kinds)
-        fails, took_s = draw.random() < failing, draw.choice([0.0, 0.0, 0.125, 0.25])
-        faulty.fault, faulty.took_s = "dead" if fails else "fine", took_s
-        if kind == "lookup":
-            breaker.lookup(["k"])
-        else:
-            breaker.read(["k"], [(memoryview(bytearray(1)),)])
-        in_a_row[kind] = in_a_row[kind] + 1 if fails else 0
-        spent_s[kind] = spent_s[kind] + took_s if fails else 0.0
-        waited_s += took_s if fails else 0.0
-        over = in_a_row[kind] >= OPTIONS.failures or spent_s[kind] >= OPTIONS.patience_s
-        if breaker.out is not over:
-            raise Broken(f"out: {breaker.out}, after {in_a_row[kind]} failures, {spent_s[kind]} s")
-        if over:
-            faulty.fault = "fine"
-            clock.s += 2 * OPTIONS.longest_pause_s
-            breaker.poll()
-            in_a_row.clear()
-            spent_s.clear()
-    if breaker.losses.waited_s != waited_s:
-        raise Broken(f"{breaker.losses.waited_s} s counted, {waited_s} s waited")
-
-
 def play_many(histories: int, seed: int) -> Counter[str]:
     """Returns what they met."""
     met: Counter[str] = Counter()
     for number in range(histories):
         try:
             judge = play(random.Random(f"{seed}/{number}"), f"h{number}")
-            check_patience(seed * 1_000_003 + number)
         except AssertionError as error:
             raise Broken(f"seed {seed}, history {number}: {error!r}") from error
         met.update({name: round(count) for name, count in asdict(judge.counted).items()})
