@@ -331,11 +331,6 @@ def names() -> list[str]:
     return list(ENGINES)
 
 
-def versions(name: str) -> list[str]:
-    """The known versions of an engine, from the oldest to the newest; empty if it has none."""
-    return [one.version for one in ENGINES[name] if one.version]
-
-
 def get(text: str) -> EngineProfile:
     """The profile of NAME, NAME@VERSION or a JSON file, with the limits after a `?`. Raises
     CallerError, which lists the known names."""

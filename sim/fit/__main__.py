@@ -1,10 +1,10 @@
 """Fits the constants of the roofline and of the engine profiles, and prints how far they are off.
 
-    python -m sim.fit DATA -o sim/fitted/fitted.json        needs the extra `fit` (scipy)
+    python -m sim.fit DATA                                  needs the extra `fit` (scipy)
 
 `rows` reads published measurements and says what each ran on, `replays` plays them and notes every
-pass, and `solving` finds the factors. Errors are those of the rows that were fitted, and of the
-same rows where all rows of one server and benchmark were left out. See docs/fidelity.md.
+pass, and `solving` finds the factors. Errors are those of all rows, and of the same rows where all
+rows of one server and benchmark were left out. See docs/fidelity.md.
 """
 
 from __future__ import annotations
@@ -16,41 +16,49 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.fit.replays import Sample
+import sim.fitted as fitted
+from sim.fit.replays import Sample, recorded
 from sim.fit.rows import THROUGHPUT, TPOT, TTFT, read
 from sim.fit.solving import fit, left_out, predicted
-from sim.fitted import text_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m sim.fit", description=str(__doc__).splitlines()[0]
-    )
+    parser = argparse.ArgumentParser("python -m sim.fit", description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="+", help="measurements.jsonl, or its folder")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="write constants here")
+    parser.add_argument("-o", "--output", type=Path, help="fit new constants, and write them here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     options = parser.parse_args()
-    factors, samples = fit(read(options.data), options.jobs)
-    options.output.write_text(text_of(factors))
-    print_errors("fitted", samples, predicted(samples, factors))
-    print_errors("left out", *left_out(samples, factors))
+    runs, factors = read(options.data), fitted.factors()
+    if options.output:
+        factors, samples = fit(runs, options.jobs)
+        options.output.write_text(fitted.text_of(factors))
+    else:
+        samples = recorded(runs, factors, options.jobs)
+    print_errors("all rows", errors_of(samples, predicted(samples, factors)))
+    print_errors("left out", errors_of(*left_out(samples, factors)))
 
 
-def print_errors(title: str, samples: Sequence[Sample], seconds: Sequence[float]) -> None:
-    """predicted / published - 1."""
+def errors_of(
+    samples: Sequence[Sample], seconds: Sequence[float]
+) -> list[tuple[Sample, str, float]]:
+    """predicted / published - 1 of every figure, with its sample and what it is."""
+    figures = [(sample, one) for sample in samples for one in sample.figures]
+    found = []
+    for (sample, one), took in zip(figures, seconds, strict=True):
+        ratio = one.measured / took if one.what == THROUGHPUT else took / one.measured
+        found.append((sample, one.what, ratio - 1))
+    return found
+
+
+def print_errors(title: str, errors: Sequence[tuple[Sample, str, float]]) -> None:
     print(f"{title:12}{'figures':>8}{'median':>9}{'9 of 10':>9}{'bias':>9}{'in 25 %':>9}")
-    targets = [target for sample in samples for target in sample.figures]
-    pairs = list(zip(targets, seconds, strict=True))
     for quantity in (TPOT, TTFT, THROUGHPUT):
-        each = [(one.measured, took) for one, took in pairs if one.what == quantity]
-        if each:
-            published, took = np.array(each).T
-            ratio = published / took if quantity == THROUGHPUT else took / published
-            signed = (ratio - 1) * 100
-            errors = np.abs(signed)
-            shown = (np.median(errors), np.percentile(errors, 90), np.median(signed))
-            parts = (*shown, (errors <= 25).mean() * 100)
-            print(f"{quantity:12}{len(each):8}" + "".join(f"{part:8.1f}%" for part in parts))
+        signed = np.array([100 * error for _, what, error in errors if what == quantity])
+        if len(signed):
+            off = np.abs(signed)
+            shown = (np.median(off), np.percentile(off, 90), np.median(signed))
+            parts = (*shown, (off <= 25).mean() * 100)
+            print(f"{quantity:12}{len(off):8}" + "".join(f"{part:8.1f}%" for part in parts))
 
 
 if __name__ == "__main__":

@@ -86,18 +86,18 @@ class Target(NamedTuple):
 class Sample:
     """One run. Columns have one entry a pass; `work` has one row for each kind of kernel in each
     pass: pass, number of the kind, launches, compute_ns, moved_ns, and 1 inside the layers. starts:
-    kernels that the host launches one by one in a pass, which then takes at least so long."""
+    kernels that the host launches one by one in a pass, which then takes at least so long.
+    at_once: requests that run at once, on average. queueing: share of TTFT spent in the queue."""
 
-    id: str
-    group: str
-    series: str
+    run: Run
     labels: Labels
     kernels: Mapping[str, Kernel]
     work: Floats
     sequences: Floats
     prompts: Floats
     starts: Floats
-    engine: EngineProfile
+    at_once: float
+    queueing: float
     figures: tuple[Target, ...]
 
 
@@ -208,17 +208,18 @@ def _sample(given: tuple[Factor, ...], run: Run) -> Sample:
     chunks, *_, decoding = columns
     machine, profile = run.hardware, run.engine
     name = known_model(run.model.name)
+    waited_ns = sum(one.queue_ns for one in requests)
+    served_ns = sum(one.finish_ns - one.arrival_ns for one in requests) - waited_ns
     return Sample(
-        run.id,
-        run.group,
-        run.series,
+        run,
         Labels(family(machine), machine.name, profile.name, profile.label, name),
         {kind: model.kernels[kind] for kind in kinds},
         np.array(work, dtype=np.float64),
         decoding + chunks,
         chunks,
         np.array(starts, dtype=np.float64),
-        profile,
+        served_ns / max(one.finish_ns for one in requests),
+        waited_ns / sum(one.first_token_ns - one.arrival_ns for one in requests),
         tuple(figures),
     )
 

@@ -92,11 +92,8 @@ class Run:
 
 
 def read(paths: Iterable[Path]) -> list[Run]:
-    """The runs of grades A and B with times of whole passes that can be replayed, by id. paths:
-    files, or folders with measurements.jsonl. Left out: two accelerators or a second node that no
-    field explains, too fast, speculative decoding, a client that samples over the whole vocabulary,
-    no server or lengths, an unknown model or accelerator, and more than 64 requests at once where
-    nothing says how many the server admits."""
+    """The runs of grades A and B with times of whole passes that can be replayed (docs/fidelity.md
+    says which), by id. paths: files, or folders with measurements.jsonl."""
     runs: dict[str, Run | None] = {}
     for path in paths:
         file = path / "measurements.jsonl" if path.is_dir() else path
@@ -210,8 +207,7 @@ def _flags(row: Row, concurrency: int) -> dict[str, Any]:
 
 def _server(row: Row, concurrency: int, length: int, flags: Row, admitted: int) -> dict[str, Any]:
     """The fields of a run that say what served it. length: of a mean request. Raises CallerError
-    for weights that do not
-    fit."""
+    for weights that do not fit."""
     machine, groups, said = hardware.get(row["hardware"]), row["dp_attention"], flags.get
     parallelism = Parallelism(row["tp"] * groups, row["pp"], row["ep"], groups)
     model = models.get(row["model"])

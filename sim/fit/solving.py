@@ -98,7 +98,7 @@ def parameters(samples: Sequence[Sample]) -> dict[Name, float]:
 def _constants(sample: Sample) -> list[str]:
     """The names of the constants that count in a sample."""
     kinds = [f"{kind}.{field}" for kind in sample.kernels for field in _FIELDS]
-    return kinds + [ENGINE + name for name in HOST if getattr(sample.engine, name)]
+    return kinds + [ENGINE + name for name in HOST if getattr(sample.run.engine, name)]
 
 
 class Table:
@@ -124,7 +124,7 @@ class Table:
             np.concatenate([getattr(sample, name) for sample in samples])
             for name in ("sequences", "prompts", "starts")
         )
-        engines = [sample.engine for sample in samples]
+        engines = [sample.run.engine for sample in samples]
         self._overlap = np.array([one.overlap for one in engines])[self._sample]
         permille = np.array([one.device_permille for one in engines])
         self._device = permille[self._sample] / 1000
@@ -229,12 +229,14 @@ def left_out(
 ) -> tuple[list[Sample], list[float]]:
     """The samples, and every figure of them predicted without any sample of its series, in ten
     folds. factors: that fit all, where each search begins."""
-    series = {name: number for number, name in enumerate(sorted({one.series for one in samples}))}
+    series = {
+        name: number for number, name in enumerate(sorted({one.run.series for one in samples}))
+    }
     parted: list[Sample] = []
     seconds: list[float] = []
     for fold in range(_FOLDS):
-        out = [one for one in samples if series[one.series] % _FOLDS == fold]
-        rest = [one for one in samples if series[one.series] % _FOLDS != fold]
+        out = [one for one in samples if series[one.run.series] % _FOLDS == fold]
+        rest = [one for one in samples if series[one.run.series] % _FOLDS != fold]
         parted += out
         seconds += predicted(out, fitted_to(rest, factors)) if out else []
     return parted, seconds
@@ -245,9 +247,9 @@ def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Facto
     begin: where the search begins."""
     given = parameters(samples)
     table, spread = Table(samples, list(given)), np.array(list(given.values()))
-    sizes = Counter(one.group for one in samples)
+    sizes = Counter(one.run.group for one in samples)
     mean = len(samples) / len(sizes)
-    of_sample = np.array([min(1.0, (sizes[one.group] / mean) ** -0.25) for one in samples])
+    of_sample = np.array([min(1.0, (sizes[one.run.group] / mean) ** -0.25) for one in samples])
     weights = of_sample[table.owner]
 
     def errors(logs: Floats, robust: float) -> Floats:

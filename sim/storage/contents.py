@@ -107,9 +107,6 @@ class Medium(Contents):
         self._values: OrderedDict[Name, None] = OrderedDict()  # the least recently used first
         self.bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._values)
-
     def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
         return [(component, digest) in self._values for digest in digests]
 

@@ -23,7 +23,7 @@ def test_versions_are_found_and_others_say_which_is_used() -> None:
     assert engine_profiles.get("sglang@0.5.1.post1").version == "0.5.1"
     assert engine_profiles.get("trtllm@1.0").version == "1.0.0rc3"
     assert engine_profiles.get("vllm@0.1").version == "0.6.0"
-    newest = engine_profiles.versions("sglang")[-1]
+    newest = engine_profiles.ENGINES["sglang"][-1].version
     assert engine_profiles.get("sglang@nightly").version == newest
     assert engine_profiles.get("sglang").version == newest
 

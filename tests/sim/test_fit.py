@@ -1,4 +1,5 @@
-"""`python -m sim.fit`: known constants are found again, and what was fitted predicts the replay."""
+"""`python -m sim.fit`: known constants are found again, and what was fitted predicts the replay. The
+table of errors that reports read."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from msgspec import convert
+from msgspec.structs import replace
 
 pytest.importorskip("scipy", exc_type=ImportError)
 
@@ -17,6 +20,9 @@ from sim.fit.replays import replay
 from sim.fit.rows import Run, read
 from sim.fit.solving import fit, predicted
 from sim.fitted import Factor
+from tests.bench.expected import table, within_bars
+from traces.expected import Group, Judged
+from traces.results.record import ErrorOf
 
 TRUE = (
     Factor("product.*.memory", ("h100",), 0.8),
@@ -100,7 +106,8 @@ def test_the_script_writes_constants_and_prints_errors(
     few = tmp_path / "few.jsonl"
     few.write_text("".join(data.read_text().splitlines(keepends=True)[:4]))
     out = tmp_path / "out.json"
-    monkeypatch.setattr(sys, "argv", ["fit", str(few), "-o", str(out), "--jobs", "1"])
+    words = ["fit", str(few), "--jobs", "1"]
+    monkeypatch.setattr(sys, "argv", [*words, "-o", str(out)])
     script.main()
     factors = fitted.read(out)
     assert fitted.text_of(factors) == out.read_text()
@@ -110,6 +117,10 @@ def test_the_script_writes_constants_and_prints_errors(
         assert row.split()[:2] == [name, "4"]
     errors = [float(row.split()[2].removesuffix("%")) for row in (of_fitted[0], tpot)]
     assert errors[0] < errors[1]  # without a row of its server, of which there are four here
+    monkeypatch.setattr(sys, "argv", words)
+    script.main()  # the shipped constants, of which no row was made
+    _, shipped, *_ = capsys.readouterr().out.splitlines()
+    assert float(shipped.split()[2].removesuffix("%")) > errors[0]
 
 
 def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
@@ -124,3 +135,18 @@ def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
     ]
     rows = [made(number, **change) for number, change in enumerate([{}, *changes])]
     assert [run.id for run in read([written(tmp_path, rows)])] == ["made-00"]
+
+
+def test_a_table_has_the_median_of_its_runs_and_nine_tenths_of_more() -> None:
+    """Those of all ranks with this load, or of all loads where these are fewer than five."""
+    run = Judged("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
+    runs = [(replace(run, ranks=1 + at % 2), "tpot", at / 100) for at in range(10)]
+    few = [(replace(run, load="1"), "tpot", error) for error in (-0.5, 0.3)]
+    text = table([*runs, *few, (replace(run, queueing=0.6), "ttft", 0.2)])
+    told = convert(json.loads(text)["groups"], list[Group])
+    found = {(one.ranks, one.load, one.saturated): one for one in told if one.engine == "vllm"}
+    assert len(told) == 2 * len(found) == 8
+    assert found[1, "9 to 64", False].errors == {"tpot": ErrorOf(5, 0.04, 0.09)}
+    assert found[4, "1", False].errors == {"tpot": ErrorOf(2, 0.4, 0.5)}
+    assert found[4, "9 to 64", True].errors == {"ttft": ErrorOf(1, 0.2, 0.2)}
+    assert within_bars(runs, few) == {(False, False): 2}

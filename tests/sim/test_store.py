@@ -117,7 +117,7 @@ def test_the_least_recently_used_values_leave_a_full_store() -> None:
     assert medium.bytes == 3_000_000
     assert Medium(SIZES, 1_500_000).write("mamba", D[:1]) == [Status.FULL]
     assert medium.clear()
-    assert not len(medium)
+    assert medium.lookup("mamba", D[:1]) == [False]
 
 
 @pytest.mark.parametrize(
