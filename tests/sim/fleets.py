@@ -16,6 +16,7 @@ from tests.sim.rig import MODEL, PROFILE
 from tests.sim.workloads import Prompts
 
 PAGE_BYTES = 1 << 19
+ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")
 INSTANT = KvLinkOptions(10**18, 0)
 EVERY = WorldOptions(checks="every")
 

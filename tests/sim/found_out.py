@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from hicache.core.errors import CallerError
 from sim.errors import SimError
 
 E = TypeVar("E", bound=Exception)
@@ -28,10 +27,3 @@ def found_out(work: Callable[[], object], kind: type[S], text: str, rule: str = 
     assert text in str(error), f"expected {text!r}, found {error}"
     assert error.rule == rule, f"expected the rule {rule!r}, found {error.rule!r}"
     return error
-
-
-def refused(work: Callable[[], object], text: str) -> None:
-    """Asserts that `work` raises a CallerError that begins with this text."""
-    error = raised(work, CallerError)
-    assert error is not None, f"expected an error {text!r}, found none"
-    assert str(error).startswith(text), f"expected {text!r}, found {error}"

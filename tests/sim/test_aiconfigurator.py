@@ -11,11 +11,9 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription
 from sim import engine_profiles
 from sim import hardware as profile
-from sim.hardware import HardwareProfile
-from sim.times.base import Parallelism, TimeModel, make
+from sim.times.base import Parallelism, make
 
 NAME = "aiconfigurator"
 INSTALLED = pytest.mark.skipif(
@@ -25,44 +23,27 @@ INSTALLED = pytest.mark.skipif(
 H100 = profile.get("h100")
 
 
-def described(name: str, weights: str = "", rows: str = "") -> ModelDescription:
-    """The model; with its weights and cached rows in these types."""
-    model = models.get(name)
-    model = models.stored(model, weights) if weights else model
-    return models.cached_as(model, rows) if rows else model
-
-
-def tables(
-    model: ModelDescription, hardware: HardwareProfile = H100, engine: str = "vllm", **shares: int
-) -> TimeModel:
-    return make(NAME, model, hardware, Parallelism(**shares), engine_profiles.get(engine))
-
-
 @INSTALLED
 @pytest.mark.parametrize(
-    ("model", "system", "backend", "tp"),
+    ("name", "system", "tp"),
     [
-        (described("llama-3.1-8b"), "h100_sxm", "vllm", 1),
-        (described("llama-3.1-70b"), "h100_sxm", "vllm", 4),
-        (described("gpt-oss-120b"), "h200_sxm", "vllm", 2),
-        (described("deepseek-v3"), "h200_sxm", "vllm", 8),
+        *(("llama-3.1-8b", "h100_sxm", 1), ("llama-3.1-70b", "h100_sxm", 4)),
+        *(("gpt-oss-120b", "h200_sxm", 2), ("deepseek-v3", "h200_sxm", 8)),
     ],
-    ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_a_pass_takes_what_the_library_says(
-    model: ModelDescription, system: str, backend: str, tp: int
-) -> None:
+def test_a_pass_takes_what_the_library_says(name: str, system: str, tp: int) -> None:
+    model, backend = models.get(name), "vllm"
     names = importlib.import_module(f"sim.times.{NAME}")
     core = pytest.importorskip("aiconfigurator_core", exc_type=ImportError)
     compiling = pytest.importorskip("aiconfigurator_core.sdk.engine", exc_type=ImportError)
-    hardware = profile.get(next(name for name, theirs in names.SYSTEMS.items() if theirs == system))
+    hardware = profile.get(next(one for one, theirs in names.SYSTEMS.items() if theirs == system))
     shares = {"moe_tp_size": tp, "moe_ep_size": 1} if model.experts else {}
     modes = next(iter(names.precisions(model, hardware, backend)))
     spec = compiling.compile_engine(
         names.model_of(model), system, backend, tp_size=tp, **shares, **modes
     )
     theirs = core.AicEngine.from_spec(spec)
-    ours = tables(model, hardware, tp=tp, engine=backend)
+    ours = make(NAME, model, hardware, Parallelism(tp), engine_profiles.get(backend))
 
     prefill = theirs.predict_prefill_latency(1, 2048)
     cached = theirs.predict_prefill_latency(1, 3072, 2048)

@@ -1,16 +1,22 @@
-"""A fixed concurrency: never more requests in flight, and never fewer while one may arrive."""
+"""A fixed concurrency: never more requests in flight, and never fewer while one may arrive. The
+client of a benchmark: what it sends next, when, and how many at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.arrivals import Sender
+from sim.clock import Clock
 from sim.engine.sequence import RequestResult
 from sim.options import WorldOptions
+from sim.workload import Job, SenderOptions
 from tests.sim.rig import run
 from tests.sim.workloads import Prompts, shared_prefixes
 
@@ -57,3 +63,79 @@ def test_as_many_are_in_flight_as_shall_be(
             assert one.arrival_ns >= ended_ns + int(Fraction(job.arrival_ns) / speed)
     again = run(workload, 60, 0, options=replace(options, checks="every"))
     assert again.requests == results
+
+
+SECOND = 1_000_000_000
+
+
+def chats(clients: int, rounds: int) -> list[Job]:
+    """Turn r of client c has the index r * clients + c and waits for the turn before it."""
+    return [
+        Job(index, 0, 64, 8, index - clients if index >= clients else -1)
+        for index in range(clients * rounds)
+    ]
+
+
+def sent(
+    options: SenderOptions,
+    jobs: Sequence[Job],
+    service_ns: int = SECOND,
+    speed: Fraction = Fraction(1),
+) -> list[tuple[int, int]]:
+    """(index, time) of each request as it is sent. Each takes `service_ns` times its index plus
+    1, so that they end in another order than they began."""
+    clock = Clock()
+    found: list[tuple[int, int]] = []
+    followers = {job.after: job for job in jobs if job.after >= 0}
+
+    def send(job: Job) -> None:
+        found.append((job.index, clock.now_ns))
+        clock.after(service_ns + job.index, lambda: end(job))
+
+    def end(job: Job) -> None:
+        sender.ended(job)
+        if job.index in followers:
+            follower = followers[job.index]
+            clock.after(follower.arrival_ns, lambda: sender.ready(follower))
+
+    sender = Sender(options, jobs, clock, speed, send)
+    for job in jobs:
+        if job.after < 0:
+            sender.ready(job)
+    while clock.next_ns() >= 0:
+        clock.step()
+    return found
+
+
+def test_a_barrier_ends_a_round_before_the_next_begins() -> None:
+    options = SenderOptions(SECOND // 4, "poisson", 3, "random", barrier=True, pause_ns=SECOND)
+    found = sent(options, chats(5, 4))
+    assert [sorted(index for index, _ in found[at : at + 5]) for at in range(0, 20, 5)] == [
+        list(range(at, at + 5)) for at in range(0, 20, 5)
+    ]
+    for turn in range(1, 4):
+        ends = [time + SECOND + index for index, time in found if index // 5 == turn - 1]
+        begins = [time for index, time in found if index // 5 == turn]
+        assert min(begins) >= max(ends) + SECOND
+
+
+def test_the_order_is_drawn_from_the_seed() -> None:
+    def orders(policy: str) -> list[list[int]]:
+        options = [SenderOptions(policy=policy, seed=seed) for seed in (1, 1, 2)]
+        return [[index for index, _ in sent(one, chats(20, 1))] for one in options]
+
+    first, again, other = orders("random")
+    assert first == again != other
+    assert sorted(first) == sorted(other) == list(range(20))
+    assert orders("fifo") == [list(range(20))] * 3
+
+
+@pytest.mark.parametrize("gap_ns", [0, SECOND // 100])
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_more_are_in_progress_than_allowed(gap_ns: int, most: int) -> None:
+    found = sent(SenderOptions(gap_ns, max_parallel=most), chats(30, 1))
+    assert len(found) == 30
+    for index, time in found:
+        running = sum(begin <= time < begin + SECOND + one for one, begin in found)
+        assert running <= most, index
+    assert max(time for _, time in found) >= (30 // most - 1) * SECOND

@@ -19,10 +19,9 @@ from sim.workload import Job
 from tests.sim.workloads import PAGE, Prompts, alone, in_sessions, shared_prefixes
 
 from . import rig
-from .fleets import INSTANT, PAGE_BYTES, conversations, make, prefill_only, run
+from .fleets import INSTANT, PAGE_BYTES, ROUTERS, conversations, make, prefill_only, run
 
 _SLOW = KvLinkOptions(200_000_000, 1_000_000)
-ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")
 _ROOM = {"device": 400, "host": 0}
 
 
@@ -136,26 +135,20 @@ def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
 def test_only_pages_that_can_move_are_divided() -> None:
     workload = alone([0], 22, 5)
     fleet = make(workload, (1, 1))
-    config = replace(
-        fleet.members[0].core.view.config,
-        components=("full", "mamba"),
-        device_pages=(24, 9),
-        host_pages=(0, 0),
-    )
+    two = {"components": ("full", "mamba"), "device_pages": (24, 9), "host_pages": (0, 0)}
+    config: Any = replace(fleet.members[0].core.view.config, **two)  # type: ignore[arg-type]
     with pytest.raises(CallerError, match="only full attention moves"):
         type(fleet)(workload, config, rig.MODEL, rig.PROFILE, fleet._fleet)
 
 
-def _broken(monkeypatch: pytest.MonkeyPatch, **rest: Any) -> FleetResult:
-    return run(
-        alone(range(0, 12_000_000, 2_000_000), 22, 30), (1, 1), link=_SLOW, **{**_ROOM, **rest}
-    )
+def _broken() -> FleetResult:
+    return run(alone(range(0, 12_000_000, 2_000_000), 22, 30), (1, 1), link=_SLOW, **_ROOM)
 
 
 def test_a_transfer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KvLink, "send", lambda *_: None)
     with pytest.raises(StuckError, match="requests are left") as caught:
-        _broken(monkeypatch)
+        _broken()
     assert caught.value.__notes__ == ["replica: 0"]
 
 
@@ -168,4 +161,4 @@ def test_bytes_that_do_not_arrive_are_caught(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(SimDevice, "publish", torn)
     with pytest.raises(WrongBytesError, match="request 3"):
-        _broken(monkeypatch)
+        _broken()

@@ -1,5 +1,5 @@
-"""`python -m sim.fit`: known constants are found again, and what was fitted predicts the replay. The
-table of errors that reports read."""
+"""`python -m sim.fit`: known constants are found again, and what was fitted predicts the replay.
+The table of errors that reports read."""
 
 from __future__ import annotations
 

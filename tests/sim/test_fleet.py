@@ -17,9 +17,7 @@ from sim.workload import Job
 from tests.sim.workloads import in_sessions, shared_prefixes
 
 from . import rig
-from .fleets import Part, conversations, make, reused, run
-
-ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")
+from .fleets import ROUTERS, Part, conversations, make, reused, run
 
 
 @pytest.mark.parametrize("router", ROUTERS)

@@ -1,8 +1,11 @@
-"""The units and links of a published profile, and what a measured profile takes from it."""
+"""Hardware profiles: what a measured one must say, and what it takes from the published one; the
+link; and no kernel above the data sheet."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +13,101 @@ import pytest
 
 from hicache import models
 from hicache.core.config import Config
+from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
-from sim import hardware
+from sim import engine_profiles, fitted, hardware
+from sim.fitted import Factor
+from sim.hardware import Curve
 from sim.options import WorldOptions
+from sim.physics import defaults
 from sim.replica import build
 
+H100 = hardware.get("h100")
+_NUMBERS = (
+    *("flops_per_s", "hbm_bytes_per_s", "hbm_bytes", "link_bytes_per_s", "link_shared_permille"),
+    *("copy_latency_ns", "compute_permille", "hbm_permille", "link_permille", "step_overhead_ns"),
+)
 
-def _file(path: Path, accelerator: str, **changed: Any) -> str:
-    """A measured profile that reaches half of an H100's bf16 products."""
-    h100 = hardware.get("h100")
-    needed = (
-        "flops_per_s", "hbm_bytes_per_s", "hbm_bytes", "link_bytes_per_s", "link_shared_permille",
-        "copy_latency_ns", "compute_permille", "hbm_permille", "link_permille", "step_overhead_ns",
-    )  # fmt: skip
-    document = {
-        "name": "cuda",
-        "hardware": {
-            **{name: getattr(h100, name) for name in needed},
-            "flops_per_s": h100.flops_per_s // 2,
-            **changed,
-        },
-        "curves": {"d2h": [[1, 2], [3, 4]], "h2d": [[1, 2], [3, 4]]},
-        "geometry": {
-            "page_size": 64, "model": "tiny", "layout": "page_first", "io_backend": "kernel",
-            "component": "full", "shapes": [], "numa_node": None,
-        },
+
+def whole(accelerator: str = "x") -> dict[str, Any]:
+    """A document with every section, of a machine that reaches half of an H100's bf16 products."""
+    numbers = {name: getattr(H100, name) for name in _NUMBERS}
+    return {
+        "name": "mine",
+        "hardware": numbers | {"flops_per_s": H100.flops_per_s // 2},
+        "curves": {"d2h": [[1, 2], [3, 4]], "h2d": [[5, 6], [7, 8], [9, 10]]},
+        "geometry": {"page_size": 64, "model": "tiny", "shapes": [{"pool": "kv", "layers": 2}]},
         "machine": {"accelerator": accelerator},
-        "made": {},
-        "measured": {},
-    }  # fmt: skip
-    path.write_text(json.dumps(hardware.seal(document)))
+        "made": {"command": "c"},
+        "measured": {"copies": 1},
+    }
+
+
+def written(folder: Path, content: object) -> str:
+    path = folder / "mine.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)
+
+
+def test_a_measured_profile_reads_back(tmp_path: Path) -> None:
+    document, content = hardware.seal(whole()), {"hicache_profile": 2, **whole()}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert document == content | {"hash": sha256(text.encode()).hexdigest()}
+    path = written(tmp_path, document)
+    found, profile = hardware.read(path), hardware.get(path)
+    curves = {"d2h": Curve(((1, 2), (3, 4))), "h2d": Curve(((5, 6), (7, 8), (9, 10)))}
+    sections = (found.geometry, found.machine, found.made, found.figures)
+    assert sections == tuple(whole()[name] for name in ("geometry", "machine", "made", "measured"))
+    assert (found.path, found.name, found.hash) == (path, "mine", document["hash"])
+    assert (found.hardware, found.curves) == (whole()["hardware"], curves)
+    assert profile == hardware.of(found)
+    assert profile.name == f"mine@{document['hash'][:12]}"
+    assert (profile.curves, profile.geometry) == (curves, whole()["geometry"])
+    assert {name: getattr(profile, name) for name in _NUMBERS} == whole()["hardware"]
+    assert [hardware.is_path(name) for name in ("h100", "a.b", "a/b")] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        *((name, None, ...) for name in whole()),
+        ("hardware", "hbm_bytes", ...),
+        ("hardware", "more", 1),
+        ("hardware", "flops_per_s", 1.5),
+        *(("geometry", None, []), ("machine", None, None), ("made", None, "x")),
+        ("measured", None, 3),
+    ],
+)
+def test_a_fault_of_a_sealed_profile_is_told(
+    section: str, field: str | None, value: Any, tmp_path: Path
+) -> None:
+    document = whole()
+    inner, name = (document, section) if field is None else (document[section], field)
+    inner[name] = value
+    if value is ...:
+        del inner[name]
+    path = written(tmp_path, hardware.seal(document))
+    with pytest.raises(CallerError) as error:
+        hardware.read(path)
+    assert str(error.value).startswith(f"{path}: a fault in this profile (")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        *((text, "no hardware profile") for text in ("{", "[" * 10**5, "[]", "{}")),
+        (hardware.seal(whole()) | {"hicache_profile": 1}, "not a profile of version 2"),
+        (hardware.seal(whole()) | {"name": "yours"}, "changed since it was sealed"),
+        (hardware.seal(whole()) | {"hash": None}, "changed since it was sealed"),
+        ({"hicache_profile": 2, **whole()}, "changed since it was sealed"),
+    ],
+    ids=range(8),
+)
+def test_another_file_is_refused(content: object, told: str, tmp_path: Path) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(CallerError) as error:
+        hardware.get(path)
+    assert str(error.value).startswith(f"{path}: {told}")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +126,8 @@ def _file(path: Path, accelerator: str, **changed: Any) -> str:
 def test_a_measured_profile_has_what_was_not_measured_from_the_published_one(
     accelerator: str, name: str, tmp_path: Path
 ) -> None:
-    found, known = hardware.get(_file(tmp_path / "mine.json", accelerator)), hardware.get(name)
+    path = written(tmp_path, hardware.seal(whole(accelerator)))
+    found, known = hardware.get(path), hardware.get(name)
     for field in ("ranks_link", "ranks_link_bytes_per_s"):
         assert getattr(found, field) == getattr(known, field)
     for field in ("fp8_flops_per_s", "fp4_flops_per_s"):
@@ -73,13 +141,36 @@ def test_a_measured_profile_has_what_was_not_measured_from_the_published_one(
 def test_both_directions_share_the_link_as_measured_but_for_runs_that_repeat_earlier_ones(
     times: str, permille: int
 ) -> None:
-    h100, llama = hardware.get("h100"), models.get("llama-3.1-8b")
     config = Config(page_size=64, device_pages=(8,), host_pages=(8,))
-    machine = build(config, llama, h100, 1, WorldOptions(times=times))
+    machine = build(config, models.get("llama-3.1-8b"), H100, 1, WorldOptions(times=times))
     count = 1 << 30
     for direction in Direction:
         machine.links[0].send(direction, count, [lambda: None])
     while machine.clock.next_ns() >= 0:
         machine.clock.step()
-    rate = 2 * count / (machine.clock.now_ns - h100.copy_latency_ns) * 1e9
-    assert rate == pytest.approx(h100.reached_link_bytes_per_s * permille / 1000, rel=0.001)
+    rate = 2 * count / (machine.clock.now_ns - H100.copy_latency_ns) * 1e9
+    assert rate == pytest.approx(H100.reached_link_bytes_per_s * permille / 1000, rel=0.001)
+
+
+def test_no_kernel_reaches_more_than_the_data_sheet() -> None:
+    """Of models with factors of their own, and of one without."""
+    labels = {label for one in fitted.factors() for label in one.where}
+    names = [*sorted({*models.names()} & labels), "yi-34b"]
+    engines = [one for known in engine_profiles.ENGINES.values() for one in known]
+    pairs = [*itertools.product(hardware.names(), engines)][::3]
+    for (machine, profile), model in zip(pairs, itertools.cycle(names)):
+        used = fitted.engine(profile, machine, model)
+        kernels = fitted.roofline(hardware.get(machine), used, model).values()
+        assert len(kernels) > 30
+        assert max(max(one.compute, one.memory) for one in kernels) <= 1.0, (
+            machine,
+            profile,
+            model,
+        )
+
+
+def test_a_fit_that_wants_more_is_held_at_the_peak() -> None:
+    wild = (Factor("decode.*.memory", ("hopper",), 3.0),)
+    held = fitted.roofline(H100, engine_profiles.get("plain"), "llama-3.1-8b", wild)
+    assert held["decode.kv"].memory == held["decode.latent_fp8"].memory == 1.0
+    assert held["decode.kv"].compute == defaults("hopper")["decode.kv"].compute

@@ -7,34 +7,21 @@ import numpy as np
 from hicache.core.errors import About
 from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, Touch
-from sim.clock import Clock
-from sim.device.hazards import Hazards
-from sim.device.link import Link
-from sim.device.memory import Memory
 from sim.device.shadow import Shadow
-from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError, WrongBytesError
 from tests.tiny import pages
 
 from .clocks import run
 from .found_out import found_out
-from .test_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, LAYERS
+from .test_bytes import ALL, D2H, DEVICE, H2D, Bench
 
 
-class Poisoned:
+class Poisoned(Bench):
     """A shadow in front of a simulated device."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.memory = Memory(CAPACITIES, LAYERS)
-        link = Link(self.clock, 10**9, 10**9, 100)
-        self.sim = SimDevice(
-            self.clock, link, SimDeviceOptions({"full": (1000, 1000)}), self.memory
-        )
-        self.hazards = Hazards(CAPACITIES, LAYERS)
+        super().__init__()
         self.shadow = Shadow(self.sim, self.hazards)
-        names = ("compute", "write", "load")
-        self.compute, self.write, self.load = (self.shadow.stream(name) for name in names)
 
     def done(self) -> bool:
         run(self.clock)

@@ -12,39 +12,29 @@ from math import log
 
 import pytest
 
-from hicache import models
-from hicache.core.config import Config
-from sim import hardware
 from sim.content import draw
 from sim.engine.sequence import RequestResult
 from sim.options import EngineOptions, WorldOptions
 from sim.times.base import make
-from sim.world import World
 
-from .workloads import PAGE, alone
+from .rig import MODEL, PROFILE, run
+from .workloads import alone
 
 _TOKENS = 24
-_MODEL = models.get("llama-3.1-8b")
-_PROFILE = hardware.get("h100")
 
 
 def service_ns(outputs: int) -> int:
     """The time of one request alone: its prefill, and a decode step for each further token."""
-    costs = make("pure-roofline", _MODEL, _PROFILE)
+    costs = make("pure-roofline", MODEL, PROFILE)
     decoded = (costs.step_ns([], 1, _TOKENS + made) for made in range(1, outputs))
     return costs.step_ns([(0, _TOKENS)], 0, 0) + sum(decoded)
 
 
 def served(arrivals_ns: Sequence[int], outputs: int = 1) -> tuple[RequestResult, ...]:
     """The results of equal requests on a server for one."""
-    config = Config(page_size=PAGE, device_pages=(20,), host_pages=(0,))
-    engine, options = (
-        EngineOptions(max_running=1),
-        WorldOptions(checks="off", times="pure-roofline"),
-    )
-    workload = alone(arrivals_ns, _TOKENS, outputs)
-    world = World(workload, config, _MODEL, _PROFILE, engine=engine, options=options)
-    return world.run().requests
+    options = WorldOptions(times="pure-roofline")
+    engine = EngineOptions(max_running=1)
+    return run(alone(arrivals_ns, _TOKENS, outputs), 20, 0, engine=engine, options=options).requests
 
 
 def poisson(rate_per_s: float, count: int, seed: int) -> list[int]:

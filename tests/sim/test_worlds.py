@@ -11,38 +11,20 @@ from typing import Any
 
 import pytest
 
-from hicache.core.config import Config
 from sim.errors import StuckError
 from sim.hardware import HardwareProfile
-from sim.options import EngineOptions, WorldOptions
+from sim.options import EngineOptions
 from sim.workload import Job
-from sim.world import World
 
-from .cases import MODEL, PROFILE, drawn
+from .cases import PROFILE, drawn
 from .found_out import raised
 from .rig import make, run
 from .runs import idle, simulated, world_of
-from .workloads import PAGE, Prompts, alone
-
-
-def _config(device: int, host: int = 0, **rest: Any) -> Config:
-    return Config(page_size=PAGE, device_pages=(device,), host_pages=(host,), **rest)
+from .workloads import Prompts, alone
 
 
 def _slower(factor: int) -> HardwareProfile:
     return replace(PROFILE, link_bytes_per_s=PROFILE.link_bytes_per_s // factor, curves={})
-
-
-def _world(
-    workload: Prompts,
-    config: Config,
-    engine: EngineOptions | None = None,
-    options: WorldOptions | None = None,
-    **rest: Any,
-) -> World:
-    options = options or WorldOptions(checks="every")
-    profile = rest.pop("profile", PROFILE)
-    return World(workload, config, MODEL, profile, engine=engine, options=options, **rest)
 
 
 def test_nothing_is_lost() -> None:
@@ -50,10 +32,7 @@ def test_nothing_is_lost() -> None:
     for seed in (1, 4, 9):
         case = drawn(seed)
         told: list[tuple[int, int]] = []
-        world = world_of(
-            case,
-            progress=lambda ended, jobs, told=told: told.append((ended, jobs)),
-        )
+        world = world_of(case, progress=lambda *both, told=told: told.append(both))
         jobs = list(case.workload.jobs)
         arrived: Counter[int] = Counter()
         arrive = world.engine.arrive
@@ -80,7 +59,7 @@ def test_nothing_is_lost() -> None:
 def test_stuck_runs_say_so() -> None:
     """A run whose requests can never go on ends with an error, and keeps what was served."""
     workload = alone([0, 5, 5], 8, 2)
-    world = _world(workload, _config(6))
+    world = make(workload, 6, 0)
     schedule = world.engine._prefills.schedule
 
     def never(retractions: int) -> None:
@@ -110,7 +89,9 @@ def _collection_is_restored() -> None:
             seen.append(gc.isenabled())
 
         try:
-            _world(alone([0], 8, 2), _config(6), progress=note).run()
+            world = make(alone([0], 8, 2), 6, 0)
+            world._progress = note
+            world.run()
             assert (seen, gc.isenabled()) == ([False], on)
         finally:
             gc.enable()
