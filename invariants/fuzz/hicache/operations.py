@@ -733,6 +733,20 @@ def race(hand: Hand, draws: Draws) -> Plan:
             yield "flush", {}
 
 
+def branch(hand: Hand, draws: Draws) -> Plan:
+    """Prompts of two families end, some of them beginnings of others, so that what stands above is
+    used later than leaves elsewhere. Then some pages are evicted at once."""
+    page, first = hand.config.page_size, 3 + new_number(hand)
+    yield from release(hand, MOST_JOBS)
+    for _ in range(draws.between(4, 8)):
+        leaf = [draws.below(2)] * page * draws.below(3)
+        if len(hand.jobs) < MOST_JOBS:
+            yield from begin(hand, [first + draws.below(2)] * page + leaf + [2], "")
+        yield from answer(hand, under_way(hand, actions.Prefill))
+        yield from release(hand, MOST_JOBS)
+    yield from empty(hand, 0, draws.between(2, 4))
+
+
 def age_all(hand: Hand, draws: Draws) -> Plan:
     """As many periods end in a row as copies live, or one more."""
     for _ in range(hand.config.ttl_periods + draws.below(2)):
@@ -859,6 +873,7 @@ def meddle_once(hand: Hand, draws: Draws, step: str, request: int) -> Plan:
 
 # By name, with how often it is drawn; 0: with a storage, or with states, only.
 PLANS: dict[str, tuple[int, Callable[[Hand, Draws], Plan]]] = {
+    "branch": (3, branch),
     "deepen": (6, deepen),
     "meddle": (34, meddle),
     "race": (6, race),
