@@ -29,6 +29,7 @@ from .base import step, watching
 R = TypeVar("R")
 T = TypeVar("T")
 _PIECE = 256 << 10  # bytes of one `send`
+_LOOKS = 8  # in a time-out, for whether anything has moved
 
 
 class GivenUp(Exception):
@@ -169,18 +170,25 @@ class _Patient(socket.socket):
 
     def _moving(self, call: Callable[..., int], *arguments: Any) -> int:
         """The bytes of a call, which is made again as long as the other side takes what was
-        sent. Raises TimeoutError."""
-        while True:
-            unsent = self._unsent()
-            try:
-                moved = call(*arguments)
-            except TimeoutError:
-                if self._unsent() >= unsent:
-                    raise
-                step()
-            else:
-                step()
-                return moved
+        sent. Raises TimeoutError when nothing has moved for the time-out."""
+        patience, looks, unsent = self.gettimeout(), _LOOKS, self._unsent()
+        self.settimeout(patience and patience / _LOOKS)
+        try:
+            while True:
+                try:
+                    moved = call(*arguments)
+                except TimeoutError:
+                    before, unsent = unsent, self._unsent()
+                    looks = _LOOKS if unsent < before else looks - 1
+                    if not looks:
+                        raise
+                    if unsent < before:
+                        step()
+                else:
+                    step()
+                    return moved
+        finally:
+            self.settimeout(patience)
 
     def _unsent(self) -> int:
         """Bytes that the other side has not taken yet."""

@@ -113,6 +113,7 @@ def test_a_store_is_opened_with_checks_and_a_guard(backends: Path) -> None:
         ("file:d?size=1M&size=2M", "expected each name once, found ?size=1M&size=2M"),
         ("file:d?sise=5GB", "with ?size, durable alone, found 'sise'"),
         ("file:d?durable=1", "expected durable=yes or no, found '1'"),
+        ("file://localhost/d", "expected file:DIR"),
         ("file:what?", "%3F for a ?"),
         ("file:what?/now", "%3F for a ?"),
     ],

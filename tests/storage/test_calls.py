@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import chain, repeat
 
 import pytest
 
-from hicache.storage.calls import Call, GivenUp, Workers
+from hicache.storage.calls import Call, GivenUp, PlainSocket, Workers
 
 PATIENT_S = 30.0
 HASTY_S = 0.01
@@ -154,3 +156,24 @@ def test_nothing_touches_the_memory_of_a_caller_whose_call_has_ended(seed: int) 
     for memory, found in [one for caller in callers for one in caller.seen]:
         assert bytes(memory) == found, "it was touched later"
         assert found[::2] == found[1::2], "a part is not whole"
+
+
+@pytest.mark.parametrize(("unsent", "time_outs"), [((9, 0), 1.2), (range(9, -1, -1), 2.4)])
+def test_a_time_out_begins_anew_while_the_other_side_takes_bytes(
+    unsent: Sequence[int], time_outs: float
+) -> None:
+    """unsent: bytes that wait at each look; then all were taken, and nothing is answered."""
+    one, other = socket.socketpair()
+    looks, waited = chain(unsent, repeat(0)), list[float]()
+    with closing(other), closing(PlainSocket.of(one)) as patient:
+        patient.settimeout(8.0)
+        patient._unsent = lambda: next(looks)  # type: ignore[method-assign]
+
+        def silent() -> int:
+            waited.append(patient.gettimeout() or 0)
+            raise TimeoutError
+
+        with pytest.raises(TimeoutError):
+            patient._moving(silent)
+        assert time_outs - 0.3 < sum(waited) / 8.0 < time_outs
+        assert patient.gettimeout() == 8.0

@@ -55,10 +55,14 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = self.server.ends
 
     def do_GET(self) -> None:
+        """Half of what was announced, or chunks."""
+        chunks = "chunks" in self.path
         self.send_response(200)
-        self.send_header("Content-Length", "10")
+        self.send_header(
+            *(("Transfer-Encoding", "chunked") if chunks else ("Content-Length", "10"))
+        )
         self.end_headers()
-        self.wfile.write(b"12345")
+        self.wfile.write(b"5\r\n12345\r\n0\r\n\r\n" if chunks else b"12345")
         self.close_connection = True
 
     def log_message(self, *given: object) -> None:
@@ -80,13 +84,18 @@ def put(server: Server, *urls: str) -> None:
             assert connections.request("PUT", url, VALUE) is Status.DONE
 
 
-def test_a_body_of_another_length_is_corrupt(server: Server) -> None:
+def test_a_body_of_another_length_is_corrupt_and_one_that_was_cut_is_none(server: Server) -> None:
     from hicache.storage.backends.s3 import Connections
 
     with closing(Connections(10.0)) as connections:
-        for size in (9, 10, 11):  # it ends early
-            value = value_of(bytes(size))
-            assert connections.request("GET", f"{server.url}/b/a", value) is Status.CORRUPT
+
+        def get(path: str, size: int) -> Status:
+            return connections.request("GET", f"{server.url}/b/{path}", value_of(bytes(size)))
+
+        assert {get("a", 9), get("a", 11), get("chunks", 4), get("chunks", 6)} == {Status.CORRUPT}
+        assert get("chunks", 5) is Status.DONE
+        with pytest.raises(ConnectionError):
+            get("a", 10)
 
 
 def test_a_connection_is_kept(server: Server) -> None:

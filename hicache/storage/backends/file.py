@@ -49,8 +49,7 @@ _OTHER = "name another folder, or delete this one"
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
-    plain = Address(address.scheme, address.rest.removeprefix("//"))
-    where, options = in_folder(plain, options)
+    where, options = in_folder(address, options)
     return FileStore(Path(os.path.expanduser(where.path)), options)
 
 

@@ -256,16 +256,19 @@ class Connections:
 
 
 def _receive(answer: HTTPResponse, value: Value) -> Status:
-    if answer.length != size_of(value):
+    """Of a value whose length is not said before, its end is seen in chunks alone."""
+    if answer.length not in (None, size_of(value)):
         return Status.CORRUPT
     for buffer in value:
         left = buffer.cast("B")
         while left:
             count = answer.readinto(left)
-            if not count:
+            if not count and answer.chunked:
                 return Status.CORRUPT
+            if not count:
+                raise ConnectionError("the answer ended early")
             left = left[count:]
-    return Status.DONE
+    return Status.CORRUPT if answer.length is None and answer.read(1) else Status.DONE
 
 
 def _status(answer: Status | Exception) -> Status:

@@ -734,14 +734,12 @@ def race(hand: Hand, draws: Draws) -> Plan:
 
 
 def branch(hand: Hand, draws: Draws) -> Plan:
-    """Prompts of two families end, some of them beginnings of others, so that what stands above is
-    used later than leaves elsewhere. Then some pages are evicted at once."""
+    """Prompts of two families: what stands above is used later than leaves elsewhere."""
     page, first = hand.config.page_size, 3 + new_number(hand)
     yield from release(hand, MOST_JOBS)
     for _ in range(draws.between(4, 8)):
         leaf = [draws.below(2)] * page * draws.below(3)
-        if len(hand.jobs) < MOST_JOBS:
-            yield from begin(hand, [first + draws.below(2)] * page + leaf + [2], "")
+        yield from begin(hand, [first + draws.below(2)] * page + leaf + [2], "")
         yield from answer(hand, under_way(hand, actions.Prefill))
         yield from release(hand, MOST_JOBS)
     yield from empty(hand, 0, draws.between(2, 4))

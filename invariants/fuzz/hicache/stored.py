@@ -1,15 +1,10 @@
 """A storage with real bytes: the threads of the runtime carry out every action on host pools in
 memory and a small store in a folder of its own, which ranks and stages of a pipeline share. The
-core is answered by the simulated shelf. At the end come further actions, several at once, while
-others write, read and delete beside each read and write of the medium, which moves a part of what
-it is to move, and may be full. The store is away, its probes hang, an action is given up, and the
-store is opened again.
-
-What a page holds follows from its pool, its place and its digest. So whatever is evicted: a page
-that was fetched has its bytes; what was there or is stored is there, or is counted as evicted;
-nothing fails, and nothing is damaged, while nothing is wrong; what only reads finds all that is
-there; after a delete there is what was stored after it; what is answered is let alone; and what was
-away is asked again.
+core is answered by the simulated shelf. At the end come further actions, several at once, beside
+others that write, read and delete, on a medium that moves parts and may be full; the store is away,
+its probes hang, an action is given up, and it is opened again. What a page holds follows from its
+pool, place and digest. So a page that was fetched has its bytes; what was stored is there, or is
+counted as evicted; nothing fails while nothing is wrong; and what was away is asked again.
 """
 
 from __future__ import annotations
@@ -112,7 +107,8 @@ class Medium:
 
     def pwritev(self, file: int, parts: Sequence[memoryview], at: int) -> int:
         self._interfere()
-        self._find_room()
+        if self._draws.chance(self.full):
+            raise OSError(errno.ENOSPC, "no room")
         return os.pwritev(file, self._part(parts), at)
 
     def preadv(self, file: int, parts: Sequence[memoryview], at: int) -> int:
@@ -122,10 +118,6 @@ class Medium:
             memoryview(parts[0]).cast("B")[0] ^= 1
         self._interfere()
         return moved
-
-    def _find_room(self) -> None:
-        if self._draws.chance(self.full):
-            raise OSError(errno.ENOSPC, "no room")
 
     def _part(self, parts: Sequence[memoryview]) -> Sequence[memoryview]:
         first = memoryview(parts[0]).cast("B")
