@@ -1,6 +1,4 @@
-"""The order of eviction that a policy declares. Does not use a policy's `rank`, which is compared
-with this order.
-"""
+"""The order of eviction that a policy declares, with which its `rank` is compared."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hicache import registry
 from hicache.core.ledger import Pool
 from invariants.base import check_names, load_check
 from sim import hardware as profile
@@ -53,13 +52,6 @@ def test_examples_in_the_docs_of_policies_run(
         outside.forget()
 
 
-def test_docs_of_policies_list_every_policy() -> None:
-    for package in registry.OPEN:
-        page = (DOCS / ("times.md" if package == registry.TIMES else "library.md")).read_text()
-        for name in registry.spellings(package):
-            assert f"| `{name}` |" in page, name
-
-
 def walked() -> list[tuple[str, list[str]]]:
     """The commands that the page of fuzzing shows, each with the lines that it is said to print."""
     blocks = re.findall(
@@ -85,26 +77,6 @@ def test_the_documented_debugging_session_matches_the_commands(
     assert shown.pop() == f"[exit code {code}]", command
     missing = [line for line in shown if line != "..." and masked(line) not in said]
     assert not missing, f"docs/fuzzing.md: {command} does not print {missing}"
-
-
-def test_architecture_names_every_room_and_every_file_of_the_core() -> None:
-    page = (ROOT / "ARCHITECTURE.md").read_text()
-    named = {
-        part for words in re.findall(r"`([^`\n]+)`", page) for part in re.split(r"[/ ]", words)
-    }
-    rooms = {
-        path.parent
-        for package in ("hicache", "sim", "invariants", "traces")
-        for path in (ROOT / package).rglob("*.py")
-    }
-    assert {room.name for room in rooms} <= named
-    core = ROOT / "hicache" / "core"
-    files = [
-        path for room in (core, core / "radix", core / "requests") for path in room.glob("*.py")
-    ]
-    table = page[page.index("## The core, file by file") : page.index("Design decisions:")]
-    listed = {part.rpartition("/")[2] for part in re.findall(r"`([a-z_/]+)`", table)}
-    assert {path.stem for path in files} - {"__init__"} <= listed
 
 
 def test_docs_of_times_list_the_hardware_of_the_profiles() -> None:

@@ -166,15 +166,6 @@ class Recording:
         return self.checks[-1][0]
 
 
-def read_recording(path: str) -> Recording:
-    """The recording in a file. Raises CallerError that names the line of the first error."""
-    try:
-        with open(path, "rb") as stream:
-            return parse(path, iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""))
-    except OSError as error:
-        raise CallerError(f"{path}: {error.strerror}; check the path") from None
-
-
 def parse(path: str, lines: Iterable[bytes]) -> Recording:
     """The recording in these lines. Raises CallerError that names the line of the first error."""
     config, made, ended, number = None, {}, False, 0

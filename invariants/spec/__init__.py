@@ -1,7 +1,6 @@
 """The executable specification: every decision of the cache, written a second time.
 
-Read it to learn how the cache decides. `specification` has one rule for each event, and names the
-page on which the rule goes on:
+`specification` has one rule for each event, and names the page on which the rule goes on:
 
     kinds          what each kind of attention requires; what each policy says
     cache          the state, and the quantities that the rules ask for
@@ -18,7 +17,6 @@ page on which the rule goes on:
     attaching      storage comes and goes; flushes
     refusals       what a refusal says
 
-It is written for reading: plain loops over a small state, no heaps, no counts that are kept. It
-knows the vocabulary of the core (events, outcomes, configuration) and none of its decisions.
-`lockstep` compares the two after every event. A difference is a fault in one of them.
+Plain loops over a small state. It knows the vocabulary of the core and none of its decisions;
+`lockstep` compares the two after every event.
 """

@@ -21,7 +21,7 @@ import pytest
 
 from hicache.core.core import Core
 from hicache.core.events import Event
-from hicache.runtime.recording import Recording, read_recording
+from hicache.runtime.recording import Recording, parse
 from tests.patience import PATIENCE_S
 from traces.cli import main
 
@@ -33,7 +33,8 @@ SHORT = sorted(path.stem for path in (HERE / "short").glob("*.jsonl"))  # of one
 
 def recorded(name: str) -> Recording:
     folder = "short" if name in SHORT else "recordings"
-    return read_recording(str(HERE / folder / f"{name}.jsonl"))
+    path = HERE / folder / f"{name}.jsonl"
+    return parse(str(path), path.read_bytes().splitlines(keepends=True))
 
 
 def events_of(recording: Recording) -> list[Event]:
