@@ -256,7 +256,6 @@ class Connections:
 
 
 def _receive(answer: HTTPResponse, value: Value) -> Status:
-    """Of a value whose length is not said before, its end is seen in chunks alone."""
     if answer.length not in (None, size_of(value)):
         return Status.CORRUPT
     for buffer in value:
