@@ -182,15 +182,15 @@ def in_folder(
 
 
 def without_size(address: Address) -> tuple[Address, int]:
-    """The address without the size of its query, and the bytes of that size; 0 where it has none.
-    Raises CallerError."""
+    """The address without the size of its query, and that in bytes, or 0. Raises CallerError."""
     path, _, query = address.rest.partition("?")
-    sizes = re.findall(r"(?:^|&)size=([^&]*)", query)
+    pieces = query.split("&")
+    sizes = [piece for piece in pieces if piece.startswith("size=")]
     if len(sizes) != 1:  # `locate` refuses more
         return address, 0
-    query = re.sub(r"(^|&)size=[^&]*", "", query).lstrip("&")
-    size = bytes_of(sizes[0], f"{address.scheme}: size")
-    return replace(address, rest=f"{path}?{query}".rstrip("?")), size
+    pieces.remove(sizes[0])
+    size = bytes_of(sizes[0].removeprefix("size="), f"{address.scheme}: size")
+    return replace(address, rest="?".join([path, *["&".join(pieces)] * bool(pieces)])), size
 
 
 def probe(where: Location, timeout_s: float) -> None:

@@ -15,7 +15,7 @@ from invariants.fuzz.hicache.play import step
 from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
 from tests.configs import configured
-from tests.invariants.life import CLEARING, OPS, Life, corner
+from tests.invariants.life import OPS, Life, corner
 
 from .conftest import Record
 
@@ -33,7 +33,9 @@ class NoRecounts(Watch):
 
 def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
-    swarm = corner(config, fail=0, without=(*CLEARING, "misuse"))
+    swarm = corner(
+        config, fail=0, without=("evict", "flush", "hoard", "meddle", "misuse", "revisit")
+    )
     life = Life(swarm, 3, Watch("off"))
     life.run(count)
     return life.entries

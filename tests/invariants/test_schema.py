@@ -31,7 +31,7 @@ JUNK: tuple[Any, ...] = (
 def drawn() -> dict[str, dict[str, Any]]:
     """Arguments of each operation, as a run drew them."""
     found: dict[str, dict[str, Any]] = {}
-    for seed in range(40):
+    for seed in range(60):
         swarm = draw_swarm(seed)
         for entry in play.generate(swarm, OPS, seed, 60, "off").tape.entries:
             found.setdefault(entry.op, entry.args)
