@@ -11,11 +11,11 @@ import pytest
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
 from invariants.fuzz.hicache.hand import Hand
-from invariants.fuzz.hicache.play import step
+from invariants.fuzz.hicache.play import generate, step
 from invariants.fuzz.sequence import Entry
 from invariants.watch import Watch
 from tests.configs import configured
-from tests.invariants.life import OPS, Life, corner
+from tests.invariants.life import OPS, corner
 
 from .conftest import Record
 
@@ -33,12 +33,8 @@ class NoRecounts(Watch):
 
 def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
-    swarm = corner(
-        config, fail=0, without=("evict", "flush", "hoard", "meddle", "misuse", "revisit")
-    )
-    life = Life(swarm, 3, Watch("off"))
-    life.run(count)
-    return life.entries
+    without = ("evict", "flush", "hoard", "meddle", "misuse", "revisit")
+    return [*generate(corner(config, 0, without), OPS, 3, count, "off").tape.entries]
 
 
 def rate(
