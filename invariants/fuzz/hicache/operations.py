@@ -1,7 +1,6 @@
 """The operations of a sequence: what is drawn for each, and what it does to one core. And plans:
-several in a row that seldom come together when they are drawn one by one.
-
-An entry that does not fit the state, because an earlier one was deleted, does nothing.
+several in a row that seldom come together when they are drawn one by one. An entry that does not
+fit the state, because an earlier one was deleted, does nothing.
 """
 
 from __future__ import annotations
