@@ -67,7 +67,7 @@ class Call:
 
     def give_up(self) -> None:
         with self._changed:
-            self.given_up = True
+            self.given_up = not self._ended
             self._changed.notify()
 
     def wait(self, timeout_s: float | None) -> None:
@@ -79,7 +79,7 @@ class Call:
                     lambda: self._ended or self.given_up or self._stepped, timeout_s
                 ):
                     self.given_up = True
-            if not self._ended:
+            if self.given_up:
                 raise GivenUp
 
 
@@ -96,9 +96,37 @@ class Workers(Generic[R]):
         self._idle: list[R] = []
         self._closed = False
 
-    def run(self, job: Callable[[R, Call], T], timeout_s: float | None) -> T:
-        """The result of the job, or what it raised. Raises GivenUp, at once while all hang."""
+    def run(
+        self,
+        job: Callable[[R, Call], T],
+        timeout_s: float | None,
+        late: Callable[[], None] = lambda: None,
+    ) -> T:
+        """The result of the job, or what it raised. Raises GivenUp, at once while all hang; then
+        `late` is called when the job has ended, however it does, or never begins."""
         call, result = Call(), Future[T]()
+
+        def work() -> None:
+            with self._changed:
+                resources = [self._idle.pop()] if self._idle else []
+            try:
+                resources = resources or [self._make()]
+                with watching(call.step):
+                    result.set_result(job(resources[0], call))
+            except Exception as error:
+                result.set_exception(error)
+            with self._changed:
+                closed = self._closed
+                self._idle += [] if closed else resources
+            for resource in resources if closed else ():
+                self._end(resource)
+            call.end()
+            if call.given_up:
+                late()
+            with self._changed:
+                self._calls.discard(call)
+                self._changed.notify_all()
+
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -108,14 +136,13 @@ class Workers(Generic[R]):
                 ),
                 timeout_s,
             )
-            if self._closed or len(self._calls) >= self._most:
-                raise GivenUp
-            self._calls.add(call)
-        # A job may tell its caller why it failed.
-        run, work = copy_context().run, self._work
-        threading.Thread(
-            target=run, args=(work, job, call, result), name=self._name, daemon=True
-        ).start()
+            begins = not self._closed and len(self._calls) < self._most
+            self._calls |= {call} if begins else set()
+        if not begins:
+            late()
+            raise GivenUp
+        context = copy_context()  # a job may tell its caller why it failed
+        threading.Thread(target=context.run, args=(work,), name=self._name, daemon=True).start()
         call.wait(timeout_s)
         return result.result()
 
@@ -135,26 +162,6 @@ class Workers(Generic[R]):
         """Wait for the end of what is under way. Whether it has ended."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._calls, timeout_s)
-
-    def _work(self, job: Callable[[R, Call], T], call: Call, result: Future[T]) -> None:
-        with self._changed:
-            resources = [self._idle.pop()] if self._idle else []
-        try:
-            resources = resources or [self._make()]
-            with watching(call.step):
-                result.set_result(job(resources[0], call))
-        except Exception as error:
-            result.set_exception(error)
-        with self._changed:
-            closed = self._closed
-            self._idle += [] if closed else resources
-        if closed:
-            for resource in resources:
-                self._end(resource)
-        with self._changed:
-            self._calls.discard(call)
-            self._changed.notify_all()
-        call.end()
 
 
 class _Patient(socket.socket):
@@ -178,12 +185,12 @@ class _Patient(socket.socket):
                 try:
                     moved = call(*arguments)
                 except TimeoutError:
-                    before, unsent = unsent, self._unsent()
-                    looks = _LOOKS if unsent < before else looks - 1
-                    if not looks:
-                        raise
+                    before, unsent, looks = unsent, self._unsent(), looks - 1
                     if unsent < before:
+                        looks = _LOOKS
                         step()
+                    elif not looks:
+                        raise
                 else:
                     step()
                     return moved

@@ -43,20 +43,20 @@ def workers() -> Iterator[Workers[object]]:
 
 
 def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:
-    gates = [Gate(), Gate()]
+    gates, late = [Gate(), Gate()], list[str]()
     for gate in gates:
         with pytest.raises(GivenUp):
-            workers.run(gate, HASTY_S)
-    with pytest.raises(GivenUp):
-        workers.run(lambda resource, call: 1, timeout_s=None)  # it would wait for ever
+            workers.run(gate, HASTY_S, lambda: late.append("ended"))
+    with pytest.raises(GivenUp):  # it would wait for ever
+        workers.run(lambda resource, call: 1, None, lambda: late.append("never begun"))
+    assert late == ["never begun"]
     gates[0].open.set()
     assert gates[0].ended.wait(PATIENT_S)
     while True:
-        try:
+        with suppress(GivenUp):  # the thread has not come back to its queue yet
             assert workers.run(lambda resource, call: 2, PATIENT_S) == 2
             break
-        except GivenUp:
-            continue  # the thread has not come back to its queue yet
+    assert late == ["never begun", "ended"]
     gates[1].open.set()
 
 

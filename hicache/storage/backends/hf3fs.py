@@ -147,25 +147,19 @@ class BigFile(Data):
     def move(
         self, jobs: Jobs, reading: bool, durable: bool, late: Callable[[], None]
     ) -> list[Status] | None:
-        statuses: list[Status] = []
-
-        def job(lane: Lane, call: Call) -> None:
-            try:
-                done = [_move(lane, call, *one, reading) for one in jobs]
-                if durable:
-                    os.fsync(lane.file)
-                with call.delivering():
-                    statuses.extend(done)
-            except GivenUp:
-                late()
+        def job(lane: Lane, call: Call) -> list[Status]:
+            statuses = [_move(lane, call, *one, reading) for one in jobs]
+            if durable:
+                os.fsync(lane.file)
+            return statuses
 
         try:
-            self._workers.run(job, self._timeout_s)
+            return self._workers.run(job, self._timeout_s, late)
         except GivenUp as error:
             tell(error)
+            return None
         except OSError as error:
             return [refused(error)] * len(jobs)
-        return statuses if len(statuses) == len(jobs) else None
 
 
 def _move(lane: Lane, call: Call, row: Row, value: Value, reading: bool) -> Status:
