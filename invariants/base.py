@@ -139,9 +139,7 @@ class Check:
     sentence: ClassVar[str]
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
-    of_changes: ClassVar[bool] = (
-        False  # its totals look at pools whose pages changed, and no others
-    )
+    of_changes: ClassVar[bool] = False  # its totals look at pools alone whose pages changed
     watches: ClassVar[tuple[type, ...]] = ()
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:

@@ -190,7 +190,7 @@ def without_size(address: Address) -> tuple[Address, int]:
         return address, 0
     pieces.remove(sizes[0])
     size = bytes_of(sizes[0].removeprefix("size="), f"{address.scheme}: size")
-    return replace(address, rest="?".join([path, *["&".join(pieces)] * bool(pieces)])), size
+    return replace(address, rest=f"{path}?{'&'.join(pieces)}" if pieces else path), size
 
 
 def probe(where: Location, timeout_s: float) -> None:

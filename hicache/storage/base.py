@@ -181,9 +181,8 @@ def tell(reason: object) -> None:
     whoever is `listening`."""
     heard = _heard.get()
     if heard is not None and not heard:
-        heard.append(
-            " ".join((str(reason) or type(reason).__name__).split())[:_MOST_REASON].rstrip(".")
-        )
+        text = str(reason) or type(reason).__name__
+        heard.append(" ".join(text.split())[:_MOST_REASON].rstrip("."))
 
 
 @contextmanager

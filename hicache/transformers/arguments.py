@@ -80,7 +80,8 @@ def _refusal(name: str, expected: str, found: Any) -> UnsupportedArgumentError:
 def is_assisted(model: Any, kwargs: dict[str, Any]) -> bool:
     """Whether candidates are computed that may be taken back: then nothing is reused or kept."""
     names = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp")
-    return any(_setting(model, kwargs, name) not in (None, False) for name in names)
+    found = (_setting(model, kwargs, name) for name in names)
+    return any(value is not None and value is not False for value in found)
 
 
 def _setting(model: Any, kwargs: dict[str, Any], name: str) -> Any:

@@ -1,6 +1,7 @@
 """The executable specification: every decision of the cache, written a second time.
 
 `specification` has one rule for each event, and names the page on which it goes on:
+
     kinds          what each kind of attention requires; what each policy says
     cache          the state, and the quantities that the rules ask for
     matching       how much of a prompt is known, and where it can be reused

@@ -111,8 +111,7 @@ class FileStore(Storage):
         jobs = {at: (row, values[at]) for at, row in enumerate(rows) if isinstance(row, Row)}
         release = partial(opened.index.release, [row for row, _ in jobs.values()])
         try:
-            durable = self._options.durable
-            written = opened.data.move(list(jobs.values()), False, durable, release)
+            written = opened.data.move([*jobs.values()], False, self._options.durable, release)
             if written is None:  # it is under way, and releases the blocks itself
                 return found
             became = dict(zip(jobs, written, strict=True))
