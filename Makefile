@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-LEFT_OUT := $(VENV)/left-out
 # One more than the cores, since some tests wait.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -19,8 +18,8 @@ help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
 	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
 	@echo "make wheel       compile, and make a wheel in dist that needs no C compiler"
-	@echo "make check       install everything that is tested, then lint, invariants, test and a short fuzz"
-	@echo "make check-newest  install what README says, and the newest release of every extra, and try each"
+	@echo "make check       install everything that is tested, then lint, invariants, a short fuzz and test"
+	@echo "make check-newest  install the newest release of every extra, and try each"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
@@ -42,11 +41,9 @@ wheel: compiled
 	@ls dist/*.whl
 
 check: $(VENV)/.full
-	@$(MAKE) --no-print-directory lint invariants test fuzz
-	@cat $(LEFT_OUT)
+	@$(MAKE) --no-print-directory lint invariants fuzz test
 
 check-newest: $(VENV)/.full
-	$(BIN)/python -m pytest -m newest
 	$(BIN)/python -m tests.newest
 
 lint: $(VENV)/.full
@@ -58,7 +55,7 @@ invariants: $(VENV)/.full
 	$(BIN)/hicache replay --limit 120 --check every
 
 test: $(VENV)/.full
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --seconds 20

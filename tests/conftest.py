@@ -1,5 +1,4 @@
-"""What the whole suite needs: its order, room for its files, signals as on a terminal, and the
-list of what was left out."""
+"""What the whole suite needs: its order, room for its files, and signals as on a terminal."""
 
 from __future__ import annotations
 
@@ -13,8 +12,6 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
-from .left_out import LeftOut
-
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
 ROOT = Path(__file__).parents[1]
@@ -23,10 +20,6 @@ ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
 # Hypothesis fails a test that a busy machine makes slow; a verdict must not depend on that.
 hypothesis.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis.load_profile("busy")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--left-out", metavar="FILE", help="also write what was left out to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,16 +63,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, before)
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    left_out = LeftOut.of(terminalreporter.stats.get("skipped", []))
-    said = left_out.lines()
-    terminalreporter.write_line("\n".join(said))
-    if file := config.getoption("--left-out"):
-        Path(file).write_text("\n".join(said) + "\n")
 
 
 @pytest.fixture

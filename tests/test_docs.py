@@ -11,7 +11,6 @@ import pytest
 from hicache.core.ledger import Pool
 from invariants.base import check_names, load_check
 from sim import hardware as profile
-from traces import outside
 from traces.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,21 +34,6 @@ def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
         assert known or name in {"too_large", "write_back", "CoreBug"}, name
     for path in re.findall(r"`((?:tests|sim|invariants)/[\w/.]+)`", page):
         assert (ROOT / path).exists(), path
-
-
-def test_examples_in_the_docs_of_policies_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (DOCS / "library.md").read_text()
-    *_, classes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    [commands] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "mine.py").write_text(classes)
-    monkeypatch.chdir(tmp_path)
-    try:
-        for command in commands.splitlines():
-            assert main(shlex.split(command)[1:]) == 0, command
-    finally:
-        outside.forget()
 
 
 def walked() -> list[tuple[str, list[str]]]:

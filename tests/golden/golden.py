@@ -10,22 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.traces.rig import ROOT, document
 from traces.cli import main
 
+__all__ = ["ROOT", "document"]
+
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 
 
 def run(*words: str) -> None:
     assert main(list(words)) == 0, words
-
-
-def document(folder: Path, *words: str) -> dict[str, Any]:
-    """What a command writes with --json."""
-    out = folder / "out.json"
-    run(*words, "--json", str(out))
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
 
 
 def conversations(

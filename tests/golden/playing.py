@@ -1,15 +1,13 @@
 """Recorded events for a core, what was recorded of everything (golden.json), and commands.
 
-The tests of this folder stand by themselves: they hold what may not change while the project gets
-smaller. What they drive is `Core.handle`, the device seam, stores, files and commands.
+The tests of this folder hold what may not change while the project gets smaller. What they drive is
+`Core.handle`, the device seam, stores, files and commands.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from hashlib import sha256
@@ -22,8 +20,7 @@ import pytest
 from hicache.core.core import Core
 from hicache.core.events import Event
 from hicache.runtime.recording import Recording, parse
-from tests.patience import PATIENCE_S
-from traces.cli import main
+from tests.traces import rig
 
 HERE = Path(__file__).parent
 GOLDEN: dict[str, Any] = json.loads((HERE / "golden.json").read_text())
@@ -79,9 +76,7 @@ def decisions(name: str) -> str:
 
 def replayed(folder: Path, *words: str) -> dict[str, Any]:
     """The figures of `hicache replay` that may not change."""
-    out = folder / "out.json"
-    assert main(["replay", *words, "--json", str(out)]) == 0
-    return figures(json.loads(out.read_text()))
+    return figures(rig.replayed(folder, *words))
 
 
 def figures(document: dict[str, Any]) -> dict[str, Any]:
@@ -93,24 +88,12 @@ def figures(document: dict[str, Any]) -> dict[str, Any]:
 def python(hash_seed: int, *words: str) -> str:
     """What a new process prints, under this hash seed, from the source."""
     env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "HICACHE_BUILD": "pure"}
-    found = subprocess.run(
-        [sys.executable, *words],
-        env=env,
-        cwd=HERE.parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
-    return found.stdout
+    return str(rig.python(*words, env=env, check=True).stdout)
 
 
 def turns(folder: Path, clients: int = 6, rounds: int = 5) -> str:
     """A trace of conversations."""
-    path = str(folder / "turns.jsonl")
-    shape = ["--clients", str(clients), "--rounds", str(rounds)]
-    assert main(["generate", "multiturn", *shape, "-o", path]) == 0
-    return path
+    return rig.turns_of(folder, "--clients", str(clients), "--rounds", str(rounds))
 
 
 @pytest.fixture(scope="module")

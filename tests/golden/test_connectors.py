@@ -1,72 +1,15 @@
-"""The connectors: `PrefixCache` of transformers, with a restart; vLLM's under a stand-in for its
-scheduler. That of SGLang has tests/sglang."""
+"""vLLM's connector under a stand-in for its scheduler. Those of transformers and of SGLang have
+tests/transformers and tests/sglang."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
-
-from .golden import ROOT, same
-
-torch = pytest.importorskip("torch", exc_type=ImportError)
-
-# -- transformers
-
-
-@pytest.fixture(scope="module")
-def prefixes() -> Any:
-    pytest.importorskip("transformers", exc_type=ImportError)
-    torch.set_num_threads(1)
-    return pytest.importorskip("tests.golden.prefixes", exc_type=ImportError)
-
-
-@pytest.fixture(scope="module")
-def conversations(prefixes: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """By family, hits and tokens: the first time, again, from host after others, after the memory
-    was cleared, with other weights; and in another process."""
-    folder = tmp_path_factory.mktemp("prefixes")
-    found = {}
-    for family in prefixes.FAMILIES:
-        with prefixes.opened(family, str(folder)) as cache:
-            ids = prefixes.prompt()
-            rows = [prefixes.served(cache, ids) for _ in range(2)]
-            for seed in (4, 5, 6):
-                prefixes.served(cache, prefixes.prompt(seed))
-            assert cache.flush(PATIENCE_S)
-            rows.append(prefixes.served(cache, ids))
-            assert cache.flush(PATIENCE_S)
-            cache.clear()
-            rows.append(prefixes.served(cache, ids))
-        with prefixes.opened(family, folder, seed=2) as other:
-            rows.append(prefixes.served(other, ids))
-        found[family] = rows
-    words = [sys.executable, "-m", "tests.golden.prefixes", str(folder)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    again = json.loads(done.stdout.splitlines()[-1])
-    return {family: [*found[family], again[family]] for family in found}
-
-
-@pytest.mark.parametrize("family", ["full", "window", "state"])
-def test_prompts_hit_and_a_restart_hits_from_disk(family: str, conversations: Any) -> None:
-    rows = conversations[family]
-    first, *again, _, restarted = [tokens for _, tokens in rows]
-    assert all(one == first for one in (*again, restarted))
-    hits = [hits for hits, _ in rows]
-    assert hits[0] == hits[4] == {"device": 0, "host": 0, "disk": 0}, "nothing was there"
-    assert hits[5] == hits[3], "another process finds what this one did"
-    same("connectors", f"transformers {family}", hits)
-
-
-# -- vLLM
+from .golden import same
 
 
 @pytest.fixture

@@ -28,6 +28,12 @@ import json
 from tests.golden.playing import RECORDINGS, SHORT, decisions
 print(json.dumps({name: decisions(name) for name in [*RECORDINGS, *SHORT]}))
 """
+_LIGHT = """
+import sys
+from traces.cli import main
+assert main(sys.argv[1:]) == 0
+assert not {"torch", "transformers", "jinja2"} & {*sys.modules}
+"""
 
 
 @pytest.mark.parametrize("name", [*RECORDINGS, *SHORT])
@@ -42,9 +48,9 @@ def test_no_hash_seed_changes_an_outcome(seed: int) -> None:
     assert json.loads(python(seed, "-c", _ALL)) == GOLDEN["decisions"]
 
 
-def test_the_first_command_has_the_digest_of_the_readme(tmp_path: Path) -> None:
+def test_the_first_command_has_the_digest_of_the_readme_and_loads_little(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    python(77, "-m", "hicache", "replay", "--check", "off", "--json", str(out))
+    python(77, "-c", _LIGHT, "replay", "--check", "off", "--json", str(out))
     found = figures(json.loads(out.read_text()))
     assert found["digest"] == README
     assert found == GOLDEN["first command"]

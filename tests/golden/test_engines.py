@@ -44,29 +44,6 @@ def test_a_sequence_on_a_cache_of_ones_own(number: int) -> None:
     same("engines", f"sequence {number}", [answers, dict(sorted((+outcome.hand.counts).items()))])
 
 
-class Overstates(TARGET):  # type: ignore[misc]
-    def evict(self, pool: str, slots: int) -> int:
-        return int(super().evict(pool, slots)) + 1
-
-
-class Loses(TARGET):  # type: ignore[misc]
-    def pools(self) -> Any:
-        return [one._replace(free=one.free - 1) for one in super().pools()]
-
-
-class Starves(TARGET):  # type: ignore[misc]
-    def admit(self, job: Any) -> None:
-        return None
-
-
-@pytest.mark.parametrize("kind", [Overstates, Loses, Starves])
-def test_an_engine_that_lies_is_found_out(kind: Any) -> None:
-    failures = [played(kind, text).failure for text in SEQUENCES]
-    found = [one and [one.code, one.kind, one.at] for one in failures]
-    assert all(found)
-    same("engines", kind.__name__, found)
-
-
 def test_no_finding_is_lost() -> None:
     same(
         "engines", "found", {name: read(path).notes["kind"] for name, path in sorted(FOUND.items())}

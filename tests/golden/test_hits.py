@@ -94,10 +94,12 @@ def curve(path: str, folder: Path, *words: str) -> dict[str, Any]:
     return found
 
 
-def hits_of(path: str, folder: Path, page: int, device: int, host: int) -> list[tuple[int, int]]:
+def hits_of(
+    path: str, folder: Path, page: int, device: int, host: int, *more: str
+) -> list[tuple[int, int]]:
     """Hit tokens of each request, on the device and on both tiers."""
     rows, pools = folder / "rows.jsonl", ["--device-pages", str(device), "--host-pages", str(host)]
-    words = ["--mode", "hits", "--check", "off", "--page-size", str(page), *pools]
+    words = ["--mode", "hits", "--check", "off", "--page-size", str(page), *pools, *more]
     assert main(["replay", path, *words, "--requests", str(rows)]) == 0
     told = [json.loads(line)["hit_tokens"] for line in rows.read_text().splitlines()]
     return [(one["device"], one["device"] + one["host"]) for one in told]
@@ -111,20 +113,16 @@ def test_one_tier_hits_as_lru_request_by_request(capacity: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("device", "host", "page"), [(6, 9, 512), (8, 20, 512), (27, 60, 128)])
-def test_two_tiers_hit_as_one_of_the_larger_size(
+def test_two_tiers_hit_as_one_of_the_larger_size_or_of_the_sum_if_exclusive(
     device: int, host: int, page: int, tmp_path: Path
 ) -> None:
     prompts = drawn(host)
     found = hits_of(trace_of(prompts, tmp_path), tmp_path, page, device, host)
     assert sum(one for one, _ in found) == sum(lru(prompts, device, page))
     assert sum(both for _, both in found) == sum(lru(prompts, host, page))
-
-
-def test_the_curve_is_lru_at_every_capacity(tmp_path: Path) -> None:
-    prompts, sizes = drawn(3), range(6, 60)
-    words = ["--capacities", ",".join(map(str, sizes))]
-    found = curve(trace_of(prompts, tmp_path), tmp_path, *words)["policies"]["lru"]
-    assert found["hit_tokens"] == [sum(lru(prompts, size, BLOCK)) for size in sizes]
+    more = ("--write-policy", "write_back", "--exclusive")
+    found = hits_of(trace_of(prompts, tmp_path), tmp_path, page, device, host, *more)
+    assert sum(both for _, both in found) == sum(lru(prompts, device + host, page))
 
 
 @pytest.mark.parametrize("seed", range(3))
