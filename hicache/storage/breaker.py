@@ -1,13 +1,17 @@
 """A store that is dead, hangs or refuses costs little, and says so: once, and why.
 
-A wrapper over any store. It is *out* after several look-ups or reads in a row that failed, or that
-waited too long together, or while a call has made no progress (`step`) for too long. Then nothing
-is asked. A *probe* on a thread of its own repeats the smallest part of what failed, to see whether
-the store is back; nobody waits for it. A store that only refuses writes goes on serving reads. Then
-the write that comes after a pause is the trial. Pauses double, also from one outage to the next, as
-long as the store does not stay.
+A wrapper over any store, in one of three states:
 
-There is one notice for each change of health, with the first reason that the store gave (`tell`).
+    fine       every call goes to the store
+    no writes  several writes in a row were refused; reads go on, and a write is tried now and then
+    out        several look-ups or reads in a row failed, waited too long together, or one made no
+               progress (`step`) for too long: nothing is asked
+
+The smallest part of what failed is then repeated by a *probe*, on a thread of its own; nobody waits
+for it. It shows that a store which takes no writes is not dead, and brings back one that is out.
+Pauses double, also from one outage to the next, as long as the store does not stay.
+
+There is one notice for each change of state, with the first reason that the store gave (`tell`).
 What was not answered, read or stored is counted (`losses`). A call under way goes on: the buffers
 of a read belong to the store until it answers.
 """
@@ -24,7 +28,6 @@ from typing import Any
 from .base import Entry, Losses, Status, Storage, Value, listening, size_of, watching
 
 _LOST = (None, Status.FAILED, Status.FULL)
-_HUNG_PROBES = 4  # threads that may be lost in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class BreakerOptions:
     """failures: calls in a row that must fail. patience_s: seconds that failed calls in a row may
     wait together without progress; one that waits as long is enough. slow_s: a call that makes no
     progress for longer has failed.
-    first_pause_s, longest_pause_s: between probes."""
+    first_pause_s, longest_pause_s: between trials."""
 
     failures: int = 5
     patience_s: float = 0.9
@@ -44,15 +47,13 @@ class BreakerOptions:
 @dataclass(slots=True, eq=False)
 class _Call:
     """One call of the store. kind: the method. value_bytes: of the first value. moved_s: when it
-    began, or last made progress. trial: a write that shows whether writes are taken again. late: it
-    was judged already. heard: why values failed."""
+    began, or last made progress. late: it was judged before its end. heard: why values failed."""
 
     kind: str
     keys: Sequence[str]
     value_bytes: int
     began_s: float
     moved_s: float
-    trial: bool = False
     probe: bool = False
     late: bool = False
     heard: list[str] = field(default_factory=list)
@@ -64,45 +65,38 @@ class _Call:
 
 @dataclass(slots=True)
 class _Outage:
-    """Of all calls, or of writes. since: None if there is none. told: a person knows of it."""
+    """Of all calls, or of writes. since: None if there is none."""
 
     options: BreakerOptions
     since: float | None = None
-    why: str = ""
-    told: bool = False
     back_at: float = float("-inf")
     pause: float = 0.0
-    probe_at: float = float("-inf")
-    probing: bool = False
+    trial_at: float = float("-inf")
 
-    def begin(self, now: float, why: str) -> None:
-        """The first pause is longer than the last one if the store was back for a short time."""
-        first, longest = self.options.first_pause_s, self.options.longest_pause_s
-        self.pause = first if now - self.back_at > longest else min(2 * self.pause, longest)
-        self.since, self.why, self.told, self.probe_at = now, why, False, now + self.pause
+    def begin(self, now: float) -> None:
+        """The pause goes on from that of the last outage if the store was back for a short time."""
+        if now - self.back_at > self.options.longest_pause_s:
+            self.pause = self.options.first_pause_s
+        self.since, self.trial_at = now, now + self.pause
 
     def end(self, now: float) -> float:
         """Returns how long it was."""
         away = now - (self.since or 0.0)
-        self.since, self.told, self.probing, self.back_at = None, False, False, now
+        self.since, self.back_at = None, now
         return away
 
-    def begins_probe(self, now: float) -> bool:
-        """Whether the pause is over and no probe is under way. Then one has begun."""
-        due = not self.probing and now >= self.probe_at
-        self.probing = self.probing or due
-        return due
-
-    def put_off(self, now: float) -> None:
-        """A probe has failed."""
-        self.probing, self.pause = False, min(2 * self.pause, self.options.longest_pause_s)
-        self.probe_at = now + self.pause
+    def is_due(self, now: float) -> bool:
+        """Whether the pause is over. Then the next one has begun."""
+        if now < self.trial_at:
+            return False
+        self.pause = min(2 * self.pause, self.options.longest_pause_s)
+        self.trial_at = now + self.pause
+        return True
 
 
 class Breaker(Storage):
     """A store that is asked only while it answers. now: seconds of a clock that never goes back.
-    notice: gets a sentence for each change of health. start: runs a probe, by default on a thread.
-    """
+    notice: gets a sentence for each change. start: runs a probe, by default on a thread."""
 
     def __init__(
         self,
@@ -117,12 +111,11 @@ class Breaker(Storage):
         self._options, self._start = options or BreakerOptions(), start or _on_a_thread
         self._lock = threading.Lock()
         self._under_way: list[_Call] = []
-        self._closed = False
+        self._closed = self._probing = False
         self._losses = Losses()
         self._failing: dict[str, tuple[int, float]] = {}  # calls in a row, and their seconds
         self._whole, self._writes = _Outage(self._options), _Outage(self._options)
-        self._suspect: _Call | None = None  # what a probe is to repeat
-        self._hung_probes = 0
+        self._suspect: tuple[_Call, str] | None = None  # what a probe is to repeat, and the reason
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         return self._ask("lookup", keys)
@@ -149,7 +142,6 @@ class Breaker(Storage):
             for call in [call for call in self._under_way if self._hangs(call)]:
                 self._under_way.remove(call)
                 call.late = True
-                self._hung_probes += call.probe
                 self._judge(call, call.failed)
         self._probe_if_due()
         return self._losses.outages - self.out
@@ -176,9 +168,7 @@ class Breaker(Storage):
         with self._lock:
             now = self._now()
             call = _Call(kind, keys, size_of(values[0][0]) if values else 0, now, now)
-            refuses = kind == "write" and self._writes.since is not None
-            call.trial = refuses and not self.out and self._writes.begins_probe(now)
-            if self.out or refuses > call.trial:
+            if self.out or (kind == "write" and not self._takes_writes(now)):
                 self._count(kind, call.failed)
                 return call.failed
             self._under_way.append(call)
@@ -186,6 +176,10 @@ class Breaker(Storage):
             return self._run(call, *values)
         finally:
             self._probe_if_due()
+
+    def _takes_writes(self, now: float) -> bool:
+        """Or may: a write is tried after each pause, once a probe has shown that reads go on."""
+        return self._writes.since is None or (self._suspect is None and self._writes.is_due(now))
 
     def _run(self, call: _Call, *values: Sequence[Value]) -> list[Any]:
         """The answers of the store."""
@@ -196,60 +190,54 @@ class Breaker(Storage):
                 answers = ask(call.keys, *values)
         finally:
             with self._lock:
-                if not call.late:
+                if call.late:
+                    self._losses.late += not call.probe
+                else:
                     self._under_way.remove(call)
                     self._judge(call, answers)
-                elif call.probe:
-                    self._hung_probes -= 1
-                else:
-                    self._losses.late += 1
+                self._probing = self._probing and not call.probe
         return answers
 
     def _judge(self, call: _Call, answers: Sequence[bool | Status | None]) -> None:
         """What a call says about the store."""
         now, kind = self._now(), call.kind
-        lost, slow = [answer for answer in answers if answer in _LOST], self._hangs(call)
-        why = (call.heard or ["no room" if Status.FULL in lost[:1] else "no answer"])[0]
-        if slow:
+        lost, hangs = [answer for answer in answers if answer in _LOST], self._hangs(call)
+        failed = hangs or len(lost) == len(answers)
+        why = (call.heard or ["no room" if Status.FULL in lost else "no answer"])[0]
+        if hangs:
             why = f"a call has taken more than {self._options.slow_s:g} s without progress"
         if call.probe:
-            self._probed(why if lost or slow else "")
+            self._probed(why if failed else "")
             return
         self._count(kind, answers)
-        if lost or slow:
+        if lost or hangs:
             self._losses.waited_s += now - call.began_s
         if self._closed:
             return  # closing makes calls fail
-        if not (lost or slow):
+        if not failed:
             self._failing.pop(kind, None)
-            if call.trial and self._writes.since is not None:  # it may have been forgotten since
-                told, away = self._writes.told, self._writes.end(now)
-                if told:
+            if kind == "write" and self._writes.since is not None:
+                away = self._writes.end(now)
+                if self._suspect is None:  # else nobody knows that it took none
                     self._say(f"takes writes again, after {away:.1f} s")
             return
         failures, waited_s = self._failing.get(kind, (0, 0.0))
-        failures = failures + 1 if slow or len(lost) == len(answers) else 0
-        waited_s += 0.0 if set(lost) == {Status.FULL} else now - call.moved_s
+        failures, waited_s = failures + 1, waited_s + now - call.moved_s
         self._failing[kind] = failures, waited_s
-        over = slow or failures >= self._options.failures or waited_s >= self._options.patience_s
-        if call.trial:
-            self._writes.put_off(now)
-        elif kind == "delete":
-            self._suspect = self._suspect or (call if slow else None)
-        elif over and kind != "write":
+        over = hangs or failures >= self._options.failures or waited_s >= self._options.patience_s
+        if not over or self.out or kind == "delete":
+            return
+        if kind != "write":
             self._go_out(call, why)
-        elif over and self._writes.since is None and not self.out:
-            self._writes.begin(now, why)
-            self._suspect = self._suspect or call  # it may be dead: a probe shows which
+        elif self._writes.since is None:
+            self._writes.begin(now)
+            self._suspect = call, why
 
     def _go_out(self, call: _Call, why: str) -> None:
-        if self.out:
-            return
         self._losses.outages += 1
-        self._whole.begin(self._now(), why)
-        self._suspect = call
-        self._writes.since, self._writes.probing = None, False  # it is found out anew
-        self._failing.pop("write", None)
+        self._whole.begin(self._now())
+        self._suspect = call, why
+        self._writes.since = None  # it is found out anew
         self._say(f"does not answer ({why}); going on without it, and asking again now and then")
 
     def _say(self, what: str) -> None:
@@ -276,23 +264,22 @@ class Breaker(Storage):
     # -- probes
 
     def _probe_if_due(self) -> None:
-        """Begin a probe if something is to be found out and the pause is over."""
+        """Begin a probe if something is to be found out, the pause is over, and none hangs."""
         with self._lock:
-            wanted = self._suspect is not None and not self._closed
-            wanted = wanted and self._hung_probes < _HUNG_PROBES
-            due = wanted and self._whole.begins_probe(self._now())
-        if due:
+            if self._suspect is None or self._closed or self._probing:
+                return
+            self._probing = not self.out or self._whole.is_due(self._now())
+            begins = self._probing
+        if begins:
             self._start(self._probe)
 
     def _probe(self) -> None:
         """Look up or read the first value of the call that failed, into memory of its own."""
         with self._lock:
-            what, now = self._suspect, self._now()
-            if what is None:  # it was found out meanwhile
-                self._whole.probing = False
-                return
-            kind = "read" if what.kind == "read" else "lookup"
-            call = _Call(kind, what.keys[:1], what.value_bytes, now, now, probe=True)
+            assert self._suspect is not None, "only a probe clears it, and there is one"
+            suspect, now = self._suspect[0], self._now()
+            kind = "read" if suspect.kind == "read" else "lookup"
+            call = _Call(kind, suspect.keys[:1], suspect.value_bytes, now, now, probe=True)
             self._under_way.append(call)
         values = [[(memoryview(bytearray(call.value_bytes)),)]] if kind == "read" else []
         with suppress(Exception):  # a defect of the backend; there is nobody else to tell
@@ -300,22 +287,18 @@ class Breaker(Storage):
 
     def _probed(self, why: str) -> None:
         """why: the reason if it failed."""
-        if why and self.out:
-            self._whole.put_off(self._now())
-            return
-        what, self._whole.probing, self._suspect = self._suspect, False, None
+        if self._suspect is None or (why and self.out):
+            return  # it is asked again after the next pause
+        (call, reason), self._suspect = self._suspect, None
         if self.out:
             self._failing.clear()
             self._say(f"answers again, after {self._whole.end(self._now()):.1f} s")
-        elif why and what is not None:
-            self._go_out(what, why)
-        elif self._writes.since is not None and not self._writes.told:
+        elif why:
+            self._go_out(call, why)
+        elif self._writes.since is not None:
             self._losses.write_outages += 1
-            self._writes.told = True
-            self._say(
-                f"takes no writes ({self._writes.why}); what it has is read, and new pages are not "
-                "kept"
-            )
+            kept = "what it has is read, and new pages are not kept"
+            self._say(f"takes no writes ({reason}); {kept}")
 
 
 def _on_a_thread(job: Callable[[], None]) -> None:
