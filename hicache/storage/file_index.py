@@ -6,9 +6,8 @@ for readers, so a value whose writer was killed does not exist. Every change is 
 which all processes see whole or not at all. The values of a page go together, the page that was
 used least recently first; uses are filed with the next change.
 
-If the disk has no room for a change, three things make some, one after the other: SQLite's log
-begins anew, the reserve is given up, and blocks become holes. What was to be changed at once is
-changed in parts then.
+If the disk has no room for a change, four things make some, one after the other: SQLite's log
+begins anew, the reserve is given up, free blocks become holes, and pages are evicted.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ import xxhash
 
 from .base import Entry, Status, Value, step, tell
 
-VERSION = 3
 BLOCK = 4096  # bytes
 FREE, HOLE = 0, -1  # in place of a value's number
 _FIRST_BLOCKS, _MORE_BLOCKS = 32, 1 << 14  # the file grows by as much as it has, between these
 _ROOM = 0.8  # of the disk's room for values, the rest for the index
 _AT_ONCE = 500  # entries of one query
+_CHANGED = 32  # values of one change, so that the reserve has room for it
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
 _PART = 16  # of the disk, 1 in so many, is for the log and the reserve
@@ -46,7 +45,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED = (OSError, sqlite3.Error)
 _NOW = "CAST(strftime('%s', 'now') AS INTEGER)"  # the store's own clock, for ages of entries
-SCHEMA = f"""
+SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS meta (tick INTEGER, evicted INTEGER, lost INTEGER);
 INSERT INTO meta SELECT 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM meta);
@@ -59,7 +58,7 @@ CREATE INDEX IF NOT EXISTS by_page ON stored (page) WHERE page IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_owner ON stored (owner) WHERE owner IS NOT NULL;
 CREATE TABLE IF NOT EXISTS pages (id INTEGER PRIMARY KEY, used INTEGER, used_at INTEGER);
 CREATE INDEX IF NOT EXISTS by_use ON pages (used);
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {version};
 COMMIT;
 """
 _FIND = (
@@ -119,15 +118,6 @@ def allocate(path: Path, size_bytes: int) -> None:
             raise
 
 
-def sync_folder(path: Path) -> None:
-    """Return when the names in a folder survive a power failure."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
 class Data:
     """The file of the values. first: the run of blocks that a new one is, and what it is."""
 
@@ -142,7 +132,11 @@ class Data:
             self._inode = os.fstat(file.fileno()).st_ino
             if file.tell():
                 return False
-        sync_folder(self.path.parent)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # the name survives a power failure
+        finally:
+            os.close(folder)
         return True
 
     def is_there(self) -> bool:
@@ -230,11 +224,14 @@ class Reserve:
                     if not self._path.exists() or self._path.stat().st_size < self._bytes:
                         allocate(self._path, self._bytes)
 
-    def spare(self) -> int:
-        """Free bytes of the disk that the index does not need. A quota may allow less."""
+    def free(self) -> int:
+        """Free bytes of the disk. A quota may allow less."""
         disk = os.statvfs(self._folder)
-        free = disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
-        return int(max(0, free - self._bytes - self.log_bytes) * _ROOM)
+        return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
+
+    def spare(self) -> int:
+        """Those that the index does not need."""
+        return int(max(0, self.free() - self._bytes - self.log_bytes) * _ROOM)
 
     def give(self) -> bool:
         """Let the index have the blocks. False: they are gone."""
@@ -243,17 +240,11 @@ class Reserve:
         return there
 
     def lacks(self, error: BaseException) -> bool:
-        """Whether the index failed because the disk has no room. Needs the lock."""
-        code = getattr(error, "sqlite_errorcode", 0)
-        if isinstance(error, OSError) or code & 0xFF != sqlite3.SQLITE_IOERR:
-            return is_full(error)
-        trial = self._path.with_suffix(".trial")
-        try:  # SQLite does not say what it was
-            allocate(trial, _LEAST_RESERVE)
-        except OSError as why:
-            return is_full(why)
-        trial.unlink()
-        return False
+        """Whether the index failed because the disk has no room. SQLite may say no more than that
+        it failed."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        no_room = code == sqlite3.SQLITE_IOERR and self.free() < _LEAST_RESERVE
+        return no_room or is_full(error)
 
 
 class Index:
@@ -427,38 +418,30 @@ class Index:
     def _in_parts(
         self, change: Callable[[Sequence[One]], list[Done]], items: Sequence[One]
     ) -> list[Done | Status]:
-        """Make a change for all of them, in parts where it must be; what became of each. What is
-        left is refused when even one has no room, or for another error."""
+        """Make a change for all of them, some at a time; what became of each. What is left when it
+        is refused is refused, too."""
         done: list[Done | Status] = []
-        size = len(items)
-        while len(done) < len(items):
-            part = items[len(done) : len(done) + size]
+        for first in range(0, len(items), _CHANGED):
             try:
-                done += self._insist(partial(change, part), alone=size == 1)
+                done += self._insist(partial(change, items[first : first + _CHANGED]))
             except REFUSED as error:
-                if size == 1 or not is_full(error):
-                    return done + [refused(error)] * (len(items) - len(done))
-                size //= 2
+                return done + [refused(error)] * (len(items) - first)
         return done
 
-    def _insist(self, change: Callable[[], Done], alone: bool) -> Done:
-        """Make a change. Where the disk has no room for it, find some and try again. alone: it is
-        the smallest part, so pages may go for it."""
+    def _insist(self, change: Callable[[], Done]) -> Done:
+        """Make a change. Where the disk has no room for it, find some and try again."""
+        reserve = self._reserve
         with self._lock:
             try:
                 return change()
             except REFUSED as error:
-                if self._reserve is None:
+                if reserve is None or not reserve.lacks(error):
                     raise
                 refusal = error
-            with self._reserve.locked():
-                ways = [self._restart_log]
-                if self._reserve.lacks(refusal):
-                    ways += [self._reserve.give, self._give_back]
-                    ways += [self._shrink] if alone else []
-                for found_room in ways:
+            with reserve.locked():
+                for finds_room in (self._restart_log, reserve.give, self._give_back, self._shrink):
                     try:
-                        if found_room():
+                        if finds_room():
                             return change()
                     except REFUSED as error:
                         refusal = error

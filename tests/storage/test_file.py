@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -145,19 +146,14 @@ def refused(folder: Path) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        '{"store": "hicache pages", "version": 1}',
-        '{"store": "others", "version": 3}',
-        "",
-    ],
-)
-def test_a_folder_of_another_version_is_refused(folder: Path, manifest: str) -> None:
-    folder.mkdir()
-    (folder / "manifest.json").write_text(manifest)
+@pytest.mark.parametrize("version", [0, 2, 103])
+def test_a_folder_of_another_version_is_refused(folder: Path, version: int) -> None:
+    opened(folder).close()
+    with closing(sqlite3.connect(folder / "index.sqlite")) as base:
+        base.execute(f"PRAGMA user_version = {version}")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert "name another folder, or delete this one" in refused(folder)
-    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_path_or_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -213,7 +209,7 @@ def test_a_value_in_many_buffers(store: FileStore) -> None:
 def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
     folder.mkdir()
     (folder / "lock").touch()
-    (folder / "manifest.json.new").write_text("{")
+    (folder / "index.sqlite-journal").touch()
     opened(folder).close()
     (folder / "index.sqlite").unlink()
     opened(folder).close()

@@ -174,7 +174,6 @@ def test_a_power_failure_after_any_step(
             count += 1
             after = tmp_path / "after"
             after.mkdir()
-            shutil.copy(medium.folder / "manifest.json", after)
             (after / "index.sqlite").write_bytes(commit)
             (after / "data").write_bytes(left)
             with closing(opened(after, durable, bounded)) as again:

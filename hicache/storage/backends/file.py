@@ -1,10 +1,9 @@
 """The embedded store: a folder on a local disk, which several processes may use at a time.
 
-manifest.json   which kind of folder this is, and of which version
-lock            flock: the folder is made or opened; its byte N: store N is open
-index.sqlite    which blocks hold which key (`file_index`), with SQLite's -wal and -shm
-reserve         room on the disk for the index
-data            the values
+lock           flock: the folder is made or opened; its byte N: store N is open
+index.sqlite   which blocks hold which key (`file_index`), with SQLite's -wal and -shm
+reserve        room on the disk for the index
+data           the values
 
 A value is written into blocks that have no key, and gets its key afterwards, so a process that is
 killed at any instruction leaves whole values or none.
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import sqlite3
 import struct
@@ -29,22 +27,12 @@ from hicache.core.errors import CallerError
 
 from ..address import in_folder
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, tell
-from ..file_index import (
-    BLOCK,
-    REFUSED,
-    SCHEMA,
-    VERSION,
-    Data,
-    Index,
-    Reserve,
-    Row,
-    refused,
-    sync_folder,
-)
+from ..file_index import BLOCK, REFUSED, SCHEMA, Data, Index, Reserve, Row, refused
 
 SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
 
-_MANIFEST, _INDEX = "manifest.json", "index.sqlite"
+_INDEX = "index.sqlite"
+_BEGUN = {_INDEX, f"{_INDEX}-journal", "lock", "reserve", "data"}  # what is made first
 _OTHER = "name another folder, or delete this one"
 
 
@@ -56,14 +44,14 @@ def open_storage(address: Address, options: StorageOptions) -> FileStore:
 class FileStore(Storage):
     """One open folder. If the folder is deleted under it, it begins a new one."""
 
-    kind = "hicache pages"
+    version = 3  # of the folder, as the index says
 
     def __init__(self, path: Path, options: StorageOptions) -> None:
         """Raises CallerError for a folder that cannot be used."""
         self._path, self._options = path, options
         self._lock = threading.Lock()
         self._closed = False
-        if not options.create and not (path / _MANIFEST).exists():
+        if not options.create and not (path / _INDEX).exists():
             raise CallerError(f"storage: expected a store, found none in {path}; check the path")
         self._opened: Opened | None = self._open()
 
@@ -80,19 +68,17 @@ class FileStore(Storage):
         try:
             opened = self._use()
             rows, stamp = opened.index.find(keys)
-            found = [Status.CORRUPT if key in rows else Status.MISSING for key in keys]
-            fits = [
-                at
+            jobs = {
+                at: (rows[key], values[at])
                 for at, key in enumerate(keys)
                 if key in rows and rows[key].length == size_of(values[at])
-            ]
-            jobs = [(rows[keys[at]], values[at]) for at in fits]
-            read = opened.data.move(jobs, True, False, lambda: None)
-            for at, status in zip(fits, read or [Status.FAILED] * len(fits), strict=True):
-                found[at] = status
+            }
+            read = opened.data.move([*jobs.values()], True, False, lambda: None)
+            became = dict(zip(jobs, read or [Status.FAILED] * len(jobs), strict=True))
             moved = opened.index.moved(rows, stamp)
+            found = [became.get(at, Status.CORRUPT) for at in range(len(keys))]
             for at, key in enumerate(keys):
-                if key in moved and found[at] is not Status.FAILED:
+                if key not in rows or (key in moved and found[at] is not Status.FAILED):
                     found[at] = Status.MISSING
             done = zip(keys, found, strict=True)
             opened.index.touch([key for key, status in done if status is Status.DONE])
@@ -112,18 +98,15 @@ class FileStore(Storage):
         release = partial(opened.index.release, [row for row, _ in jobs.values()])
         try:
             written = opened.data.move([*jobs.values()], False, self._options.durable, release)
-            if written is None:  # it is under way, and releases the blocks itself
-                return found
-            became = dict(zip(jobs, written, strict=True))
-            ready = [at for at, status in became.items() if status is Status.DONE]
-            done = opened.index.publish([(jobs[at][0], keys[at]) for at in ready])
-            became |= zip(ready, done, strict=True)
-        except REFUSED as error:
-            became = dict.fromkeys(jobs, refused(error))
-        for at, status in became.items():
+        except OSError as error:
+            written = [refused(error)] * len(jobs)
+        if written is None:  # it is under way, and releases the blocks itself
+            return found
+        ready = [at for at, one in zip(jobs, written, strict=True) if one is Status.DONE]
+        done = opened.index.publish([(jobs[at][0], keys[at]) for at in ready])
+        for at, status in (*zip(jobs, written, strict=True), *zip(ready, done, strict=True)):
             found[at] = status
-        unused = [jobs[at][0] for at, status in became.items() if status is not Status.DONE]
-        opened.index.release(unused)
+        opened.index.release([jobs[at][0] for at in jobs if found[at] is not Status.DONE])
         return found
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
@@ -180,7 +163,7 @@ class FileStore(Storage):
             return self._opened
 
     def _open(self) -> Opened:
-        return Opened(self._path, self.kind, self._data(), self._options)
+        return Opened(self._path, self.version, self._data(), self._options)
 
     def _data(self) -> Data:
         return Data(self._path / "data")
@@ -192,11 +175,10 @@ class Opened:
     A folder that cannot be written, or that has no room for anything on a full disk, is opened for
     reading. unwritable: why; else empty."""
 
-    def __init__(self, path: Path, kind: str, data: Data, options: StorageOptions) -> None:
+    def __init__(self, path: Path, version: int, data: Data, options: StorageOptions) -> None:
         """Raises CallerError for a folder that cannot be used, and leaves it as it was."""
         self.path, self.data, self.full, self.unwritable = path, data, False, ""
-        self._options, self._index = options, path / _INDEX
-        self._manifest = json.dumps({"store": kind, "version": VERSION}).encode() + b"\n"
+        self._options, self._index, self._version = options, path / _INDEX, version
         self._file = -1  # the lock
         with _refusing(path):
             is_ours = self._check()
@@ -231,7 +213,6 @@ class Opened:
     def _open(self) -> None:
         reserve = Reserve(self.path)
         with reserve.locked():
-            self._make()
             try:
                 self._connect(reserve)
             except REFUSED as error:
@@ -243,7 +224,7 @@ class Opened:
         with ExitStack() as undo:
             base = _connection(str(self._index), self._options.timeout_s)
             undo.callback(base.close)
-            base.executescript(SCHEMA)
+            base.executescript(SCHEMA.format(version=self._version))
             base.execute("PRAGMA journal_mode = WAL")
             base.execute(f"PRAGMA synchronous = {'FULL' if self._options.durable else 'NORMAL'}")
             base.execute(f"PRAGMA wal_autocheckpoint = {reserve.log_bytes // BLOCK}")
@@ -263,20 +244,14 @@ class Opened:
             return not _lock_byte(file.fileno(), number)
 
     def _open_for_reading(self) -> None:
-        """Without a change of the folder. SQLite wants to write beside an index that is in use; an
-        index that nobody has open is read as it is."""
-        for how in ("mode=ro", "immutable=1"):
-            name = f"{self._index.absolute().as_uri()}?{how}"
-            base = _connection(name, self._options.timeout_s, uri=True)
-            try:
-                base.execute("SELECT tick FROM meta").fetchall()
-            except sqlite3.OperationalError:
-                base.close()
-                if how != "mode=ro" or self._log_bytes():
-                    raise
-            else:
-                self.index = Index(base, self.data, 0, 0, lambda _: True)
-                return
+        """Without a change of the folder. SQLite reads a log where another process has left what
+        it writes beside one; an index without a log is read as it is."""
+        how = "mode=ro" if self._log_bytes() else "immutable=1"
+        base = _connection(
+            f"{self._index.absolute().as_uri()}?{how}", self._options.timeout_s, True
+        )
+        self.index = Index(base, self.data, 0, 0, lambda _: True)
+        self.index.find(())  # raises if it cannot be read
 
     def _look(self) -> tuple[int, ...]:
         """What stays the same as long as the folder is the one that was opened. An index that was
@@ -293,42 +268,25 @@ class Opened:
             return 0
 
     def _check(self) -> bool:
-        """Check that the folder is one of ours and of our version, or empty. Changes nothing in it.
-        Returns whether it is ours."""
-        path, manifest, expected = self.path, self.path / _MANIFEST, self._manifest
+        """Check that the folder has a store of our version, or nothing but what a store begins
+        with. Changes nothing in it. Returns whether it has a store."""
+        path, head = self.path, b""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             _refuse(f"expected a folder, found a file in {path}", "name another place")
-        try:
-            with open(manifest, "rb") as file:
-                found = file.read(len(expected) + 1)
-        except FileNotFoundError:
-            ours = {f"{_MANIFEST}.new", "lock", "reserve"}
-            strange = sorted({one.name for one in path.iterdir()} - ours)
-            if strange and not manifest.exists():
-                what = f"expected a store or an empty folder, found {strange[0]!a} in {path}"
-                _refuse(what, "name another folder")
-            return False
-        if found != expected:
-            _refuse(f"expected {expected.decode().strip()} in {manifest}, found another", _OTHER)
-        sizes = [one.exists() and one.stat().st_size for one in (self._index, self.data.path)]
-        if sizes[1] and not sizes[0]:
+        with suppress(FileNotFoundError), open(self._index, "rb") as file:
+            head = file.read(64)  # of SQLite's header: its name first, our version last
+        if head and (head[:7] != b"SQLite " or head[60:] != self._version.to_bytes(4)):
+            _refuse(f"expected a store of version {self._version} in {path}, found another", _OTHER)
+        if not head and self.data.path.exists() and self.data.path.stat().st_size:
             mend = "put its index.sqlite back, or delete the folder"
             _refuse(f"expected the index of the values in {path}, found none", mend)
-        return True
-
-    def _make(self) -> None:
-        """Make what is not there yet. Needs the folder's lock. The manifest comes first: a folder
-        with anything else in it and without a manifest is somebody else's."""
-        if not (self.path / _MANIFEST).exists():
-            new = self.path / f"{_MANIFEST}.new"
-            with open(new, "wb") as file:
-                file.write(self._manifest)
-                file.flush()
-                os.fsync(file.fileno())
-            new.rename(self.path / _MANIFEST)
-            sync_folder(self.path)
+        strange = sorted({one.name for one in path.iterdir()} - _BEGUN)
+        if strange and not head:
+            what = f"expected a store or an empty folder, found {strange[0]!a} in {path}"
+            _refuse(what, "name another folder")
+        return bool(head)
 
 
 def _lock_byte(file: int, number: int) -> bool:

@@ -190,7 +190,7 @@ def open_storage(address: Address, options: StorageOptions) -> Hf3fs:
 class Hf3fs(FileStore):
     """An open file. size_bytes of the options: of a new one."""
 
-    kind = "hicache 3FS pages"
+    version = 103
 
     def __init__(self, folder: Path, index: Path, engine: str, options: StorageOptions) -> None:
         self._folder, self._engine = folder, engine
