@@ -300,7 +300,7 @@ class Index:
                 self._touched[page] = None
             if len(self._touched) > _MOST_TOUCHED:
                 self._settle()
-                self._touched.clear()
+                self._touched.clear()  # also where they could not be filed
 
     def reserve(self, sizes: Sequence[int], keys: Sequence[str]) -> list[Row | Status]:
         """Blocks for each value, or what becomes of it without. The text of a context is used
@@ -322,8 +322,6 @@ class Index:
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         """Delete each key. The disk gets the room."""
-        if not self.find(keys)[0]:
-            return [Status.MISSING] * len(keys)
         done = self._in_parts(self._delete_some, keys)
         with suppress(*REFUSED):
             self._give_back()
@@ -373,13 +371,9 @@ class Index:
                     base.execute(f"DELETE FROM {table}")
                 base.execute("INSERT INTO runs VALUES (0, ?, ?)", self._data.first)
             self._release_dead()
-            over = self._blocks() > self._most
             while self._blocks() - self._free_blocks() > self._most and self._evict_coldest():
                 pass
-            for run in self._runs(HOLE):  # some may have got room when a process was killed
-                self._data.punch(run)
-        if over:
-            self._give_back()
+        self._give_back()
 
     def close(self) -> None:
         with self._lock:
@@ -390,16 +384,12 @@ class Index:
     # -- changes
 
     @contextmanager
-    def _changing(self, settles: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction: no other process changes the index meanwhile, or the room of the file.
-        settles: it files uses and blocks that wait for a change, too; they wait on if it fails."""
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: nobody else changes the index meanwhile, or the room of the file."""
         base = self._base
         with self._lock:
             base.execute("BEGIN IMMEDIATE")
             try:
-                if settles:
-                    self._free([*self._mine() & self._unreleased] if self._unreleased else ())
-                    self._file_uses()
                 yield base
                 base.execute("COMMIT")
             except BaseException:
@@ -407,13 +397,11 @@ class Index:
                     base.execute("ROLLBACK")
                 raise
             self._changes += 1
-            if settles:
-                self._unreleased.clear()
-                self._touched.clear()
 
     def _settle(self) -> None:
-        with suppress(*REFUSED), self._changing():
-            pass
+        """File uses, and free blocks that were released, now or with the next reservation."""
+        with suppress(*REFUSED):
+            self._reserve_some(())
 
     def _in_parts(
         self, change: Callable[[Sequence[One]], list[Done]], items: Sequence[One]
@@ -457,11 +445,11 @@ class Index:
         """Make holes of the free blocks. Whether the disk has got room."""
         if self._data.first[1] != HOLE:
             return False
-        with self._changing(settles=False):
+        with self._changing():
             free = self._runs(FREE)
             for run in free:
                 self._join(run, HOLE)
-        with self._changing(settles=False):  # nobody takes them meanwhile
+        with self._changing():  # nobody takes them meanwhile
             return all(self._data.punch(run) for run in self._runs(HOLE)) and bool(free)
 
     def _shrink(self) -> bool:
@@ -472,8 +460,10 @@ class Index:
         return self._give_back()
 
     def _reserve_some(self, sizes: Sequence[int]) -> list[Row | Status]:
+        found: list[Row | Status] = []
         with self._changing():
-            found: list[Row | Status] = []
+            self._free([*self._mine() & self._unreleased] if self._unreleased else ())
+            self._file_uses()
             free = self._free_blocks()
             for size in sizes:
                 need = -(-size // BLOCK) or 1
@@ -481,6 +471,8 @@ class Index:
                     free = self._make_room(need)
                 found.append(self._take(size, need) if free >= need else Status.FULL)
                 free -= need if free >= need else 0
+        self._unreleased.clear()
+        self._touched.clear()
         return found
 
     def _publish_some(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
@@ -616,18 +608,13 @@ class Index:
                 page,
             )
 
-    def _evict(self, page: int) -> None:
-        """Free all values of a page."""
-        rows = self._base.execute("SELECT id FROM stored WHERE page = ?", (page,)).fetchall()
+    def _evict_coldest(self) -> bool:
+        """Free all values of a page. Whether there was one."""
+        coldest = "SELECT id FROM pages ORDER BY used LIMIT 1"
+        rows = self._base.execute(f"SELECT id FROM stored WHERE page = ({coldest})").fetchall()
         self._free([number for (number,) in rows])
         self._base.execute("UPDATE meta SET evicted = evicted + ?", (len(rows),))
-
-    def _evict_coldest(self) -> bool:
-        """Whether there was a page."""
-        row = self._row("SELECT id FROM pages ORDER BY used LIMIT 1")
-        if row:
-            self._evict(row[0])
-        return bool(row)
+        return bool(rows)
 
     def _release_dead(self) -> None:
         """Free what stores had reserved that are not open any more."""

@@ -58,9 +58,9 @@ def always(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_reserved_blocks(real: Callable[..., Any]) -> Callable[..., Any]:
-    def evict(index: Index, page: int) -> None:
-        real(index, page)
+    def evict(index: Index) -> bool:
         index._free([row[0] for row in index._base.execute("SELECT id FROM stored WHERE owner")])
+        return bool(real(index))
 
     return evict
 
@@ -75,7 +75,7 @@ BUGS = (
     (storage, "_fine", always),
     (storage, "page_keys", of_one_pool),
     (StoredPool, "load", into_the_first_page),
-    (Index, "_evict", of_reserved_blocks),
+    (Index, "_evict_coldest", of_reserved_blocks),
     (Index, "moved", although_blocks_were_given_away),
 )
 
