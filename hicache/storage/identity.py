@@ -2,31 +2,27 @@
 
 Two engines share the pages of a store if these are the same: the files of the weights, of the draft
 and of adapters with their configurations, types, quantization, overrides, and the form of a page.
-Weights may have hundreds of gigabytes, so they are read in part. In safetensors' form and torch's
-(zip) every tensor is read: up to 128 KiB whole, else at 32 places or more, at most 1 MiB apart, of
-4 KiB, its ends among them; and the headers, with names, shapes, and torch's sums of all bytes.
-Other files (GGUF, torch before 1.6, headers above 8 MiB) are read whole up to 1 GiB, else
-4 KiB of every 64 KiB. A tensor trained throughout gives another digest, a bias alone also. A change
-in a large tensor that lies between these places (few numbers, few rows of an embedding) does not,
-but for torch's sums, and one in small tensors of other files above 1 GiB may not: then give the
-weights a name (`weights`). Adapters are read whole. `changes` notices updates.
+Weights may have hundreds of gigabytes, so safetensors are read in part: the header, and of every
+tensor up to 128 KiB all, else 32 places or more, at most 1 MiB apart, of 4 KiB, its ends among
+them. A tensor trained throughout gives another digest, a bias alone also. A change in a large
+tensor that lies between these places (few numbers, few rows of an embedding) does not: then give
+the weights a name (`weights`). Other files are read whole: GGUF, torch's, adapters. `changes`
+notices updates.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 import re
 import sys
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hicache import clock
 from hicache.core.errors import CallerError
@@ -39,7 +35,6 @@ _ADAPTER = "adapter_config.json"  # rank, alpha and the modules of a LoRA adapte
 _HEAD = 8 << 20  # at most, of a header or directory: some 70,000 tensors, 0.3 GB as objects
 _STEP, _SPOTS, _SPOT = 1 << 20, 32, 4096
 _SMALL = _SPOTS * _SPOT  # a tensor that is read whole
-_OTHER, _NEAR = 1 << 30, 64 << 10  # a file of another form that is read whole: a second or two
 # Load formats that read the files of the model's folder, and no weights from elsewhere ("npcache"
 # reads copies that engines made of these files once, also when the files were replaced since).
 _READ = {
@@ -204,10 +199,10 @@ def digest_of_files(
         for file in (*files, *indexes, *more):
             size = file.stat().st_size
             digest.update(f"{file.name}\0{size}\0".encode())
-            with _Bounded(io.FileIO(file), _SPOT) as stream:
-                head, starts = (b"", [0]) if whole else _tensors(stream)
+            with open(file, "rb", _SPOT) as stream:
+                head, starts = (b"", []) if whole else _tensors(stream)
                 digest.update(head)
-                for start, length in _parts(size, starts, whole):
+                for start, length in _parts(size, starts):
                     stream.seek(start)
                     digest.update(stream.read(length))
             if file.stat().st_ctime > until_s:
@@ -228,38 +223,28 @@ def _files(place: Path) -> list[Path]:
     return sorted(one for one in place.iterdir() if one.suffix in _ENDINGS)
 
 
-class _Bounded(io.BufferedReader):
-    """Reads at most 8 MiB at once, whatever a file says of its length."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(_HEAD if size is None or not 0 <= size <= _HEAD else size)
-
-
-def _tensors(stream: _Bounded) -> tuple[bytes, list[int]]:
-    """The header, and where the tensors begin, in zip with their own headers; nothing of another
-    form, or if header or directory are longer than 8 MiB."""
+def _tensors(stream: BinaryIO) -> tuple[bytes, list[int]]:
+    """The header of safetensors, and where the tensors begin; nothing of another form, or if the
+    header is longer than 8 MiB."""
+    length = int.from_bytes(stream.read(8), "little")
+    head = stream.read(min(length, _HEAD))
     try:
-        if stream.read(4) == b"PK\3\4":
-            with zipfile.ZipFile(stream) as file:
-                return b"", [*(one.header_offset for one in file.infolist()), file.start_dir]
-        stream.seek(0)
-        length = int.from_bytes(stream.read(8), "little")
-        head = stream.read(length)
         tensors = [one for name, one in json.loads(head).items() if name != "__metadata__"]
         return head, [8 + length, *(8 + length + int(one["data_offsets"][0]) for one in tensors)]
-    except (*_BAD, zipfile.BadZipFile, NotImplementedError):
+    except _BAD:
         return b"", []
 
 
-def _parts(size: int, starts: list[int], whole: bool) -> Iterator[tuple[int, int]]:
-    """Beginnings and lengths of what is read. However the starts lie, no byte is in two tensors."""
-    if whole or (not starts and size <= _OTHER):
+def _parts(size: int, starts: list[int]) -> Iterator[tuple[int, int]]:
+    """Beginnings and lengths of what is read, all of it without tensors. However these lie, no byte
+    is in two."""
+    if not starts:
         yield from ((at, _STEP) for at in range(0, size, _STEP))
         return
     for start, end in pairwise(sorted({0, *(at for at in starts if 0 < at < size), size})):
         length = end - start
-        if starts and length <= _SMALL:
+        if length <= _SMALL:
             yield start, length
             continue
-        spots = max(_SPOTS, length // (_STEP if starts else _NEAR) + 2)
+        spots = max(_SPOTS, length // _STEP + 2)
         yield from ((start + (length - _SPOT) * one // (spots - 1), _SPOT) for one in range(spots))
