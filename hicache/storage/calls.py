@@ -44,7 +44,7 @@ class Call:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._stepped = self._ended = self.given_up = False
+        self._ended = self.given_up = False
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
@@ -57,7 +57,6 @@ class Call:
     def step(self) -> None:
         """The deadline begins anew."""
         with self._changed:
-            self._stepped = True
             self._changed.notify()
 
     def end(self) -> None:
@@ -73,14 +72,11 @@ class Call:
     def wait(self, timeout_s: float | None) -> None:
         """Until the job has ended. None: for ever. Raises GivenUp."""
         with self._changed:
-            while not (self._ended or self.given_up):
-                self._stepped = False
-                if not self._changed.wait_for(
-                    lambda: self._ended or self.given_up or self._stepped, timeout_s
-                ):
+            while not self._ended:
+                moved = not self.given_up and self._changed.wait(timeout_s)
+                if not (moved or self._ended):
                     self.given_up = True
-            if self.given_up:
-                raise GivenUp
+                    raise GivenUp
 
 
 class Workers(Generic[R]):
