@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_297,
+    "lines of hicache": 22_193,
     "lines of sim": 9_136,
     "lines of invariants": 18_359,
     "lines of traces": 16_659,
-    "lines of tests": 33_857,
+    "lines of tests": 33_797,
     "files of source": 304,
     "files of tests": 274,
-    "words of pages": 41_587,
+    "words of pages": 41_552,
 }
 
 
