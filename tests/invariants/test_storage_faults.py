@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core.actions import (
-    Delete,
-    Lookup,
-    Piece,
-    Store,
-)
+from hicache.core.actions import Delete, Lookup, Piece, Store
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import DeleteDone, LookupDone, StorageReply, StoreDone

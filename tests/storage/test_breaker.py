@@ -12,18 +12,11 @@ from hicache.storage.base import Status, Value, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
+from tests.storage.outages.laws import Clock
 
 OPTIONS = BreakerOptions(
     failures=3, patience_s=0.9, slow_s=2.0, first_pause_s=1.0, longest_pause_s=4.0
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.s = 0.0
-
-    def __call__(self) -> float:
-        return self.s
 
 
 class Refusing(MemoryStore):
@@ -199,7 +192,7 @@ def test_it_is_out_with_the_call_that_makes_too_many_failures_or_waits_too_long(
     assert rig.store.losses.waited_s == pytest.approx((4 * failures - 3) * took_s)
 
 
-def test_a_store_that_raises_has_failed(rig: Rig) -> None:
+def test_a_store_that_raises_has_failed() -> None:
     class Broken(MemoryStore):
         def lookup(self, keys: Sequence[str]) -> list[bool | None]:
             raise RuntimeError("a defect of the backend")
