@@ -39,8 +39,6 @@ def test_the_header_byte_by_byte(medium: MemoryStore) -> None:
     assert stored[24:40] == xxhash.xxh3_128(KEY.encode()).digest()
     assert stored[40:56] == xxhash.xxh3_128(KEY.encode() + payload).digest()
     assert stored[56:64] == bytes(8)
-    golden = "68696361636865000100000040000000c800000000000000"
-    assert stored[:24].hex() == golden
 
 
 def test_every_flipped_bit_is_found(medium: MemoryStore) -> None:
@@ -90,4 +88,6 @@ def test_a_cut_value_another_keys_value_and_a_mix_of_two_are_found(medium: Memor
     ):
         medium.values["one"] = spoilt
         assert read(store, "one", 100)[0] is Status.CORRUPT
+        assert "one" not in medium.values
     assert read(store, "two", 100) == (Status.DONE, b"2" * 100)
+    assert store.corrupt == 9
