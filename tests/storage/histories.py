@@ -9,7 +9,7 @@ A history writes, reads, deletes, opens again and kills, while faults come and g
 - nothing is evicted that was used later than everything that stays
 - the store keeps to its size, and refuses nothing that has room
 - every call ends with a status, and the store can be opened whatever the medium refuses
-- when the fault is over, the store takes writes again
+- when the fault is over, the store takes writes again, and all room is a value's or free
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Storage
 from hicache.storage.verified import HEADER_BYTES, Verified
 
-from .mediums import Fault, Subject
+from .mediums import SLOT, Fault, Subject
 
 STEPS = 24
 SIZES = (1, 700, 4096 - HEADER_BYTES, 4097, 9000, 20_000, 70_000)
@@ -290,6 +290,8 @@ class History:
         if self.subject.capacity([self.model.sizes[key]]):
             found = self.write_to(self.store, [key])
             assert found == [Status.DONE], f"after all faults: {found}"
+            taken = sum(-(-one.size_bytes // SLOT) * SLOT for one in self.store.entries(""))
+            assert self.store.stats()["used_bytes"] == taken, "room that no value has"
 
 
 def _page(key: str) -> str:

@@ -88,7 +88,7 @@ class Shim:
         real = self._real[name]
 
         def call(*given: Any, **named: Any) -> Any:
-            if name != "open" or given[1] & os.O_CREAT:
+            if name != "open" or given[1] & (os.O_CREAT | os.O_WRONLY):
                 self.rule(name)
             if self.short and name in ("pwritev", "pwrite"):
                 file, what, at = given
