@@ -12,12 +12,7 @@ import pytest
 
 from hicache.core.actions import Abandoned, Refused, StorageDetached
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    AdmitWanted,
-    Arrived,
-    DetachWanted,
-    PrefetchLimitReached,
-)
+from hicache.core.events import AdmitWanted, Arrived, DetachWanted, PrefetchLimitReached
 from hicache.storage.base import Status, Storage
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
@@ -183,9 +178,13 @@ def test_after_an_outage_in_which_it_lost_everything_pages_are_stored_again() ->
         server.see(server.attachment.detach())
         server.until(lambda: server.detached)
         assert server.attachment.losses == lost, "it is not forgotten with the store"
-        server.attachment.attach_store(Verified(MemoryStore()))
+        server.attachment.attach_store(other := Verified(MemoryStore()))
         assert not server.attachment.was_out, "that was another store"
         assert server.attachment.losses == lost
+        other.corrupt = 3
+        assert server.attachment.losses == replace(lost, reads_corrupt=3)
+        server.attachment.detach()
+        assert server.attachment.losses == replace(lost, reads_corrupt=3)
 
 
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")
