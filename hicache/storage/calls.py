@@ -28,6 +28,7 @@ from .base import step, watching
 
 R = TypeVar("R")
 T = TypeVar("T")
+MOST = 64  # calls under way, those that hang with them
 _PIECE = 256 << 10  # bytes of one `send`
 _LOOKS = 8  # in a time-out, for whether anything has moved
 
@@ -80,13 +81,11 @@ class Call:
 
 
 class Workers(Generic[R]):
-    """Makes calls, at most `most` at a time. A resource is made when it is needed, and ended when
-    all is closed."""
+    """Makes calls, and none while `MOST` are under way. A resource is made when none is idle, and
+    ended when all is closed."""
 
-    def __init__(
-        self, name: str, make: Callable[[], R], end: Callable[[R], None], most: int = 8
-    ) -> None:
-        self._name, self._make, self._end, self._most = name, make, end, most
+    def __init__(self, name: str, make: Callable[[], R], end: Callable[[R], None]) -> None:
+        self._name, self._make, self._end = name, make, end
         self._changed = threading.Condition()
         self._calls: set[Call] = set()  # whose threads are at work
         self._idle: list[R] = []
@@ -98,8 +97,8 @@ class Workers(Generic[R]):
         timeout_s: float | None,
         late: Callable[[], None] = lambda: None,
     ) -> T:
-        """The result of the job, or what it raised. Raises GivenUp, at once while all hang; then
-        `late` is called when the job has ended, however it does, or never begins."""
+        """The result of the job, or what it raised. Raises GivenUp; then `late` is called when the
+        job has ended, however it does, or never begins."""
         call, result = Call(), Future[T]()
 
         def work() -> None:
@@ -124,15 +123,7 @@ class Workers(Generic[R]):
                 self._changed.notify_all()
 
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._closed
-                    or len(self._calls) < self._most
-                    or all(one.given_up for one in self._calls)
-                ),
-                timeout_s,
-            )
-            begins = not self._closed and len(self._calls) < self._most
+            begins = not self._closed and len(self._calls) < MOST
             self._calls |= {call} if begins else set()
         if not begins:
             late()

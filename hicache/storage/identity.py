@@ -168,22 +168,16 @@ def digest_of_adapter(place: str, until_s: float = math.inf) -> str:
     """A digest of all that an adapter is: its files and its configuration. until_s: as below.
 
     Raises CallerError if one of them is not there, cannot be read, or was written later."""
-    config = Path(place) / _ADAPTER
-    if not config.is_file():
+    if not (Path(place) / _ADAPTER).is_file():
         raise CallerError(f"adapter: expected {_ADAPTER} in {place!a}, found none")
-    return digest_of_files(place, "adapter", [config], whole=True, until_s=until_s)
+    return digest_of_files(place, "adapter", whole=True, until_s=until_s)
 
 
 def digest_of_files(
-    place: str,
-    what: str,
-    more: Iterable[Path] = (),
-    *,
-    whole: bool = False,
-    until_s: float = math.inf,
+    place: str, what: str, *, whole: bool = False, until_s: float = math.inf
 ) -> str:
     """A digest of the weights in a folder, or of one file, in hexadecimal. what: for messages.
-    more: other files. whole: read everything. until_s: seconds since 1970.
+    whole: read everything, also an adapter's configuration. until_s: seconds since 1970.
 
     Raises CallerError if there are none, if they cannot be read, or were written after until_s."""
     mend = "" if whole else '; give them a name with "weights"'
@@ -194,9 +188,10 @@ def digest_of_files(
                 f"{what}: expected files of weights ({', '.join(_ENDINGS)}) in {place!a}, found "
                 f"none{mend}"
             )
-        indexes = sorted(Path(place).glob("*.index.json"))  # they say which files engines load
+        files += sorted(Path(place).glob("*.index.json"))  # they say which files engines load
+        files += [Path(place) / _ADAPTER] if whole else []
         digest = hashlib.sha256()
-        for file in (*files, *indexes, *more):
+        for file in files:
             size = file.stat().st_size
             digest.update(f"{file.name}\0{size}\0".encode())
             with open(file, "rb", _SPOT) as stream:

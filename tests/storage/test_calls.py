@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from itertools import chain, repeat
 
 import pytest
 
-from hicache.storage.calls import Call, GivenUp, PlainSocket, Workers
+from hicache.storage.calls import MOST, Call, GivenUp, PlainSocket, Workers
 
 PATIENT_S = 30.0
 HASTY_S = 0.01
@@ -35,34 +35,31 @@ class Gate:
             self.ended.set()
 
 
-@pytest.fixture
-def workers() -> Iterator[Workers[object]]:
-    made = Workers("test", object, lambda _: None, most=2)
-    yield made
-    assert made.close(PATIENT_S)
-
-
-def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:
-    gates, late = [Gate(), Gate()], list[str]()
-    for gate in gates:
+def test_while_many_threads_hang_calls_end_at_once() -> None:
+    """late: of what was given up, when it ends, and of what never begins."""
+    gate, late = Gate(), list[str]()
+    workers = Workers("test", object, lambda _: None)
+    for _ in range(MOST - 1):
         with pytest.raises(GivenUp):
             workers.run(gate, HASTY_S, lambda: late.append("ended"))
+    assert workers.run(lambda resource, call: 2, PATIENT_S) == 2, "others go on"
+    with pytest.raises(GivenUp):
+        workers.run(gate, HASTY_S, lambda: late.append("ended"))
+    assert late == []
     with pytest.raises(GivenUp):  # it would wait for ever
         workers.run(lambda resource, call: 1, None, lambda: late.append("never begun"))
     assert late == ["never begun"]
-    gates[0].open.set()
-    assert gates[0].ended.wait(PATIENT_S)
-    while True:
-        with suppress(GivenUp):  # the thread has not come back to its queue yet
-            assert workers.run(lambda resource, call: 2, PATIENT_S) == 2
-            break
-    assert late == ["never begun", "ended"]
-    gates[1].open.set()
+    gate.open.set()
+    assert workers.close(PATIENT_S)
+    assert late == ["never begun", *["ended"] * MOST]
+    with pytest.raises(GivenUp):
+        workers.run(gate, None, lambda: late.append("closed"))
+    assert late[-1] == "closed"
 
 
 def test_closing_gives_up_on_what_is_under_way() -> None:
     ended: list[object] = []
-    workers: Workers[str] = Workers("test", lambda: "resource", ended.append, most=1)
+    workers: Workers[str] = Workers("test", lambda: "resource", ended.append)
     gate, begun = Gate(), threading.Event()
     failed: list[bool] = []
 
@@ -145,7 +142,7 @@ def _pause(seconds: float) -> None:
 def test_nothing_touches_the_memory_of_a_caller_whose_call_has_ended(seed: int) -> None:
     """However jobs, deadlines and the end of all meet: each part of the memory is delivered whole
     before its call ends, or never."""
-    workers: Workers[object] = Workers("test", object, lambda _: None, most=3)
+    workers: Workers[object] = Workers("test", object, lambda _: None)
     callers = [Caller(workers, f"{seed}/{number}") for number in range(4)]
     if seed % 2:
         _pause(0.02)

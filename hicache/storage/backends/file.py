@@ -33,6 +33,7 @@ SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
 
 _INDEX = "index.sqlite"
 _BEGUN = {_INDEX, f"{_INDEX}-journal", "lock", "reserve", "data"}  # what is made first
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _OTHER = "name another folder, or delete this one"
 
 
@@ -128,8 +129,8 @@ class FileStore(Storage):
             return {}
 
     def troubles(self) -> str:
-        why = self._opened.unwritable if self._opened else ""
-        return f"{why}, so it is read, and nothing is stored" if why else ""
+        why = self._opened.unwritable if self._opened else None
+        return f"{why.strerror}, so it is read, and nothing is stored" if why else ""
 
     def close(self) -> None:
         with self._lock:
@@ -145,7 +146,7 @@ class FileStore(Storage):
         if opened is None or not opened.is_there() or (writing and opened.unwritable):
             opened = self._again(opened)
         if writing and opened.unwritable:
-            raise OSError(errno.ENOSPC if opened.full else errno.EROFS, opened.unwritable)
+            raise opened.unwritable
         return opened
 
     def _again(self, before: Opened | None) -> Opened:
@@ -173,33 +174,35 @@ class Opened:
     """An open folder: its index, its data and the lock that says that this store lives.
 
     A folder that cannot be written, or that has no room for anything on a full disk, is opened for
-    reading. unwritable: why; else empty."""
+    reading. unwritable: why, or None."""
 
     def __init__(self, path: Path, version: int, data: Data, options: StorageOptions) -> None:
         """Raises CallerError for a folder that cannot be used, and leaves it as it was."""
-        self.path, self.data, self.full, self.unwritable = path, data, False, ""
+        self.path, self.data = path, data
+        self.unwritable: OSError | None = None
         self._options, self._index, self._version = options, path / _INDEX, version
         self._file = -1  # the lock
         with _refusing(path):
             is_ours = self._check()
             try:
-                if is_ours and not _may_write(path):
-                    raise PermissionError
                 self._open()
             except REFUSED as error:
-                self.full = is_ours and Reserve(path).lacks(error)
-                if not (self.full or (is_ours and isinstance(error, PermissionError))):
+                code = getattr(error, "errno", 0)
+                if is_ours and Reserve(path).lacks(error):
+                    self.unwritable = OSError(errno.ENOSPC, f"the disk of {path} is full")
+                elif is_ours and code in _READ_ONLY:
+                    self.unwritable = OSError(code, f"{path} cannot be written")
+                else:
                     raise
-                self.unwritable = f"{path} cannot be written"
-                if self.full:
-                    self.unwritable = f"the disk of {path} is full"
                 self._open_for_reading()
             self._seen = self._look()
 
     def is_there(self) -> bool:
         """Whether the folder still is the one that was opened."""
         try:
-            return self._look() == self._seen and (bool(self.unwritable) or self.data.is_there())
+            return self._look() == self._seen and (
+                self.unwritable is not None or self.data.is_there()
+            )
         except OSError:
             return False
 
@@ -297,12 +300,6 @@ def _lock_byte(file: int, number: int) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
-
-
-def _may_write(path: Path) -> bool:
-    """Whether the system would let us write what is there."""
-    names = ("", "lock", _INDEX, "data")
-    return all(os.access(path / name, os.W_OK) for name in names if (path / name).exists())
 
 
 def _connection(name: str, timeout_s: float, uri: bool = False) -> sqlite3.Connection:

@@ -105,7 +105,7 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
 
 def _alone(call: Callable[[], T], timeout_s: float) -> T | None:
     """The result of a call on a thread of its own; None if it is given up."""
-    workers: Workers[None] = Workers("mooncake", lambda: None, lambda _: None, 1)
+    workers: Workers[None] = Workers("mooncake", lambda: None, lambda _: None)
     with suppress(GivenUp):
         return workers.run(lambda _, __: call(), timeout_s)
     return None
