@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_193,
+    "lines of hicache": 22_157,
     "lines of sim": 9_136,
     "lines of invariants": 18_359,
     "lines of traces": 16_659,
-    "lines of tests": 33_796,
+    "lines of tests": 33_793,
     "files of source": 304,
     "files of tests": 274,
     "words of pages": 41_552,

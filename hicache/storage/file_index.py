@@ -34,7 +34,6 @@ BLOCK = 4096  # bytes
 FREE, HOLE = 0, -1  # in place of a value's number
 _FIRST_BLOCKS, _MORE_BLOCKS = 32, 1 << 14  # the file grows by as much as it has, between these
 _ROOM = 0.8  # of the disk's room for values, the rest for the index
-_AT_ONCE = 500  # entries of one query
 _CHANGED = 32  # values of one change, so that the reserve has room for it
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
@@ -328,21 +327,13 @@ class Index:
         return done
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        last = ""
-        while True:
-            with self._lock:
-                rows = self._base.execute(
-                    "SELECT key, length, used_at FROM stored JOIN pages ON pages.id = page"
-                    " WHERE key > ? AND key >= ? ORDER BY key LIMIT ?",
-                    (last, prefix, _AT_ONCE),
-                ).fetchall()
-            for key, length, used_at in rows:
-                if not key.startswith(prefix):
-                    return
-                yield Entry(key, length, float(used_at))
-            if not rows:
-                return
-            last = rows[-1][0]
+        with self._lock:
+            rows = self._base.execute(
+                "SELECT key, length, CAST(used_at AS REAL) FROM stored JOIN pages"
+                " ON pages.id = page WHERE key >= ?1 AND SUBSTR(key, 1, LENGTH(?1)) = ?1",
+                (prefix,),
+            ).fetchall()
+        return map(Entry._make, rows)
 
     def stats(self) -> dict[str, int | float | str]:
         """used_bytes: of blocks that are not free."""
