@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core.actions import Backup, Copy, Prefill
+from hicache.core.actions import Backup, Copy
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    ContinueWanted,
-    Finished,
-    PrefillDone,
-)
 from hicache.core.types import Key, Tier
-from invariants import watch as watch_module
 from invariants.base import HARNESS, Broken
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
@@ -36,7 +27,6 @@ from invariants.checks.transfers import HappensBeforeWrite
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.watch import AUDIT_EVERY, Watch
 from tests.configs import configured
 
 from .life import Life, corner
@@ -54,29 +44,11 @@ def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, st
     return found
 
 
-def a_node_is_forgotten(original: Any) -> Any:
-    """Of what an operation touched, the last node is not looked at."""
-
-    def retract(self: NodeBook, touched: dict[int, Any], root: Any) -> None:
-        forgotten = list(touched)[-1:] if len(touched) > 1 else []
-        original(self, {key: touched[key] for key in touched if key not in forgotten}, root)
-
-    return retract
-
-
 def given_back_pages_are_forgotten(original: Any) -> Any:
     def retract(self: PageBook, pages: Any, code: int) -> None:
         original(self, pages[:-1], code)
 
     return retract
-
-
-def a_request_that_sits_down_is_forgotten(original: Any) -> Any:
-    def sit(self: Book, request_id: int, view: Any) -> None:
-        if request_id % 2:
-            original(self, request_id, view)
-
-    return sit
 
 
 def candidates_stay_what_they_were(original: Any) -> Any:
@@ -89,9 +61,7 @@ def candidates_stay_what_they_were(original: Any) -> Any:
 
 
 FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
-    "a node": (NodeBook, "retract", a_node_is_forgotten),
     "a page given back": (PageBook, "retract", given_back_pages_are_forgotten),
-    "a request": (Book, "_admit", a_request_that_sits_down_is_forgotten),
     "a candidate": (NodeBook, "refresh", candidates_stay_what_they_were),
 }
 
@@ -103,27 +73,6 @@ def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.Mon
     found = failures(range(2, 8), ())
     assert (HARNESS, "AUDIT") in found
     assert {code for code, _ in found} == {HARNESS}
-
-
-def test_every_sequence_is_recounted_during_and_after_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As often as the rule says, and behind the last operation, whatever it was."""
-    seen: list[int] = []
-    compare = watch_module.compare
-    monkeypatch.setattr(
-        watch_module,
-        "compare",
-        lambda kept, counted: (seen.append(kept.operations), compare(kept, counted))[1],
-    )
-    outcome = play.generate(draw_swarm(5), OPS, 5, 200)
-    watch: Watch = outcome.hand.watch
-    assert outcome.failure is None
-    assert watch.operations > 2 * AUDIT_EVERY
-    assert len(seen) == watch.full
-    assert seen[-1] == watch.operations
-    gaps = [after - before for before, after in zip([0, *seen], seen, strict=False)]
-    assert max(gaps) <= max(AUDIT_EVERY, watch.audit_every)
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
@@ -171,75 +120,7 @@ def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) 
     assert not book.device.locks.any()
 
 
-class Watched:
-    """A core of one-token pages under all checks, whose replies the test gives."""
-
-    def __init__(self, device_pages: int, **settings: Any) -> None:
-        self.core = Core(configured(1, (device_pages,), (8,), **settings))
-        self.watch = Watch()
-
-    def __call__(self, event: Any) -> list[Any]:
-        self.watch.on_event(event, self.core.view)
-        outcomes = self.core.handle(event)
-        self.watch.on_outcomes(event, outcomes, self.core.view)
-        return outcomes
-
-
-def flight_of(outcomes: list[Any], kind: type) -> int:
-    return next(int(item.flight) for item in outcomes if type(item) is kind)
-
-
-@pytest.mark.parametrize("passes", [1, 2])
-def test_the_last_pass_may_unlock_every_node_that_its_aborted_request_shared(passes: int) -> None:
-    """They were one node when the request left, and have been split since."""
-    feed, shared = Watched(device_pages=64, passes=passes), list(range(20))
-
-    def key(tokens: list[int]) -> Key:
-        return Key.from_tokens(np.array(tokens), 1)
-
-    def begin(request: int, tokens: list[int], chunk: int = 64) -> int:
-        feed(Arrived(request, key(tokens), len(tokens), len(tokens)))
-        return flight_of(feed(AdmitWanted(request, chunk)), Prefill)
-
-    def end(request: int, tokens: list[int]) -> None:
-        feed(PrefillDone(begin(request, tokens)))
-        feed(Finished(request, key(tokens), len(tokens)))
-
-    end(0, shared)
-    flights = [begin(1, [*shared, 100, 101], 1)]
-    flights += [flight_of(feed(ContinueWanted(1, 1)), Prefill) for _ in range(1, passes)]
-    feed(Aborted(1))
-    for pages in range(1, 20):
-        end(1 + pages, [*shared[:pages], 100 + pages])
-    for flight in flights:
-        feed(PrefillDone(flight))
-    assert len(feed.core.view.touched) == 20
-
-
 SLOTS = ("device", "device swa", "host", "host swa")
-
-
-def look(expected: list[int]) -> None:
-    """A node of two components that one request holds on device, its window twice."""
-    one, other = SimpleNamespace(name="request 1"), SimpleNamespace(name="flight 2")
-    holders = (({1: one}, {1: one, 2: other}), ({}, {}))
-    book: Any = SimpleNamespace(pages=[SimpleNamespace(where=where) for where in SLOTS])
-    mirror: Any = SimpleNamespace(locked=expected)
-    node: Any = SimpleNamespace(id=9, locks=holders)
-    LockBalance().node(book, mirror, node)
-
-
-def test_a_node_with_the_expected_locks_passes() -> None:
-    look([1, 2, 0, 0])
-
-
-@pytest.mark.parametrize("slot", range(4))
-def test_a_missing_or_extra_lock_is_found(slot: int) -> None:
-    expected = [1, 2, 0, 0]
-    expected[slot] += 1
-    said = f"node 9, {SLOTS[slot]}: expected {expected[slot]} holders, found {expected[slot] - 1} "
-    with pytest.raises(Broken, match=said):
-        look(expected)
 
 
 def two_components() -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.draw import (
     COMPONENTS,
-    LEAST,
     POLICIES,
     USUAL,
     draw_config,
@@ -35,18 +34,3 @@ def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[
             smaller = (*least[:at], pages - 1, *least[at + 1 :])
             with pytest.raises(CallerError, match="expected at least"):
                 Core(replace(config, device_pages=smaller))
-
-
-@pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
-def test_each_pool_is_drawn_at_its_least_size(components: tuple[str, ...]) -> None:
-    found = set()
-    hosts = set()
-    for seed in range(40):
-        config = drawn(seed, components, LEAST)
-        least = least_device_pages(config)
-        pairs = zip(config.device_pages, least, strict=True)
-        found.add(tuple(pages == fewest for pages, fewest in pairs))
-        hosts.add(config.host_pages[0])
-    assert (True,) * len(components) in found
-    assert len(components) == 1 or (False, *[True] * (len(components) - 1)) in found
-    assert {0, 1} < hosts

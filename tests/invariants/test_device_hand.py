@@ -12,16 +12,12 @@ from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.types import Tier
 from hicache.runtime.controller import Lane
-from invariants.fuzz.hicache import simpler
 from invariants.fuzz.hicache.device import DeviceHand, hand_of
 from invariants.fuzz.hicache.draw import draw_swarm
-from invariants.fuzz.hicache.executors import REPLIES, settings_of
-from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import failure_of, generate, replay, step
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.sequence import Act, Entry, Tape
-from invariants.fuzz.shrink import shrink
 from sim.errors import WrongBytesError
 from tests.configs import configured
 
@@ -43,16 +39,6 @@ def said(outcome: Outcome) -> tuple[object, ...]:
     digests = [memory.digest((tier, name), 0) for tier in TIERS for name in names]
     counts = {name: n for name, n in hand.counts.items() if not name.startswith("op ")}
     return outcome.failure, hand.now, hand.events, counts, +hand.probes.seen, digests
-
-
-def test_one_sequence_in_six_runs_on_a_device_with_copies_to_make() -> None:
-    swarms = [draw_swarm(seed) for seed in range(300)]
-    chosen = [one for one in swarms if settings_of(one.executor) is not None]
-    assert 30 < len(chosen) < 75
-    assert all(min(one.config.host_pages) > 0 for one in chosen)
-    assert len({one.executor for one in chosen}) > 12
-    fixed = {draw_swarm(seed, executor=REPLIES).executor for seed in range(30)}
-    assert fixed == {REPLIES}
 
 
 def test_sequences_are_clean() -> None:
@@ -140,22 +126,3 @@ def test_a_controller_that_never_answers_is_a_failure_of_liveness(
     failure = next(found for seed in range(9) if (found := played(seed).failure) is not None)
     assert (failure.code, failure.kind) == (14, "LIVENESS")
     assert "nothing is going to happen" in failure.text
-
-
-# -- tapes, shrinking, export
-
-
-@pytest.mark.parametrize(("needs", "left"), [(False, REPLIES), (True, "device")])
-def test_shrinking_drops_the_device_or_simplifies_it(needs: bool, left: str) -> None:
-    failure = Failure(13, "HAZARD RAW", "x", 1)
-    entry = Entry("quiesce", {})
-
-    def play(tape: Tape) -> Outcome:
-        fails = bool(tape.entries) and (settings_of(tape.executor) is not None or not needs)
-        return Outcome(tape, failure if fails else None, Hand(CONFIG))
-
-    small = shrink(Tape(CONFIG, (entry,), executor="device:3:20:20:2"), failure, play, simpler.WAYS)
-    assert small.tape.executor == left
-    assert simpler.WAYS.weight(small.tape) < simpler.WAYS.weight(
-        replace(small.tape, executor=DEVICE)
-    )

@@ -12,7 +12,7 @@ import pytest
 from hicache.core.types import Tier
 from invariants.against import Against
 from invariants.fuzz.hicache.draw import COMPONENTS, POLICIES, Swarm, draw_swarm
-from invariants.watch import AUDIT_EVERY, Level, Watch
+from invariants.watch import AUDIT_EVERY, Watch
 
 from .life import Life
 
@@ -42,17 +42,6 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
         assert watch.violations == 0
         compared += against.compared
     assert compared > 20 * len(SEEDS)
-
-
-@pytest.mark.parametrize("level", ["sampled", "off"])
-def test_cheaper_check_levels_run_the_same_sequence(level: Level) -> None:
-    dear, cheap = (Life(swarm_of(4), 4, Watch(one)) for one in ("every", level))
-    for life in (dear, cheap):
-        life.run(400)
-        life.end()
-    assert cheap.hand.counts == dear.hand.counts
-    assert cheap.watch.incremental == 0
-    assert bool(cheap.watch.full) == (level == "sampled")
 
 
 def test_sampled_checks_find_a_leak() -> None:

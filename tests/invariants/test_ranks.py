@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
-from hicache.core.core import Core
-from hicache.core.events import Arrived, EvictWanted, LoadDone
-from hicache.core.types import Key, Tier
-from hicache.runtime.driver import Driver
+from hicache.core.events import EvictWanted, LoadDone
+from hicache.core.types import Tier
 from invariants.fuzz import shrink
 from invariants.fuzz.hicache import play, simpler
 from invariants.fuzz.hicache.device import hand_of
@@ -46,13 +44,6 @@ def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
         assert again.failure is None
         assert again.hand.events == outcome.hand.events
         assert again.hand.probes.seen == outcome.hand.probes.seen
-
-
-def test_the_swarm_has_several_ranks_now_and_then() -> None:
-    drawn = [draw_swarm(seed) for seed in range(200, 400)]
-    several = [one for one in drawn if one.ranks > 1]
-    assert 10 <= len(several) <= 40
-    assert {one.ranks for one in several} == {2, 3, 4, 8}
 
 
 # -- what an entry's acts say of ranks
@@ -101,28 +92,6 @@ def test_a_transfer_that_failed_on_one_rank_failed_on_all(
     assert seen["PrefillDone: failed on one rank"] == one
 
 
-def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
-    """The load is torn on rank 1; the pass there is soon done, and ends before the load."""
-    warm = one_prompt().entries
-    again = {"request": 1, "tokens": [[1, 8], [2, 4]], "space": "", "whole": False}
-    acts = (Act(100, 0), Act(50, 0, "torn"), Act(1, 0))
-    entries = (
-        *warm,
-        entry("quiesce"),
-        entry("finish", request=0, ahead=0),
-        entry("quiesce"),
-        entry("evict", tier=0, component="full", pages=16),
-        entry("arrive", **again),
-        entry("admit", acts, request=1, chunk=12),
-        entry("wait", gap=60, polls=1),
-    )
-    outcome = play.replay(Tape(CONFIG, entries, ranks=2), OPS)
-    assert outcome.failure is None
-    seen = outcome.hand.probes.seen
-    assert (seen["Load of full by AdmitWanted"], seen["LoadDone: failed on one rank"]) == (1, 1)
-    assert seen["restarted by PrefillDone"] == 1
-
-
 def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:
     """The ballast takes its own pass while another one is slow on the second rank."""
     hold = entry("hoard", (Act(1, 0),), take=True)
@@ -133,46 +102,6 @@ def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:
 # -- what is compared
 
 
-class Spoilt:
-    """A rank's core whose answers or state are not those of rank 0."""
-
-    def __init__(self, core: Core, spoil: Any) -> None:
-        self.view, self._core, self._spoil = core.view, core, spoil
-
-    def handle(self, event: Any) -> Any:
-        outcomes = self._core.handle(event)
-        return self._spoil(self._core._state, outcomes)
-
-
-def _other_match(state: Any, outcomes: list[Any]) -> list[Any]:
-    return [one._replace(device_pages=one.device_pages + 1) for one in outcomes]
-
-
-def _a_page_less(state: Any, outcomes: list[Any]) -> list[Any]:
-    state.pools[Tier.HOST][0].take(1, 7)
-    return outcomes
-
-
-@pytest.mark.parametrize(
-    ("spoil", "kind"),
-    [
-        (_other_match, "RANK-EQ outcomes"),
-        (_a_page_less, "RANK-EQ pools"),
-    ],
-)
-def test_the_first_difference_is_named(spoil: Any, kind: str) -> None:
-    hand = RankedHand(Tape(CONFIG, (), ranks=2))
-    driver = hand.drivers[0]
-    hand.drivers[0] = Driver(Spoilt(driver.core, spoil), driver.executor)  # type: ignore[arg-type]
-    key = Key.from_tokens([1] * 8, 4)
-    with pytest.raises(Exception, match=kind) as found:
-        hand.feed(Arrived(1, key, 8, 1))
-    failure = play.failure_of(found.value, 3)
-    assert (failure.code, failure.kind, failure.at) == (15, kind, 3)
-    assert "rank 0 has" in failure.text
-    assert "rank 1 has" in failure.text
-
-
 def test_an_event_is_fed_to_all_ranks_or_to_none() -> None:
     hand = RankedHand(Tape(CONFIG, (), ranks=3))
     hand.feed(EvictWanted(Tier.DEVICE, "full", 1))
@@ -181,13 +110,6 @@ def test_an_event_is_fed_to_all_ranks_or_to_none() -> None:
 
 
 # -- tapes, shrinking, export
-
-
-def test_a_tape_names_ranks_only_if_there_are_several() -> None:
-    one, two = one_prompt(ranks=1), one_prompt(ranks=2)
-    assert "ranks" not in dumps(one)
-    assert loads(dumps(one)) == one
-    assert loads(dumps(two)) == two
 
 
 def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:

@@ -32,6 +32,8 @@ def drawn() -> dict[str, dict[str, Any]]:
     """Arguments of each operation, as a run drew them."""
     found: dict[str, dict[str, Any]] = {}
     for seed in range(60):
+        if len(found) == len(OPS) - 1:
+            break
         swarm = draw_swarm(seed)
         for entry in play.generate(swarm, OPS, seed, 60, "off").tape.entries:
             found.setdefault(entry.op, entry.args)

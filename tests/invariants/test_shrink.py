@@ -13,7 +13,7 @@ from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.sequence import Act, Entry, Tape
-from invariants.fuzz.shrink import Search, names, plain, prompts, shrink, weight
+from invariants.fuzz.shrink import Search, shrink
 from tests.configs import configured, said
 
 OPS = OPERATIONS
@@ -117,12 +117,6 @@ def test_another_failure_is_not_accepted() -> None:
     assert small.failure.kind == "A"
 
 
-def test_entries_after_the_failure_are_cut_without_playing() -> None:
-    tape = long_tape()
-    small = shrink(tape, Failure(11, "A", "", 12), verdict(lambda _: True), WAYS, most=1)
-    assert len(small.tape.entries) <= 12
-
-
 def test_plays_are_bounded_and_the_best_so_far_is_kept() -> None:
     small = shrunk(lambda tape: len(tape.entries) >= 5, most=6)
     assert (small.plays, small.whole) == (6, False)
@@ -143,13 +137,3 @@ def test_illegal_settings_are_not_taken_for_the_failure() -> None:
     small = shrink(tape, Failure(11, "A", "", 1), judge, WAYS)
     assert small.whole
     assert said(small.tape.config, "mamba_interval") % small.tape.config.page_size == 0
-
-
-def test_proposals_are_legal_and_most_are_lighter() -> None:
-    tape = long_tape()
-    own = weight(tape, WAYS)
-    for passes in (plain, WAYS.simpler, prompts):
-        proposals = list(passes(tape))
-        assert sum(weight(one, WAYS) < own for one in proposals) > len(proposals) // 2
-    assert weight(names(tape), WAYS) < own
-    assert weight(replace(tape, entries=tape.entries[1:]), WAYS) < own

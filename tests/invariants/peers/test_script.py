@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from array import array
 from collections import OrderedDict
-from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from invariants.fuzz.script import Recorder, StandIn, raw
@@ -89,27 +85,3 @@ def test_results_are_named_and_given_back() -> None:
         "ordered_dict = found.copy()",
         "ordered_dict.update(found)",
     ]
-
-
-class Pair(NamedTuple):
-    one: int
-    other: object
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (3, "3"),
-        ("a'b", '"a\'b"'),
-        ((1,), "(1,)"),
-        ([1, (2, None)], "[1, (2, None)]"),
-        ({"a": {1}}, "{'a': set([1])}"),
-        (np.int64(4), "4"),
-        (array("q", [7]), "array('q', [7])"),
-        (Pair(1, [2]), "Pair(one=1, other=[2])"),
-        (Decimal, "Decimal"),
-    ],
-)
-def test_a_value_is_written_as_it_is(value: object, said: str) -> None:
-    recorder = Recorder(on=True)
-    assert recorder.spell(value) == said
