@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hicache.runtime.driver import Observer
@@ -67,12 +66,6 @@ class Part(Prompts):
     def __init__(self, whole: Prompts, numbers: Sequence[int]) -> None:
         super().__init__([whole.jobs[number] for number in numbers], whole._prompts)
         self.page_size = whole.page_size
-
-
-def prefill_only(workload: Prompts) -> Prompts:
-    """The same requests with one token to generate each."""
-    jobs = [replace(job, output_length=1) for job in workload.jobs]
-    return Prompts(jobs, workload._prompts, workload.page_size)
 
 
 def conversations(clients: int, turns: int, first: int = 24, more: int = 12) -> Prompts:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,14 +127,3 @@ def test_the_order_is_drawn_from_the_seed() -> None:
     assert first == again != other
     assert sorted(first) == sorted(other) == list(range(20))
     assert orders("fifo") == [list(range(20))] * 3
-
-
-@pytest.mark.parametrize("gap_ns", [0, SECOND // 100])
-@pytest.mark.parametrize("most", [1, 4])
-def test_no_more_are_in_progress_than_allowed(gap_ns: int, most: int) -> None:
-    found = sent(SenderOptions(gap_ns, max_parallel=most), chats(30, 1))
-    assert len(found) == 30
-    for index, time in found:
-        running = sum(begin <= time < begin + SECOND + one for one, begin in found)
-        assert running <= most, index
-    assert max(time for _, time in found) >= (30 // most - 1) * SECOND

@@ -19,7 +19,7 @@ from sim.workload import Job
 from tests.sim.workloads import PAGE, Prompts, alone, in_sessions, shared_prefixes
 
 from . import rig
-from .fleets import INSTANT, PAGE_BYTES, ROUTERS, conversations, make, prefill_only, run
+from .fleets import INSTANT, PAGE_BYTES, ROUTERS, make, run
 
 _SLOW = KvLinkOptions(200_000_000, 1_000_000)
 _ROOM = {"device": 400, "host": 0}
@@ -63,20 +63,6 @@ def test_drawn_fleets_serve_every_request_once_and_every_core_is_checked(
     assert first.link.bytes == sum(trip.pages for trip in first.trips.values()) * PAGE_BYTES
     decoded = [one.request for member in first.members[members[0] :] for one in member.requests]
     assert sorted(decoded) == sorted(first.trips)
-
-
-def test_the_time_to_the_first_token_is_that_of_a_replica_that_only_prefills() -> None:
-    """With room for everything, whatever the link does."""
-    workload = conversations(5, 4)
-    workload.jobs = [
-        replace(job, arrival_ns=job.index * 3_000_000, output_length=9) for job in workload.jobs
-    ]
-    single = rig.run(prefill_only(workload), 400, 0)
-    for link in (INSTANT, _SLOW):
-        found = run(workload, (1, 3), link=link, **_ROOM)
-        for one, other in zip(found.requests, single.requests, strict=True):
-            assert one[5:9] == other[5:9]  # computed, arrival, admission, first token
-            assert (one.load_ns, one.compute_ns) == (other.load_ns, other.compute_ns)
 
 
 def test_an_instant_link_delays_a_lone_request_by_nothing() -> None:

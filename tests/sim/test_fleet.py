@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from hicache.core.actions import Prefill
-from hicache.core.events import PrefillDone
 from sim.errors import SimError, StuckError
 from sim.fleet import Fleet
-from sim.routers import Window
 from sim.workload import Job
 from tests.sim.workloads import in_sessions, shared_prefixes
 
@@ -77,15 +74,6 @@ def test_the_index_knows_what_the_caches_have() -> None:
         for tier in (0, 1):
             bit = 1 << 2 * member.place + tier
             assert sum(bool(bits & bit) for bits in router.places.values()) == held[tier]
-
-
-def test_a_pass_that_failed_is_no_answer() -> None:
-    fleet = make(conversations(3, 2))
-    desk, job, view = fleet._desk, fleet._workload.jobs[0], fleet.members[0].core.view
-    window, failed = Window(desk, desk.choose(job)), PrefillDone(7, False)
-    window.on_outcomes(failed, [Prefill(7, job.index, 0, job.input_length, (), (), True)], view)
-    window.on_outcomes(failed, (), view)
-    assert sum(desk.loads.waiting) == job.input_length
 
 
 def test_a_request_that_is_lost_or_served_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,9 @@ from sim.options import EngineOptions
 from sim.workload import Job
 from tests.sim.rig import CONFIGURATIONS, MODEL, POLICIES, SMALL, make, run
 from tests.sim.runs import idle
-from tests.sim.workloads import PAGE, Prompts, hybrid, shared_prefixes
+from tests.sim.workloads import PAGE, Prompts, alone, hybrid, shared_prefixes
 
 _HYBRIDS = CONFIGURATIONS[1:]
-_NAMES = ["+".join(each) for each in CONFIGURATIONS]
 
 
 def _sizes(components: tuple[str, ...], of: dict[str, int]) -> tuple[int, ...]:
@@ -52,8 +51,9 @@ _PRESSED = {"full": 56, "swa": 14, "mamba": 12}
 _KEPT = {"full": 160, "swa": 100, "mamba": 60}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
+@pytest.mark.parametrize(
+    ("components", "policy"), [*zip(CONFIGURATIONS, (*POLICIES, POLICIES[0]), strict=True)]
+)
 def test_small_pools_evict_and_load_each_component(
     components: tuple[str, ...], policy: str
 ) -> None:
@@ -74,27 +74,6 @@ def test_small_pools_evict_and_load_each_component(
     counts = zip(components, loaded, strict=True)
     moved = sum(count * model.bytes_per_page(name, PAGE) for name, count in counts)
     assert result.h2d.bytes == moved
-
-
-def _growing_answers() -> Prompts:
-    """Six requests whose prompts fit small pools together and whose answers do not."""
-    jobs = [Job(index, 0, 8, 30) for index in range(6)]
-    return Prompts(jobs, [[100 * index + n for n in range(8)] for index in range(6)])
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
-def test_too_many_long_answers_are_retracted_and_all_end(
-    components: tuple[str, ...], policy: str
-) -> None:
-    device = {"full": 13, "swa": 6, "mamba": 8}
-    sizes = _sizes(components, device), (3,) * len(components)
-    rules = _rules(components, 8, PAGE)
-    world = make(_growing_answers(), *sizes, engine=SMALL, write_policy=policy, **rules)
-    result = world.run()
-    idle(world)
-    assert len(result.requests) == 6
-    assert sum(request.retractions for request in result.requests) > 0
 
 
 @pytest.mark.parametrize(
@@ -133,8 +112,8 @@ def test_the_component_that_limits_a_hit_is_named() -> None:
 
 
 def test_a_pool_that_is_too_small_is_named_with_its_need() -> None:
-    rules = _rules(("full", "swa"), 8, PAGE)
+    rules, growing = _rules(("full", "swa"), 8, PAGE), alone([0] * 6, 8, 30)
     with pytest.raises(CallerError, match=r"device pool of full: expected at least 10 pages for"):
-        run(_growing_answers(), (9, 12), (0, 0), **rules)
+        run(growing, (9, 12), (0, 0), **rules)
     with pytest.raises(CallerError, match=r"device_pages of swa: expected at least 3, .*found 2"):
-        run(_growing_answers(), (20, 2), (0, 0), **rules)
+        run(growing, (20, 2), (0, 0), **rules)

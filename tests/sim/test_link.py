@@ -1,18 +1,14 @@
-"""Time itself: the clock, random draws, and the link, computed again a nanosecond at a time."""
+"""The link, computed again a nanosecond at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import NamedTuple
-
-import pytest
 
 from hicache.devices.base import Direction
 from sim.clock import Clock
 from sim.content import draw
 from sim.device.link import SECOND_NS, Link
-from sim.errors import SimError
 from sim.hardware import Curve
 
 from .clocks import run
@@ -28,29 +24,6 @@ class Send(NamedTuple):
     way: Direction
     size: int
     parts: int
-
-
-def test_clock_orders_events() -> None:
-    clock, seen = Clock(), list[tuple[int, int]]()
-    delays = [5, 0, 3, 5, 0, 7, 3]
-    for number, delay in enumerate(delays):
-        clock.after(delay, lambda number=number: seen.append((clock.now_ns, number)))  # type: ignore[misc]
-    assert clock.next_ns() == 0
-    clock.after(4, lambda: clock.after(0, lambda: seen.append((clock.now_ns, 99))))
-    run(clock)
-    expected = sorted((delay, number) for number, delay in enumerate(delays))
-    assert seen == sorted([*expected, (4, 99)]), seen
-    assert clock.next_ns() == -1
-    for wrong in (-1, 1.0, True):
-        with pytest.raises(SimError):
-            Clock().after(wrong, lambda: None)  # type: ignore[arg-type]
-
-
-def test_draws_are_keyed() -> None:
-    for bound, *parts in ((7, 1, "a"), (1000, "1"), (1 << 60, 1), (1 << 60, "1"), (3, 0, -5)):
-        text = "\x1f".join(f"{'i' if isinstance(part, int) else 's'}{part}" for part in parts)
-        digest = blake2b(text.encode(), digest_size=8).digest()
-        assert draw(bound, *parts) == int.from_bytes(digest, "little") % bound
 
 
 def _sends(seed: int) -> list[Send]:

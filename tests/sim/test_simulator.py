@@ -1,9 +1,12 @@
-"""The times of drawn workloads, to the nanosecond, and rules of the engine alone."""
+"""The times of drawn workloads, to the nanosecond, whatever is checked; rules of the engine alone;
+and runs that are stuck."""
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -16,11 +19,15 @@ from hicache.core.events import Event
 from hicache.core.view import CoreView
 from hicache.runtime.encoding import event_bytes
 from sim.engine.sequence import DecodeSet, Sequence, TokenGaps
+from sim.errors import StuckError
 from sim.replica import TimedResult
 from sim.workload import Job
 
 from .cases import crowded, drawn, profiled
-from .runs import Case, idle, world_of
+from .found_out import raised
+from .rig import make
+from .runs import Case, idle, simulated, world_of
+from .workloads import alone
 
 # In 130 a request restarts that has had its first token; in 37 a preempted one would come back at
 # once, for ever; in 13, 22, 49 and 53 requests wait for pages between two tokens; in 151 the
@@ -69,7 +76,7 @@ def ran(case: Case) -> tuple[TimedResult, str]:
 
 @pytest.mark.parametrize(
     "case",
-    [partial(make, seed) for make, seeds in _CASES.items() for seed in seeds],
+    [partial(one, seed) for one, seeds in _CASES.items() for seed in seeds],
     ids=lambda one: f"{one.func.__name__} {one.args[0]}",
 )
 def test_a_drawn_workload_takes_the_times_that_it_took(case: partial[Case]) -> None:
@@ -93,3 +100,66 @@ def test_a_due_step_from_before_a_retraction_is_ignored() -> None:
     assert decode.pop_ended() is None
     assert decode.pop_full() is sequence
     assert (sequence.held, sequence.generated) == (8, 4)
+
+
+def test_stuck_runs_say_so() -> None:
+    """A run whose requests can never go on ends with an error, and keeps what was served."""
+    workload = alone([0, 5, 5], 8, 2)
+    world = make(workload, 6, 0)
+    schedule = world.engine._prefills.schedule
+
+    def never(retractions: int) -> None:
+        if len(world.result().requests) < 1:
+            schedule(retractions)
+        else:
+            world.engine._prefills.batch = []
+
+    world.engine._prefills.schedule = never  # type: ignore[method-assign]
+    error = raised(world.run, StuckError)
+    assert error is not None, "a run that is stuck ended well"
+    assert error.exit_code == 14
+    left = 3 - len(world.result().requests)
+    assert str(error).startswith(f"{left} requests are left ("), str(error)
+    told = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
+    assert told in str(error), str(error)
+    _collection_is_restored()
+
+
+def _collection_is_restored() -> None:
+    """A run collects no garbage, and leaves the collector as it was."""
+    for on in (True, False):
+        (gc.enable if on else gc.disable)()
+        seen: list[bool] = []
+
+        def note(ended: int, jobs: int, seen: list[bool] = seen) -> None:
+            seen.append(gc.isenabled())
+
+        try:
+            world = make(alone([0], 8, 2), 6, 0)
+            world._progress = note
+            world.run()
+            assert (seen, gc.isenabled()) == ([False], on)
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("seed", "checks", "scheduled"),
+    [
+        *((7, (213, 207), 190), (10, (86, 108), 104), (18, (196, 347), 442)),
+        *((31, (255, 372), 276), (37, (253, 279), 73)),
+    ],
+)
+def test_levels_and_steps_agree(seed: int, checks: tuple[int, int], scheduled: int) -> None:
+    """Checks and fast-forward change no time, no decision and no digest. checks: of bytes and of
+    accesses, as many as all passes, copies and steps report. scheduled: events of the clock."""
+    case = drawn(seed)
+    result, _ = simulated(case)
+    assert (result.byte_checks, result.access_checks) == checks
+    bare = replace(result, byte_checks=0, access_checks=0)
+    off = replace(case, options=replace(case.options, checks="off"))
+    assert simulated(off)[0] == bare
+    stepped = replace(off, engine=replace(off.engine, fast_forward=False))
+    result, world = simulated(stepped)
+    assert result == bare
+    assert next(world.clock._eid) == scheduled, "events that change nothing"

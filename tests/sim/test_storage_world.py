@@ -109,15 +109,3 @@ def test_a_store_that_hangs_costs_a_request_its_limit_and_blocks_nobody() -> Non
     assert found[1].admit_ns - found[1].arrival_ns == waited_ns
     assert found[2].admit_ns == found[1].finish_ns, "both have waited, and keep their order"
     assert found[3].finish_ns < found[1].admit_ns, "those behind them go on"
-
-
-def test_a_fetched_page_counts_for_storage_for_the_request_that_fetched_it() -> None:
-    prompt = list(range(10 * PAGE))
-    jobs = [Job(0, 0, 10 * PAGE, 1), Job(1, 10**9, 10 * PAGE, 1), Job(2, 2 * 10**9, 9 * PAGE, 1)]
-    workload = Prompts(jobs[:1], [prompt])
-    first = stored()
-    run(workload, 60, 60, storage=first)
-    again = Prompts(jobs, [prompt, prompt, prompt[: 9 * PAGE]])
-    found = run(again, 60, 60, storage=first).requests
-    reused = [(one.device_tokens, one.host_tokens, one.storage_tokens) for one in found]
-    assert reused == [(0, 0, 9 * PAGE), (9 * PAGE, 0, 0), (8 * PAGE, 0, 0)]
