@@ -12,23 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime.interpreter import InterpretedFunction
 
-import hicache.models as models
 from hicache.devices import _kernel as kernel
 from hicache.devices._traffic import Move, route
-from hicache.devices.base import DeviceOptions
-from hicache.devices.cpu import CpuDevice
-from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import LAYOUTS, Sizes, axes
 from hicache.memory.pools import Pool, PoolPlan
 
-from .at_once import AtOnce
-from .cases import (
-    THREE,
-    grouped,
-    page_size,
-    shallow,
-    tour,
-)
+from .cases import grouped
 
 _LAYOUT = st.sampled_from(sorted(LAYOUTS))
 
@@ -83,22 +72,3 @@ def test_the_kernel_moves_the_pages_and_nothing_else(
     move = Move(route(source, target), (here, there), numbers, layers)
     kernel.Kernel(blocks).copy(move)
     assert np.array_equal(target.view.numpy(), expected)
-
-
-def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:
-    """A logical anchor without bytes, compressed sidecars, a window, and states on it."""
-    model = shallow(models.get("deepseek-v4-flash"))
-    sizes = dict.fromkeys(model.components, THREE)
-    with (
-        CpuDevice(model, page_size(model), sizes, sizes, DeviceOptions(layout="page_head")) as cpu,
-        CudaDevice(
-            model,
-            page_size(model),
-            sizes,
-            sizes,
-            DeviceOptions(layout="page_head"),
-            accelerator=AtOnce(),
-        ) as cuda,
-    ):
-        found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
-    assert found[0] == found[1]

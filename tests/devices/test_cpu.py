@@ -6,14 +6,12 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
-from hicache.memory.layouts import Bytes
 from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, HOST_PAGES, LAYERS, TINY
 from tests.patience import PATIENCE_S
 from tests.tiny import pages
@@ -108,24 +106,3 @@ def test_cpu_refuses_impossible_work(change: dict[str, Any], words: str, again: 
             device.record(Stream(5))
         with pytest.raises(CallerError, match="mark"):
             device.query(Mark(0))
-
-
-@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
-@pytest.mark.parametrize("layers", [ALL, (1, 3), (2, 2)])
-def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
-    tier: Tier, layers: tuple[int, int]
-) -> None:
-    seen: list[tuple[Bytes, ...]] = []
-    seeds = np.arange(6, dtype=np.uint64).reshape(3, 2)
-    with make_cpu() as device:
-        stream = device.stream("write")
-        where = pages(5, 2)
-        (pool,) = device.arena.pools(tier, "full")
-        for turn in seeds:
-            device.scribble(stream, Area(tier, "full", where, layers), turn)
-            device.peek(stream, Area(tier, "full", where, layers), seen.append)
-        device.synchronize(device.record(stream))
-        for turn, found in zip(seeds, seen, strict=True):
-            assert (found[0] == pool.plan.stamped(turn, 0, range(*layers))).all()
-        untouched = pool.view[:, [page for page in range(pool.view.shape[1]) if page not in where]]
-        assert not untouched.any()

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-import re
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import torch
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Tier
 from hicache.memory import host
-from hicache.memory.lent import Lent, LentSlot, LentTensor, lend
-from hicache.memory.pools import Arena, by_ratio
-from hicache.models import get
-from tests.tiny import tiny
+from hicache.memory.pools import by_ratio
 
-TINY = tiny(2, 8, kv_heads=4)
-LLAMA = get("llama-3.1-8b")
 OLDER = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-
-
-def test_available_memory_is_checked_before_allocating() -> None:
-    left = host.available_bytes()
-    if left is None:
-        pytest.skip("this system does not say how much memory is available")
-    pages = left // TINY.bytes_per_page("full", 64) + 1
-    with pytest.raises(CallerError) as caught:
-        Arena(TINY, 64, {Tier.DEVICE: {"full": 1}, Tier.HOST: {"full": pages}})
-    said = str(caught.value)
-    assert "\n" not in said
-    assert str(pages * TINY.bytes_per_page("full", 64)) in said
-    found = re.search(r"the system has (\d+) available", said)
-    assert found
-    assert 0 < int(found[1]) < (pages + 1) * TINY.bytes_per_page("full", 64)
 
 
 def test_a_refused_allocation_is_an_error_with_numbers() -> None:
@@ -123,18 +100,3 @@ def test_a_host_ratio_gives_at_least_one_page_more() -> None:
     assert by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
     with pytest.raises(CallerError, match="more than 0"):
         by_ratio({"full": 1}, Fraction(0))
-
-
-def test_one_sum_over_all_components_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "available_bytes", lambda: 100 << 20)
-
-    def taken(**pages: int) -> Lent:
-        slots = []
-        for layer, name in enumerate(pages):
-            blocks = torch.zeros(4, 1 << 20, dtype=torch.uint8)
-            slots.append(LentSlot(name, name, (LentTensor(f"{name}0", layer, blocks),)))
-        return lend(slots, pages, len(pages))
-
-    with pytest.raises(CallerError, match=r"room for 125829120 bytes .*full 62.*mamba 62"):
-        taken(full=60, mamba=60)
-    assert len(taken(full=60, mamba=40).buffers) == 2

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import hicache.models as models
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Pages
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Mark, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 
@@ -114,11 +114,6 @@ def hold(device: CudaDevice, stream: Stream, time_ns: int) -> None:
         _sleep(2 * time_ns)
 
 
-def groups_of(direction: Direction) -> tuple[tuple[int, int], ...]:
-    """The layer groups that the transfer controller uses: all for a backup, each for a load."""
-    return (ALL_LAYERS,) if direction is Direction.DEVICE_TO_HOST else EACH_LAYER
-
-
 def timed(device: CudaDevice, stream: Stream, issue: Callable[[], object]) -> int:
     """Nanoseconds of the work that `issue` puts on the stream, which is idle before."""
     device.synchronize(device.record(stream))
@@ -133,20 +128,3 @@ def repeated(measure: Callable[[], int], repeats: int) -> float:
     """The median of `repeats` measurements after a first one that is discarded."""
     measure()
     return median(measure() for _ in range(repeats))
-
-
-def large_copy(device: CudaDevice, direction: Direction, repeats: int) -> float:
-    """Nanoseconds of one contiguous pinned copy of the same size: the speed of the bus."""
-    stream = device.stream("large")
-    tiers = [Tier.DEVICE, Tier.HOST]
-    if direction is Direction.HOST_TO_DEVICE:
-        tiers.reverse()
-    source, target = (
-        device.arena.pools(tier, "full")[0].flat[: MOVED_PAGES * PAGE_BYTES] for tier in tiers
-    )
-
-    def issue() -> None:
-        with on(device, stream):
-            target.copy_(source, non_blocking=True)
-
-    return repeated(lambda: timed(device, stream, issue), repeats)

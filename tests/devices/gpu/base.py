@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TRIPS = 100_000  # of pages, there and back
 REPEATS = 7  # of each timing; the median counts
 
 
