@@ -1,19 +1,10 @@
-"""How often `hicache size` finds the cheapest machine, and with how many replays: drawn workloads
-and prices, each answered by the search and by replaying every candidate.
-
-    python -m tests.bench.purchases [0-40]
-
-The cheapest that serves is found by replays in the order of the costs, up to the first that serves.
-
-Prints a row for each workload and the sums that docs/sizing.md has.
-"""
+"""Drawn workloads and prices, each answered by the search of `hicache size` and by replaying every
+candidate."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,44 +69,12 @@ def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
     return asked_of(str(path), limits)[0], wanted
 
 
-def tried(seed: int, folder: Path, every: bool = True, **fewer: Any) -> tuple[Decision, list[bool]]:
+def tried(seed: int, folder: Path, **fewer: Any) -> tuple[Decision, list[bool]]:
     """The decision, and whether each candidate serves when it is replayed, the cheapest first.
-    every: not only those up to the first that serves. fewer: what is asked for instead."""
+    fewer: what is asked for instead."""
     options, wanted = drawn(seed, folder)
     found = decision(options, replace(wanted, **fewer), HOW, "hicache size")
     trials = Trials(found.offer, found.options, wanted.attain, HOW, "")
-    serving: list[bool] = []
-    count = len(found.offer.candidates)
-    while len(serving) < count and (every or True not in serving):
-        now = range(len(serving), count if every else len(serving) + 1)
-        trials.run(now)
-        serving += map(trials.served, now)
-    return found, serving
-
-
-def main(seeds: range) -> None:
-    equal, parts, dearer = 0, [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in seeds:
-            found, serving = tried(seed, Path(folder), every=False)
-            rows, answer = found.document["candidates"], found.document["answer"]
-            true = rows[serving.index(True)]["cost_per_hour"] if True in serving else None
-            cost = answer and answer["cost_per_hour"]
-            equal += cost == true
-            parts.append(found.document["searched"] / len(rows))
-            if cost != true:
-                dearer.append((seed, cost, true))
-            print(
-                f"{seed:3} {len(rows):4} candidates, {found.document['searched']:3} replays "
-                f"{'' if cost == true else 'WRONG'} {answer['label'] if answer else 'nothing'}",
-                flush=True,
-            )
-    print(
-        f"{equal} of {len(seeds)} equal; {sum(parts) / len(parts):.1%} of the replays, at most "
-        f"{max(parts):.1%}; others: {dearer}"
-    )
-
-
-if __name__ == "__main__":
-    first, last = map(int, (*sys.argv, "0-40")[1].split("-"))
-    main(range(first, last))
+    every = range(len(found.offer.candidates))
+    trials.run(every)
+    return found, [trials.served(one) for one in every]

@@ -17,8 +17,6 @@ from invariants.watch import Watch
 from tests.configs import configured
 from tests.invariants.life import OPS, corner
 
-from .conftest import Record
-
 WARM, MEASURED = 3_000, 5_000
 CONFIG = Config(16, (260,), (520,), kv_events=True)
 
@@ -55,7 +53,7 @@ def rate(
 
 
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
-def test_checked_operations_per_second(components: str, benchmark: Any, record: Record) -> None:
+def test_checked_operations_per_second(components: str, benchmark: Any) -> None:
     config = CONFIG if components == "full" else HYBRID
     entries = drawn(config)
 
@@ -71,9 +69,9 @@ def test_checked_operations_per_second(components: str, benchmark: Any, record: 
     found = benchmark.pedantic(triples, rounds=1, iterations=1)
     speed, alone, cost, nodes = (statistics.median(one) for one in zip(*found, strict=True))
     name = f"checked operations, {components}, {nodes:.0f} live nodes"
-    record(name, f"{speed:,.0f} /s", ">= 4,000 /s")
-    record("the same, incremental checks against none", f"{alone:.2f} x", "<= 2 x")
-    record("the same, with recounts, against none", f"{cost:.2f} x", "-")
+    print(f"{name}: {speed:,.0f} /s, target >= 4,000 /s")
+    print(f"the same, incremental checks against none: {alone:.2f} x, target <= 2 x")
+    print(f"the same, with recounts, against none: {cost:.2f} x")
 
 
 HYBRID = configured(
