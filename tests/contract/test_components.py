@@ -19,17 +19,15 @@ from hicache.core.components import (
     Component,
     Full,
     known,
-    residency,
     settings_for,
 )
-from hicache.core.config import UNBOUNDED, Config
+from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.entries import Shape
 from hicache.core.events import Arrived, MatchWanted
 from hicache.core.tree import attach, label_of, new_child
 from hicache.core.types import Key, Pages, Tier
 from invariants.against import Against
-from invariants.books.kinds import kinds_of
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import draw_swarm
 from invariants.fuzz.hicache.operations import OPERATIONS
@@ -112,55 +110,6 @@ def test_a_window_requires_each_page_that_holds_one_of_its_tokens(
         length = pages * page_size
         read = {token // page_size for token in range(max(0, length - window), length)}
         assert set(component.required([1] * pages)) == read
-
-
-@pytest.mark.parametrize("name", NAMES)
-@given(span=st.integers(2, 9), data=st.data())
-def test_a_split_keeps_every_page_and_gives_each_half_its_own(
-    name: str, span: int, data: st.DataObject
-) -> None:
-    component = make(name)
-    at = data.draw(st.integers(1, span - 1))
-    pages = np.arange(span if component.positional else 1, dtype=np.int64)
-    upper, lower = component.split(pages, at)
-    kept = [page for half in (upper, lower) if half is not None for page in half.tolist()]
-    assert kept == pages.tolist()
-    assert lower is not None
-    assert len(lower) == (span - at if component.positional else 1)
-    if component.positional:
-        assert upper is not None
-        assert len(upper) == at
-        assert not any(np.shares_memory(half, pages) for half in (upper, lower)), "views keep all"
-        assert not upper.flags.writeable
-        assert not lower.flags.writeable
-    else:
-        assert upper is None, "a state is that of the node's end"
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("window", [1, 3, 4, 9, 10])
-def test_a_component_does_what_it_declares(name: str, window: int) -> None:
-    component = make(name, 4, window, 16)
-    assert component.name == name
-    assert component.window_pages >= 1
-    assert 0 <= component.least_slots <= component.slots
-    assert bool(component.slots) != component.positional
-    assert component.interval % 4 == 0
-    bounded = component.window_pages < UNBOUNDED
-    kinds = {(True, False): "path", (True, True): "window", (False, True): "state"}
-    assert residency(name) == kinds[component.positional, bounded]
-    if component.positional:
-        assert component.window_pages in (-(-component.window_tokens // 4), UNBOUNDED)
-    kind = kinds_of(config_made(name, 4, window, 16))[-1]
-    told = (kind.positional, kind.window, kind.interval, kind.slots, kind.per_path)
-    assert told == (
-        component.positional,
-        min(component.window_tokens, kind.window),
-        component.interval,
-        component.slots,
-        component.per_path,
-    )
-    assert min(kind.need, UNBOUNDED) == component.window_pages
 
 
 class Chunked(Full):

@@ -93,23 +93,6 @@ def content(pool: Pool, layout: str) -> dict[tuple[int, int], bytes]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("model", TINY)
-@pytest.mark.parametrize("tp", [1, 2])
-def test_views_are_the_addresses_and_cover_the_buffer_once(
-    model: str, layout: str, tp: int
-) -> None:
-    for pool in make(TINY[model], layout, "kernel", tp).pools(HOST, "full"):
-        pool.flat[:] = np.resize(np.arange(251, dtype=np.uint8), pool.flat.shape)
-        expected = content(pool, layout)
-        for local, layer in enumerate(pool.plan.pool.layers):
-            for page in range(pool.view.shape[1]):
-                assert pool.view[local, page].tobytes() == expected[layer, page]
-        pool.view[...] += np.uint8(1)
-        pool.flat[...] -= np.resize(np.arange(251, dtype=np.uint8), pool.flat.shape)
-        assert (pool.flat == 1).all()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("model", TINY)
 def test_a_page_has_as_many_runs_as_the_plan_says(model: str, layout: str) -> None:
     for pool in make(TINY[model], layout, "kernel").pools(HOST, "full"):
         pool.flat[:] = 0

@@ -4,7 +4,7 @@ plain lists."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache import registry
-from sim.options import EngineOptions
 from sim.schedulers import Scheduler, make
 from sim.workload import Job
-from tests.sim.workloads import shared_prefixes
-
-from ..sim.rig import run
 
 NAMES = registry.names(registry.SCHEDULERS)
 WINDOW = 3
@@ -33,16 +29,6 @@ class Request:
 
 def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -> Request:
     return Request(Job(index, 0, length, 1, -1, session, priority), length)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_order_serves_every_request(name: str) -> None:
-    workload = shared_prefixes(3, 24)
-    workload.jobs = [
-        replace(job, session=job.index % 3 - 1, priority=job.index % 4) for job in workload.jobs
-    ]
-    found = run(workload, engine=EngineOptions(order=name, max_running=3))
-    assert [one.request for one in found.requests] == list(range(24))
 
 
 # What each order is, over (index, session, priority, length) in order of arrival: a request that

@@ -9,17 +9,6 @@ from hicache import models
 from hicache.core.errors import CallerError
 
 
-def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() -> None:
-    plain = models.get("deepseek-v3")
-    found = models.stored(plain, "nvfp4", attention_dtype="bf16")
-    assert found.weight_dtype == "nvfp4, attention bf16"
-    types = {one.name: one.dtype for one in found.matrices}
-    assert types["expert_down"] == types["shared_down"] == types["down"] == "nvfp4"
-    assert types["q_b"] == types["o"] == types["router"] == "bf16"
-    assert models.stored(found, "fp8-block") == plain
-    assert {one.dtype for one in models.get("gpt-oss-120b").matrices if one.routed} == {"mxfp4"}
-
-
 def types(name: str, precision: str) -> dict[str, str]:
     """The type of each part of the model's checkpoint of a precision."""
     found = models.checkpoint(models.get(name), precision)

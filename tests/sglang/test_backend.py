@@ -281,8 +281,8 @@ class Runner:
 class Scheduler:
     """SGLang's scheduler, which makes the backend when it starts, or later."""
 
-    def __init__(self, make: Callable[[], Any], *, attached: bool, runner: Any = Runner) -> None:
-        self.tp_worker = SimpleNamespace(model_runner=type("Own", (runner,), {})())
+    def __init__(self, make: Callable[[], Any], *, attached: bool) -> None:
+        self.tp_worker = SimpleNamespace(model_runner=type("Own", (Runner,), {})())
         self.make = make
         self.storage = make() if attached else None
 
@@ -345,26 +345,6 @@ def test_an_update_stops_it_until_the_weights_have_a_name(
     assert again.batch_exists(KEYS[:1]) == 0
     assert again.batch_set_v1(KEYS[:1], torch.arange(4)) == [True]
     again.close()
-
-
-class Plugged(Runner):
-    """With the model that a plugin has registered for an architecture that SGLang knows."""
-
-
-def test_the_code_of_a_plugin_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = interface.backend(monkeypatch, {})
-    settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w", "interface_v1": 1}
-
-    def made() -> Any:
-        return module.HicacheStorage(Config(extra_config=settings))
-
-    def key(runner: Any) -> str:
-        one = Scheduler(made, attached=True, runner=runner).storage
-        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
-        one.close()
-        return str(one.pools["kv"].keys(KEYS[:1]))
-
-    assert key(Runner) == key(Runner) != key(Plugged)
 
 
 def test_an_adapter_is_what_its_files_were_when_the_server_started(

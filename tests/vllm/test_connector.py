@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +15,7 @@ from hicache.storage.changes import after
 from hicache.vllm.groups import STATE, WINDOW, groups_of
 
 from .engine import Request, cache_config
-from .playing import KINDS, Playing, Setting, drawn, written
+from .playing import KINDS, Playing, Setting, drawn
 
 
 @pytest.fixture
@@ -153,24 +151,6 @@ def test_after_an_update_nothing_is_loaded_or_saved(opened: Opened) -> None:
         for _ in range(2):
             playing.engine.pool.forget()
             assert hit(playing, PROMPT) == (0, 0)
-
-
-def test_of_an_adapter_that_was_replaced_nothing_is_loaded_or_saved(
-    opened: Opened, tmp_path: Path
-) -> None:
-    playing, draw = opened(Setting()), Random(1)
-    lora = written(tmp_path, 1, draw)
-    for expected in ((0, 0), (0, 56), (0, 0), (0, 0)):
-        playing.engine.pool.forget()
-        if expected == (0, 0) and playing.number:
-            (Path(lora.lora_path) / "adapter_config.json").write_text('{"lora_alpha": 8}')
-            lora = replace(lora, load_inplace=True)
-            playing.engine.empty()
-        request = playing.request(PROMPT, lora=lora)
-        playing.settle()
-        assert playing.engine.hits[request.request_id] == expected
-    [line] = playing.notices
-    assert line.startswith("hicache: adapter 'tenant0' was replaced: nothing of it is kept")
 
 
 @pytest.mark.parametrize("window", [5, 6])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,16 +99,6 @@ FIELDS = (
 )
 def test_what_the_bytes_depend_on_does(tmp_path: Path, changed: dict[str, Any]) -> None:
     assert digest(tmp_path) != digest(tmp_path, **changed)
-
-
-def test_the_code_of_a_plugin_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "plugin.py"
-    monkeypatch.setattr(sys.modules[__name__], "__file__", str(file))
-    found = set()
-    for code in ("x = 1", "x = 2"):
-        file.write_text(code)
-        found.add(digest(tmp_path, models=[Plugged()]))
-    assert len(found) == 2
 
 
 def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path: Path) -> None:
