@@ -1,4 +1,4 @@
-"""How wide the accesses of a copy are."""
+"""How wide the accesses of a copy are, and how few its runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import hicache.models as models
 from hicache.memory import layouts, runs
 from hicache.memory.pools import PoolPlan
+from tests.tiny import pages
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -26,3 +27,12 @@ def test_accesses_are_16_bytes_wide_wherever_pages_allow_it(name: str) -> None:
             found = runs.pair(views[0].shape[2:], views[0].strides, views[1].strides, run)
             expected = 8 if plans[0].sizes.token == 1 and pool.head_bytes == 584 else 16
             assert runs.access_bytes(found, (0, 16)) == expected, (pool.name, page_size, layout)
+
+
+def test_neighbours_on_both_sides_are_one_run() -> None:
+    plan = PoolPlan.of("t", models.get("llama-3.1-8b").pools[0], 9, 4, "layer_first")
+    view = layouts.canonical(np.empty(plan.shape, np.uint8), plan.layout)
+    pair = runs.pair(view.shape[2:], view.strides, view.strides, plan.run_bytes)
+    for target, count in ((pages(4, 5, 6), 1), (pages(4, 5, 7), 2), (pages(6, 5, 4), 3)):
+        found = runs.merged(pair, pages(0, 1, 2), target, 1)
+        assert len(found.length) == 2 * count  # of keys and of values
