@@ -101,17 +101,6 @@ def test_generate_takes_what_the_models_own_takes() -> None:
         assert streamer.ended
 
 
-def test_a_hit_runs_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, counts = base.build("llama"), list[int]()
-    noted(monkeypatch, model.model.embed_tokens, lambda args, _: counts.append(args[0].shape[1]))
-    with PrefixCache(model, **SIZES) as cache:
-        cache.generate(prompt(50), max_new_tokens=8, do_sample=False)
-        assert max(counts) >= 50
-        counts.clear()
-        cache.generate(prompt(50), max_new_tokens=8, do_sample=False)
-        assert max(counts) < 25
-
-
 def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
     model, sizes = base.build("llama"), SIZES | {"device_tokens": 64}
     with PrefixCache(model, **sizes) as cache:

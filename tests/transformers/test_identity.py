@@ -27,7 +27,6 @@ from . import building as base
 from .emptying import Streamer
 from .test_cache import SIZES, both, prompt
 from .test_cache_errors import refused
-from .worlds import FAMILIES, World
 
 
 def name_of(model: Any) -> str:
@@ -50,32 +49,6 @@ class Known:
         assert now.name == self._last.name or not self._identity.is_still(self._last)
         self._last = now
         return now.name
-
-
-@pytest.mark.parametrize(("family", "dtype"), FAMILIES)
-def test_each_property_changes_it_and_going_back_restores_it(
-    family: str, dtype: torch.dtype
-) -> None:
-    world = World(family, dtype, Random(1))
-    with world.types():
-        known = Known(world.model)
-        first = known.name()
-    for name, one in world.properties.items():
-        # in each of the ways in which a tensor may be written
-        found = set()
-        for value in [*range(1, one.values)] * 5:
-            world.put(name, value)
-            with world.types():
-                if name == "hook":
-                    with refused(UnsupportedModelError, "a hook"):
-                        known.name()
-                found.add(name if name == "hook" else known.name())
-        assert len(found) == one.values - 1, name
-        assert first not in found, name
-        for _ in range(5):
-            world.put(name, 0)
-            with world.types():
-                assert known.name() == first, name
 
 
 @pytest.mark.parametrize(
