@@ -16,7 +16,6 @@ from traces.generators import GENERATORS
 PACKAGES = ("hicache", "sim", "invariants", "traces")
 COMMANDS = "traces.commands"
 NAMES = registry.names(COMMANDS)
-# What must be given beside the name.
 # Of what `hicache --help` loads.
 LIGHT = {"traces.cli", "traces.terminal.options", "traces.terminal.streams", "hicache.core.errors"}
 

@@ -16,7 +16,7 @@ from traces.devices import cuda
 
 from .cases import THREE, page_size, shallow, tour
 from .gpu import hiding, lent, no_wait
-from .gpu.base import Figure, Outcome
+from .gpu._bench import Figure, Outcome
 
 CHECKS = (hiding, lent, no_wait)
 NAMES = [each.__name__.rpartition(".")[2] for each in CHECKS]

@@ -109,12 +109,6 @@ def test_each_fault_is_recovered_from_where_it_applies(fault: str) -> None:
     assert fault or hand.probes.seen["Admitted on what was fetched"]
 
 
-def test_an_unknown_kind_is_refused_and_does_nothing_at_other_sites() -> None:
-    with pytest.raises(CallerError, match="expected one of"):
-        kind_of("gremlin", "Load")
-    assert kind_of("engine stall", "Load") is NONE
-
-
 def test_drawn_sequences_with_a_storage_fetch_from_it_and_repeat() -> None:
     fetching = 0
     for seed in range(16):

@@ -139,7 +139,7 @@ def spoil(folder: Path, draws: Random) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_drawn_calls_are_those_of_the_model_as_it_is(seed: int, tmp_path: Path) -> None:
     play = Play(seed, tmp_path / "kv")
-    for _ in range(150):
+    for _ in range(100):
         play.call()
     play.close()
     assert min(play.hits["device"], play.hits["disk"]) > 0

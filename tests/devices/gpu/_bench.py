@@ -1,4 +1,5 @@
-"""The device on which speed is measured: Llama-3.1-8B, pages of 64 tokens, random pages.
+"""What a check that needs a GPU returns, and the device on which speed is measured:
+Llama-3.1-8B, pages of 64 tokens, random pages.
 
 Times come from the device's clock, between a mark before and a mark after the work. They include
 waits of the device for the host. Does not compare times; each check does.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -24,12 +26,42 @@ MODEL = models.get("llama-3.1-8b")
 PAGE_SIZE = 64
 POOL_PAGES = 512
 MOVED_PAGES = 256
-PAGE_BYTES = MODEL.bytes_per_page("full", PAGE_SIZE)
 ALL_LAYERS = (0, MODEL.layers)
 EACH_LAYER = tuple((layer, layer + 1) for layer in range(MODEL.layers))
 LAYOUT = "page_first_direct"
+REPEATS = 7  # of each timing; the median counts
 
 _sleep: Any = torch.cuda._sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number. least: its target, None if it is only reported."""
+
+    name: str
+    value: float
+    unit: str = ""
+    least: float | None = None
+
+    @property
+    def reached(self) -> bool:
+        return self.least is None or self.value >= self.least
+
+    def __str__(self) -> str:
+        target = "" if self.least is None else f", at least {self.least:g}"
+        return f"{self.name}: {self.value:.10g} {self.unit}".rstrip() + target
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """faults: one line for each error, and the names of targets that were not reached."""
+
+    figures: list[Figure] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[str]:
+        return [*self.faults, *(f"not reached: {one}" for one in self.figures if not one.reached)]
 
 
 def make(layout: str, backend: str) -> CudaDevice:

@@ -20,7 +20,7 @@ from hicache.devices.base import Direction, Mark, Touch
 from hicache.devices.cuda import CudaDevice
 
 from . import _bench
-from .base import REPEATS, Figure, Outcome
+from ._bench import REPEATS, Figure, Outcome
 
 _LEAST = 0.90
 _MOST_MS = 2.0  # of the caller's thread

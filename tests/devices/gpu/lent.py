@@ -18,7 +18,7 @@ from hicache.vllm.groups import Groups, groups_of
 from hicache.vllm.moving import Mover
 from hicache.vllm.orders import Message
 
-from .base import Figure, Outcome
+from ._bench import Figure, Outcome
 
 _BLOCKS, _LAYERS, _ROUNDS, _PAGES = 512, 8, 20, 64
 _BLOCK, _HEADS, _SIZE = 16, 8, 128

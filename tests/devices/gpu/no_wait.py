@@ -16,7 +16,7 @@ from hicache.devices.cuda import CudaDevice
 
 from . import _bench
 from ._bench import ALL_LAYERS as _ALL
-from .base import Figure, Outcome
+from ._bench import Figure, Outcome
 
 _HELD_NS = 2_000_000_000
 _WARM = 4
