@@ -1,7 +1,5 @@
 """A core's configuration with the settings of its components under the names that tapes have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hicache.core.components import MambaSettings, SwaSettings

@@ -1,7 +1,5 @@
 """What the whole suite needs: its order, room for its files, and signals as on a terminal."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

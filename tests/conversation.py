@@ -3,8 +3,6 @@
 The conversation trace of the Mooncake FAST'25 release. It is not part of the project.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """The cache and the adapter of docs/fuzz_your_cache.md, for tests."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

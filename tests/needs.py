@@ -1,7 +1,5 @@
 """What some tests need beside this project: its absence leaves them out, with the reason."""
 
-from __future__ import annotations
-
 import os
 from typing import NoReturn
 

@@ -1,12 +1,10 @@
-"""The newest release of every extra, all in one new environment, and of the engines.
+"""The newest release of every extra, all in one new environment.
 
     python -m tests.newest
 
 Prints each package with its newest release and the bound of pyproject.toml, and runs the tests of
 the extras. Ends with 1 if one fails. Downloads; torch is the release of constraints.txt.
 """
-
-from __future__ import annotations
 
 import re
 import subprocess
@@ -19,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TORCH = (ROOT / "constraints.txt").read_text().strip()
 UNTRIED = {"test", "torch", "cuda"}
 TESTS = (
-    "tests/test_readme.py",
+    "tests/test_docs.py",
     "tests/contract/test_stores.py",
     "tests/contract/test_formats.py",
     "tests/golden/test_machines.py",
@@ -27,7 +25,6 @@ TESTS = (
     "tests/sim/test_fit.py",
     "tests/sim/test_aiconfigurator.py",
 )
-ENGINES = {"vllm": "hicache/vllm/connector.py", "sglang": "hicache/sglang/backend.py"}
 
 
 def required() -> dict[str, str]:
@@ -54,9 +51,6 @@ def main() -> int:
     releases = {name: newest(name.partition("[")[0]) for name in packages}
     for name, release in releases.items():
         print(f"{name:<34} {release:<12} {packages[name]}", flush=True)
-    for engine, file in ENGINES.items():
-        [known] = re.findall(r"^KNOWN = \((.*?)\)", (ROOT / file).read_text(), re.M | re.S)
-        print(f"{engine:<34} {newest(engine):<12} {known}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         python = f"{folder}/bin/python"
         pip = (python, "-m", "pip", "install", "--quiet")

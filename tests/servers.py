@@ -5,8 +5,6 @@ process. Mooncake's clients also listen at two data ports each (12300 to 17000) 
 which no setting changes; MC_TCP_BIND_ADDRESS was tried.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

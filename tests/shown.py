@@ -4,8 +4,6 @@ A *shown command* is a line of a block that begins with `hicache` (after `$`, pe
 continuation lines. What a console block prints after it is kept, to know the exit code.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

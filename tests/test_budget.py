@@ -1,8 +1,6 @@
 """How large the project may be: lines of Python of each package, files, words of the pages. The
 numbers only ever get smaller."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -12,9 +10,9 @@ MOST = {
     "lines of sim": 9_136,
     "lines of invariants": 18_359,
     "lines of traces": 16_659,
-    "lines of tests": 31_492,
+    "lines of tests": 29_938,
     "files of source": 304,
-    "files of tests": 265,
+    "files of tests": 238,
     "words of pages": 41_552,
 }
 

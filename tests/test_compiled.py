@@ -1,8 +1,6 @@
 """The compiled build: used where it is of this source, left alone where it is not, and the same in
 all that it decides."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

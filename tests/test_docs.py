@@ -1,16 +1,24 @@
-"""Pages that list what the code has: the list is the code's."""
+"""Pages that list what the code has: the list is the code's. The links of the README lead
+somewhere, its figures are true.
 
-from __future__ import annotations
+Commands are run by test_commands. The first one of the README takes minutes, too long for the
+suite. So `python -m tests.bench.headline` keeps what it printed (docs/measured); here the page and
+that file are compared, and the replay of the answer is done again. A change that moves its digest
+or figures needs the command again.
+"""
 
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hicache.core.ledger import Pool
 from invariants.base import check_names, load_check
 from sim import hardware as profile
+from tests.bench import headline
 from traces.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,3 +90,66 @@ def test_docs_of_times_list_the_hardware_of_the_profiles() -> None:
         # the text under the table says these for all
         assert (one.compute_permille, one.hbm_permille) == (600, 800)
         assert (one.copy_latency_ns, one.step_overhead_ns) == (6_000, 500_000)
+
+
+README = (ROOT / "README.md").read_text()
+REPLAY = (DOCS / "replay.md").read_text()
+
+
+def test_every_page_linked_by_the_readme_exists() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_the_model_of_the_readme_skips_what_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
+    monkeypatch.chdir(tmp_path)
+    [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    for hits in ({"device": 992, "disk": 0}, {"device": 992, "disk": 992}):
+        names: dict[str, Any] = {}
+        exec(compile(example, "README.md", "exec"), names)
+        with names["cache"] as cache:
+            assert cache.stats.hits == {"host": 0} | hits
+
+
+def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [shown] = re.findall(r"```text\n(\S+ % of the prompt tokens.*?)```", REPLAY, re.DOTALL)
+    assert main(["replay"]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    wanted = [line for line in shown.splitlines() if not line.startswith("wall time")]
+    assert [line for line in printed if not line.startswith("wall time")] == wanted
+    assert len(printed) <= 45
+    [digest] = re.findall(r"^digest +(\w+)$", shown, re.MULTILINE)
+    assert f"`{digest}`" in README
+
+
+BOUGHT: dict[str, Any] = json.loads(headline.BOUGHT.read_text())
+
+
+def test_the_page_says_what_the_command_of_the_readme_measured() -> None:
+    assert headline.between(headline.PAGE.read_text()) == headline.told(BOUGHT)
+    assert BOUGHT["command"].split()[1:] == headline.command()
+
+
+def test_a_replay_of_the_answer_gives_its_figures_again(tmp_path: Path) -> None:
+    if not headline.TRACE.exists():
+        pytest.skip(f"needs the conversation trace at ../shared/traces/{headline.TRACE.name}")
+    out = tmp_path / "out.json"
+    answer = BOUGHT["answer"]
+    machine = ["--hardware", answer["hardware"], "--tp", str(answer["tp"]), "--host-ratio", "0"]
+    if answer["host_bytes"]:
+        machine[-2:] = ["--host-bytes", str(answer["host_bytes"])]
+    if answer["replicas"] > 1:
+        machine += ["--replicas", str(answer["replicas"])]
+    load = ["--arrivals", "spread", "--seed", "1", "--check", "off"]
+    words = [str(headline.TRACE), *headline.command()[2:], *machine, *load]
+    assert main(["replay", *words, "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["digest"] == BOUGHT["digest"]
+    assert found["slo"]["attained_rate"] == answer["attained_rate"]
+    assert found["latency_s"]["ttft"]["p90"] == answer["ttft_p90_s"]

@@ -1,8 +1,6 @@
 """On any machine the suite is green or says in one line why not; a test that never ends fails, with
 its name and its stack, and the other tests still run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

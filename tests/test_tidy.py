@@ -1,7 +1,5 @@
 """Imports point one way, the core is pure, and no file is dead or speaks of a machine."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """A model that is quick to move: every test that needs bytes, and not whose, takes this one; and
 numbers of pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

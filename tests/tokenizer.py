@@ -1,7 +1,5 @@
 """A tokenizer.json that knows a few words and letters, for traces of text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,7 +5,7 @@ files on the way):
     docs/measured/buy.json     what the command printed, and the figures of replays
     README.md                  the text between the two marks, made from this file
 
-Replays that a killed run had done are kept (--points). tests/test_headline compares all of this.
+Replays that a killed run had done are kept (--points). tests/test_docs compares all of this.
 """
 
 from __future__ import annotations

@@ -1,26 +1,28 @@
 """Recorded events for a core, what was recorded of everything (golden.json), and commands.
 
 The tests of this folder hold what may not change while the project gets smaller. What they drive is
-`Core.handle`, the device seam, stores, files and commands.
+`Core.handle`, the device seam, stores, files and commands. HICACHE_GOLDEN=record writes the files
+that `same` compares with anew.
 """
-
-from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hicache.core.core import Core
 from hicache.core.events import Event
 from hicache.runtime.recording import Recording, parse
 from tests.traces import rig
+from tests.traces.rig import ROOT, document
+from traces.cli import main
+
+__all__ = ["ROOT", "document"]
 
 HERE = Path(__file__).parent
 GOLDEN: dict[str, Any] = json.loads((HERE / "golden.json").read_text())
@@ -96,6 +98,51 @@ def turns(folder: Path, clients: int = 6, rounds: int = 5) -> str:
     return rig.turns_of(folder, "--clients", str(clients), "--rounds", str(rounds))
 
 
-@pytest.fixture(scope="module")
-def conversations(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return turns(tmp_path_factory.mktemp("turns"))
+def run(*words: str) -> None:
+    assert main(list(words)) == 0, words
+
+
+def conversations(
+    path: Path, requests: int = 48, sessions: int = 8, gap_ms: int = 200, blocks: int = 3
+) -> str:
+    """A trace in Mooncake's format: turns of conversations behind one system prompt of two blocks
+    of 512 tokens. gap_ms: between two requests. blocks: what a turn adds to its history."""
+    histories: list[list[int]] = [[0, 1] for _ in range(sessions)]
+    lines, fresh = [], 1000
+    for number in range(requests):
+        history = histories[(number * number + number // 5) % sessions]
+        added = 1 + (number * 7) % (2 * blocks)
+        history += range(fresh, fresh + added)
+        fresh += added
+        line = {"timestamp": number * gap_ms, "input_length": 512 * len(history)}
+        line |= {"output_length": 20 + (number * 37) % 180, "hash_ids": history}
+        lines.append(json.dumps(line) + "\n")
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def same(name: str, key: str, found: Any) -> None:
+    """Compare with what is recorded in the file of this name under this key. Numbers must be equal
+    to the last bit."""
+    file = HERE / f"{name}.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    found = json.loads(json.dumps(found))
+    if os.environ.get("HICACHE_GOLDEN") == "record":
+        rows = [
+            f"{json.dumps(one)}: {json.dumps(it)}"
+            for one, it in sorted({**known, key: found}.items())
+        ]
+        file.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+        return
+    assert found == known[key], f"{name}.json, {key}"
+
+
+def some(document: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """The values at these places, such as "whole.hit_tokens"."""
+    found = {}
+    for key in keys:
+        value: Any = document
+        for part in key.split("."):
+            value = value[part]
+        found[key] = value
+    return found

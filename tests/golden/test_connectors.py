@@ -1,15 +1,13 @@
 """vLLM's connector under a stand-in for its scheduler. Those of transformers and of SGLang have
 tests/transformers and tests/sglang."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .golden import same
+from .playing import same
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The core decides what it decided: event by event, replay by replay, under every hash seed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,15 +11,14 @@ from .playing import (
     GOLDEN,
     RECORDINGS,
     SHORT,
-    conversations,
     decisions,
     figures,
     python,
     recorded,
     replayed,
+    turns,
 )
 
-__all__ = ["conversations"]
 README = "84d6f60cd903e46db52d41c36f5a764b"
 _ALL = """
 import json
@@ -54,6 +51,11 @@ def test_the_first_command_has_the_digest_of_the_readme_and_loads_little(tmp_pat
     found = figures(json.loads(out.read_text()))
     assert found["digest"] == README
     assert found == GOLDEN["first command"]
+
+
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return turns(tmp_path_factory.mktemp("turns"))
 
 
 @pytest.mark.parametrize("case", GOLDEN["replays"])

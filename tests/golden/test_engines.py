@@ -1,8 +1,6 @@
 """The harness for other people's caches: literal sequences on the cache of docs/fuzz_your_cache.md,
 engines that lie, and what was found in SGLang and vLLM."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +12,7 @@ from invariants.fuzz.play import Outcome, Player
 from invariants.fuzz.sequence import loads, read
 from tests.mine import kind as radix
 
-from .golden import HERE, ROOT, same
+from .playing import HERE, ROOT, same
 
 CORPUS = ROOT / "tests/corpus/peers"
 ENGINES = ("sglang", "vllm")

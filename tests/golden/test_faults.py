@@ -1,8 +1,6 @@
 """What may go wrong at the command line: hostile input, full disks, dead and hung stores, Ctrl-C,
 pipes that close. One line on standard error, an exit code, and no file that is half written."""
 
-from __future__ import annotations
-
 import bz2
 import json
 import lzma
@@ -22,7 +20,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from traces.cli import main
 
-from .golden import ROOT, conversations
+from .playing import ROOT, conversations
 
 pytestmark = pytest.mark.usefixtures("signals")
 Capsys = pytest.CaptureFixture[str]

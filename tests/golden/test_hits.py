@@ -2,8 +2,6 @@
 tier and on two; and those that were recorded of the conversation trace, of which the last are also
 what kvcache-simulator 0.1.3 counts."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

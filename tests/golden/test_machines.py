@@ -1,8 +1,6 @@
 """`hicache size --slo`: the cheapest machine, its price, its error, and what flips it. `hicache
 sweep`: the same points on one process, on two, and on Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -14,7 +12,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 
-from .golden import ROOT, conversations, document, same, some
+from .playing import ROOT, conversations, document, same, some
 
 # The shape of a trace, and what is asked.
 ASKED: dict[str, tuple[tuple[int, int, int, int], str]] = {

@@ -1,15 +1,13 @@
 """Pools as data: bytes of tokens, pages and states of each described model, and a replay on each
 kind of pool."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .golden import conversations, document, run, same
+from .playing import conversations, document, run, same
 
 # K and V x heads x elements x bytes, over all layers; a latent of 1,152 bytes, and an index key of
 # 128 bytes with a scale of 4; a draft has layers of its own.

@@ -1,8 +1,6 @@
 """Ranks and stages in replays: digests, pools and predicted times; and ranks that agree over gloo,
 in processes of their own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,7 +10,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 
-from .golden import ROOT, conversations, document, same
+from .playing import ROOT, conversations, document, same
 
 RANKS = {
     "tp": "--model llama-3.1-70b --tp 4",

@@ -4,8 +4,6 @@ page arrives whole in both directions, and a wait that is missing is found.
 A device is driven as an engine drives it: transfers by the controller, passes by touches.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Each backend that can be started here: the file backend, 3FS over a folder, Redis, S3, Mooncake.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -18,7 +16,7 @@ import pytest
 
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, Storage, StorageOptions
-from hicache.storage.verified import Verified, header_of
+from hicache.storage.verified import Verified
 from tests.contract.rigs_stores import started
 from traces.cli import main
 
@@ -92,29 +90,6 @@ def test_what_a_killed_writer_was_promised_is_there(address: str) -> None:
                 assert found == value_of(number)
 
 
-def test_a_value_of_another_key_or_with_one_other_bit_is_never_served(address: str) -> None:
-    medium = raw(address)
-    keys = [key_of(1000 + number) for number in range(5)]
-    with closing(medium):
-        store = Verified(medium)
-        assert store.write(keys, [value_of(number) for number in range(5)]) == [Status.DONE] * 5
-        whole = [memoryview(bytearray(64 + sum(part.nbytes for part in blank()))) for _ in keys]
-        assert medium.read(keys, [(one,) for one in whole]) == [Status.DONE] * 5
-        assert bytes(whole[1][:64]) == header_of(keys[1], value_of(1))
-        for number, at in ((1, 8), (2, 63), (3, -1)):
-            whole[number][at] ^= 4
-        whole[4][:] = whole[0]
-        assert (
-            medium.delete(keys)
-            == medium.write(keys, [(one,) for one in whole])
-            == [Status.DONE] * 5
-        )
-        found = [blank() for _ in keys]
-        assert store.read(keys, found) == [Status.DONE, *[Status.CORRUPT] * 4]
-        assert found[0] == value_of(0)
-        assert store.lookup(keys) == [True, *[False] * 4], "what is corrupt is deleted"
-
-
 def test_a_replay_on_a_store_is_warm_after_one_that_was_killed(
     address: str, conversations: str, tmp_path: Path
 ) -> None:
@@ -152,7 +127,3 @@ def test_pages_have_the_keys_and_the_bytes_that_they_had(
     assert digest.hexdigest()[:32] == GOLDEN["stored"]
     again = replayed(tmp_path, conversations, *REPLAY, "--storage", address)
     assert again["hit_tokens"] == GOLDEN["warm"]
-
-
-def test_the_header_of_a_value_is_that_of_all_versions() -> None:
-    assert header_of(key_of(7), value_of(7)).hex() == GOLDEN["header"]

@@ -1,14 +1,12 @@
 """Published tables, and predicted times: the constants, and what passes take with them."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from .golden import conversations, document, run, same
+from .playing import conversations, document, run, same
 
 ROOT = Path(__file__).parents[2]
 FITTED = "sim/fitted/fitted.json"

@@ -1,7 +1,5 @@
 """What tests of several commands start from: an empty folder, a measured profile, a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

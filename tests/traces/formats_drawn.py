@@ -1,7 +1,5 @@
 """A sample of each format: two requests that begin alike."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Small helpers of the trace tests: writing traces, and replaying them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`hicache compare`: what changed, and a cause only where the documents show one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -38,17 +36,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def compared(
-    folder: Path, tmp_path: Path, capsys: Capsys
-) -> Callable[..., tuple[dict[str, Any], str]]:
-    def run(*names: str) -> tuple[dict[str, Any], str]:
-        """The document and what was printed."""
-        capsys.readouterr()
-        found = document(tmp_path, "compare", *(str(folder / name) for name in names))
-        return found, capsys.readouterr().out
-
-    return run
+def compared(folder: Path, capsys: Capsys, *names: str) -> tuple[dict[str, Any], str]:
+    """The document of a comparison and what was printed."""
+    capsys.readouterr()
+    found = document(folder, "compare", *(str(folder / name) for name in names))
+    return found, capsys.readouterr().out
 
 
 def changed(folder: Path, name: str, change: Change) -> str:
@@ -70,10 +62,10 @@ def changed(folder: Path, name: str, change: Change) -> str:
     ],
 )
 def test_one_option_is_one_change(
-    sides: str, name: str, values: list[str], said: str, kind: str, folder: Path, compared: Any
+    sides: str, name: str, values: list[str], said: str, kind: str, folder: Path, capsys: Capsys
 ) -> None:
     """Whatever else follows from it."""
-    found, printed = compared(*(f"{side}.{kind}" for side in sides))
+    found, printed = compared(folder, capsys, *(f"{side}.{kind}" for side in sides))
     assert found["settings"] == [{"name": name, "values": values}]
     assert [*found["causes"].values()] == [f"{said}, and nothing else"]
     assert said in " ".join(printed.split())
@@ -84,20 +76,20 @@ def test_one_option_is_one_change(
 
 
 def test_points_of_a_sweep_differ_in_what_varies_and_several_options_are_no_cause(
-    compared: Any,
+    folder: Path, capsys: Capsys
 ) -> None:
-    found, _ = compared("sweep.jsonl")
+    found, _ = compared(folder, capsys, "sweep.jsonl")
     assert [one["label"] for one in found["sides"]] == ["host-pages=0", "host-pages=70"]
     assert [*found["causes"].values()] == ["host-pages: 0 to 70, and nothing else"]
-    several, _ = compared("a.json", "c.json", "a.json")
+    several, _ = compared(folder, capsys, "a.json", "c.json", "a.json")
     assert [*several["causes"].values()] == [
         "not known: 2 settings differ (host-pages, write-policy); change one at a time",
         "nothing changed: the same decisions at the same times",
     ]
 
 
-def test_parts_of_the_change_add_up(compared: Any) -> None:
-    found = compared("a.html", "stored.html")[0]
+def test_parts_of_the_change_add_up(folder: Path, capsys: Capsys) -> None:
+    found = compared(folder, capsys, "a.html", "stored.html")[0]
     figures = found["figures"]
 
     def change(name: str) -> float:
@@ -139,7 +131,6 @@ def test_what_weakens_a_comparison_is_said_and_no_cause_is(
         (lambda d: d["trace"].update(requests=9), "(80 requests), found 9; compare replays of one"),
         (lambda d: d.update(interrupted=True), "which was interrupted"),
         (lambda d: d.update(schema=7), "expected schema 1, found 7"),
-        (lambda d: d["whole"].update(hit_rate=1e19), "whole.hit_rate: expected `float` <= "),
         (lambda d: d.pop("digest"), "object missing required field `digest`; make it again with"),
         (lambda d: d.pop("whole"), "expected a document of hicache replay"),
     ],
@@ -147,14 +138,7 @@ def test_what_weakens_a_comparison_is_said_and_no_cause_is(
 def test_documents_that_cannot_be_compared_are_one_line(
     folder: Path, capsys: Capsys, change: Change, said: str
 ) -> None:
-    assert said in fails(capsys, "compare", str(folder / "b.json"), changed(folder, "c", change))
-
-
-def test_wrong_files_are_one_line(folder: Path, capsys: Capsys) -> None:
-    a, b, tree = (str(folder / name) for name in ("a.json", "b.json", "tree.jsonl"))
-    for said, words in (
-        ("expected 2 to 64 replays, found 1", [a]),
-        ("document of hicache replay", [a, tree]),
-        ("which it would replace", [a, b, "--json", a]),
-    ):
-        assert said in fails(capsys, "compare", *words)
+    one = str(folder / "b.json")
+    assert said in fails(capsys, "compare", one, changed(folder, "c", change))
+    assert "expected 2 to 64 replays, found 1" in fails(capsys, "compare", one)
+    assert "which it would replace" in fails(capsys, "compare", one, one, "--json", one)

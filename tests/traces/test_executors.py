@@ -1,12 +1,14 @@
-"""Jobs in processes: all ends of a worker, and of the command that started it."""
+"""Jobs in processes: all ends of a worker, and of the command that started it. Commands that are
+asked to end: what was found is kept, one line is said, nobody stays behind."""
 
-from __future__ import annotations
-
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
+from tests.patience import PATIENCE_S
 from traces.executors import JobFailed, JobOptions, WorkerLost, run
 from traces.terminal.signals import ENDS, interruptible
 
-from .rig import ROOT, Patch, python
+from .rig import BUG, ROOT, Patch, python
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = pytest.mark.usefixtures("here", "signals")
 
 HUNT = ("fuzz", "--sequences", "4", "--operations", "25", "--seed", "7", "--jobs", "2")
 
@@ -108,24 +111,16 @@ def test_a_signal_while_workers_start_leaves_none(monkeypatch: Patch) -> None:
     assert not active_children()
 
 
-@pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize(
-    "sent",
-    [
-        "os.kill(os.getpid(), signal.SIGINT)",
-        # as when the system gives the signal to another thread of the process
-        "signal.getsignal(signal.SIGINT)(signal.SIGINT, None)",
-    ],
-)
-def test_an_interrupt_while_the_command_waits_for_workers_ends_it(sent: str) -> None:
+def test_an_interrupt_while_the_command_waits_for_workers_ends_it() -> None:
+    """As when the system gives the signal to another thread of the process."""
     Path("program.py").write_text(
         f"""
-import os, signal, sys
+import signal, sys
 from traces import executors
 from traces.cli import main
 wait = executors.wait
 def interrupted(*given):
-    {sent}
+    signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
     return wait(*given)
 executors.wait = interrupted
 if __name__ == "__main__":
@@ -134,3 +129,94 @@ if __name__ == "__main__":
     )
     done = python("program.py", cwd=Path(), env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr) == (130, "hicache: interrupted; found so far:\n")
+
+
+LONG_HUNT = ("fuzz", "--seed", "16", "--operations", "25", "--sequences", "1000000")
+
+
+@contextmanager
+def hunting(folder: Path, jobs: int) -> Iterator[subprocess.Popen[str]]:
+    """A hunt in a group of its own that has found something."""
+    words = [*LONG_HUNT, "--jobs", str(jobs), "--json", "out.json"]
+    with (
+        open(folder / "out", "w") as out,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.planted.run", BUG, *words],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            assert "11 OWN-D" in process.stderr.readline()
+            yield process
+        finally:
+            if lives(process.pid):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def is_gone(group: int) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while lives(group) and time.monotonic() < end:
+        time.sleep(0.1)
+    return not lives(group)
+
+
+@pytest.mark.parametrize(
+    ("number", "jobs"), [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)]
+)
+def test_an_interrupted_hunt_keeps_its_findings(
+    number: signal.Signals, jobs: int, tmp_path: Path
+) -> None:
+    with hunting(tmp_path, jobs) as process:
+        os.killpg(process.pid, number)  # as a CI or a terminal does: the workers, too
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 11
+        assert said.endswith("hicache: interrupted; found so far:\n")
+        assert "Traceback" not in said
+        assert "replay: hicache fuzz --replay" in (tmp_path / "out").read_text()
+        found = json.loads((tmp_path / "out.json").read_text())
+        assert found["complete"] is False
+        assert found["exit_code"] == 11
+        kept = {path.suffix for path in (tmp_path / "fuzz-failures").iterdir()}
+        assert kept == {".jsonl", ".txt"}
+        assert is_gone(process.pid)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with hunting(tmp_path, 2) as process:
+        process.kill()
+        process.wait(PATIENCE_S)
+        assert is_gone(process.pid)
+
+
+def test_second_signal_kills_immediately() -> None:
+    code = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from traces.terminal import signals
+signals.GRACE_S = -1.0
+with signals.interruptible():
+    os.kill(os.getpid(), signal.SIGHUP)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("deaf")
+    except KeyboardInterrupt:
+        print("told", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("deaf")
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "told\n", "")

@@ -1,6 +1,5 @@
-"""`hicache fuzz`: its runs, its files, its codes, what it must reach, and when it ends."""
-
-from __future__ import annotations
+"""`hicache fuzz`: its runs, its files, its codes, what it must reach, and when it ends;
+every fault of a tape on disk."""
 
 import json
 import os
@@ -18,7 +17,7 @@ from traces.cli import main
 from traces.fuzzing.core import Work
 from traces.fuzzing.results import WORST, Failure, Result, Tally
 
-from .rig import BUG, Capsys, Patch, document
+from .rig import BUG, Capsys, Patch, document, drawn, fails
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -83,19 +82,11 @@ def test_a_failure_is_kept_as_tape_and_text(monkeypatch: Patch, capsys: Capsys) 
     assert main(["fuzz", "--replay", tape]) == 0
 
 
-def test_of_every_kind_the_first_failure_is_kept() -> None:
-    def result(seed: int, code: int = 11, kind: str = "OWN-D") -> Result:
-        return Result(seed, 5, 5, 5, failure=Failure(code, kind, "", 1, "x"))
-
+def test_the_exit_code_is_that_of_the_worst_failure() -> None:
     tally = Tally()
-    assert tally.add(result(5), 1.5) is not None
-    assert tally.add(result(6), 4.0) is None
-    (group,) = tally.groups()
-    assert (group.count, group.seed, group.seconds) == (2, 5, 1.5)
-    assert tally.code() == 11
     for code in reversed(WORST):  # each is worse than all before
-        tally.add(result(8, code, "other"))
-        assert tally.code() == (code if WORST.index(code) <= WORST.index(11) else 11)
+        tally.add(Result(8, 5, 5, 5, failure=Failure(code, "other", "", 1, "x")), 1.0)
+        assert tally.code() == code
 
 
 def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -> None:
@@ -135,3 +126,71 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
         again = play.replay(tapes.read(Path(failure["sequence"])), OPERATIONS).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
+
+
+TAPE = tapes.dumps(drawn(7, 6))
+LINES = TAPE.splitlines()
+HEAD = json.loads(LINES[0])
+ENTRY = json.loads(LINES[1])
+
+
+def tape_with(head: dict[str, Any] | None = None, entry: dict[str, Any] | None = None) -> str:
+    lines = [json.dumps({**HEAD, **(head or {})}), json.dumps({**ENTRY, **(entry or {})})]
+    return "\n".join([*lines, *LINES[2:]]) + "\n"
+
+
+def config(**changed: Any) -> dict[str, Any]:
+    return {"config": {**HEAD["config"], **changed}}
+
+
+TAPES = {
+    "lines behind the last": (TAPE + "{}\n", "expected nothing behind the last line"),
+    "cut within a line": (TAPE[: len(TAPE) // 2], "cut off"),
+    "an entry gone": ("\n".join([*LINES[:1], *LINES[2:]]) + "\n", "cut off"),
+    "a recording": ('{"hicache_recording":3}\n', "found the fields hicache_recording; name"),
+    "5 MB": ('{"a":"' + "x" * (5 << 20) + '"}\n', "line 1: expected at most 4194304 char"),
+    "NaN": (tape_with({"seed": float("nan")}), "(the number NaN)"),
+    "a pool of halves": (tape_with(config(device_pages=[1.5])), "device_pages[0]: expected an int"),
+    "a delay": (tape_with(entry={"acts": [[10**30, 0, ""]]}), "line 2: acts[0]: expected [delay"),
+    "another version": (tape_with({"version": 2}), "version: expected 1, found 2; record"),
+    "a field of the head": (tape_with({"executer": "replies"}), 'found "executer"'),
+    "a long seed": (tape_with({"seed": 10**4000}), "seed: expected an integer from 0 to"),
+    "a policy that is gone": (tape_with(config(write_policy="write_never")), "write_never"),
+    "a component that is gone": (
+        tape_with(config(components=["full", "gone"])),
+        "config: expected legal settings, found",
+    ),
+    "a device of 9 layers": (
+        tape_with({"executor": "device:9:1:1:1"}),
+        "executor: expected replies",
+    ),
+    "ranks that are true": (tape_with({"ranks": True}), "ranks: expected an integer from 1 to 8"),
+    "an operation": (tape_with(entry={"op": "a" * 99999}), 'found "aaaaaaaaaa'),
+    "a fault": (tape_with(entry={"acts": [[1, 0, "fire"]]}), "line 2: expected a fault of this"),
+    "a word for a number": (
+        tape_with(entry={"op": "admit", "args": {"request": 0, "chunk": "many"}}),
+        "line 2: admit: chunk: expected an integer",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "word"), TAPES.values(), ids=TAPES.keys())
+def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
+    Path("bad.jsonl").write_text(text)
+    said = fails(capsys, "fuzz", "--replay", "bad.jsonl", "--json", "out.json")
+    assert word in said
+    assert len(said) < 500
+    assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
+
+
+def test_directories_and_huge_files_are_refused_in_one_line(capsys: Capsys) -> None:
+    Path("raw.jsonl").write_bytes(b"\xff\xfe")
+    with open("huge.jsonl", "wb") as stream:
+        stream.truncate(200 << 20)
+    for path, word in (
+        ("gone.jsonl", "readable sequence"),
+        (".", "found: a directory; name a file"),
+        ("raw.jsonl", "found: byte 0xff, not UTF-8"),
+        ("huge.jsonl", "expected at most 67108864 bytes, found 209715200"),
+    ):
+        assert word in fails(capsys, "fuzz", "--replay", path)

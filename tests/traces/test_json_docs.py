@@ -1,6 +1,5 @@
-"""docs/json.md is what the types say, and documents are their records."""
-
-from __future__ import annotations
+"""docs/json.md is what the types say, docs/models.md what the command prints, and documents are
+their records."""
 
 import json
 import re
@@ -9,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from hicache import models
 from traces.cli import main
 from traces.commands.compare import Comparison
+from traces.commands.models import totals
 from traces.curves import CurveFigures
 from traces.html import Report
 from traces.pages import PAGE, whole
@@ -101,3 +102,24 @@ def test_reports_and_comparisons_are_their_records(folder: Path) -> None:
         same(Comparison, written(folder, "compare", sides[0], other))
     curve = written(folder, "curve", turns, "--model", "tiny")
     same(CurveFigures, curve)
+
+
+MODELS = Path(__file__).parents[2] / "docs/models.md"
+
+
+def shown(capsys: Capsys, *arguments: str) -> str:
+    assert main(["models", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_page_of_models_has_what_the_command_prints(capsys: Capsys) -> None:
+    text = MODELS.read_text()
+    for name in models.names():
+        model = models.get(name)
+        assert f"| {' | '.join(totals(model, 1))} |" in text
+        lines = shown(capsys, name).splitlines()
+        assert f"{model.bytes_per_token():,}" in " ".join(lines)
+        for pool in model.pools:
+            assert any(line.split()[:1] == [pool.name] for line in lines)
+    listed = {line.split(" ")[0] for line in shown(capsys).splitlines()}
+    assert {*models.names()} <= listed

@@ -1,25 +1,32 @@
-"""What limits a replay and what to try, each where the figures show it; warnings about times."""
+"""What limits a replay and what to try, each where the figures show it; warnings about times; which
+error to expect: that of the nearest of the judged runs. Limits of requests and goodput, against
+sums over the lines of `--requests`."""
 
-from __future__ import annotations
-
+import json
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from sim.engine.sequence import RequestResult
+from traces import expected
 from traces.cli import parse
+from traces.expected import ALL, Group, Judged, expected_error, row, together
 from traces.replaying import playing
 from traces.replaying.config import opened, resolve
+from traces.replaying.load import Served, Slo, kept
 from traces.replaying.options import ReplayOptions
+from traces.replaying.playing import spread
 from traces.reporting.outputs import time_warnings as warnings
 from traces.reporting.results import limit_of, load_of, result_of
-from traces.results.record import LoadFigures
+from traces.results.record import ErrorOf, ExpectedError, LoadFigures, document
 
 from .rig import jobs_of, mooncake, replayed, write
+from .rig import records as records_of
 
 NS = 1_000_000_000
 TWO_PAGES = ["--page-size", "512", "--device-pages"]
@@ -63,19 +70,6 @@ def test_what_is_offered_runs_and_does_what_it_says(
         again = replay(tmp_path, records, *words[:-2], *one.partition("#")[0].split())
         assert again["whole"]["lost_tokens"] == 0
         assert again["evicted_pages"]["host"] == 0
-
-
-def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -> None:
-    alike = [mooncake([1, 2, 3], timestamp=1) for _ in range(2)]
-    assert limit(tmp_path, [mooncake([9]), *alike], *TWO_PAGES, "60") == ("not_ready", [])
-    assert limit(tmp_path, [mooncake([9])], *TWO_PAGES, "60") == ("no_repeats", [])
-
-
-def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path) -> None:
-    records = visits([1, 2, 3, 4, 5, 6], [1, 2, 9])
-    window = ["--components", "full,swa", "--page-size", "512"]
-    # nothing was evicted, so no larger pool helps
-    assert limit(tmp_path, records, *window, "--device-pages", "60") == ("swa", [])
 
 
 @pytest.mark.parametrize(
@@ -134,24 +128,28 @@ def load(*times: tuple[float, float, float]) -> LoadFigures:
     return load_of(jobs, SimpleNamespace(requests=served, makespan_ns=0))  # type: ignore[arg-type]
 
 
-def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() -> None:
-    twice = load(*((n, n, 0.0) for n in range(101)))
-    assert twice.offered == pytest.approx(2)
-    assert twice.overloaded
-    fine = load(*((n, 0.0, 2.0) for n in range(101)))
-    assert fine.offered == pytest.approx(1.02)
-    assert not fine.overloaded
-    burst = load(*((n, 3.0, 1.0) for n in range(101)))
-    assert burst.queueing_share == pytest.approx(0.75)
-    assert not burst.overloaded
-    # a long last request alone is no overload: it does not wait in a queue
-    assert not load(*((n, 0.0, 2.0) for n in range(20)), (20, 0.0, 40.0)).overloaded
-    # nor can a handful of requests tell
-    assert load((0, 0, 1), (1, 9, 1)).offered is None
-    # half an hour of requests that wait a minute each, for passes of a second
-    assert load(*((n, 60.0, 1.0) for n in range(1800))).overloaded
-    calm = ((n, 60.0 if n % 5 else 1.0, 1.0) for n in range(1800))  # a fifth hardly wait
-    assert not load(*calm).overloaded
+LONG = [(n, 60.0, 1.0) for n in range(1800)]
+
+
+@pytest.mark.parametrize(
+    ("times", "offered", "overloaded"),
+    [
+        ([(n, n, 0.0) for n in range(101)], 2, True),
+        ([(n, 0.0, 2.0) for n in range(101)], 1.02, False),
+        # a long last request alone does not wait in a queue, and few requests cannot tell
+        ([*((n, 0.0, 2.0) for n in range(20)), (20, 0.0, 40.0)], 3, False),
+        ([(0, 0, 1), (1, 9, 1)], None, False),
+        # half an hour of requests that wait a minute each; and where a fifth hardly wait
+        (LONG, 1.03, True),
+        ([(n, 60.0 if n % 5 else 1.0, 1.0) for n in range(1800)], 1.03, False),
+    ],
+)
+def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals(
+    times: list[tuple[float, float, float]], offered: float | None, overloaded: bool
+) -> None:
+    found = load(*times)
+    assert found.overloaded is overloaded
+    assert found.offered == (offered and pytest.approx(offered, rel=0.02))
 
 
 @pytest.mark.parametrize(
@@ -172,3 +170,148 @@ def test_times_that_look_wrong_are_warned_about(
     jobs = jobs_of(*((round(time * 1e6), 1000, 1) for time in times_ms))
     found = warnings(jobs, Fraction(speed))
     assert (said in found[0] and len(found) == 1) if said else not found
+
+
+RUN = Judged("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
+
+
+def group(runs: int, error: float, metric: str = "tpot", **other: Any) -> list[Group]:
+    """Judged runs of vLLM, and the group of all engines."""
+    errors = {metric: ErrorOf(runs, error, error)}
+    engine = other.pop("engine", "vllm")
+    one = Group("roofline", "h100", 4, "fp8", "9 to 64", engine, False, (RUN.model,), errors)
+    return [replace(one, **other), replace(one, engine=ALL, **other)]
+
+
+def asked(groups: list[Group], **other: Any) -> ExpectedError:
+    return expected_error(replace(RUN, **other), groups, groups)
+
+
+def tpot(groups: list[Group], **other: Any) -> ErrorOf:
+    found = asked(groups, **other).tpot
+    assert found is not None
+    return found
+
+
+def test_equal_runs_come_first_and_small_groups_last() -> None:
+    found = [*group(2, 0.9), *group(3, 0.2, load="65 or more")]
+    assert tpot(found).median == 0.2
+    assert tpot([*group(3, 0.9), *found[2:]]).median == 0.9
+    assert tpot(group(2, 0.9, ranks=1)).differs == ["ranks"]
+    busy = [*group(3, 0.2), *group(3, 0.7, saturated=True)]
+    assert [tpot(busy, queueing=share).median for share in (0.5, 0.51)] == [0.2, 0.7]
+
+
+def test_each_metric_has_its_own_nearest_runs() -> None:
+    found = asked([*group(3, 0.1), *group(4, 0.2, "throughput", load="65 or more")])
+    assert found.ttft is None
+    assert [one and one.differs for one in (found.tpot, found.throughput)] == [[], ["load"]]
+    assert row(found) == "TPOT 10 % (nine of ten 10 %), throughput 20 % (20 %)"
+
+
+@pytest.mark.parametrize(
+    ("other", "missing"),
+    [
+        ({"hardware": "l40s"}, "the accelerator l40s"),
+        ({"times": "mine"}, "times of mine"),
+        ({"stages": 2}, "pipeline stages"),
+        ({"engine": "plain"}, "the engine plain"),
+    ],
+)
+def test_what_was_never_judged_is_not_validated(other: dict[str, Any], missing: str) -> None:
+    found, valid = asked(group(5, 0.1), **other), asked(group(5, 0.1))
+    assert (found.missing, found.tpot) == (missing, None)
+    assert row(found) == f"not validated: no published run had {missing}"
+    assert together([valid, None, document(valid)]) == [f"Expected error: {row(valid)}"]
+    both = ["Expected error: in the median TPOT 10 %", f"Expected error: {row(found)}"]
+    assert together([valid, found]) == both
+
+
+def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> None:
+    known, new = map(expected.shipped, (expected.KNOWN, expected.NEW))
+    assert all(one.errors for one in [*known, *new])
+    assert len({(one.engine, one.hardware, name) for one in known for name in one.models}) > 20
+    for model, published in (("llama-3.1-8b", True), ("tiny", False)):
+        words = ["--model", model, "--hardware", "h100", "--limit", "20", "--check", "off"]
+        found = replayed(tmp_path, *words)
+        one, error = found["config"], found["expected_error"]
+        load = expected.load(found["load"]["running_mean"])
+        queueing = found["load"]["queueing_share"]
+        run = Judged(one["times"], "h100", "vllm", model, 1, "bf16", load, queueing)
+        assert error == json.loads(json.dumps(document(expected_error(run, known, new))))
+        assert error["published"] == published
+
+
+PLAIN = ("--times", "pure-roofline", "--engine", "plain")
+LIMITS = "ttft=15ms,tpot=7ms,e2e=300ms"
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Any]]:
+    """A replay whose requests miss each limit in some places, checked by a second account."""
+    path = tmp_path_factory.mktemp("slo")
+    records = [
+        mooncake([n % 5, 10 + n], 600 + 4 * n, timestamp=30 * n, output_length=1 + n % 60)
+        for n in range(90)
+    ]
+    write(path / "trace.jsonl", *records)
+    sizes = ["--device-tokens", "8K", "--check", "every", "--page-size", "128"]
+    return records_of(path, str(path / "trace.jsonl"), "--slo", LIMITS, *sizes, *PLAIN)
+
+
+def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
+    limited: tuple[dict[str, Any], list[Any]],
+) -> None:
+    document, lines = limited
+    found = document["slo"]
+    missed: dict[str, int] = dict.fromkeys(("ttft", "tpot", "e2e"), 0)
+    good = []
+    for line in lines:
+        late = []
+        if line["ttft_ns"] > 15e6:
+            late.append("ttft")
+        if line["tpot_ns"] is not None and line["tpot_ns"] >= 7e6:  # rounded down
+            late.append("tpot")
+        if line["finish_ns"] - line["arrival_ns"] > 300e6:
+            late.append("e2e")
+        assert line["slo_missed"] == late
+        for name in late:
+            missed[name] += 1
+        if not late:
+            good.append(line)
+    assert found["missed"] == {**missed, "itl": None}
+    assert min(missed.values()) > 0
+    assert 0 < len(good) < len(lines)
+    assert found["attained_requests"] == len(good)
+    assert found["attained_rate"] == len(good) / len(lines)
+    seconds = document["latency_s"]["makespan"]
+    assert found["goodput_requests_per_s"] == pytest.approx(len(good) / seconds)
+    tokens = sum(line["output_tokens"] for line in good)
+    assert found["goodput_tokens_per_s"] == pytest.approx(tokens / seconds)
+
+
+def test_each_limit_is_kept_up_to_its_value_and_no_further() -> None:
+    served = Served(
+        ttft_ns=np.array([10, 11, 9, 10, 10]),
+        decode_ns=np.array([0, 30, 31, 300, 300]),
+        output_tokens=np.array([1, 4, 4, 201, 200]),
+        slower=lambda limit: np.array([0, 0, 1, 2, 2]),
+    )
+    found = kept(Slo(ttft_ns=10, tpot_ns=10, itl_ns=5, e2e_ns=40), served)
+    assert {name: one.tolist() for name, one in found.items()} == {
+        "ttft": [True, False, True, True, True],
+        "tpot": [True, True, False, True, True],
+        "itl": [True, True, False, True, False],
+        "e2e": [True, False, True, False, False],
+    }
+
+
+def test_percentiles_of_counted_times_are_those_of_the_times() -> None:
+    draw = np.random.default_rng(7)
+    for size in (1, 2, 7, 400):
+        times = draw.integers(1, 10**9, size)
+        counts = draw.integers(1, 9, size)
+        one, other = spread(times, counts), spread(np.repeat(times, counts))
+        assert (one.p50, one.p90, one.p95, one.p99) == (other.p50, other.p90, other.p95, other.p99)
+        assert one.mean == pytest.approx(other.mean)
+    assert spread(np.empty(0), np.empty(0)) == spread(np.empty(0, dtype=np.int64))

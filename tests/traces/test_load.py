@@ -1,20 +1,27 @@
-"""Loads: what the options do to the times of a trace, and closed loops from sessions or prompts."""
+"""Loads: what the options do to the times of a trace, and closed loops from sessions or prompts. A
+coarse clock is warned about, `--arrivals spread` divides the time between its instants. A part of
+a trace is whole sessions, as a shorter trace of the same load."""
 
-from __future__ import annotations
-
+import random
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from traces.cli import parse
-from traces.formats.base import Trace
+from traces.formats import open_trace
+from traces.formats.base import Jobs, Trace, groups, sampled
 from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
+from traces.reporting.outputs import time_warnings as warnings
 
-from .rig import HEADER, Capsys, mooncake, native, read, records, replayed, write
+from .rig import HEADER, Capsys, jobs_of, mooncake, native, read, records, replayed, turns_of, write
 
 
 def options(*given: str) -> ReplayOptions:
@@ -48,19 +55,6 @@ def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> 
     assert [job.after for job in pages.jobs] == [-1, -1, 0, 2, 1]
     for job in pages.jobs:
         assert (pages.chain(job) == other.chain(job)).all()
-
-
-def test_arrivals_replace_times_and_nothing_else() -> None:
-    trace = read(HEADER, *SESSIONS)
-    poisson = ["--arrivals", "poisson", "--request-rate", "10"]
-    found, again = (loaded(options(*poisson).load, trace) for _ in range(2))
-    other = loaded(options(*poisson, "--seed", "5").load, trace)
-    assert times(found) == times(again) != times(other)
-    assert times(found)[4] == (1, 70)
-    assert [job.input_length for job in found.jobs] == [job.input_length for job in trace.jobs]
-    assert loaded(options().load, trace) is trace
-    half = loaded(options("--request-rate", "0.5").load, trace)
-    assert times(half)[:4] == [(-1, 0), (-1, 1000), (-1, 6000), (-1, 6000)]
 
 
 AT_ONCE = read(mooncake([1]), mooncake([2]), mooncake([3]))
@@ -103,7 +97,9 @@ def conversations(tmp_path: Path) -> Path:
     return write(tmp_path / "talk.jsonl", *lines)
 
 
-@pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once"])
+@pytest.mark.parametrize(
+    "load", ["", "--concurrency 3", "--concurrency 3 --replicas 2", "--arrivals at-once"]
+)
 def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
     conversations: Path, tmp_path: Path, load: str, capsys: Capsys
 ) -> None:
@@ -127,17 +123,6 @@ def test_open_loops_have_hits_by_turn_from_sessions(conversations: Path, tmp_pat
     found = replayed(tmp_path, str(conversations), *sizes)
     assert found["turns_from"] == "session"
     assert [turn["requests"] for turn in found["turns"]] == [5] * 4
-
-
-def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: Path) -> None:
-    fleet = ["--replicas", "2", "--concurrency", "3", "--check", "every"]
-    _, rows = records(tmp_path, str(conversations), *fleet)
-    flying = [
-        sum(one["arrival_ns"] <= row["arrival_ns"] < one["finish_ns"] for one in rows)
-        for row in rows
-    ]
-    assert max(flying) == 3
-    assert {row["replica"] for row in rows} == {0, 1}
 
 
 @pytest.mark.parametrize(("factor", "sessions"), [("0.5", 2), ("2", 8), ("2.5", 10)])
@@ -167,3 +152,167 @@ def test_more_users_are_whole_sessions_that_share_what_different_sessions_share(
     firsts = [turns[0] for turns in by_session.values()]
     assert len({tuple(one[:2]) for one in firsts}) == 1
     assert len({one[2] for one in firsts}) == sessions, "a copy has contents of its own"
+
+
+S = 1_000_000_000
+
+
+def jobs(*times_s: int, after: int = -1) -> Jobs:
+    return jobs_of(*((time_s * S, 100, 10, after) for time_s in times_s))
+
+
+def test_requests_of_one_instant_arrive_evenly_until_the_next() -> None:
+    some = jobs(0, 0, 0, 3, 6, 6, 9)
+    some.spread()
+    assert some.arrivals_ns.tolist() == [0, S, 2 * S, 3 * S, 6 * S, 7 * S + S // 2, 9 * S]
+
+
+def test_a_coarse_clock_is_warned_about_and_a_fine_one_is_not() -> None:
+    crowded = jobs(*(3 * (number // 5) for number in range(50)))
+    [warning] = warnings(crowded, Fraction(1))
+    assert "50 requests arrive at 10 instants, mostly 3.0 s apart and up to 5 at once" in warning
+    crowded.spread()
+    assert warnings(crowded, Fraction(1)) == []
+    assert warnings(jobs(*(3 * (number // 3) for number in range(50))), Fraction(1)) == []
+
+
+def sessions(counts: list[int], pauses_s: list[int]) -> Jobs:
+    """Sessions that all begin at 0: the first requests, then the others in turn."""
+    last = list(range(len(counts)))
+    found = [(0, 100, 10, -1, number) for number in last]
+    for turn in range(max(counts)):
+        for number, count in enumerate(counts):
+            if turn < count:
+                pause = pauses_s[(turn + number) % len(pauses_s)]
+                found.append((pause * S, 100, 10, last[number], number))
+                last[number] = len(found) - 1
+    return jobs_of(*found)
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=2, max_size=9),
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+)
+def test_sessions_that_begin_together_begin_evenly_over_the_longest(
+    counts: list[int], pauses_s: list[int]
+) -> None:
+    some, before = sessions(counts, pauses_s), sessions(counts, pauses_s)
+    some.space()
+    longest = max(
+        sum(pauses_s[(turn + number) % len(pauses_s)] for turn in range(count))
+        for number, count in enumerate(counts)
+    )
+    begins = some.arrivals_ns[some.afters < 0]
+    assert begins.tolist() == [longest * S * n // len(counts) for n in range(len(counts))]
+    follows = before.afters >= 0
+    assert (some.arrivals_ns[follows] == before.arrivals_ns[follows]).all()
+    assert before.begin_together
+    assert some.begin_together is (longest == 0)
+
+
+def test_pauses_beyond_any_trace_do_not_overflow() -> None:
+    many = jobs(*[0] * 3000, 10_000_000)  # their number times the pause exceeds 64 bits
+    many.spread()
+    assert (np.diff(many.arrivals_ns) > 0).all()
+    some = sessions([9, 9], [4 * 10**9])
+    some.space()
+    assert (np.diff(some.arrivals_ns[:2]) > 0).all()
+
+
+TALKS = [
+    native((f"s{n}", 300), output=("x", 4), session=f"{n}", timestamp=0) for n in range(12)
+] + [native((f"s{n}", 300), output=("y", 4), after=n, delay=24_000) for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("given", "apart_s"),
+    [
+        ("", 2),
+        ("--arrivals spread", 2),
+        ("--arrivals at-once", 0),
+        ("--concurrency 99", 0),
+        ("--arrivals uniform --request-rate 1", 1),
+        ("--mode hits", 0),
+    ],
+)
+def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, apart_s: int) -> None:
+    trace = read(HEADER, *TALKS)
+    found = loaded(options(*given.split()).load, trace)
+    assert set(np.diff(found.jobs.arrivals_ns[:12]).tolist()) == {apart_s * S}
+    assert bool(found.notes) is (given in ("", "--arrivals spread"))
+    assert not trace.notes
+    assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"
+
+
+Kind = Literal["named", "waits", "prefix", "alone"]
+
+
+def traffic(path: Path, draw: random.Random, kind: Kind) -> str:
+    """Sessions that begin at random; turns come after pauses of 20 s, or wait for the answer."""
+    turns: list[tuple[float, int, int, list[object], tuple[str, int]]] = []
+    start = 0.0
+    for session in range(800 if kind == "alone" else 400):
+        start += draw.expovariate(0.5)
+        at, history = start, [("system", 1024)]
+        for turn in range(1 if kind == "alone" else draw.choice((1, 2, 3, 6))):
+            history.append((f"q{session}.{turn}", draw.randrange(200, 8000)))
+            answer = (f"a{session}.{turn}", draw.randrange(2, 10))
+            turns.append((at, session, turn, [*history], answer))
+            history.append(answer)
+            at += draw.expovariate(1 / 20)
+    records: list[object] = [HEADER]
+    last: dict[int, tuple[int, float]] = {}
+    for number, (at, session, turn, history, answer) in enumerate(sorted(turns)):
+        one: dict[str, Any] = {"input": history, "output": answer, "timestamp": int(1000 * at)}
+        if kind == "named":
+            one["session"] = f"s{session}"
+        if kind == "waits" and turn:
+            before, then = last[session]
+            one |= {"after": before, "delay": int(1000 * (at - then))}
+            del one["timestamp"]
+        last[session] = number, at
+        records.append(one)
+    return str(write(path, *records))
+
+
+def test_a_sample_has_whole_groups_and_smaller_ones_are_in_it(tmp_path: Path) -> None:
+    """Its requests have the pages and the turns of the whole trace."""
+    whole = open_trace(turns_of(tmp_path, "--clients", "12", "--rounds", "3"))
+    named = groups(whole)
+    kept: set[int] = set(named.tolist())
+    paged = whole.paged(64)
+    number_of = {line: number for number, line in enumerate(whole.line_numbers)}
+    for rate in (Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)):
+        some = sampled(whole, rate, seed=3)
+        assert f"{len(some.jobs)} of {len(whole.jobs)} requests" in some.notes[-1]
+        pages, chosen = some.paged(64), set()
+        for job, line in zip(some.jobs, some.line_numbers, strict=True):
+            same = whole.jobs[number_of[line]]
+            chosen.add(int(named[same.index]))
+            assert (job.input_length, job.output_length) == (same.input_length, same.output_length)
+            assert pages.prompt_key(job) == paged.prompt_key(same)
+            if same.after >= 0:
+                assert some.line_numbers[job.after] == whole.line_numbers[same.after]
+        assert len(some.jobs) == int(np.isin(named, [*chosen]).sum())
+        assert chosen < kept
+        kept = chosen
+    assert kept
+    assert sampled(whole, Fraction(1)) is whole
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_sample_is_a_shorter_trace_of_the_same_load(kind: Kind, tmp_path: Path) -> None:
+    """At every time: a tenth of the whole takes about as many tokens as a tenth of the part."""
+    whole = open_trace(traffic(tmp_path / "trace.jsonl", random.Random(7), kind))
+    some = sampled(whole, Fraction(1, 4))
+    jobs = some.jobs
+    times = jobs.times_ns
+    part = jobs.input_tokens / whole.jobs.input_tokens
+    free = whole.jobs.afters < 0
+    assert times.max() <= part * whole.jobs.arrivals_ns[free].max()
+    halves = np.bincount(2 * times // (times.max() + 1), weights=jobs.input_lengths)
+    assert 0.75 < halves[0] / halves[1] < 1.33
+    assert (np.diff(jobs.arrivals_ns[jobs.afters < 0]) >= 0).all()
+    assert (jobs.afters < np.arange(len(jobs))).all()
+    firsts = jobs.sessions[jobs.sessions >= 0]
+    assert (jobs.sessions[firsts] == firsts).all()

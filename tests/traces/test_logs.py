@@ -1,13 +1,9 @@
 """Logs of the user's own: the same in every kind of file and unit, as a second reading has it, what
 is assumed and its bounds, every refusal in one line, and files that nobody vouches for."""
 
-from __future__ import annotations
-
 import csv
-import gzip
 import json
 import random
-import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +18,6 @@ from traces.formats import open_trace, tables
 from traces.formats.base import LogOptions, Trace
 from traces.formats.reading import MAX_LINE_BYTES
 
-from .formats_drawn import SAMPLES
 from .rig import fails
 
 COLUMNS = "time=at,input=asked,output=told,session=chat"
@@ -219,25 +214,19 @@ ROWS = [
     (b"2026-11-23T10:00:05Z", b"", "log: row 2: expected at: a date, or a number since 1970"),
     (b"2026-11-23T10:00:00Z", b"1969-11-23T10:00:00Z", "log: row 1: expected at: a date"),
     (b"2026-11-23T10:00:00Z", b"12.5", "give the unit of the numbers, such as time=at:s"),
-    (b"2026-11-23T10:00:00Z", b"1e308", "log: row 1: expected at: a date, or a number sinc"),
     (b"19", b"-1", "log: row 2: expected asked: an integer from 0 to 16777216, found -1"),
-    (b"19", b"1.5", "log: row 2: expected asked: an integer from 0 to 16777216, found 1"),
     (b"19,2", b"16777216,1", "log: row 2: expected at most 16777216 tokens in a request"),
     (b"19,2,a", b"19,2," + b"a" * 300, "log: row 2: expected chat: text of at most 256"),
     (b"19,2,", b"19,", "log:3: expected a line of CSV, found Expected Number of Columns"),
     (GOOD, b"", "log:1: expected a trace, found an empty file"),
-    (GOOD, HEAD, "log:1: expected a request, found none; give a log"),
     (GOOD, HEAD + b'"' + b"xxx\n" * (MAX_LINE_BYTES // 3), "expected a line of CSV"),
     (GOOD, b"," * 3_000_000, "expected at most 10,000 columns, found more"),
     (GOOD, b"{" + MANY_FIELDS + b"}\n", "expected a column at, found the columns"),
     (GOOD, b'{"at": ' * 100_000 + b"1" + b"}" * 100_000, "expected JSON, found JSON exceeds"),
     (GOOD, b'{"at": 1763892005, "asked": [9], "told": 9, "chat": "a"}\n', "found [9]; correct"),
-    (GOOD, b'{"at": 1763892005, "asked": NaN, "told": 9, "chat": "a"}\n', "found nan; correct"),
 ]  # fmt: skip
 WORDS = {
-    "--columns time=a": "expected time, input, output, found no input",
     "--columns time=a,input=b,outptu=c": "found 'outptu=c'; did you mean output?",
-    "--columns time=a,input=b,output=c,time=d": "each once, with =COLUMN, found 'time=d'",
     f"--columns {COLUMNS} --format azure": "--columns: expected a log, found --format azure",
     f"--columns {COLUMNS} --block-size 16": "--block-size: expected a trace with ids of blocks",
     f"--columns {COLUMNS.replace('at,', 'at:ms,', 1)}": "expected at: a number of ms, found",
@@ -278,8 +267,7 @@ def test_conversations_without_end_are_refused(
 
 
 def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"at": 1763892005 + n, "asked": 9, "told": 2, "chat": "a"} for n in range(50)]
-    write_parquet(rows)
+    write_parquet([{"at": 1763892005 + n, "asked": 9, "told": 2, "chat": "a"} for n in range(50)])
     good = Path("log").read_bytes()
     draw = random.Random(5)
     cases = [good[:4], good[: len(good) // 2], b"PAR1" + draw.randbytes(200) + b"PAR1"]
@@ -291,22 +279,5 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
         Path("log").write_bytes(content)
         code = main(["inspect", "log", "--columns", COLUMNS])
         told = capsys.readouterr().err
-        assert code == (2 if told else 0)
-        assert told.count("\n") == (code == 2)
+        assert (code, told.count("\n")) in ((0, 0), (2, 1))
         assert len(told) < 400
-    packed = gzip.compress(good)
-    Path("log").write_bytes(packed)
-    assert len(open_trace("log", log=LogOptions(COLUMNS)).jobs) == 50
-    Path("log").write_bytes(packed[:-9])
-    assert "truncated file" in fails(capsys, "inspect", "log", "--columns", COLUMNS)
-
-
-# -- logs by name
-
-
-def test_an_sglang_log_without_ids_has_lengths_only() -> None:
-    content = SAMPLES["sglang"]
-    Path("log").write_text(re.sub(r'"input_ids": \[[^]]*\]', "", content))
-    trace = open_trace("log")
-    assert not trace.identity
-    assert [job.input_length for job in trace.jobs] == [520, 521]

@@ -1,14 +1,12 @@
 """`hicache replay --timeline`: Chrome trace events that say what the report and the records say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from traces.cli import main
+from .rig import records
 
 Events = list[dict[str, Any]]
 EMPTIED = ["--flush-every-round", "host,device"]
@@ -19,13 +17,9 @@ DIVIDED = ["--replicas", "2:2"]
 
 def replayed(folder: Path, *words: str) -> tuple[Events, dict[str, Any], list[dict[str, Any]]]:
     """The events of the timeline, the document and the records."""
-    names = ("timeline", "json", "requests")
-    files = {name: folder / name for name in names}
-    given = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    assert main(["replay", *words, *given]) == 0
-    lines = files["requests"].read_text().splitlines()
-    events = json.loads(files["timeline"].read_text())["traceEvents"]
-    return events, json.loads(files["json"].read_text()), [json.loads(one) for one in lines]
+    timeline = folder / "timeline"
+    found, rows = records(folder, *words, "--timeline", str(timeline))
+    return json.loads(timeline.read_text())["traceEvents"], found, rows
 
 
 def slices(events: Events, kind: str) -> Events:

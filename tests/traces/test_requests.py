@@ -1,19 +1,27 @@
-"""One record for each request: exact sums, the reasons of a miss, and the table of one request."""
+"""One record for each request: exact sums, the reasons of a miss. Pinned prefixes and a time to
+live. `hits` mode with several components, and the ceiling of hits page by page."""
 
-from __future__ import annotations
-
+import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hicache.core.config import Config
+from tests.configs import configured
 from traces.cli import main
+from traces.formats.base import Trace
+from traces.replaying.account import Account, Miss, Misses, ceiling_of
+from traces.replaying.playing import HitsReplay
 
-from .rig import HEADER, Capsys, mooncake, native, random_tree, records, write
+from .rig import HEADER, Capsys, mooncake, native, random_tree, read, records, write
 
 NS = 1_000_000_000
+STORED = ["--storage", "sim:loss=0.05,corrupt=0.05", "--prefetch", "wait_complete:0"]
+STORED += ["--flush-every-round", "host,device"]
 
 
 def times(arguments: tuple[str, ...]) -> list[str]:
@@ -39,6 +47,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
         ["--device-pages", "90", "--host-pages", "60", "--write-policy", "write_back"],
         ["--device-pages", "90", "--host-ratio", "0", "--scheduler", "longest-prefix"],
         ["--components", "full,swa,mamba=40", "--device-pages", "90"],
+        [*STORED, "--device-pages", "90", "--host-pages", "60"],
+        [*STORED, "--mode", "hits", "--device-pages", "90", "--components", "full,swa,mamba=60"],
         ["--mode", "hits", "--device-pages", "90", "--host-pages", "60"],
         ["--mode", "hits", "--components", "full,mamba", "--device-pages", "90"],
     ],
@@ -53,6 +63,7 @@ def test_records_add_up_to_the_report(options: list[str], tree: str, tmp_path: P
             assert tokens == sum(row["hit_tokens"][tier] for row in part)
         for key in ("input", "computed", "ceiling", "first_seen", "lost"):
             assert found[share][f"{key}_tokens"] == sum(row[f"{key}_tokens"] for row in part), key
+        _check_rates(found[share], part, found["config"]["page_size"])
     for row in rows:
         hit = sum(row["hit_tokens"].values())
         assert hit + row["computed_tokens"] == row["input_tokens"]
@@ -61,6 +72,15 @@ def test_records_add_up_to_the_report(options: list[str], tree: str, tmp_path: P
             assert row["lost_tokens"] == 0
     if found["config"]["mode"] == "timed":
         _check_times(found, rows)
+
+
+def _check_rates(share: dict[str, Any], rows: list[dict[str, Any]], size: int) -> None:
+    both = np.array([(sum(row["hit_tokens"].values()), row["input_tokens"]) for row in rows])
+    hits, total = both.sum(axis=0)
+    pages = (-(-both // size)).sum(axis=0)
+    assert share["hit_rate"] == hits / total
+    assert share["hit_rate_pages"] == pages[0] / pages[1]
+    assert share["hit_rate_mean"] == pytest.approx((both[:, 0] / both[:, 1]).mean())
 
 
 def _check_times(found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -111,16 +131,7 @@ def test_a_page_that_is_still_computed_is_not_ready(tmp_path: Path) -> None:
     assert "ttft_ns" not in rows[0]
 
 
-def why(capsys: Capsys, *arguments: str) -> dict[str, str]:
-    """The rows of `--why`."""
-    capsys.readouterr()
-    assert main(["replay", *arguments, *times(arguments)]) == 0
-    return dict(re.findall(r"^ *(\S.*?)  +(\S.*?) *$", capsys.readouterr().out, re.MULTILINE))
-
-
-def test_a_miss_says_whose_page_was_evicted_and_why_prints_it(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_miss_says_whose_page_was_evicted(tmp_path: Path, capsys: Capsys) -> None:
     path = write(
         tmp_path / "trace.jsonl",
         mooncake([1, 2], timestamp=0),
@@ -128,21 +139,13 @@ def test_a_miss_says_whose_page_was_evicted_and_why_prints_it(
         mooncake([1, 2, 6], timestamp=9000),
     )
     sizes = ["--page-size", "512", "--device-pages", "4"]
-    _, rows = replayed(tmp_path, str(path), *sizes, "--host-ratio", "0")
+    words = [str(path), *sizes, "--host-ratio", "0"]
+    _, rows = replayed(tmp_path, *words)
     assert [row["hit_ended_by"] for row in rows] == ["first_seen", "first_seen", "evicted"]
     assert rows[2]["last_seen_in_request"] == 0
     assert (rows[2]["hit_tokens"]["device"], rows[2]["lost_tokens"]) == (512, 512)
-    options = [*sizes, "--host-ratio", "0", "--why", "2"]
-    told = why(capsys, str(path), *options)
-    assert (told["line"], told["arrival"], told["ceiling tokens"]) == ("3", "9.000 s", "1,024")
-    assert told["hit tokens"] == "device 512, host 0, storage 0"
-    assert (told["hit ended by"], told["last seen in request"]) == ("evicted", "0")
-    assert (told["computed tokens"], told["lost tokens"]) == ("1,024", "512")
-    *parts, first = (float(told[name][:-2]) for name in ("queue", "load", "compute", "ttft"))
-    assert abs(sum(parts) - first) < 0.003
-    assert first > 0
-    counted = why(capsys, str(path), *options, "--mode", "hits")
-    assert (counted["hit ended by"], "queue" in counted) == ("evicted", False)
+    assert main(["replay", *words, "--why", "2"]) == 0
+    assert re.search(r"^ *hit ended by +evicted *$", capsys.readouterr().out, re.MULTILINE)
     # with room on host the page is lost to nobody
     _, rows = replayed(tmp_path, str(path), *sizes, "--host-pages", "8")
     assert [row["hit_ended_by"] for row in rows] == ["first_seen", "first_seen", "complete"]
@@ -159,11 +162,117 @@ def test_speed_divides_the_times_of_the_trace(tmp_path: Path) -> None:
     found, rows = replayed(tmp_path, str(path), "--speed", "2.5")
     assert [row["arrival_ns"] for row in rows] == [0, 400_000_000, 800_000_000]
     assert found["config"]["speed"] == 2.5
-    turns = write(
-        tmp_path / "turns.jsonl",
-        HEADER,
-        native(("a", 64), output=("b", 2)),
-        native(("a", 64), ("c", 9), output=("d", 2), after=0, delay=3000),
+
+
+HITS = ("--mode", "hits", "--check", "every", "--page-size", "64")
+
+
+def request(second: float, *parts: tuple[str, int]) -> dict[str, Any]:
+    return native(*parts, output=("a", 1), timestamp=second * 1000)
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> str:
+    """A system prompt, ten others that fill the cache, and that prompt again a minute later."""
+    others = [request(1 + n, (f"other{n}", 256)) for n in range(10)]
+    system = ("system", 256)
+    again = request(60, system, ("second", 64))
+    return str(
+        write(tmp_path / "t.jsonl", HEADER, request(0, system, ("first", 64)), *others, again)
     )
-    _, rows = replayed(tmp_path, str(turns), "--speed", "3")
-    assert rows[1]["arrival_ns"] - rows[0]["finish_ns"] == NS
+
+
+def hits(apart: str, tmp_path: Path, *options: str) -> dict[str, int]:
+    found: dict[str, int] = records(tmp_path, apart, *options)[0]["whole"]["hit_tokens"]
+    return found
+
+
+def test_a_pinned_prefix_is_there_a_minute_later(apart: str, tmp_path: Path) -> None:
+    small = (*HITS, "--device-pages", "16")
+    host = (*small, "--host-pages", "16")
+    assert hits(apart, tmp_path, *small)["device"] == 0
+    assert hits(apart, tmp_path, *small, "--pin", "0:256")["device"] == 256
+    assert hits(apart, tmp_path, *host)["host"] == 0
+    assert hits(apart, tmp_path, *host, "--pin", "0:256@host")["host"] == 256
+
+
+@pytest.mark.parametrize("mode", ["hits", "timed"])
+def test_what_was_not_used_for_the_ttl_is_gone(apart: str, mode: str, tmp_path: Path) -> None:
+    large = ("--mode", mode, "--check", "every", "--page-size", "64", "--device-pages", "99")
+    for more, hit in (
+        ((), 256),
+        (("--ttl", "2m"), 256),
+        (("--ttl", "30s"), 0),
+        (("--ttl", "30s", "--pin", "0:256"), 256),
+    ):
+        assert hits(apart, tmp_path, *large, *more)["device"] == hit
+    if mode == "timed":
+        slow, _ = records(tmp_path, apart, *large, "--ttl", "90s", "--speed", "0.5")
+        assert slow["whole"]["hit_tokens"]["device"] == 0
+        assert "90 s are 45 s of the trace at --speed 0.5" in slow["warnings"][-1]
+
+
+def hits_of(paged: Any, config: Config, lookups: Misses | None = None) -> list[int]:
+    account = Account(paged.jobs, paged.page_size, ceiling_of(paged, whole_prompts=True))
+    replay = HitsReplay(paged, config, account, (lookups,) if lookups else ())
+    replay.run(lambda done: None)
+    return [row.hit_tokens for row in account.rows()]
+
+
+def test_a_hit_reports_the_component_that_limited_it() -> None:
+    """Three prompts leave their first block apart; two more come back for what is left of them."""
+    trunk, size = [f"b{number}" for number in range(8)], 64
+    records: list[object] = [HEADER]
+    for number, shared in enumerate((8, 8, 4, 8)):
+        prompt = [(name, 2 * size) for name in trunk[:shared]]
+        records.append(native(*prompt, (f"own{number}", size), output=(f"a{number}", 1)))
+    paged = read(*records).paged(size)
+    ceiling = -(-ceiling_of(paged, whole_prompts=True) // size)
+
+    def found(*others: str) -> list[tuple[str, int]]:
+        components = ("full", *others)
+        pools = (99,) * len(components)
+        window = 3 * size if "swa" in others else 0
+        config = configured(size, pools, (0,) * len(pools), components, swa_window=window)
+        rows: dict[int, Miss] = {}
+        hits_of(paged, config, Misses(components, ceiling, rows))
+        return [tuple(rows[index][:2]) for index in sorted(rows)]
+
+    # a prompt leaves a boundary at its end, and one where it left what was known
+    for name in ("mamba", "swa"):
+        assert found(name) == [("first_seen", 0), (name, 0), (name, 0), ("first_seen", 16)]
+    both = [row[0] for row in found("swa", "mamba")]
+    assert both == ["first_seen", "together", "together", "first_seen"]
+
+
+def blocks() -> Trace:
+    """Prompts that share prefixes, of more pages than a table begins with."""
+    draw = random.Random(1)
+    walks = [[draw.choice((0, 1)), *(draw.randrange(9) for _ in range(8))] for _ in range(120)]
+    ids = [[hash(tuple(walk[:end])) & 0xFFFFFFF for end in range(1, 10)] for walk in walks]
+    return read(*(mooncake(found, 512 * 8 + draw.randrange(1, 513)) for found in ids))
+
+
+def turns() -> Trace:
+    records: list[object] = [HEADER]
+    for n in range(40):
+        prompt = ("system", 40), (f"q{n % 4}", 90 + n // 4), (f"r{n}", 30)
+        records.append(native(*prompt, output=(f"a{n}", 33)))
+    return read(*records)
+
+
+@pytest.mark.parametrize(("made", "size"), [(blocks, 4), (blocks, 512), (turns, 16), (turns, 64)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_ceilings_are_the_leading_pages_seen_before(
+    made: Callable[[], Trace], size: int, whole: bool
+) -> None:
+    trace, seen = made(), set[int]()
+    paged = trace.paged(size)
+    for job, found in zip(trace.jobs, ceiling_of(paged, whole).tolist(), strict=True):
+        chain = paged.chain(job).tolist()
+        leading = next((at for at, one in enumerate(chain) if one not in seen), len(chain))
+        seen.update(chain)
+        most = job.input_length if whole else (job.input_length - 1) // size * size
+        if whole and paged.knows_output:
+            most = job.input_length // size * size
+        assert found == min(leading * size, most), f"request {job.index}"

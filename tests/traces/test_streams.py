@@ -1,21 +1,24 @@
-"""What a command says to a reader who left, to a full disk, to nobody; and what it keeps."""
-
-from __future__ import annotations
+"""What a command says to a reader who left, to a full disk, to nobody; signals while it loads; its
+version; and its memory for each request of a trace."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hicache.version import VERSION
 from invariants.fuzz import sequence as tapes
 from tests.patience import PATIENCE_S
+from traces.cli import main
 
-from .rig import BUG, ROOT, failing_tape, mooncake, write
+from .rig import BUG, ROOT, Capsys, failing_tape, mooncake, python, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -64,14 +67,6 @@ def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: 
     assert len(list(Path("fuzz-failures").iterdir())) == 2
 
 
-@pytest.mark.parametrize("command", ["inspect", "replay"])
-def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> None:
-    write(Path("trace.jsonl"), mooncake([1, 2], 600))
-    out, err = ran((command, "trace.jsonl", "--json", "out.json"), f"hicache | {GONE}")
-    assert (out, err) == ("0\n", "")
-    assert json.loads(Path("out.json").read_text())
-
-
 @pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
 def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
     assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
@@ -95,3 +90,77 @@ def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None
     assert (out.splitlines()[-1], err) == ("11", "")
     assert len(out.splitlines()) == len(whole.splitlines())
     assert "replay: hicache fuzz --replay 'failing\\u2026'" in out
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [("hicache", "traces.cli"), ("traces", "cyclopts"), ("hicache", "numpy"), ("traces", "rich")],
+)
+def test_an_interrupt_while_modules_load_is_quiet(package: str, module: str) -> None:
+    code = f"""
+import os, runpy, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+for name in ("cyclopts", "traces.cli"):
+    sys.modules.pop(name, None)
+sys.argv = ["hicache", "inspect", "trace.jsonl"]
+runpy.run_module({package!r}, run_name="__main__", alter_sys=False)
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hicache: interrupted\n")
+
+
+@pytest.mark.usefixtures("signals")
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    code = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import traces.start
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+"""
+    assert python("-c", code).stdout == "True\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_version(capsys: Capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith(f"hicache {VERSION} (")
+    assert version("hicache") == VERSION
+
+
+FEW, MANY = 4_000, 34_000
+CHILD = """
+import resource, sys
+from traces.cli import main
+assert main(sys.argv[1:]) == 0
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+"""
+HITS = ["--mode", "hits", "--device-pages", "64", "--page-size", "512", "--check", "off"]
+MOST_BYTES = 250
+
+
+def written(path: Path, requests: int) -> Path:
+    return write(path, *(mooncake([index % 50], timestamp=index) for index in range(requests)))
+
+
+def peak_bytes(*words: str) -> int:
+    return int(python("-c", CHILD, *words, check=True).stderr.split()[-1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
+@pytest.mark.parametrize("command", ["replay", "inspect", "curve"])
+def test_a_request_costs_few_bytes(command: str, tmp_path: Path) -> None:
+    options = HITS if command == "replay" else []
+    few, many = (
+        peak_bytes(command, str(written(tmp_path / f"{count}.jsonl", count)), *options)
+        for count in (FEW, MANY)
+    )
+    assert (many - few) / (MANY - FEW) < MOST_BYTES

@@ -1,28 +1,24 @@
 """`hicache sweep`: a point is a replay; the file is resumed, mended or refused; the table, and what
 host memory buys as a picture."""
 
-from __future__ import annotations
-
-import ast
 import fcntl
 import json
 import shlex
 import sys
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from traces.cli import main, parse
+from tests.test_tidy import SOURCES, imports_of, module_of
+from traces.cli import main
 from traces.sweeping import points as work
-from traces.sweeping.table import Line, Outcome, Panel, front, ordered, svg
+from traces.sweeping.table import Outcome, front, ordered
 
 from .rig import Capsys, Patch, Ray, document, fails, turns_of
 
 pytestmark = pytest.mark.usefixtures("here")
 
-ROOT = str(Path(work.__file__).parents[2])
 SMALL = ["--device-pages", "40", "--page-size", "16,64"]
 GRID = [*SMALL, "--host-ratio", "0,2", "--write-policy", "write_back,write_through"]
 
@@ -196,41 +192,13 @@ def test_what_ends_a_sweep_keeps_the_points_that_are_done(
     assert len(sweep(turns, *SMALL, "-o", "s.jsonl")["points"]) == 2
 
 
-def test_a_key_changes_with_the_trace_the_code_and_every_option(monkeypatch: Patch) -> None:
-    def options(*words: str) -> Any:
-        return parse(["replay", "t", *words])[1]
-
-    plain = work.key_of(options("--host-ratio", "2"), "a")
-    assert work.key_of(options("--host-ratio", "2.0", "--json", "x"), "a") == plain
-    assert work.key_of(options("--host-ratio", "2"), "b") != plain
-    assert work.key_of(options("--host-ratio", "2", "--seed", "0"), "a") != plain
-    Path("tokens.json").write_text("1")
-    before = work.key_of(options("--tokenizer", "tokens.json"), "a")
-    Path("tokens.json").write_text("2")
-    assert work.key_of(options("--tokenizer", "tokens.json"), "a") != before
-    monkeypatch.setattr(work, "decisions", lambda: "other")
-    assert work.key_of(options("--host-ratio", "2"), "a") != plain
-
-
 def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     """What shows a result, or names one, does not change it."""
-    shown = {"traces.html", "traces.outside", "traces.terminal"}
+    shown = {"traces.html", "traces.outside", "traces.start", "traces.terminal"}
     covered = set(work._DECIDING)
-    found = set()
-    for package in covered:
-        for path in (Path(ROOT) / package.replace(".", "/")).rglob("*.py"):
-            here = path.relative_to(ROOT).with_suffix("").parts
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ImportFrom) and node.level:
-                    for name in [node.module] if node.module else [one.name for one in node.names]:
-                        whole = (*here[: -node.level], *name.split("."))
-                        found |= {".".join(whole[:2])} if whole[0] == "traces" else set()
-    assert found - shown <= covered
-
-
-def test_the_gpus_of_a_point_are_all_ranks_of_all_stages_and_replicas(turns: str) -> None:
-    found = sweep(turns, "--device-pages", "40", "--tp", "2", "--pp", "3", "--replicas", "1,2")
-    assert [point["gpus"] for point in found["points"]] == [6, 12]
+    deciding = [path for path in SOURCES if module_of(path).startswith(tuple(covered))]
+    imported = {one for path in deciding for one in imports_of(path) if one.startswith("traces.")}
+    assert {".".join(one.split(".")[:2]) for one in imported} - shown <= covered
 
 
 def outcome(label: str, **figures: Any) -> Outcome:
@@ -248,8 +216,6 @@ def test_the_front_has_what_nothing_beats_and_the_best_comes_first() -> None:
 
 
 # -- what host memory buys
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -283,29 +249,3 @@ def test_enough_host_memory_is_exact_to_a_page(rounds: str, capsys: Capsys) -> N
     capsys.readouterr()
     assert sweep(*given, "1GB,2GB", "--components", "full,swa")["enough_host_bytes"] is None
     assert "not known: the curve counts the pool of full alone" in capsys.readouterr().out
-
-
-def test_a_load_or_host_memory_that_varies_shows_what_runs_at_once(
-    rounds: str, capsys: Capsys
-) -> None:
-    sweep(rounds, "--host-pages", "0,9", "--limit", "9")
-    assert "running" in capsys.readouterr().out
-    points = sweep(rounds, "--concurrency", "1,3")["points"]
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] in "13"]
-    assert [row[-1] for row in rows if len(row) > 5] == ["1", "3"]
-    assert [one["running_most"] for one in points] == [1, 3]
-    assert 0 < points[0]["running_mean"] <= 1 < points[1]["running_mean"] <= 3
-
-
-def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:
-    panel = Panel("rate (%)", "GB", [0, 1, 2], [Line("a < b & c", [0, 50, 99])])
-    text = svg("<script>\x1b[2J", '"note" & \u202e more ' * 12, [panel, panel])
-    root = ElementTree.fromstring(text)
-    assert root.tag == f"{SVG}svg"
-    assert not list(root.iter(f"{SVG}script"))
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    names = [one.text for one in root.iter(f"{SVG}text")]
-    assert names.count("a < b & c") == 2
-    places = [line.get("points") for line in root.iter(f"{SVG}polyline")]
-    assert all(place and len(place.split()) == 3 for place in places)

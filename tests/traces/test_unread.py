@@ -1,7 +1,5 @@
 """No option is ignored: each one changes what a run is, or it is refused by its name."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from traces.terminal.options import Declared
 from .rig import mooncake, tried, write
 
 # Options of the command, not of the run; of the trace; and with a model that has experts (see
-# test_engine_option).
+# test_fleet).
 APART = {
     *("mode", "exclusive", "ep", "attention_dp", "dcp"),
     *("format", "block_size", "tokenizer", "sample"),
@@ -62,24 +60,6 @@ LACKING = {
     "hits, replicas": NO_STORE | NO_CLOCK | {Need.ALONE},
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
-# What the options need, apart from their rows. A new one need not be here: its row then tells.
-NEEDED: dict[Need | None, str] = {
-    None: "limit check model kv_dtype tp page_size device_tokens device_pages "
-    "eviction host_ratio host_pages host_bytes components "
-    "scale_sessions replicas hardware",
-    Need.ENGINE: "engine",
-    Need.TIMED: "concurrency speed scheduler times slo arrivals request_rate closed_loop",
-    Need.CHANCE: "seed",
-    Need.HOST: "write_policy storage",
-    Need.STORE: "prefetch",
-    Need.ALONE: "flush_every_round ttl pin",
-    Need.REPLICAS: "router",
-}
-
-
-def needs_of(option: Declared) -> set[Any]:
-    told = {need for need, names in NEEDED.items() if option.name in names.split()}
-    return told or set(option.row.needs)
 
 
 def settled(trace: str, arguments: list[str]) -> tuple[ReplayConfig, ReplayOptions]:
@@ -116,7 +96,7 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
             continue
         asked = [*without_its_rivals(given, option), *words]
         lacking = LACKING[run] - BRINGS.get((usual.mode, option.name), set())
-        if lacking & needs_of(option):
+        if lacking & set(option.row.needs):
             with pytest.raises(CallerError, match=f"^{flag}: expected "):
                 settled(trace, asked)
         else:

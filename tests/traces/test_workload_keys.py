@@ -1,7 +1,5 @@
 """The keys of a replay's pages on a real store: what changes them, and what must not."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -3,8 +3,6 @@
 Engines are in .engines/PACKAGE-RELEASE, or what `make engines` installs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,19 +1,15 @@
-"""What was found in SGLang and vLLM fails again, from kept tapes; and what the harness
-once took for a failure passes.
-
-A tape whose release is not in .engines is not run.
-"""
-
-from __future__ import annotations
+"""What was found in SGLang and vLLM fails again, from kept tapes; and what the harness once took
+for a failure passes. A tape whose release is not in .engines is not run."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from invariants.fuzz.sequence import read
 from tests.patience import PATIENCE_S
 from traces.fuzzing.engines import known, match
-from traces.fuzzing.session import constants, names
+from traces.fuzzing.session import Engine, constants, names
 
 from .conftest import Opened
 
@@ -53,3 +49,23 @@ def test_what_was_found_in_older_releases_is_mended(opened: Opened, path: Path) 
     if said["unfit"]:
         pytest.skip("it needs a connector that is not played")
     assert not said["failure"]
+
+
+def test_a_known_failure_is_matched_by_law_release_and_functions() -> None:
+    row: dict[str, Any] = {"law": "MATCH", "kind": "device", "functions": ["cache.py:match"]}
+    row |= {"first": "1.1", "last": "1.2"}
+
+    def found(release: str, code: str = "MATCH", kind: str = "device short", **other: Any) -> bool:
+        ran = other.get("ran", [("engine/cache.py", "match")])
+        engine = Engine("made-up", Path(), release, ("1.0", "1.1", "1.2", "1.3"))
+        return match([row], engine, {"code": code, "kind": f"{code} {kind}"}, ran) is row
+
+    assert found("1.1")
+    assert found("1.2")
+    assert not found("1.0")
+    assert not found("1.3")
+    assert not found("1.1", code="OWN")
+    assert not found("1.1", kind="host")
+    assert not found("1.1", ran=[("engine/cache.py", "insert")])
+    row["last"] = None
+    assert found("1.3")

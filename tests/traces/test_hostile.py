@@ -1,6 +1,5 @@
-"""No name reaches the terminal raw: from a file, from the name of a file, from an option."""
-
-from __future__ import annotations
+"""Files that nobody vouches for: no name reaches the terminal raw, from a file, the name of a file
+or an option; numbers are bounded; each mistake is one line."""
 
 import json
 import re
@@ -10,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import sequence as tapes
 from tests.planted import planted
 from tests.tiny import LLAMA
 from traces.cli import main
 
-from .rig import BUG, HEADER, Capsys, failing_tape, mooncake, native, write
+from .rig import BUG, HEADER, Capsys, Patch, fails, mooncake, native, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -83,6 +81,7 @@ def test_models(bad: str, capsys: Capsys) -> None:
 
 
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
+HUNT = "fuzz --seed 1 --sequences 1 --operations 25 --jobs 1 -o"
 
 
 def test_names_of_files(capsys: Capsys) -> None:
@@ -91,29 +90,20 @@ def test_names_of_files(capsys: Capsys) -> None:
         ["replay", FILE, "--why", "1"],
         ["replay", FILE, "--timeline", "t"],
         ["sweep", FILE, "--host-bytes", "0,1GB", "--jobs", "1"],
-        ["inspect", FILE],
-        ["replay", FILE, "--mode", "hits"],
+        ["inspect", FILE, "--json", f"{FILE}.out"],
     ):
         assert ran(capsys, *command) == 0
-    for command in (["inspect", FILE], ["replay", FILE]):
-        assert ran(capsys, *command, "--json", f"{FILE}.out") == 0
-        assert FILE in Path(f"{FILE}.out").read_text().encode().decode("unicode_escape")
-    Path(FILE).write_text(tapes.dumps(failing_tape()))
-    assert ran(capsys, "fuzz", "--replay", FILE, "--json", f"{FILE}.out") in (0, 11)
-    hunt = ("--seed", "1", "--sequences", "1", "--operations", "25", "--jobs", "1")
+    assert FILE in Path(f"{FILE}.out").read_text().encode().decode("unicode_escape")
     with planted(BUG):
-        assert ran(capsys, "fuzz", *hunt, "-o", "folder\n\x1b[2J") == 11
+        assert ran(capsys, *HUNT.split(), "folder\n\x1b[2J") == 11
     for missing in (FILE + "x", "y\n" * 9000):
         for words in (
-            ("inspect", missing),
             ("replay", missing),
             ("replay", "--hardware", f"{missing}.json"),
             ("models", f"{missing}.json"),
             ("fuzz", "--replay", missing),
             ("twin", missing, "--profile", missing),
             ("inspect", FILE, "--json", f"{missing}/out"),
-            ("generate", "multiturn", "-o", f"{missing}/out"),
-            ("fuzz", "-o", f"{FILE}/out"),
         ):
             assert ran(capsys, *words) == 2
 
@@ -130,3 +120,29 @@ def test_options(bad: str, capsys: Capsys) -> None:
         ("calibrate", "--device", bad),
     ):
         assert ran(capsys, *words) == 2
+
+
+NUMBERS = set(LLAMA) - {"model_type", "num_key_value_heads"}  # null is as many heads
+
+
+@pytest.mark.parametrize(
+    "value",
+    [str(1 << 62), "9" * 5000, "-1", "1e300", "1e999", "NaN", '"1"', "null", "true"],
+    ids=lambda text: text[:20],
+)
+def test_numbers_of_models_are_bounded(value: str, capsys: Capsys) -> None:
+    for case in ({**LLAMA, name: "VALUE"} for name in NUMBERS):
+        Path("model.json").write_text(json.dumps(case).replace('"VALUE"', value))
+        said = fails(capsys, "models", "model.json")
+        assert said.startswith("hicache: model.json: ")
+        assert len(said) < 300
+
+
+def test_running_out_of_memory_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    write(Path("trace.jsonl"), mooncake([1, 2], 600))
+    monkeypatch.setattr("traces.replaying.options.open_trace", no_memory)
+    for command in ("inspect", "replay"):
+        assert "to fit in RAM, found that no more" in fails(capsys, command, "trace.jsonl")
