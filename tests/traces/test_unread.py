@@ -1,6 +1,7 @@
 """No option is ignored: each one changes what a run is, or it is refused by its name."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,14 @@ LACKING = {
 BRINGS = {("hits", "storage"): {Need.HOST}}
 
 
-def settled(trace: str, arguments: list[str]) -> tuple[ReplayConfig, ReplayOptions]:
-    _, options = parse(["replay", trace, *arguments])
+def parsed(*words: str) -> ReplayOptions:
+    _, options = parse(["replay", *words])
     assert isinstance(options, ReplayOptions)
-    return resolve(options, open_trace(trace, options.format or "auto", options.limit))[0], options
+    return options
+
+
+def settled(options: ReplayOptions, trace: str) -> ReplayConfig:
+    return resolve(options, open_trace(trace, "auto", options.limit))[0]
 
 
 def what_runs(settings: ReplayConfig) -> list[Any]:
@@ -74,34 +79,28 @@ def what_runs(settings: ReplayConfig) -> list[Any]:
     return [getattr(settings, name) for name in named] + [settings.pools.device_rules]
 
 
-def without_its_rivals(given: list[str], option: Declared) -> list[str]:
-    """The arguments but the option and those that it excludes."""
-    group = option.row.excludes
-    rivals = {one.flag for one in TRIED if group and one.row.excludes == group} | {option.flag}
-    kept = list(given)
-    for name in rivals & set(given):
-        place = kept.index(name)
-        del kept[place : place + 2]
-    return kept
+@cache
+def value_of(option: Declared) -> Any:
+    return getattr(parsed(*TRIED[option]), option.name)
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> None:
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 3], 700)))
-    given = RUNS[run].split()
-    usual, _ = settled(trace, given)
+    given, options = RUNS[run].split(), parsed(trace, *RUNS[run].split())
+    usual = settled(options, trace)
     for option, words in TRIED.items():
-        flag = option.flag
-        if {flag, *given} >= ALONE or " ".join(words) in RUNS[run]:
+        if {option.flag, *given} >= ALONE or " ".join(words) in RUNS[run]:
             continue
-        asked = [*without_its_rivals(given, option), *words]
+        group = option.row.excludes
+        rivals = {one.name: None for one in TRIED if group and one.row.excludes == group}
+        asked = replace(options, **rivals | {option.name: value_of(option)})
         lacking = LACKING[run] - BRINGS.get((usual.mode, option.name), set())
         if lacking & set(option.row.needs):
-            with pytest.raises(CallerError, match=f"^{flag}: expected "):
-                settled(trace, asked)
+            with pytest.raises(CallerError, match=f"^{option.flag}: expected "):
+                settled(asked, trace)
         else:
-            found, _ = settled(trace, asked)
-            assert what_runs(found) != what_runs(usual), (
+            assert what_runs(settled(asked, trace)) != what_runs(usual), (
                 f"{' '.join(words)} changes nothing of {' '.join(given) or 'a plain run'}: use the "
                 "value, or say in its row what it needs, or another value in TRIED of rig"
             )
