@@ -1,5 +1,4 @@
-"""The part of docs/json.md that follows from the types of records: `python -m traces.pages` writes
-it. A record is a list of its fields; the docstring of its class says what they are."""
+"""What docs/json.md says of each record, from its docstring: `python -m traces.pages` writes it."""
 
 from __future__ import annotations
 
@@ -79,7 +78,8 @@ def _section(title: str, kind: type[Struct], level: str = "##") -> str:
 
 
 def _link(kind: type[Struct]) -> str:
-    return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    heading = next((title for title, root in ROOTS.items() if root is kind), kind.__name__)
+    return f"[{kind.__name__}](#{heading.lower().replace(' ', '-')})"
 
 
 def _told(kind: type[Struct]) -> tuple[str, dict[str, str]]:

@@ -4,7 +4,7 @@
 
 `rows` reads published measurements and says what each ran on, `replays` plays them and notes every
 pass, and `solving` finds the factors. Errors are those of all rows, and of the same rows where all
-rows of one server and benchmark were left out. See docs/fidelity.md.
+rows of one server and benchmark were left out. See docs/times.md and docs/figures.md.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Run:
 
 
 def read(paths: Iterable[Path]) -> list[Run]:
-    """The runs of grades A and B with times of whole passes that can be replayed (docs/fidelity.md
+    """The runs of grades A and B with times of whole passes that can be replayed (docs/times.md
     says which), by id. paths: files, or folders with measurements.jsonl."""
     runs: dict[str, Run | None] = {}
     for path in paths:

@@ -1,6 +1,6 @@
 """The constants that were fitted to published measurements: factors on the defaults.
 
-`fitted.json` beside this file has them; `python -m sim.fit` makes it (see docs/fidelity.md). A
+`fitted.json` beside this file has them; `python -m sim.fit` makes it (see docs/times.md). A
 factor counts for the runs that have all of its labels: the generation of the accelerator (hopper),
 the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2), the model
 (llama-3.1-70b). What no factor names keeps its default. A reached part of a peak is at most 1,

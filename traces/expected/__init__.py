@@ -1,7 +1,7 @@
 """Which error to expect of predicted times: that of the judged runs that are nearest to a run.
 
 Measurements that others published were replayed with constants that were fitted without them
-(docs/fidelity.md): for known.json all rows of their server and benchmark were left out, for
+(docs/figures.md): for known.json all rows of their server and benchmark were left out, for
 new.json all of their engine, accelerator and model. A run whose three are in the first gets its
 errors from there, any other run from the second. docs/replay.md has the order in which runs are
 near. Groups of fewer than three runs count only where there is no larger one on that accelerator,
