@@ -211,15 +211,15 @@ def test_a_dead_store_is_asked_a_few_times_and_says_so_once(
 def test_weights_of_another_version_stop_it(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = opened()
-    assert all(one.batch_set_v1(KEYS[:2], slots(1, 2)))
+    looks, reads, writes = (opened() for _ in range(3))  # each call is the first of somebody
+    assert all(writes.batch_set_v1(KEYS[:2], slots(1, 2)))
     context = interface.sys.modules["sglang.srt.runtime_context"]
     context.serving.weight_version = "trained again"  # type: ignore[attr-defined]
     for _ in range(3):
-        assert one.batch_exists(KEYS) == 0
-        assert one.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
-        assert one.batch_set_v1(KEYS[:1], slots(1)) == [False]
-    assert sum("weights were updated" in record.message for record in caplog.records) == 1
+        assert looks.batch_exists(KEYS) == 0
+        assert reads.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
+        assert writes.batch_set_v1(KEYS[:1], slots(1)) == [False]
+    assert sum("weights were updated" in record.message for record in caplog.records) == 3
     assert opened().batch_exists(KEYS) == 0  # attached again: keys of the new weights
 
 
