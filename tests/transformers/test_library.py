@@ -129,7 +129,7 @@ def test_layers_that_predict_further_tokens_see_the_whole_prompt(
 def test_settings_count_wherever_they_are(
     settings: dict[str, Any], served: bool, where: str
 ) -> None:
-    """In a configuration that a call is given, or in that of the model. 9 is in the prompt."""
+    """In a configuration that a call is given, or in that of the model. 9 is inside the prompt."""
     model, made, kwargs = base.build("llama"), GenerationConfig(), dict[str, Any]()
     for name, value in settings.items():
         setattr(made, name, value)
@@ -139,4 +139,4 @@ def test_settings_count_wherever_they_are(
         kwargs = {"generation_config": made}
     refused = nullcontext() if served else pytest.raises(UnsupportedArgumentError)
     with refused:
-        check(model, torch.tensor([[9, 9, 30]]), kwargs)
+        check(model, torch.tensor([[30, 9, 30]]), kwargs)
