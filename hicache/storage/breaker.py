@@ -34,8 +34,7 @@ _LOST = (None, Status.FAILED, Status.FULL)
 class BreakerOptions:
     """failures: calls in a row that must fail. patience_s: seconds that failed calls in a row may
     wait together without progress; one that waits as long is enough. slow_s: a call that makes no
-    progress for longer has failed.
-    first_pause_s, longest_pause_s: between trials."""
+    progress for longer has failed. first_pause_s, longest_pause_s: between trials."""
 
     failures: int = 5
     patience_s: float = 0.9

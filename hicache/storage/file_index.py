@@ -454,7 +454,9 @@ class Index:
         found: list[Row | Status] = []
         with self._changing():
             self._free([*self._mine() & self._unreleased] if self._unreleased else ())
-            self._file_uses()
+            uses = list(enumerate(self._touched, self._ticks(len(self._touched))))
+            changed = f"UPDATE pages SET used = ?, used_at = {_NOW} WHERE id = ?"
+            self._base.executemany(changed, uses)
             free = self._free_blocks()
             for size in sizes:
                 need = -(-size // BLOCK) or 1
@@ -619,13 +621,6 @@ class Index:
         """The values for which this store has reserved blocks."""
         rows = self._base.execute("SELECT id FROM stored WHERE owner = ?", (self._owner,))
         return {number for (number,) in rows}
-
-    def _file_uses(self) -> None:
-        if self._touched:
-            self._base.executemany(
-                f"UPDATE pages SET used = ?, used_at = {_NOW} WHERE id = ?",
-                list(enumerate(self._touched, self._ticks(len(self._touched)))),
-            )
 
     def _ticks(self, count: int) -> int:
         """The first of as many new numbers, each higher than all before."""

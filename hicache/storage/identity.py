@@ -182,7 +182,9 @@ def digest_of_files(
     Raises CallerError if there are none, if they cannot be read, or were written after until_s."""
     mend = "" if whole else '; give them a name with "weights"'
     try:
-        files = _files(Path(place))
+        files = [Path(place)]
+        if not files[0].is_file():
+            files = sorted(one for one in files[0].iterdir() if one.suffix in _ENDINGS)
         if not files:
             raise CallerError(
                 f"{what}: expected files of weights ({', '.join(_ENDINGS)}) in {place!a}, found "
@@ -210,12 +212,6 @@ def digest_of_files(
             f"{what}: expected weights that can be read in {place!a}, found: {error.strerror}{mend}"
         ) from None
     return digest.hexdigest()
-
-
-def _files(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    return sorted(one for one in place.iterdir() if one.suffix in _ENDINGS)
 
 
 def _tensors(stream: BinaryIO) -> tuple[bytes, list[int]]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
@@ -133,7 +135,7 @@ class S3(Storage):
             raise ConnectionError(str(error)) from error
 
     def close(self) -> None:
-        self._connections.closed = True
+        self._connections.interrupt()
         self._threads.shutdown()  # nothing touches a caller's memory any more
         self._connections.close()
 
@@ -193,7 +195,7 @@ class Connections:
     """Each thread has one, which is kept as long as the server keeps it."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s, self._mine, self.closed = timeout_s, threading.local(), False
+        self._timeout_s, self._mine, self._closed = timeout_s, threading.local(), False
         self._tls = ssl.create_default_context()
         self._tls.sslsocket_class = SecureSocket
         self._all: list[HTTPConnection] = []
@@ -206,7 +208,7 @@ class Connections:
         connection = self._of_thread(parts)
         length = {"Content-Length": str(size_of(value))} if method == "PUT" else {}
         while True:
-            if self.closed:
+            if self._closed:
                 raise ConnectionError("closed")
             kept, keep = connection.sock is not None, False
             try:
@@ -228,6 +230,14 @@ class Connections:
             if answer.status == 404:
                 raise FileNotFoundError(text)
             raise Refused(f"{answer.status} {answer.reason}: {text}")
+
+    def interrupt(self) -> None:
+        """What is under way raises ConnectionError."""
+        self._closed = True
+        for one in self._all:
+            if one.sock is not None:
+                with suppress(OSError):
+                    one.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Nothing is under way."""
