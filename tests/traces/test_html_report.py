@@ -165,21 +165,6 @@ def test_a_document_that_is_wrong_is_one_line(
     assert not (tmp_path / "out.html").exists()
 
 
-def test_files_that_are_no_report_are_one_line(
-    folder: Path, tmp_path: Path, capsys: Capsys
-) -> None:
-    one, other = str(folder / "one.html"), tmp_path / "other.html"
-    small = ["--limit", "10", "--device-pages", "90", "--check", "off", "--html", str(other)]
-    assert main(["replay", str(folder / "tree.jsonl"), *small]) == 0
-    capsys.readouterr()
-    for words, said in (
-        ([one, str(other), "-o", "out.html"], "expected replays of the trace of"),
-        ([one], "say what to make"),
-        ([one, "-o", one], "which it would replace"),
-    ):
-        assert said in fails(capsys, "report", *words)
-
-
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

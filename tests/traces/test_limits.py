@@ -202,13 +202,6 @@ def test_equal_runs_come_first_and_small_groups_last() -> None:
     assert [tpot(busy, queueing=share).median for share in (0.5, 0.51)] == [0.2, 0.7]
 
 
-def test_each_metric_has_its_own_nearest_runs() -> None:
-    found = asked([*group(3, 0.1), *group(4, 0.2, "throughput", load="65 or more")])
-    assert found.ttft is None
-    assert [one and one.differs for one in (found.tpot, found.throughput)] == [[], ["load"]]
-    assert row(found) == "TPOT 10 % (nine of ten 10 %), throughput 20 % (20 %)"
-
-
 @pytest.mark.parametrize(
     ("other", "missing"),
     [

@@ -29,38 +29,54 @@ TRIED = {
     if not (one.row.output or one.row.positional or one.name in APART)
 }
 ALONE = {"--model", "--components"}  # one of them
-RUNS = {
-    "timed, host": "--host-ratio 2",
-    "timed, no host": "--host-ratio 0",
-    "hits, host": "--mode hits --host-ratio 2",
-    "hits, no host": "--mode hits",
-    "timed, all components": "--components full,swa,mamba",
-    "hits, all components": "--mode hits --components full,swa,mamba",
-    "hits, window of a given size": "--mode hits --components full,swa=4K",
-    "timed, simulated store": "--storage sim:",
-    "timed, real store": "--storage file:nowhere",
-    "hits, real store": "--mode hits --storage file:nowhere",
-    "timed, replicas": "--replicas 2 --router prefix-aware",
-    "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
-}
-# What the runs do not have.
 ONE, NO_CLOCK = {Need.REPLICAS}, {Need.TIMED, Need.ENGINE, Need.CHANCE}
 NO_STORE = {Need.STORE}
-LACKING = {
-    "timed, host": NO_STORE | ONE,
-    "timed, no host": NO_STORE | ONE | {Need.HOST},
-    "hits, host": NO_STORE | ONE | NO_CLOCK,
-    "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
-    "timed, all components": NO_STORE | ONE,
-    "hits, all components": NO_STORE | ONE | NO_CLOCK - {Need.ENGINE} | {Need.HOST},
-    "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
-    "timed, simulated store": ONE,
-    "timed, real store": ONE,
-    "hits, real store": ONE | NO_CLOCK,
-    "timed, replicas": NO_STORE | {Need.ALONE},
-    "hits, replicas": NO_STORE | NO_CLOCK | {Need.ALONE},
+PLAIN, HOST, FLEET = NO_STORE | ONE, {Need.HOST}, NO_STORE | {Need.ALONE}
+# The options of each run, and what it does not have.
+RUNS: dict[str, tuple[str, set[Need]]] = {
+    "timed, host": ("--host-ratio 2", PLAIN),
+    "timed, no host": ("--host-ratio 0", PLAIN | HOST),
+    "hits, host": ("--mode hits --host-ratio 2", PLAIN | NO_CLOCK),
+    "hits, no host": ("--mode hits", PLAIN | NO_CLOCK | HOST),
+    "timed, all components": ("--components full,swa,mamba", PLAIN),
+    "hits, all components": (
+        "--mode hits --components full,swa,mamba",
+        PLAIN | NO_CLOCK - {Need.ENGINE} | HOST,
+    ),
+    "hits, window of a given size": (
+        "--mode hits --components full,swa=4K",
+        PLAIN | NO_CLOCK | HOST,
+    ),
+    "timed, simulated store": ("--storage sim:", ONE),
+    "timed, real store": ("--storage file:nowhere", ONE),
+    "hits, real store": ("--mode hits --storage file:nowhere", ONE | NO_CLOCK),
+    "timed, replicas": ("--replicas 2 --router prefix-aware", FLEET),
+    "hits, replicas": (
+        "--mode hits --host-ratio 2 --replicas 2",
+        NO_STORE | NO_CLOCK | {Need.ALONE},
+    ),
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
+
+
+# What the options need, apart from their rows. A new one need not be here: its row then tells.
+NEEDED: dict[Need | None, str] = {
+    None: "limit check model kv_dtype tp page_size device_tokens device_pages "
+    "eviction host_ratio host_pages host_bytes components "
+    "scale_sessions replicas hardware",
+    Need.ENGINE: "engine",
+    Need.TIMED: "concurrency speed scheduler times slo arrivals request_rate closed_loop",
+    Need.CHANCE: "seed",
+    Need.HOST: "write_policy storage",
+    Need.STORE: "prefetch",
+    Need.ALONE: "flush_every_round ttl pin",
+    Need.REPLICAS: "router",
+}
+
+
+def needs_of(option: Declared) -> set[Any]:
+    told = {need for need, names in NEEDED.items() if option.name in names.split()}
+    return told or set(option.row.needs)
 
 
 def parsed(*words: str) -> ReplayOptions:
@@ -87,16 +103,17 @@ def value_of(option: Declared) -> Any:
 @pytest.mark.parametrize("run", RUNS)
 def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> None:
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 3], 700)))
-    given, options = RUNS[run].split(), parsed(trace, *RUNS[run].split())
+    words_of_run, lacks = RUNS[run]
+    given, options = words_of_run.split(), parsed(trace, *words_of_run.split())
     usual = settled(options, trace)
     for option, words in TRIED.items():
-        if {option.flag, *given} >= ALONE or " ".join(words) in RUNS[run]:
+        if {option.flag, *given} >= ALONE or " ".join(words) in words_of_run:
             continue
         group = option.row.excludes
         rivals = {one.name: None for one in TRIED if group and one.row.excludes == group}
         asked = replace(options, **rivals | {option.name: value_of(option)})
-        lacking = LACKING[run] - BRINGS.get((usual.mode, option.name), set())
-        if lacking & set(option.row.needs):
+        lacking = lacks - BRINGS.get((usual.mode, option.name), set())
+        if lacking & needs_of(option):
             with pytest.raises(CallerError, match=f"^{option.flag}: expected "):
                 settled(asked, trace)
         else:
