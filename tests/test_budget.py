@@ -6,11 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_157,
+    "lines of hicache": 22_144,
     "lines of sim": 9_136,
     "lines of invariants": 18_359,
     "lines of traces": 16_659,
-    "lines of tests": 29_932,
+    "lines of tests": 29_927,
     "files of source": 304,
     "files of tests": 238,
     "words of pages": 38_795,

@@ -140,12 +140,7 @@ class PoolTable(ABC):
         self._registrations: list[Registration] = []
 
     def _allocate(
-        self,
-        layout: str,
-        backend: str,
-        tp: int,
-        registrar: Registrar | None,
-        wanted: int,
+        self, layout: str, backend: str, tp: int, registrar: Registrar | None, wanted: int
     ) -> None:
         """Make all pools. layout: of the host tier, whose memory is registered in segments of about
         so many bytes.

@@ -96,10 +96,7 @@ def argument_of(model: Any) -> str:
 
 
 def _named(
-    pools: dict[str, PoolDescription],
-    rows: Sequence[Rows],
-    number: int,
-    model: Any,
+    pools: dict[str, PoolDescription], rows: Sequence[Rows], number: int, model: Any
 ) -> dict[str, str]:
     """Add layer `number` to the pools of its rows, and make those that are not there yet. Returns
     the pools' names, by name of the rows."""

@@ -103,12 +103,13 @@ class _Loading(NamedTuple):
 class _Known:
     """A request of vLLM. saved: its leading pages that the core was given. failed: a load of it
     has failed, so it computes. begins: tokens before its first pass, as far as this connector
-    knows; -1 after that. foreign: it began with more, which another connector has loaded."""
+    knows; -1 after that. foreign: its tokens when it began with more, which another connector has
+    loaded, or shared that; -1 once vLLM has heard that it is right."""
 
     saved: int = 0
     failed: bool = False
     begins: int = -1
-    foreign: bool = False
+    foreign: int = -1
 
 
 class Decider:
@@ -143,6 +144,7 @@ class Decider:
         self._belongs: set[Adapter] = set()  # of what the next message copies
         self._loading: dict[FlightId, _Loading] = {}
         self._saving: dict[FlightId, int] = {}  # pages of full attention of a backup under way
+        self._unsure: dict[int, Any] = {}  # hashes by block, of requests that are foreign
         # by component and device page: its blocks
         self._places: dict[str, dict[int, list[_Place]]] = {name: {} for name in groups.components}
 
@@ -344,14 +346,9 @@ class Decider:
         self, request: Any, computed: int, blocks: Blocks, *, all_of_it: bool, ends: bool = False
     ) -> None:
         """Save pages of a request that were not saved. computed: its tokens after this step.
-        all_of_it: also if they are few. ends: it has ended well, so what another connector has
-        loaded into its blocks is right; vLLM hears after the pass if such a load has failed."""
-        if self._bypasses(request):
-            return
+        all_of_it: also if they are few. ends: it has ended well."""
         known = self._known_as(request)
-        known.foreign |= 0 <= known.begins < request.num_computed_tokens
-        known.begins = -1
-        if known.foreign and not ends:
+        if self._is_foreign(known, request, blocks, ends) or self._bypasses(request):
             return
         tokens = min(computed, len(request.all_token_ids))
         pages = self._deepest(blocks, tokens // self._page, known.saved)
@@ -370,6 +367,26 @@ class Decider:
         else:
             self.counts.unsaved_pages += new
             self._end(_Asked(number, prefill=action))
+
+    def _is_foreign(self, known: _Known, request: Any, blocks: Blocks, ends: bool) -> bool:
+        """Whether a request has, or shares, what another connector has loaded, and that may be
+        wrong: vLLM hears after the pass if such a load has failed, and drops the pass's token."""
+        if known.begins < 0 and known.foreign < 0:
+            return False
+        mine = [one for group in blocks for one in group if one.block_hash is not None]
+        hashes = {one.block_id: one.block_hash for one in mine}
+        if known.begins >= 0:
+            loaded, known.begins = known.begins < request.num_computed_tokens, -1
+            if loaded or hashes.items() & self._unsure.items():
+                known.foreign = request.num_tokens
+                self._unsure |= hashes
+        if known.foreign == request.num_tokens and not ends:
+            return True
+        if known.foreign >= 0:
+            known.foreign = -1
+            for number in hashes:
+                self._unsure.pop(number, None)
+        return False
 
     def _deepest(self, blocks: Blocks, pages: int, least: int) -> int:
         """The deepest boundary of at most so many pages at which every group has what a later

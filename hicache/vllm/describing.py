@@ -118,11 +118,7 @@ def belonging(
 
 
 def context_of(
-    config: Any,
-    groups: Groups,
-    tensors: Mapping[str, Any],
-    blocks: int,
-    belongs: Mapping[str, Any],
+    config: Any, groups: Groups, tensors: Mapping[str, Any], blocks: int, belongs: Mapping[str, Any]
 ) -> Context:
     """The context of one engine. tensors: those of its cache, by layer. blocks: of its pool, which
     do not matter. belongs: see `belonging`."""

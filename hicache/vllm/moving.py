@@ -25,14 +25,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import FlightId
 from hicache.devices.base import DeviceOptions
-from hicache.memory.lent import (
-    Lent,
-    LentArena,
-    LentSlot,
-    LentTensor,
-    LentTorchArena,
-    lend,
-)
+from hicache.memory.lent import Lent, LentArena, LentSlot, LentTensor, LentTorchArena, lend
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import TieredExecutor
 from hicache.runtime.ranks import offered
@@ -173,12 +166,11 @@ class Mover:
         `Watching` of the weights with which vLLM fills them.
 
         Raises CallerError for tensors of another form, and for too little memory."""
-        self.lent = lend(
+        slots, layers = (
             slots_of(groups, tensors, blocks),
-            host_pages,
             sum(len(one.layers) for one in groups.groups),
-            shared=groups.shared,
         )
+        self.lent = lend(slots, host_pages, layers, shared=groups.shared)
         self._device = _device(self.lent.slots[0].tensors[0].blocks.device, self.lent)
         self._compute = self._device.stream(COMPUTE)
         self._storage = StorageExecutor()

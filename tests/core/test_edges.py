@@ -6,12 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hicache.core import lru
-from hicache.core.actions import (
-    Backup,
-    Granted,
-    Load,
-    Prefill,
-)
+from hicache.core.actions import Backup, Granted, Load, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError

@@ -46,8 +46,7 @@ def test_a_split_forgets_nothing(at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "shared"),
-    [(0, 4, True), (1, 3, True), (3, 4, False), (0, 0, False)],
+    ("start", "stop", "shared"), [(0, 4, True), (1, 3, True), (3, 4, False), (0, 0, False)]
 )
 def test_a_view_keeps_at_most_twice_its_rows_in_memory(start: int, stop: int, shared: bool) -> None:
     raw = bytes(range(256)) * (MANY_ROWS // 64)

@@ -14,12 +14,7 @@ from hicache.core import state as core_state
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    DetachWanted,
-    FetchDone,
-    LookupDone,
-    StorageAttached,
-)
+from hicache.core.events import DetachWanted, FetchDone, LookupDone, StorageAttached
 from tests.configs import configured
 
 from .rig import Rig

@@ -6,14 +6,7 @@ import pytest
 
 from hicache.core.actions import Evicted, Pinned
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    EvictWanted,
-    FetchDone,
-    Flushed,
-    PinWanted,
-    TimePassed,
-    UnpinWanted,
-)
+from hicache.core.events import EvictWanted, FetchDone, Flushed, PinWanted, TimePassed, UnpinWanted
 from hicache.core.types import Tier
 
 from .rig import Rig, key

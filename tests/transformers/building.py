@@ -15,12 +15,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import (
-    AutoModelForCausalLM,
-    PretrainedConfig,
-    PreTrainedModel,
-    logging,
-)
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, logging
 
 VOCABULARY = 97
 _SHARED = {"vocab_size": VOCABULARY, "hidden_size": 64, "initializer_range": 0.1}
@@ -79,14 +74,7 @@ FAMILIES: dict[str, tuple[str, Settings]] = {
     "nemotron-h": _of(
         "NemotronHConfig",
         _GROUPED | {"head_dim": 16, "intermediate_size": 96, "ssm_state_size": 8},
-        {
-            "layers_block_type": [
-                "linear_attention",
-                "mlp",
-                "full_attention",
-                "linear_attention",
-            ]
-        },
+        {"layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention"]},
         {"mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "conv_kernel": 4},
         # The library raises time steps to this in a pass of several tokens and forgets to in a
         # pass of one, so with its default of 0.001 decoding differs from a cold run.

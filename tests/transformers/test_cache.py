@@ -13,11 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
-from transformers import (
-    LogitsProcessorList,
-    MinLengthLogitsProcessor,
-    StoppingCriteriaList,
-)
+from transformers import LogitsProcessorList, MinLengthLogitsProcessor, StoppingCriteriaList
 
 from hicache.transformers import PrefixCache
 from invariants.watch import Watch

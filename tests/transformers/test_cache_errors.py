@@ -114,10 +114,7 @@ def test_arguments_that_a_cache_cannot_serve(
     ],
 )
 def test_options_that_cannot_be_used(
-    sizes: dict[str, Any],
-    words: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    sizes: dict[str, Any], words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with refused(CallerError, *words):

@@ -66,11 +66,7 @@ def end(call: int) -> None:
 
 
 def converse(
-    model: Any,
-    folder: Path,
-    before: list[str],
-    chunks: bool = True,
-    most: float = _APART,
+    model: Any, folder: Path, before: list[str], chunks: bool = True, most: float = _APART
 ) -> None:
     """Whatever comes before an answer, its logits are those of one pass, and its past was found.
     before: the first is nothing."""

@@ -52,8 +52,7 @@ class Known:
 
 
 @pytest.mark.parametrize(
-    ("family", "part_bytes"),
-    [*((family, None) for family in base.names()), ("llama", 5000)],
+    ("family", "part_bytes"), [*((family, None) for family in base.names()), ("llama", 5000)]
 )
 def test_each_bit_of_each_tensor_counts(
     family: str, part_bytes: int | None, monkeypatch: pytest.MonkeyPatch

@@ -90,25 +90,66 @@ def test_pages_are_saved_or_counted_as_unsaved(
     assert bool(counts.unsaved_pages) == (room < pages)
 
 
+def begun(playing: Playing, name: str, local: Sequence[Any], external: int) -> Request:
+    """A request of 60 tokens in its first pass; its last are its own. local, external: blocks that
+    vLLM had, and tokens that another connector has loaded."""
+    prompt = PROMPT[: 4 * len(local)] + [int(name)] * (60 - 4 * len(local))
+    decider, request = playing.decider, Request(name, prompt, len(prompt), 1)
+    blocks = [*local] + [playing.engine.pool.take() for _ in range(15 - len(local))]
+    for at, one in enumerate(blocks):
+        one.block_hash, one.block_hash_num_tokens = one.block_hash or (name, at), 4 * at + 4
+    request.blocks = [blocks]
+    assert decider.found(request, 4 * len(local)) == 0
+    decider.given(request, request.blocks, 0)
+    request.num_computed_tokens = 4 * len(local) + external
+    passed(playing, request)
+    return request
+
+
+def passed(playing: Playing, request: Request) -> None:
+    """Another step, as vLLM's `build_connector_meta`: it may not know yet how the last one went."""
+    playing.decider.save(request, 60, request.blocks, all_of_it=True)
+    request.num_computed_tokens = 60
+
+
 @pytest.mark.parametrize("well", [True, False])
 def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
     opened: Opened, well: bool
 ) -> None:
     """Before that its load may turn out to have failed."""
     playing = opened(Setting())
-    decider, pool = playing.decider, playing.engine.pool
-    request = Request("1", PROMPT, len(PROMPT), 1)
-    blocks = [[pool.take() for _ in range(15)]]
-    for at, one in enumerate(blocks[0]):
-        one.block_hash, one.block_hash_num_tokens = at, 4 * at + 4
-    assert decider.found(request, 0) == 0
-    decider.given(request, blocks, 0)
-    request.num_computed_tokens = 16
-    decider.save(request, 60, blocks, all_of_it=True)
-    request.num_computed_tokens = 60
+    decider, request = playing.decider, begun(playing, "1", [], 16)
     assert not decider.message().backups
-    decider.ended(request, blocks, well)
+    decider.ended(request, request.blocks, well)
     assert bool(decider.message().backups) == well
+
+
+@pytest.mark.parametrize("when", ["this step", "the next step", "aborted"])
+def test_who_shares_what_another_connector_has_loaded_is_saved_after_a_token(
+    opened: Opened, when: str
+) -> None:
+    """vLLM drops the token of a pass if what it read was not loaded, and hears that after the
+    pass: if scheduling is asynchronous, after the next one has begun."""
+    playing = opened(Setting(host_pages=60))
+    decider, first = playing.decider, begun(playing, "1", [], 16)
+    if when != "this step":
+        assert not decider.message().backups
+        passed(playing, first)
+    if when == "aborted":
+        decider.ended(first, first.blocks, well=False)
+    other = begun(playing, "2", first.blocks[0][:4], 0)
+    last = begun(playing, "3", other.blocks[0][:8], 0)
+    assert not decider.message().backups
+    begun(playing, "4", [], 0)
+    assert decider.message().backups, "it shares nothing"
+    passed(playing, other)
+    assert not decider.message().backups
+    other.all_token_ids.append(1)
+    passed(playing, other)
+    assert decider.message().backups
+    decider.ended(last, last.blocks, well=False)
+    begun(playing, "5", other.blocks[0][:4], 0)
+    assert decider.message().backups, "it is known to be right"
 
 
 def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -> None:

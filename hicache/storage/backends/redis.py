@@ -24,17 +24,7 @@ from redis.retry import Retry
 from hicache.core.errors import CallerError
 
 from ..address import Location, locate, probe, refuse_options
-from ..base import (
-    Address,
-    Entry,
-    Status,
-    Storage,
-    StorageOptions,
-    Value,
-    scatter,
-    size_of,
-    tell,
-)
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, scatter, size_of, tell
 from ..calls import PlainSocket
 
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"

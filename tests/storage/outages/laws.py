@@ -243,11 +243,7 @@ def play(draw: random.Random, name: str) -> Judge:
 
 
 def phase(
-    judge: Judge,
-    faulty: Faulty,
-    jobs: list[Callable[[], None]],
-    draw: random.Random,
-    name: str,
+    judge: Judge, faulty: Faulty, jobs: list[Callable[[], None]], draw: random.Random, name: str
 ) -> None:
     """Some calls under one fault."""
     fault = faulty.fault = draw.choice(FAULTS)
