@@ -151,8 +151,10 @@ class Data:
 
     def punch(self, run: Run) -> bool:
         """Give room back to the disk. False: the file system cannot."""
-        start, size = (ctypes.c_int64(blocks * BLOCK) for blocks in run)
         with open(self.path, "rb+") as file:
+            most = file.seek(0, os.SEEK_END) // BLOCK + _MORE_BLOCKS  # ext4 refuses 1 << 40
+            there = run._replace(blocks=min(run.blocks, most))
+            start, size = (ctypes.c_int64(blocks * BLOCK) for blocks in there)
             return not _LIBC.fallocate(file.fileno(), _PUNCH, start, size)
 
     def move(
@@ -611,11 +613,9 @@ class Index:
 
     def _release_dead(self) -> None:
         """Free what stores had reserved that are not open any more."""
-        reserved = self._base.execute(
-            "SELECT id, owner FROM stored WHERE owner IS NOT NULL"
-        ).fetchall()
-        dead = {owner for owner in {owner for _, owner in reserved} if not self._alive(owner)}
-        self._free([number for number, owner in reserved if owner in dead])
+        rows = self._base.execute("SELECT id, owner FROM stored WHERE owner IS NOT NULL").fetchall()
+        dead = {owner for owner in {owner for _, owner in rows} if not self._alive(owner)}
+        self._free([number for number, owner in rows if owner in dead])
 
     def _mine(self) -> set[int]:
         """The values for which this store has reserved blocks."""

@@ -35,23 +35,24 @@ def store(rig: Rig) -> Iterator[Storage]:
 
 def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
     memory = memoryview(bytearray(drawn(0, MIB)))
-    keys = keys_of("scattered", 4)
+    keys = keys_of("scattered", 5)
     values = [
         value_of(drawn(1, 5000), 1, 64, 64, 4097),
         (memoryview(bytearray(drawn(2, 64))), memory[4096 : 4096 + 65536]),
         (memory[:100], memory[200_000:200_001], memory[500_000:700_000]),
         (memoryview(drawn(3, 777)),),  # read-only
+        value_of(drawn(4, 5000), *range(2, 5000, 2)),  # more than a call of the system takes
     ]
-    assert store.lookup(keys) == [False] * 4
-    assert store.write(keys, values) == [Status.DONE] * 4
-    assert store.lookup(keys) == [True] * 4
+    assert store.lookup(keys) == [False] * 5
+    assert store.write(keys, values) == [Status.DONE] * 5
+    assert store.lookup(keys) == [True] * 5
     found = [blank(value) for value in values]
     target = memoryview(bytearray(MIB))
     found[1] = (found[1][0], target[1000:66536])
-    assert store.read(keys, found) == [Status.DONE] * 4
+    assert store.read(keys, found) == [Status.DONE] * 5
     assert joined(found) == joined(values)
     cut = [value_of(bytes(len(text)), len(text) // 3) for text in joined(values)]
-    assert store.read(keys, cut) == [Status.DONE] * 4
+    assert store.read(keys, cut) == [Status.DONE] * 5
     assert joined(cut) == joined(values)
 
 

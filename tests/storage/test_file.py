@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends.file import FileStore
 from hicache.storage.base import Status, StorageOptions
+from hicache.storage.file_index import Data, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -196,14 +198,25 @@ def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> No
     assert there(one, "abcd") == "bd"
 
 
-def test_a_value_in_many_buffers(store: FileStore) -> None:
-    whole = os.urandom(5000)
-    parts = tuple(memoryview(whole)[at : at + 2] for at in range(0, 5000, 2))
-    assert store.write(["c/kv/0of1/p"], [parts]) == [Status.DONE]
-    into = bytearray(5000)
-    pieces = tuple(memoryview(into)[at : at + 4] for at in range(0, 5000, 4))
-    assert store.read(["c/kv/0of1/p"], [pieces]) == [Status.DONE]
-    assert bytes(into) == whole
+def test_room_that_is_given_back_is_no_room_of_a_value_written_beside(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, real = opened(folder), opened(folder), Data.punch
+    beside = threading.Thread(target=put, args=(two, "b"))
+
+    def punch(data: Data, run: Run) -> bool:
+        beside.start()
+        beside.join(0.3)  # it waits, or has written
+        return real(data, run)
+
+    put(one, "a")
+    monkeypatch.setattr(Data, "punch", punch)
+    one.delete(["c/kv/0of1/a"])
+    monkeypatch.undo()
+    beside.join()
+    assert get(one, "b") == page("b")
+    one.delete(["c/kv/0of1/b"])
+    assert not (folder / "data").stat().st_blocks, "the disk has its room"
 
 
 def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
