@@ -68,10 +68,10 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 class Faulty:
     """A store that does nothing while it is `dead`. before: what happens before each call, on its
-    thread. failed: the values that the store did not do while it was not."""
+    thread. written: the keys of values that were. failed: how many were not, while it lived."""
 
     def __init__(self, store: Any) -> None:
-        self.store, self.dead, self.failed = store, False, 0
+        self.store, self.dead, self.written, self.failed = store, False, set[str](), 0
         self.before: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -89,6 +89,8 @@ class Faulty:
             return [None if name == "lookup" else Status.FAILED] * len(keys)
         answers = call(keys, *more)
         self.failed += answers.count(Status.FAILED)
+        if name == "write":
+            self.written |= {keys[at] for at, one in enumerate(answers) if one is Status.DONE}
         return answers
 
 
@@ -249,7 +251,7 @@ class RealShelf(Shelf):
     def _trouble(self) -> None:
         """The store is away, or its medium finds no room or reads a wrong bit now and then."""
         self.wrong, self.files.dead = True, self._draws.chance(50)
-        self._medium.full = self._draws.one((0, 20, 60, 100))
+        self._medium.full = self._draws.one((0, 5, 20, 100))
         self._medium.flips = 0 if self._medium.full else 40
         self._round(self._actions())
         key, text = self._draws.one(list(self._texts.items()))
@@ -334,7 +336,7 @@ class RealShelf(Shelf):
             places = places[:1]
             self.files.before = lambda: time.sleep(0.001)  # so that others could begin beside it
         sure = not self.wrong and not self._medium.crowded
-        self.unsure, self.files.failed = set(), 0
+        self.unsure, self.files.failed, self.files.written = set(), 0, set()
         for place in places:
             for action in actions:
                 self._write_pages(place, action)
@@ -355,10 +357,11 @@ class RealShelf(Shelf):
             counts = [mine[action.flight] for mine in answers]
             wanted = counts
             if isinstance(action, Store):
-                keys = [
-                    self._keys(places, self.names[row[0]], row[1]) for row in self._pages(action)
-                ]
-                must.update(*keys[: min(counts)])
+                keys = [self._keys(places, self.names[at], x) for at, x, *_ in self._pages(action)]
+                stored = set[str]().union(*keys[: min(counts)])
+                if unwritten := stored - self.files.written:
+                    raise WrongContent(f"counted as stored: {sorted(unwritten)}, after {actions}")
+                must |= stored
                 if may is not None:
                     may.update(*keys)
                 if sure and not self._options.size_bytes:
@@ -405,9 +408,8 @@ class RealShelf(Shelf):
 
     def _compare(self, place: Place, action: Fetch, arrived: int) -> None:
         for index, digest, page, depth in self._pages(action):
-            for pool in (
-                place.pools[self.names[index]] if depth < action.first_page + arrived else ()
-            ):
+            counted = depth < action.first_page + arrived
+            for pool in place.pools[self.names[index]] if counted else ():
                 text = bytearray(pool.page_bytes)
                 pool.save(page, memoryview(text))
                 self.compared += 1
@@ -452,11 +454,9 @@ class RealShelf(Shelf):
         depth, pages = draws.below(4), np.arange(turn * MOST, turn * MOST + len(digests))
         sizes = zip(self.names, self._config.host_pages, strict=True)
         pieces = tuple(Piece(name, depth, digests, size + pages) for name, size in sizes)
-        return (
-            Fetch(flight, 0, depth, pieces, len(digests))
-            if kind is Fetch
-            else Store(flight, pieces)
-        )
+        if kind is Fetch:
+            return Fetch(flight, 0, depth, pieces, len(digests))
+        return Store(flight, pieces)
 
     def _write_pages(self, place: Place, action: StorageAction) -> None:
         """The host pages have what is to be stored; those that are to be filled have nothing."""
