@@ -90,4 +90,4 @@ def test_a_mistake_in_what_carries_out_actions_is_found(
     where: Any, name: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, name, bug(getattr(where, name)))
-    assert any(outcome.failure for outcome in played())
+    assert any(outcome.failure for _ in range(3) for outcome in played())  # threads meet at times
