@@ -3,8 +3,6 @@
 Everything else about the package stands in `pyproject.toml`. `make wheel` compiles first.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from setuptools import Distribution, setup

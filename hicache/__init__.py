@@ -6,8 +6,6 @@ neither numpy nor a device. The types of the names are in `__init__.pyi`; a test
 equal.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from typing import Any

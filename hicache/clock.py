@@ -1,7 +1,5 @@
 """Real time, and Ctrl-C. Everything else gets time from here, so a test can give another one."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

@@ -1,12 +1,10 @@
-"""Reads small text files that nobody vouches for: models, profiles, tapes, reports.
+"""Reads small text files that nobody vouches for: models, profiles, sequences, reports.
 
 Reading is bounded and does not wait: a pipe, a device or a file that is too large is refused with
 one line. `parsed` reads JSON strictly, and `fit` holds it to the shape that the reader of a format
 describes. A misfit is one line: where, what was expected, what was found, what to do. Does not know
 any format. Traces are streams and have a reader of their own (traces/formats).
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -42,8 +40,8 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
     """
     try:
         with open(path, "rb", opener=_at_once) as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            fstat = os.fstat(stream.fileno())
+            if not stat.S_ISREG(fstat.st_mode):
                 _unreadable(path, what, "a pipe or a device", "write it to a file first")
             content = stream.read(most_bytes + 1)
     except IsADirectoryError:
@@ -55,7 +53,7 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
         _unreadable(path, what, f"a file packed with {packed}", "unpack it first")
     if len(content) > most_bytes:
         raise CallerError(
-            f"{path}: expected at most {most_bytes} bytes, found {max(found.st_size, most_bytes)}"
+            f"{path}: expected at most {most_bytes} bytes, found {max(fstat.st_size, most_bytes)}"
             f"; name another {what}"
         )
     try:
@@ -103,9 +101,9 @@ def parsed(text: str | bytes) -> Any:
         raise ValueError("brackets nested too deeply") from None
 
 
-def unlike(where: str, expected: str, found: str, do: str = "") -> CallerError:
+def unlike(where: str, expected: str, text: str, do: str = "") -> CallerError:
     """The error of one place of a document. do: what to do about it."""
-    return CallerError(f"{where}: expected {expected}, found {found}{f'; {do}' if do else ''}")
+    return CallerError(f"{where}: expected {expected}, found {text}{f'; {do}' if do else ''}")
 
 
 # -- shapes: a Value; [shape]; a dict of shapes, with other keys or not (Only); and those below
@@ -140,7 +138,7 @@ class Only:
     keys: Mapping[str, Any]
 
 
-def whole(least: int = 0, most: int = _MOST) -> Value:
+def integer(least: int = 0, most: int = _MOST) -> Value:
     says = (
         f"an integer from {least} to {most}" if most != _MOST else f"an integer of at least {least}"
     )
@@ -165,12 +163,12 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     if isinstance(shape, Value) and shape.fits(value):
         return value
 
-    def inside(one: Any, inner: Any, step: str) -> Any:
-        return fit(one, inner, where, do, at + step)
+    def inside(item: Any, inner: Any, step: str) -> Any:
+        return fit(item, inner, where, do, at + step)
 
-    def misfit(step: str, expected: str, found: str) -> CallerError:
+    def misfit(step: str, expected: str, text: str) -> CallerError:
         within = (at + step).lstrip(".")[:200].encode("unicode_escape").decode()
-        return unlike(": ".join(filter(None, (where, within))), expected, found, do)
+        return unlike(": ".join(filter(None, (where, within))), expected, text, do)
 
     if isinstance(shape, Value):
         raise misfit("", shape.says, show(value))
@@ -179,25 +177,25 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     if isinstance(shape, list):
         if not isinstance(value, list):
             raise misfit("", "a list", show(value))
-        return [inside(one, shape[0], f"[{place}]") for place, one in enumerate(value)]
+        return [inside(item, shape[0], f"[{place}]") for place, item in enumerate(value)]
     if not isinstance(value, dict):
         raise misfit("", "an object", show(value))
     if isinstance(shape, Named):
-        return {name: inside(one, shape.shape, f".{name[:80]}") for name, one in value.items()}
+        return {name: inside(item, shape.shape, f".{name[:80]}") for name, item in value.items()}
     keys: Mapping[str, Any] = shape.keys if isinstance(shape, Only) else shape
     strange = sorted(value.keys() - keys.keys()) if not isinstance(shape, dict) else []
     if strange:
         expected = f"only {', '.join(keys)}" if keys else "no key"
         raise misfit("", expected, show(strange[0]))
-    found = dict(value)
+    row = dict(value)
     for name, inner in keys.items():
         if name in value:
-            found[name] = inside(value[name], inner, f".{name}")
+            row[name] = inside(value[name], inner, f".{name}")
         elif not isinstance(inner, Spare):
             says = inner.says if isinstance(inner, Value) else "this key"
             raise misfit(f".{name}", says, "nothing")
-    return found
+    return row
 
 
-def _unreadable(path: str, what: str, found: str, advice: str) -> NoReturn:
-    raise CallerError(f"{path}: expected a readable {what}, found: {found}; {advice}")
+def _unreadable(path: str, what: str, text: str, advice: str) -> NoReturn:
+    raise CallerError(f"{path}: expected a readable {what}, found: {text}; {advice}")

@@ -1,8 +1,6 @@
 """The entries of every folder of the project by name, for whoever takes names from a user: what
 `hicache.core.entries` finds, with errors that name an option or an extra to install."""
 
-from __future__ import annotations
-
 import traceback
 from typing import Any
 
@@ -65,7 +63,7 @@ def uninstalled(package: str, name: str, error: ImportError) -> CallerError:
     """The error for an entry whose library is not installed. The folder's name is the extra's.
 
     Raises the error itself if one of the project's own modules is missing."""
-    if (error.name or "").startswith(tuple(one.rstrip(".") for one in _PROJECT)):
+    if (error.name or "").startswith(tuple(text.rstrip(".") for text in _PROJECT)):
         raise error
     extra = kind(package)
     return CallerError(

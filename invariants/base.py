@@ -6,9 +6,9 @@ with their exit codes, and the registry.
 A check overrides one or more of these methods; `watch` runs them incrementally and in full:
 
     node     local      a condition on one node, its parent and its children
-    totals   aggregate  an equation over sums that the book updates incrementally
-    issue    temporal   a rule at the moment an outcome appears, before the book files it
-    see      temporal   a rule about an event or outcome, after the book has filed everything
+    totals   aggregate  an equation over sums that the shadow state updates incrementally
+    issue    temporal   a rule at the moment an outcome appears, before the shadow files it
+    see      temporal   a rule about an event or outcome, after the shadow has filed everything
     audit    any        a condition that needs a pass over the whole state
     still    temporal   a condition that holds when everything was released and written back
 
@@ -29,8 +29,8 @@ from hicache.core.errors import About
 from hicache.core.node import Node
 from hicache.core.view import CoreView
 
-from .books.book import Book
-from .books.mirror import NodeMirror
+from .shadow.record import NodeRecord
+from .shadow.shadow import Shadow
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
@@ -78,7 +78,7 @@ class SpecMismatch(AssertionError):
         about: Sequence[About],
         at: int = -1,
         expected: Outcome | None = None,
-        found: Outcome | None = None,
+        prefill: Outcome | None = None,
     ) -> None:
         super().__init__(f"{kind}: {SENTENCE}\n    {text}")
         self.kind = kind
@@ -86,7 +86,7 @@ class SpecMismatch(AssertionError):
         self.about = tuple(about)
         self.at = at
         self.expected = expected
-        self.found = found
+        self.actual = prefill
 
 
 class Deviation(AssertionError):
@@ -109,7 +109,8 @@ class NotAlive(Violation):
 
 
 class HarnessFault(Violation):
-    """The incremental books differ from a recount, so the results of this run are not valid."""
+    """The incremental shadow state differ from a recount, so the results of this run are not
+    valid."""
 
     exit_code = HARNESS
 
@@ -133,35 +134,35 @@ class Broken(Exception):
 
 
 class Check:
-    """One property of a core, computed from the books and the read-only view."""
+    """One property of a core, computed from the shadow state and the read-only view."""
 
     name: ClassVar[str]
     sentence: ClassVar[str]
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     of_changes: ClassVar[bool] = False  # its totals look at pools alone whose pages changed
-    watches: ClassVar[tuple[type, ...]] = ()
+    checkers: ClassVar[tuple[type, ...]] = ()
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        """Called after each operation, and in a full check with the recounted books."""
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        """Called after each operation, and in a full check with the recounted shadow state."""
 
-    def issue(self, book: Book, item: Any, view: CoreView) -> None:
+    def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Called for each event of a reply before the core gets it, and for each outcome before it
         is filed, if its type is in `watches`.
         """
 
-    def see(self, book: Book, item: Any, view: CoreView) -> None:
-        """Called for each event and outcome of a type in `watches`, after the book has filed
+    def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+        """Called for each event and outcome of a type in `watches`, after the shadow has filed
         everything.
         """
 
-    def audit(self, book: Book, view: CoreView) -> None:
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
         """Called in a full check, for conditions that need the whole state."""
 
-    def still(self, book: Book, view: CoreView) -> None:
+    def still(self, shadow: Shadow, view: CoreView) -> None:
         """Called at the end, if nothing is admitted or in flight."""
 
     def fail(self, equation: str, *about: About) -> NoReturn:
@@ -179,8 +180,8 @@ def _checks() -> dict[str, type[Check]]:
     """All checks by name: each file of checks/ lists its own in CHECKS."""
     files = sorted((Path(__file__).parent / "checks").glob("[!_]*.py"))
     modules = (import_module(f"invariants.checks.{path.stem}") for path in files)
-    found = {one.name.lower(): one for module in modules for one in module.CHECKS}
-    return dict(sorted(found.items()))
+    row = {check.name.lower(): check for module in modules for check in module.CHECKS}
+    return dict(sorted(row.items()))
 
 
 def check_names() -> list[str]:

@@ -1,7 +1,5 @@
 """The order of eviction that a policy declares, with which its `rank` is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from hicache.core.eviction_policies import EvictionPolicy, Facts, Term

@@ -61,9 +61,9 @@ class Arrivals:
             self._may_arrive(job)
             return
         delay_ns = max(0, scaled(self._speed, job.arrival_ns) - self._clock.now_ns)
-        self._clock.after(delay_ns, lambda: self._one(job))
+        self._clock.after(delay_ns, lambda: self._due(job))
 
-    def _one(self, job: Job) -> None:
+    def _due(self, job: Job) -> None:
         self._arrive(job)
         self.begin()
 
@@ -133,7 +133,7 @@ class Sender:
             Counter(self._turns[job.index] for job in jobs) if options.barrier else Counter()
         )
         self._turn = 0
-        self._held: list[Job] = []
+        self._waiting: list[Job] = []
         self._ready: list[Job] = []
         self._in_progress = 0
         self._look_ns = 0
@@ -142,7 +142,7 @@ class Sender:
     def ready(self, job: Job) -> None:
         """A request may be sent, if its turn has begun."""
         if self._options.barrier and self._turns[job.index] > self._turn:
-            self._held.append(job)
+            self._waiting.append(job)
             return
         self._catch_up()
         self._ready.append(job)
@@ -161,8 +161,8 @@ class Sender:
 
     def _next_round(self) -> None:
         self._turn += 1
-        held, self._held = self._held, []
-        for job in held:
+        jobs, self._waiting = self._waiting, []
+        for job in jobs:
             self.ready(job)
 
     @property

@@ -2,8 +2,6 @@
 replica's view of a clock that several share.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from heapq import heappop, heappush

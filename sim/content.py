@@ -9,8 +9,6 @@
 the others.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import TypeAlias
 

@@ -76,7 +76,7 @@ class EngineProfile:
                     with the normalisation that follows.
     device_permille time of this version's kernels, in thousandths of the time model's.
 
-    asked           the version that was asked for, if it is another one.
+    requested_version  the version that was asked for, if it is another one.
     """
 
     name: str
@@ -105,22 +105,22 @@ class EngineProfile:
     logit_passes: int = 0
     all_reduce: str = "custom"
     device_permille: int = _PERMILLE
-    asked: str = ""
+    requested_version: str = ""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            least = int(one.name in _AT_LEAST_1)
-            most = _PERMILLE if one.name in _PARTS else _MOST - 1
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = int(field.name in _AT_LEAST_1)
+            most = _PERMILLE if field.name in _PARTS else _MOST - 1
             if type(value) is int and not least <= value <= most:
                 raise CallerError(
-                    f"engine {self.name}: {one.name}: expected {least} to {most}, found {value}"
+                    f"engine {self.name}: {field.name}: expected {least} to {most}, found {value}"
                 )
         named = {"all_reduce": ALL_REDUCES, "batching": BATCHINGS, "reserve": RESERVES}
         named |= {"states": STATES}
         for name, known in named.items():
-            if (found := getattr(self, name)) not in known:
-                raise CallerError(f"engine {self.name}: {unknown(name, found, known)}")
+            if (result := getattr(self, name)) not in known:
+                raise CallerError(f"engine {self.name}: {unknown(name, result, known)}")
 
     def host_ns(self, decoding: int, chunks: int) -> tuple[int, int]:
         """(added, least): with `device_ns` of the device, a pass over so many decoding sequences
@@ -137,9 +137,12 @@ class EngineProfile:
     @property
     def note(self) -> str:
         """What to say about a version that is not known; empty for one that is."""
-        if not self.asked:
+        if not self.requested_version:
             return ""
-        return f"version {self.asked} is not known; {self.version} is the nearest one that is"
+        return (
+            f"version {self.requested_version} is not known; {self.version} is the nearest one "
+            "that is"
+        )
 
 
 _FINAL = 1 << 20
@@ -312,16 +315,16 @@ _LIMITS = ("token_budget", "max_running")
 _MOST_BYTES = 1 << 16
 _SHAPES = {
     "name": Value("a name", lambda value: type(value) is str and value != ""),
-    "asked": Value("none in a file", lambda value: False),
+    "requested_version": Value("none in a file", lambda value: False),
     "str": TEXT,
     "int": INTEGER,
     "bool": FLAG,
 }
 _KEYS = Only(
     {
-        one.name: shape if one.default is MISSING else Spare(shape)
-        for one in fields(EngineProfile)
-        for shape in [_SHAPES.get(one.name) or _SHAPES[str(one.type)]]
+        field.name: shape if field.default is MISSING else Spare(shape)
+        for field in fields(EngineProfile)
+        for shape in [_SHAPES.get(field.name) or _SHAPES[str(field.type)]]
     }
 )
 
@@ -349,9 +352,9 @@ def get(text: str) -> EngineProfile:
         return known[-1]
     if not known[-1].version:
         raise CallerError(f"engine: expected {name} without a version, found {version!r}")
-    exact = [one for one in known if one.version == version]
-    earlier = [one for one in known if _number(one.version) <= _number(version)]
-    return exact[0] if exact else replace((earlier or known[:1])[-1], asked=version)
+    exact = [profile for profile in known if profile.version == version]
+    earlier = [profile for profile in known if _number(profile.version) <= _number(version)]
+    return exact[0] if exact else replace((earlier or known[:1])[-1], requested_version=version)
 
 
 def _limits(query: str) -> dict[str, Any]:

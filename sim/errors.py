@@ -1,7 +1,5 @@
 """Errors of a simulated run. Each class has its own exit code."""
 
-from __future__ import annotations
-
 from hicache.core.errors import About, CallerError, HicacheError
 from hicache.core.types import RequestId
 

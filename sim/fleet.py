@@ -12,8 +12,6 @@ while later ones are computed, a reservation of decode pages before the prefill,
 tokens that moves back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +36,7 @@ from .errors import SimError, StuckError
 from .hardware import HardwareProfile
 from .options import EngineOptions, FleetOptions, KvLinkOptions, WorldOptions
 from .replica import LinkUse, Replica, TimedResult, WorldStorage
-from .routers import Desk, Loads, Window, router_of
+from .routers import FrontEnd, Loads, Window, router_of
 from .workload import Job, SenderOptions, Workload
 
 _STREAM = "kv link"
@@ -153,8 +151,8 @@ class Member(Replica):
     def order(self) -> None:
         """What is moved from now on comes after all passes that were launched. Call it at a step
         boundary."""
-        mark = self._device.record(self._device.stream(COMPUTE))
-        self._device.wait(self._stream, mark)
+        device_event = self._device.record(self._device.stream(COMPUTE))
+        self._device.wait(self._stream, device_event)
 
     def begin(self, sequence: Served, prefill: Prefill, mode: Literal["r", "w"], why: str) -> None:
         """The bytes of a prompt begin to leave ("r") or to arrive ("w")."""
@@ -172,21 +170,21 @@ class Member(Replica):
         """The last byte has moved. then: called when the host has seen it; on the receiver, when
         the loads before the prompt have landed too."""
         sim, device, stream = self._machine.sim, self._device, self._stream
-        for flight in prefill.after if mode == "w" else ():
-            for mark in self.controller.load_marks(flight):
-                device.wait(stream, mark)
+        for transfer in prefill.after if mode == "w" else ():
+            for device_event in self.controller.load_events(transfer):
+                device.wait(stream, device_event)
         for access in self._moved(sequence, prefill, mode, why):
             touch = access.touch((0, device.layers), why)
             tags = tags_of(sequence, access, self._accesses.page_size)
             (sim.verify if mode == "r" else sim.publish)(stream, touch, tags)
         sim.compute(stream, 0)
-        mark = device.record(stream)
+        device_event = device.record(stream)
 
         def seen() -> None:
-            assert device.query(mark), "a synchronised mark is visible"
+            assert device.query(device_event), "a synchronised mark is visible"
             then()
 
-        sim.sync(mark, seen)
+        sim.sync(device_event, seen)
 
     def _moved(
         self, sequence: Served, prefill: Prefill, mode: Literal["r", "w"], why: str
@@ -342,10 +340,12 @@ class Fleet:
             self._sender = Sender(sender, workload.jobs, self._due, options.speed, self._arrive)
         arrive = self._sender.ready if self._sender is not None else self._arrive
         self._arrivals = Arrivals(workload, self._due, options.speed, arrive, options.concurrency)
-        self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
+        self._front_end = FrontEnd(
+            workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns
+        )
         self._moves = SharedClock(self.clock, "", lambda: -1)
         self.link = KvLink(self._moves, fleet.link)
-        self.handoff = Handoff(self._moves, self.link, fleet, page_bytes, self._desk.loads.end)
+        self.handoff = Handoff(self._moves, self.link, fleet, page_bytes, self._front_end.loads.end)
         reads = router_of(fleet.router.name).reads_events
         self._clocks = [
             SharedClock(self.clock, str(place), self._outside) for place in range(fleet.members)
@@ -366,7 +366,7 @@ class Fleet:
                     engine=engine,
                     options=options,
                     storage=storage,
-                    observers=(*([Window(self._desk, place)] if routed else ()), *seen),
+                    observers=(*([Window(self._front_end, place)] if routed else ()), *seen),
                     relay=self.handoff.relay(place) if fleet.decode else None,
                 )
             )
@@ -381,7 +381,7 @@ class Fleet:
         times = [self._due.own_next_ns]
         if self._fleet.decode:
             prefills = self._clocks[: self._fleet.replicas]
-            times += [self._moves.own_next_ns, *(one.own_next_ns for one in prefills)]
+            times += [self._moves.own_next_ns, *(prefill.own_next_ns for prefill in prefills)]
         return earliest(*times)
 
     def run(self) -> FleetResult:
@@ -405,27 +405,27 @@ class Fleet:
     def result(self) -> FleetResult:
         """The results so far."""
         members = tuple(member.result() for member in self.members)
-        requests = tuple(self._one(index) for index in sorted(self._done))
+        requests = tuple(self._result_of(index) for index in sorted(self._done))
         return FleetResult(
             requests=requests,
             makespan_ns=max((request.finish_ns for request in requests), default=0),
             members=members,
-            choices=self._desk.choices,
+            choices=self._front_end.choices,
             trips=self.handoff.trips,
             link=LinkUse(self.link.bytes, self.link.busy_ns),
-            digest=digest_of([one.digest for one in members]),
-            gaps=sum((one.gaps for one in members), ()),
+            digest=digest_of([member.digest for member in members]),
+            gaps=sum((member.gaps for member in members), ()),
         )
 
     def last(self) -> RequestResult:
         """The request that ended last."""
-        return self._one(next(reversed(self._done)))
+        return self._result_of(next(reversed(self._done)))
 
-    def _one(self, index: int) -> RequestResult:
+    def _result_of(self, index: int) -> RequestResult:
         """The record of a request that ended."""
         trip = self.handoff.trips.get(index)
         if trip is None:
-            return self.members[self._desk.choices[index]].results[index]
+            return self.members[self._front_end.choices[index]].results[index]
         first = self.members[trip.prefill].results.get(index)
         second = self.members[trip.decode].results[index]
         if first is None:  # its pages are still being freed
@@ -438,7 +438,7 @@ class Fleet:
         )
 
     def _arrive(self, job: Job) -> None:
-        place = self._desk.choose(job)
+        place = self._front_end.choose(job)
         if self._fleet.decode:
             self.handoff.arrive(job, place)
         else:
@@ -449,14 +449,14 @@ class Fleet:
         moved = index in self.handoff.trips
         if moved and place < self._fleet.replicas:
             return  # its prefill replica gave its pages back
-        chosen = self.handoff.trips[index].decode if moved else self._desk.choices[index]
+        chosen = self.handoff.trips[index].decode if moved else self._front_end.choices[index]
         if place != chosen or index in self._done:
             text = f"request {index} (ends-once): sent to replica {chosen}, ended on {place}"
             raise SimError(text, "ends-once", About("request", index))
         if moved:
             self.handoff.loads.end(index)
         else:
-            self._desk.loads.end(index)
+            self._front_end.loads.end(index)
         self._done[index] = None
         if self._sender is not None:
             self._sender.ended(served.job)

@@ -15,8 +15,6 @@ Peaks of matrix products are without sparsity. Vendors do not publish reachable 
 here are estimates of this project. A calibration replaces them.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Settings of a simulated run and of a fleet."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from fractions import Fraction
 

@@ -32,8 +32,6 @@ CUDA graphs (docs/times.md). [estimate] of this project. Factors that were fitte
 change them (see sim/fitted).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -429,11 +427,11 @@ class Group:
         """parts: among which whole chunks are spread; the work is that of the busiest."""
         compute = moved = most_compute = most_moved = 0.0
         for start, end in chunks:
-            one = twice_pairs(start, end, self.window) / 2 * self.pair_ns
+            number = twice_pairs(start, end, self.window) / 2 * self.pair_ns
             rows = met(end, 1, self.window and end - start + self.window)
             other = rows * self.row_ns + (end - start) * self.query_ns
-            compute, moved = compute + one, moved + other
-            most_compute, most_moved = max(most_compute, one), max(most_moved, other)
+            compute, moved = compute + number, moved + other
+            most_compute, most_moved = max(most_compute, number), max(most_moved, other)
         if parts > 1:
             compute, moved = share(compute, most_compute, parts), share(moved, most_moved, parts)
         return Work(self.prefill, self.layers, compute, moved)
@@ -588,11 +586,11 @@ def decoded(
     """What `dcp` of `ranks` ranks that divide the context exchange for each decoding sequence."""
     layers = len({layer for pool in model.pools for layer in pool.layers})
     heads = (dcp - 1) * layers * model.attention_heads / ranks
-    asked = heads * model.decode_score_elements * _ELEMENT_BYTES
-    found = heads * (model.decode_value_elements * _ELEMENT_BYTES + _LOG_SUM_BYTES)
+    number = heads * model.decode_score_elements * _ELEMENT_BYTES
+    result = heads * (model.decode_value_elements * _ELEMENT_BYTES + _LOG_SUM_BYTES)
     return [
-        exchange("all_gather", dcp, layers, asked, hardware),
-        exchange("all_to_all", dcp, layers, found, hardware),
+        exchange("all_gather", dcp, layers, number, hardware),
+        exchange("all_to_all", dcp, layers, result, hardware),
     ]
 
 

@@ -3,8 +3,6 @@
 Which numbers of an outcome enter the digest is decided in hicache.runtime.encoding.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -39,7 +37,7 @@ class Recorder:
         words = self._words
         words.append(self._now_ns())
         if self._without:
-            outcomes = [one for one in outcomes if type(one) not in self._without]
+            outcomes = [outcome for outcome in outcomes if type(outcome) not in self._without]
         add_words(words, event, outcomes)
         for outcome in outcomes:
             if type(outcome) is Evicted:

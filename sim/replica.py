@@ -2,8 +2,6 @@
 that it may share with others. With checks on, a memory and the hazard detector too.
 """
 
-from __future__ import annotations
-
 from collections import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -62,7 +60,7 @@ def build(
     profile: HardwareProfile,
     groups: int,
     options: WorldOptions,
-    scribble: bool = True,
+    write_pattern: bool = True,
     clock: Clock | None = None,
 ) -> Machine:
     """Builds a machine. groups: number of layer groups, into which a load is divided. scribble: see
@@ -100,7 +98,7 @@ def build(
         for among in (dcp, on_host)
     )
     device_options = SimDeviceOptions(
-        sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
+        sizes, options.seed, options.lag_ns, faults=options.faults, write_pattern=write_pattern
     )
     if on_host != dcp:
         device_options = replace(device_options, to_host=to_host)
@@ -215,7 +213,7 @@ class Replica:
         groups = layer_groups(engine.layer_groups, costs.layers, stages)
         self.clock = clock or Clock()
         self._machine = machine = build(
-            config, model, profile, groups, options, scribble=False, clock=self.clock
+            config, model, profile, groups, options, write_pattern=False, clock=self.clock
         )
         self.core = Core(config)
         self.controller = TransferController(machine.device, stages=stage_layers(groups, stages))

@@ -4,8 +4,6 @@ A router sees what one of a real deployment sees: the prompt, the replies that p
 it counts loads itself), and the KV events that the caches emit. It never sees a cache.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -31,7 +29,7 @@ class Loads:
 
     def __init__(self, replicas: int) -> None:
         self.waiting = [0] * replicas
-        self.held = [0] * replicas
+        self.kv_tokens = [0] * replicas
         self.sent = [0] * replicas
         self._open: dict[int, tuple[int, int, int]] = {}  # replica, tokens to compute, prompt
 
@@ -39,13 +37,13 @@ class Loads:
         """A request goes to a replica. compute: prompt tokens that it is believed to compute."""
         self._open[request] = (replica, compute, prompt)
         self.waiting[replica] += compute
-        self.held[replica] += prompt
+        self.kv_tokens[replica] += prompt
         self.sent[replica] += prompt
 
     def answer(self, request: int) -> None:
         """The first token of a request came back. Later answers change nothing."""
-        if (found := self._open.get(request)) is not None:
-            replica, compute, prompt = found
+        if (pair := self._open.get(request)) is not None:
+            replica, compute, prompt = pair
             self.waiting[replica] -= compute
             self._open[request] = (replica, 0, prompt)
 
@@ -53,11 +51,14 @@ class Loads:
         """A request has ended, or left the replica."""
         replica, compute, prompt = self._open.pop(request)
         self.waiting[replica] -= compute
-        self.held[replica] -= prompt
+        self.kv_tokens[replica] -= prompt
 
     def least(self) -> int:
         """The replica with the fewest tokens held, then sent; then the first."""
-        return min(range(len(self.held)), key=lambda one: (self.held[one], self.sent[one], one))
+        return min(
+            range(len(self.kv_tokens)),
+            key=lambda index: (self.kv_tokens[index], self.sent[index], index),
+        )
 
 
 class Router:
@@ -147,7 +148,7 @@ class PrefixAware(Router):
 
         def cost(replica: int) -> tuple[int, int, int]:
             prefill = loads.waiting[replica] + compute[replica]
-            total = weight.numerator * prefill + weight.denominator * loads.held[replica]
+            total = weight.numerator * prefill + weight.denominator * loads.kv_tokens[replica]
             return total, loads.sent[replica], replica
 
         chosen = min(range(self.replicas), key=cost)
@@ -155,7 +156,7 @@ class PrefixAware(Router):
 
     def _leading(self, digests: Sequence[bytes]) -> list[int]:
         """How many of the leading pages each replica has."""
-        found = [0] * self.replicas
+        numbers = [0] * self.replicas
         having = sum(1 << len(_TIERS) * replica for replica in range(self.replicas))
         for page, digest in enumerate(digests):
             bits = self.places.get(digest, 0)
@@ -164,8 +165,8 @@ class PrefixAware(Router):
                 break
             for replica in range(self.replicas):
                 if having >> len(_TIERS) * replica & 1:
-                    found[replica] = page + 1
-        return found
+                    numbers[replica] = page + 1
+        return numbers
 
     def stored(self, replica: int, tier: Tier, digests: Sequence[bytes]) -> None:
         if tier in _TIERS:
@@ -199,7 +200,7 @@ def router_of(name: str) -> type[Router]:
     return ROUTERS[spelled]
 
 
-class Desk:
+class FrontEnd:
     """Asks the router, and tells it what comes back; KV events with a delay. now_ns: the time.
     choices: the replica of each request."""
 
@@ -217,32 +218,32 @@ class Desk:
     def choose(self, job: Job) -> int:
         """Sends a request to a replica, and returns its number."""
         while self._late and self._late[0][0] <= self._now_ns():
-            _, replica, told = self._late.popleft()
-            self._tell(replica, told)
+            _, replica, message = self._late.popleft()
+            self._tell(replica, message)
         key, length = self._workload.key, job.input_length
         chosen = self._router.choose(job, lambda: key(job, length).page_digests())
         self.choices[job.index] = chosen
         return chosen
 
-    def heard(self, replica: int, told: KvStored | KvRemoved) -> None:
+    def heard(self, replica: int, message: KvStored | KvRemoved) -> None:
         """A core emitted a KV event."""
         if self._delay_ns:
-            self._late.append((self._now_ns() + self._delay_ns, replica, told))
+            self._late.append((self._now_ns() + self._delay_ns, replica, message))
         else:
-            self._tell(replica, told)
+            self._tell(replica, message)
 
-    def _tell(self, replica: int, told: KvStored | KvRemoved) -> None:
-        if type(told) is KvStored:
-            self._router.stored(replica, told.tier, told.digests)
+    def _tell(self, replica: int, message: KvStored | KvRemoved) -> None:
+        if type(message) is KvStored:
+            self._router.stored(replica, message.tier, message.digests)
         else:
-            self._router.removed(replica, told.tier, told.digests)
+            self._router.removed(replica, message.tier, message.digests)
 
 
 class Window:
     """An observer of one core: passes on what the router may see of it."""
 
-    def __init__(self, desk: Desk, replica: int) -> None:
-        self._desk = desk
+    def __init__(self, front_end: FrontEnd, replica: int) -> None:
+        self._front_end = front_end
         self._replica = replica
         self._last: dict[int, int] = {}  # the request of each pass that completes a prompt
 
@@ -251,15 +252,15 @@ class Window:
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         if type(event) is PrefillDone:
-            request = self._last.pop(event.flight, None)
+            request = self._last.pop(event.transfer, None)
             if request is not None and event.ok:
-                self._desk.loads.answer(request)
+                self._front_end.loads.answer(request)
         for outcome in outcomes:
             kind = type(outcome)
             if kind is Prefill:
                 assert isinstance(outcome, Prefill)
                 if outcome.completes_prompt:
-                    self._last[outcome.flight] = outcome.request
+                    self._last[outcome.transfer] = outcome.request
             elif kind is KvStored or kind is KvRemoved:
                 assert isinstance(outcome, KvStored | KvRemoved)
-                self._desk.heard(self._replica, outcome)
+                self._front_end.heard(self._replica, outcome)

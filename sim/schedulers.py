@@ -1,7 +1,5 @@
 """Admission orders: the queue of waiting requests, and which is admitted next."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush

@@ -4,8 +4,6 @@ Trace formats and generators (in `traces`) implement `Workload`; the engine know
 a trace. Keys are made on demand, because the tokens of a whole trace do not fit in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -6,8 +6,6 @@ which unused copies go: the core has no clock, so it is told when a period has e
 so many times in the time to live that a copy goes at most a sixth of that late.
 """
 
-from __future__ import annotations
-
 from collections import Counter, abc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -68,7 +66,7 @@ class Rounds:
         self._release = release
         self._left = Counter(options.turns[job.index] for job in jobs)
         self._turn = 0
-        self._held: list[Job] = []
+        self._waiting: list[Job] = []
 
     def ended(self, job: Job, followers: abc.Sequence[Job]) -> None:
         """A request has ended, and these follow it."""
@@ -78,24 +76,24 @@ class Rounds:
             if turns[follower.index] <= self._turn:
                 self._release(follower)
             else:
-                self._held.append(follower)
-        if not self._left[self._turn] and self._held:
+                self._waiting.append(follower)
+        if not self._left[self._turn] and self._waiting:
             self._wait(_MOST_PAUSES)
 
     def _wait(self, pauses: int) -> None:
         """Begins the next round when nothing is in flight."""
-        if self._view.flights and pauses:
+        if self._view.transfers and pauses:
             self._clock.after(_PAUSE_NS, lambda: self._wait(pauses - 1))
             return
         empty(self._options.tiers, self._view, self._feed)
         turns = self._options.turns
-        self._turn = min(turns[job.index] for job in self._held)
-        held, self._held = self._held, []
-        for job in held:
+        self._turn = min(turns[job.index] for job in self._waiting)
+        jobs, self._waiting = self._waiting, []
+        for job in jobs:
             if turns[job.index] <= self._turn:
                 self._release(job)
             else:
-                self._held.append(job)
+                self._waiting.append(job)
 
 
 PERIODS = 6  # in a time to live
@@ -112,7 +110,7 @@ class PinnedPrefix:
 
 
 @dataclass(frozen=True, slots=True)
-class WantOptions:
+class RetentionOptions:
     """ttl_ns: 0 if nothing expires."""
 
     ttl_ns: int = 0
@@ -123,13 +121,13 @@ class WantOptions:
         return max(1, self.ttl_ns // PERIODS)
 
 
-NO_WANTS = WantOptions()
+NO_RETENTION = RetentionOptions()
 
 
-class Wants:
+class Retention:
     """Tells a core what a user wants. feed: passes an event to the core."""
 
-    def __init__(self, options: WantOptions, feed: Callable[[Event], list[Outcome]]) -> None:
+    def __init__(self, options: RetentionOptions, feed: Callable[[Event], list[Outcome]]) -> None:
         self._options = options
         self._feed = feed
         self._ended = 0  # periods
@@ -139,9 +137,9 @@ class Wants:
         if not self._options.pins:
             return
         jobs = {job.index: job for job in workload.jobs}
-        for number, one in enumerate(self._options.pins):
-            key = workload.key(jobs[one.place], one.pages * workload.page_size)
-            self._feed(PinWanted(number, key, one.tier))
+        for number, pinned_prefix in enumerate(self._options.pins):
+            key = workload.key(jobs[pinned_prefix.place], pinned_prefix.pages * workload.page_size)
+            self._feed(PinWanted(number, key, pinned_prefix.tier))
 
     def on(self, clock: Clock) -> None:
         """Lets time pass by a clock, as long as something else is to happen."""
@@ -173,7 +171,7 @@ class World(Replica):
         *of_replica: Any,
         rounds: RoundOptions | None = None,
         sender: SenderOptions | None = None,
-        wants: WantOptions | None = None,
+        retention: RetentionOptions | None = None,
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
         **rest: Any,
     ) -> None:
@@ -191,16 +189,16 @@ class World(Replica):
         if rounds is not None:
             feed, follow = self.driver.feed, self._arrivals.follow
             self._rounds = Rounds(rounds, workload.jobs, self.clock, self.core.view, feed, follow)
-        self._wants = Wants(wants or WantOptions(), self.driver.feed)
+        self._retention = Retention(retention or RetentionOptions(), self.driver.feed)
 
     def run(self) -> TimedResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
 
         Raises StuckError when requests are left and nothing is scheduled.
         """
-        self._wants.pin(self._workload)
+        self._retention.pin(self._workload)
         self._arrivals.begin()
-        self._wants.on(self.clock)
+        self._retention.on(self.clock)
         self.clock.finish()
         if self.ended < len(self._workload.jobs):
             raise self.stuck()

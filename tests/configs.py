@@ -1,4 +1,5 @@
-"""A core's configuration with the settings of its components under the names that tapes have."""
+"""A core's configuration with the settings of its components under the names that sequences
+have."""
 
 from typing import Any
 
@@ -12,12 +13,12 @@ def configured(*sizes: Any, **settings: Any) -> Config:
     0 is as if nothing were."""
     window = settings.pop("swa_window", 0)
     states = settings.pop("mamba_interval", 0), settings.pop("mamba_states_per_path", 0)
-    told: list[Any] = [SwaSettings(window)] if window else []
-    told += [MambaSettings(*states)] if any(states) else []
-    return Config(*sizes, **settings, settings=tuple(told))
+    message: list[Any] = [SwaSettings(window)] if window else []
+    message += [MambaSettings(*states)] if any(states) else []
+    return Config(*sizes, **settings, settings=tuple(message))
 
 
-def said(config: Config, name: str) -> int:
+def message_of(config: Config, name: str) -> int:
     """What it says under that name; 0 where it says nothing."""
     return int(document(config).get(name, 0))
 

@@ -30,20 +30,20 @@ TESTS = (
 def required() -> dict[str, str]:
     """Packages of the extras, such as `redis[hiredis]`, with their bounds."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = {}
+    result = {}
     for extra, lines in listed["optional-dependencies"].items():
         for line in lines if extra not in UNTRIED else ():
             name, bound = re.findall(r"^([\w-]+(?:\[[\w,-]+\])?)([^;]*)", line)[0]
-            found |= {} if name.startswith("hicache") else {name: bound.strip()}
-    return found
+            result |= {} if name.startswith("hicache") else {name: bound.strip()}
+    return result
 
 
 def newest(package: str) -> str:
     """The newest release that pip finds; "?" where it finds none."""
     words = (sys.executable, "-m", "pip", "index", "versions", package)
     printed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
-    found = re.match(r"\S+ \((\S+)\)", printed)
-    return found[1] if found else "?"
+    match = re.match(r"\S+ \((\S+)\)", printed)
+    return match[1] if match else "?"
 
 
 def main() -> int:

@@ -98,11 +98,11 @@ def mooncake_client(master: int, folder: Path, size_bytes: int) -> Popen[bytes]:
 
 def mooncake_program(name: str) -> str:
     """A program of the package. pip does not always keep that it is executable."""
-    found = importlib.util.find_spec("mooncake")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("mooncake")
+    if spec is None or spec.origin is None:
         how = "pip install 'hicache[mooncake]' (and the Debian packages libibverbs1 and libnuma1)"
         raise missing("the package mooncake", how)
-    program = Path(found.origin).parent / name
+    program = Path(spec.origin).parent / name
     if not os.access(program, os.X_OK):
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return str(program)
@@ -125,12 +125,12 @@ def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for item in sockets:
+            item.bind((HOST, 0))
+        return [socket.getsockname()[1] for socket in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for value in sockets:
+            value.close()
 
 
 def spawn(command: Sequence[str], log: Path, port: int) -> Popen[bytes]:

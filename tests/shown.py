@@ -37,14 +37,14 @@ def pages() -> dict[str, str]:
 
 def commands(text: str) -> list[Shown]:
     """The commands of a page's blocks, in order."""
-    found = []
+    result = []
     for fenced, indented in _BLOCK.findall(text):
         lines = re.sub(r"\\\n\s*", " ", fenced or indented).splitlines()
         for number, line in enumerate(lines):
             command = line.strip().removeprefix("$ ")
             if command.startswith("hicache "):
-                found.append(_command(command, _code("\n".join(lines[number + 1 :]))))
-    return found
+                result.append(_command(command, _code("\n".join(lines[number + 1 :]))))
+    return result
 
 
 def spans(text: str) -> list[Shown]:
@@ -66,6 +66,6 @@ def _command(line: str, code: int) -> Shown:
 def _code(after: str) -> int:
     """The exit code that a console block shows after a command, up to the next one."""
     own = re.split(r"^\s*(?:\$ )?hicache ", after, flags=re.MULTILINE)[0]
-    if told := re.search(r"\[exit code (\d+)\]", own):
-        return int(told[1])
+    if match := re.search(r"\[exit code (\d+)\]", own):
+        return int(match[1])
     return 2 if re.search(r"^\s*hicache: (?!note: )", own, re.MULTILINE) else 0

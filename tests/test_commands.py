@@ -32,7 +32,7 @@ PAGES = pages()
 FAILING = ("fuzz", "--seed", "1", "--sequences", "4", "--jobs", "1")
 # Words that a page leaves for the reader to fill in.
 STANDS_FOR = {
-    "TAPE": "TAPE.jsonl",
+    "SEQUENCE": "SEQUENCE.jsonl",
     "TRACE": "TRACE.jsonl",
     "COMMAND": "replay",
     "LIST": "full,swa",
@@ -53,7 +53,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"calibrate"}, ("--pages", "16")),
 )
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
-# A tape that fails may be what a command reads, or what it looks for.
+# A sequence that fails may be what a command reads, or what it looks for.
 FINDS = {"fuzz": (0, 11)}
 
 
@@ -75,7 +75,7 @@ def small_trace(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tape that fails."""
+    """A sequence that fails."""
     folder = tmp_path_factory.mktemp("failing")
     with planted("donated-slot-stays-with-its-request"):
         assert main([*FAILING, "-o", str(folder)]) == 11
@@ -89,8 +89,9 @@ def real_trace() -> Path | None:
         return None
 
 
-def furnish(folder: Path, tape: Path, page: str, real: Path | None = None) -> None:
-    """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
+def furnish(folder: Path, sequence: Path, page: str, real: Path | None = None) -> None:
+    """What the commands of a page read: a trace, a sequence that fails, the classes that it
+    shows."""
     text = PAGES[page]
     for name in TRACES:
         if real is not None:
@@ -99,8 +100,8 @@ def furnish(folder: Path, tape: Path, page: str, real: Path | None = None) -> No
             small_trace(folder / name)
     (folder / "mine.json").write_text('{"name": "mine", "batching": "separate"}')
     (folder / "fuzz-failures").mkdir()
-    for place in ("TAPE.jsonl", "small.jsonl", "fuzz-failures/TAPE.jsonl"):
-        shutil.copy(tape, folder / place)
+    for place in ("SEQUENCE.jsonl", "small.jsonl", "fuzz-failures/SEQUENCE.jsonl"):
+        shutil.copy(sequence, folder / place)
     for log in re.findall(r"```csv\n(.*?)```", text, re.DOTALL):
         (folder / "log.csv").write_text(log)
     for classes in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
@@ -112,16 +113,16 @@ def furnish(folder: Path, tape: Path, page: str, real: Path | None = None) -> No
 def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
     """The commands in order, those that share a file together. A pattern is of what the command
     before it wrote."""
-    found: list[tuple[set[str], list[int]]] = []
-    for place, one in enumerate(shown):
-        words = {word.partition("?")[0] for word in one.words}
+    texts: list[tuple[set[str], list[int]]] = []
+    for place, item in enumerate(shown):
+        words = {word.partition("?")[0] for word in item.words}
         files = {word for word in words if re.search(r"^file:|\w\.[a-z]+$", word)} - TRACES
-        before = {place - 1} if any("*" in word for word in one.words) else set()
-        joined = [chain for chain in found if chain[0] & files or before & {*chain[1]}]
-        found = [chain for chain in found if chain not in joined]
+        before = {place - 1} if any("*" in word for word in item.words) else set()
+        joined = [chain for chain in texts if chain[0] & files or before & {*chain[1]}]
+        texts = [chain for chain in texts if chain not in joined]
         numbers = [number for chain in joined for number in chain[1]]
-        found.append((files.union(*(chain[0] for chain in joined)), [*sorted(numbers), place]))
-    return [[shown[number] for number in numbers] for _, numbers in found]
+        texts.append((files.union(*(chain[0] for chain in joined)), [*sorted(numbers), place]))
+    return [[shown[number] for number in numbers] for _, numbers in texts]
 
 
 CHAINS = [
@@ -141,7 +142,7 @@ def runnable(words: tuple[str, ...], small: bool = True) -> list[str]:
     for option, value in (("--why", "17"), ("--context", "79bb0a")) if small else ():
         if option in named[:-1]:
             named[named.index(option) + 1] = value
-    bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
+    bound = next((extra for requested, extra in SHORTER if requested <= {*named}), ())
     for option in bound[::2]:
         if option in named:  # an option is given once
             place = named.index(option)

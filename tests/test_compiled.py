@@ -34,11 +34,11 @@ def test_a_build_of_this_source_is_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert finder.which(folder) == "replays run 1 compiled modules"
     assert finder.install(folder)
     assert finder.install(folder)
-    [found] = [one for one in sys.meta_path if isinstance(one, finder.CompiledFinder)]
-    spec = found.find_spec("hicache.core.core", None)
+    [result] = [item for item in sys.meta_path if isinstance(item, finder.CompiledFinder)]
+    spec = result.find_spec("hicache.core.core", None)
     assert spec is not None
     assert spec.origin == file
-    assert found.find_spec("hicache.core.errors", None) is None
+    assert result.find_spec("hicache.core.errors", None) is None
 
 
 def test_a_build_of_another_source_is_left_alone(

@@ -28,9 +28,9 @@ DOCS = ROOT / "docs"
 def test_docs_list_every_check_with_its_sentence() -> None:
     page = (DOCS / "invariants.md").read_text().split("## The checks\n")[1]
     table = [line for line in page.splitlines() if line.startswith("|")][2:]
-    found = [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table]
+    result = [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table]
     checks = map(load_check, check_names())
-    assert found == [(one.name, one.sentence, str(one.kind)) for one in checks]
+    assert result == [(check.name, check.sentence, str(check.kind)) for check in checks]
 
 
 def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
@@ -65,9 +65,9 @@ def test_the_documented_debugging_session_matches_the_commands(
     monkeypatch.setattr(Pool, "give_back", lambda pool, pages: give_back(pool, pages[:-1]))
     [(command, shown)] = walked()
     code = main(shlex.split(command)[1:])
-    said = set(map(masked, capsys.readouterr().out.splitlines()))
+    message = set(map(masked, capsys.readouterr().out.splitlines()))
     assert shown.pop() == f"[exit code {code}]", command
-    missing = [line for line in shown if line != "..." and masked(line) not in said]
+    missing = [line for line in shown if line != "..." and masked(line) not in message]
     assert not missing, f"docs/fuzzing.md: {command} does not print {missing}"
 
 
@@ -77,19 +77,19 @@ def test_docs_of_times_list_the_hardware_of_the_profiles() -> None:
     rows = {row[0]: row[1:] for row in cells if len(row) == 9 and row[0] in profile.names()}
     assert list(rows) == profile.names()
     for name, row in rows.items():
-        one = profile.get(name)
-        rates = (one.flops_per_s, one.fp8_flops_per_s, one.fp4_flops_per_s)
+        item = profile.get(name)
+        rates = (item.flops_per_s, item.fp8_flops_per_s, item.fp4_flops_per_s)
         assert row == [
             *(f"{rate / 1e12:,.0f}" if rate else "-" for rate in rates),
-            f"{one.hbm_bytes_per_s / 1e9:,.0f}",
-            f"{one.hbm_bytes / 1e9:,.0f}",
-            f"{one.link_bytes_per_s / 1e9:,.1f}",
-            f"{one.link_permille / 10:.1f} %",
-            f"{one.ranks_link} {one.ranks_link_bytes_per_s / 1e9:,.1f}",
+            f"{item.hbm_bytes_per_s / 1e9:,.0f}",
+            f"{item.hbm_bytes / 1e9:,.0f}",
+            f"{item.link_bytes_per_s / 1e9:,.1f}",
+            f"{item.link_permille / 10:.1f} %",
+            f"{item.ranks_link} {item.ranks_link_bytes_per_s / 1e9:,.1f}",
         ]
         # the text under the table says these for all
-        assert (one.compute_permille, one.hbm_permille) == (600, 800)
-        assert (one.copy_latency_ns, one.step_overhead_ns) == (6_000, 500_000)
+        assert (item.compute_permille, item.hbm_permille) == (600, 800)
+        assert (item.copy_latency_ns, item.step_overhead_ns) == (6_000, 500_000)
 
 
 README = (ROOT / "README.md").read_text()
@@ -132,7 +132,7 @@ BOUGHT: dict[str, Any] = json.loads(headline.BOUGHT.read_text())
 
 
 def test_the_page_says_what_the_command_of_the_readme_measured() -> None:
-    assert headline.between(headline.PAGE.read_text()) == headline.told(BOUGHT)
+    assert headline.between(headline.PAGE.read_text()) == headline.line_of(BOUGHT)
     assert BOUGHT["command"].split()[1:] == headline.command()
 
 
@@ -149,7 +149,7 @@ def test_a_replay_of_the_answer_gives_its_figures_again(tmp_path: Path) -> None:
     load = ["--arrivals", "spread", "--seed", "1", "--check", "off"]
     words = [str(headline.TRACE), *headline.command()[2:], *machine, *load]
     assert main(["replay", *words, "--json", str(out)]) == 0
-    found = json.loads(out.read_text())
-    assert found["digest"] == BOUGHT["digest"]
-    assert found["slo"]["attained_rate"] == answer["attained_rate"]
-    assert found["latency_s"]["ttft"]["p90"] == answer["ttft_p90_s"]
+    result = json.loads(out.read_text())
+    assert result["digest"] == BOUGHT["digest"]
+    assert result["slo"]["attained_rate"] == answer["attained_rate"]
+    assert result["latency_s"]["ttft"]["p90"] == answer["ttft_p90_s"]

@@ -114,12 +114,12 @@ def test_what_is_missing_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_signals_act_as_usual_where_the_suite_began_with_them_ignored(tmp_path: Path) -> None:
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
+    before = {item: signal.signal(item, signal.SIG_IGN) for item in (signal.SIGINT, signal.SIGHUP)}
     try:
         done = suite(tmp_path, SIGNALS)
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for value, handler in before.items():
+            signal.signal(value, handler)
     assert "3 passed" in done.stdout, done.stdout
 
 

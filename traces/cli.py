@@ -5,8 +5,6 @@ A command is a file in traces/commands with `Options` (a frozen record, see term
 files or like them. It is imported only when it is asked for, so `hicache --help` imports none.
 """
 
-from __future__ import annotations
-
 import errno
 import sys
 import traceback
@@ -71,7 +69,7 @@ _GONE = {
     "gpu-check": "make gpu-check, in a clone",
     "formats": "hicache convert --formats",
     "shrink": "hicache fuzz, which shrinks each failure",
-    "explain": "hicache fuzz --replay TAPE",
+    "explain": "hicache fuzz --replay SEQUENCE",
     "peers": "hicache fuzz TARGET",
     "chat": "hicache.transformers.PrefixCache in a program",
     "prove": "pytest tests/transformers, in a clone",
@@ -163,7 +161,9 @@ def _with_option(message: str, command: Command | None) -> str:
     field, colon, _ = message.partition(": ")
     if not colon or command is None:
         return message
-    declared = {one.name: one.flag for one in command.Options.declared()}
+    declared = {
+        declared_figure.name: declared_figure.flag for declared_figure in command.Options.declared()
+    }
     return f"{declared[field]}{message[len(field) :]}" if field in declared else message
 
 

@@ -6,8 +6,6 @@ also those that are within a job. Every machine of a cluster needs the same vers
 and the files that a job names.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys
@@ -106,8 +104,8 @@ def _local(
                 del under_way[future]
                 yield future.result()
     except BrokenProcessPool:
-        ended = connection.wait([one.sentinel for one in started], 0)
-        gone = [one for one in started if one.sentinel in ended]
+        ended = connection.wait([process.sentinel for process in started], 0)
+        gone = [process for process in started if process.sentinel in ended]
         _end(pool, started)  # the pool's own thread takes the exit codes
         raise WorkerLost(options.lost(oldest, open_jobs, signals.how_ended(gone))) from None
     finally:

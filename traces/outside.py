@@ -3,10 +3,8 @@
     --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
 
 Finds and loads such an entry, and passes it to other processes. Only entries that the command line
-names are loaded; a trace or tape cannot name code.
+names are loaded; a trace or sequence cannot name code.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import os
@@ -79,7 +77,7 @@ def source_of(package: str, name: str) -> str | None:
     return text and text.rpartition(":")[0]
 
 
-def given() -> Outside:
+def environment() -> Outside:
     """All entries that were loaded here, as arguments of `load` in another process."""
     return tuple((package, text) for (package, _), text in _texts.items())
 
@@ -87,7 +85,7 @@ def given() -> Outside:
 def options() -> list[str]:
     """The command-line options that load the same entries again."""
     flags = {package: how.split()[0] for package, how in registry.OPEN.items()}
-    return [word for package, text in given() for word in (flags[package], text)]
+    return [word for package, text in environment() for word in (flags[package], text)]
 
 
 def files() -> dict[str, str]:

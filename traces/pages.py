@@ -1,7 +1,5 @@
 """What docs/json.md says of each record, from its docstring: `python -m traces.pages` writes it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from inspect import cleandoc
@@ -28,7 +26,7 @@ ROOTS: dict[str, type[Struct]] = {
 _FIELD = re.compile(r"^(\w+(?:, \w+)*): ", re.MULTILINE)
 
 
-def whole() -> str:
+def total() -> str:
     """The page with the part that follows from the types."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     return before + BEGIN + "\n" + text() + END + rest.partition(END)[2]
@@ -40,17 +38,17 @@ def text() -> str:
     for root in ROOTS.values():
         _collect(root, records)
     parts = [_section(title, kind) for title, kind in ROOTS.items()]
-    others = [one for one in records if one not in ROOTS.values()]
-    return "".join([*parts, *(_section(one.__name__, one, "###") for one in others)])
+    others = [record for record in records if record not in ROOTS.values()]
+    return "".join([*parts, *(_section(item.__name__, item, "###") for item in others)])
 
 
-def _collect(kind: type[Struct], found: dict[type[Struct], None]) -> None:
+def _collect(kind: type[Struct], result: dict[type[Struct], None]) -> None:
     """Adds a record, and the records of its fields."""
-    if kind not in found:
-        found[kind] = None
+    if kind not in result:
+        result[kind] = None
         for name in kind.__struct_fields__:
-            for one in _records(kind, name):
-                _collect(one, found)
+            for record in _records(kind, name):
+                _collect(record, result)
 
 
 def _records(kind: type[Struct], name: str) -> Iterator[type[Struct]]:
@@ -64,16 +62,16 @@ def _records(kind: type[Struct], name: str) -> Iterator[type[Struct]]:
 
 
 def _section(title: str, kind: type[Struct], level: str = "##") -> str:
-    about, told = _told(kind)
+    about, message = _docstring_of(kind)
     rows: list[tuple[str, str]] = []
     for field in fields(kind):
         links = " or ".join(map(_link, _records(kind, field.name)))
-        said = "; ".join(filter(None, (links, told.get(field.name, ""))))
+        output = "; ".join(filter(None, (links, message.get(field.name, ""))))
         name = f"`{field.encode_name}`"
-        if rows and rows[-1][1] == said:
+        if rows and rows[-1][1] == output:
             name = f"{rows.pop()[0]}, {name}"
-        rows.append((name, said))
-    lines = "".join(f"- {names}{f': {said}' if said else ''}\n" for names, said in rows)
+        rows.append((name, output))
+    lines = "".join(f"- {names}{f': {message}' if message else ''}\n" for names, message in rows)
     return f"{level} {title}\n\n{about}\n\n{lines}\n"
 
 
@@ -82,14 +80,14 @@ def _link(kind: type[Struct]) -> str:
     return f"[{kind.__name__}](#{heading.lower().replace(' ', '-')})"
 
 
-def _told(kind: type[Struct]) -> tuple[str, dict[str, str]]:
+def _docstring_of(kind: type[Struct]) -> tuple[str, dict[str, str]]:
     """What a docstring says of the record, and of each field."""
     head, *parts = _FIELD.split(cleandoc(vars(kind)["__doc__"]))
-    found: dict[str, str] = {}
-    for names, said in zip(parts[::2], parts[1::2], strict=True):
-        found |= dict.fromkeys(names.split(", "), " ".join(said.split()))
-    return " ".join(head.split()), found
+    result: dict[str, str] = {}
+    for names, part in zip(parts[::2], parts[1::2], strict=True):
+        result |= dict.fromkeys(names.split(", "), " ".join(part.split()))
+    return " ".join(head.split()), result
 
 
 if __name__ == "__main__":
-    PAGE.write_text(whole())
+    PAGE.write_text(total())

@@ -26,16 +26,16 @@ from importlib import import_module  # noqa: E402
 
 def _choose_build(command: str) -> None:
     """Sets HICACHE_BUILD for this process and its workers, and uses the compiled modules."""
-    asked = os.environ.get(_CHOICE, "")
-    if asked == "pure" or not _may_be_compiled(command):
-        if asked == "compiled":
+    text = os.environ.get(_CHOICE, "")
+    if text == "pure" or not _may_be_compiled(command):
+        if text == "compiled":
             os.environ[_CHOICE] = "pure"
             os.write(2, f"hicache: {command} runs the pure source\n".encode())
         return
     finder = import_module("hicache.compiled.finder")
     if finder.install():
         os.environ[_CHOICE] = "compiled"
-    elif (finder.FOLDER / finder.MANIFEST).exists() or asked:
+    elif (finder.FOLDER / finder.MANIFEST).exists() or text:
         os.environ[_CHOICE] = "pure"
         os.write(2, f"hicache: running the pure source: {finder.AGAIN}\n".encode())
 

@@ -4,8 +4,6 @@ Needs mypy and a C compiler. The old build stays until the new one is whole. A w
 afterwards contains the build (see `setup.py`).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -42,7 +40,7 @@ def build() -> int:
     arguments = ["--quiet", "build_ext", "--build-lib", str(made), "--build-temp", str(_WORK / "o")]
     setup(name="hicache-compiled", packages=[], ext_modules=extensions, script_args=arguments)
     files = sorted(path.relative_to(made) for path in made.rglob("*.so"))
-    lines = [f"{str(one).partition('.')[0].replace('/', '.')}\t{one}" for one in files]
+    lines = [f"{str(file).partition('.')[0].replace('/', '.')}\t{file}" for file in files]
     (made / MANIFEST).write_text("\n".join((made_of, *lines)) + "\n")
     shutil.rmtree(FOLDER, ignore_errors=True)
     made.replace(FOLDER)

@@ -6,8 +6,6 @@ runs: `pure`, `compiled`, or nothing, which leaves the choice to the command. Do
 `building`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -57,7 +55,7 @@ def usable(folder: Path = FOLDER) -> dict[str, str]:
         return {}
     if made_of != fingerprint():
         return {}
-    return {name: str(folder / file) for name, _, file in (one.partition("\t") for one in lines)}
+    return {name: str(folder / file) for name, _, file in (line.partition("\t") for line in lines)}
 
 
 def which(folder: Path = FOLDER) -> str:
@@ -74,6 +72,8 @@ def install(folder: Path = FOLDER) -> bool:
     """From now on, modules that are not imported yet come from the build. Returns False, and
     changes nothing, if there is no usable one."""
     files = usable(folder)
-    if files and not any(isinstance(one, CompiledFinder) for one in sys.meta_path):
+    if files and not any(
+        isinstance(finder_protocol, CompiledFinder) for finder_protocol in sys.meta_path
+    ):
         sys.meta_path.insert(0, CompiledFinder(files))
     return bool(files)

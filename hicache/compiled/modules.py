@@ -5,13 +5,11 @@ many and run after every operation; errors, which derive from built-in exception
 clock, whose queue simpy shares.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _FOLDERS = (
     "hicache/core",
-    "invariants/books",
+    "invariants/shadow",
     "invariants/checks",
     "sim/device",
     "sim/engine",
@@ -20,7 +18,7 @@ _FILES = (
     "hicache/runtime/controller.py",
     "hicache/runtime/driver.py",
     "hicache/runtime/encoding.py",
-    "invariants/watch.py",
+    "invariants/checker.py",
     "sim/content.py",
     "sim/recorder.py",
 )
@@ -35,8 +33,10 @@ _LEFT = tuple(
 
 def compiled_files(root: Path) -> list[str]:
     """The files that are compiled, relative to the folder that has the packages, sorted."""
-    found = [
-        path.relative_to(root).as_posix() for one in _FOLDERS for path in root.glob(f"{one}/*.py")
+    result = [
+        path.relative_to(root).as_posix()
+        for folder in _FOLDERS
+        for path in root.glob(f"{folder}/*.py")
     ]
-    own = [one for one in found if one not in _LEFT and not one.endswith("__init__.py")]
+    own = [text for text in result if text not in _LEFT and not text.endswith("__init__.py")]
     return sorted((*own, *_FILES))

@@ -2,16 +2,14 @@
 
 An *action* (`Load`, `Backup`, `Prefill`, `Lookup`, `Fetch`, `Store`, `Delete`) asks an executor to
 move or look up bytes or to run a forward pass.
-It has a `flight` number, and exactly one reply event answers it. A *notice* asks for nothing. All
+It has a `transfer` number, and exactly one reply event answers it. A *notice* asks for nothing. All
 outcomes are immutable and carry page numbers only: no tensors, nodes or callbacks. Page arrays are
 snapshots and never change after the call that returned them.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, TypeAlias
 
-from .types import FlightId, Pages, PinId, RequestId, Tier
+from .types import Pages, PinId, RequestId, Tier, TransferId
 
 RefusalReason: TypeAlias = Literal[
     "too_large", "no_pages", "writing_back", "arriving", "running", "fetching", "detaching"
@@ -35,7 +33,7 @@ class Copy(NamedTuple):
 class Load(NamedTuple):
     """Host to device, in the order of `copies`. Answered by `LoadDone`."""
 
-    flight: FlightId
+    transfer: TransferId
     request: RequestId
     copies: tuple[Copy, ...]
 
@@ -43,7 +41,7 @@ class Load(NamedTuple):
 class Backup(NamedTuple):
     """Device to host, parents before children. Answered by `BackupDone`."""
 
-    flight: FlightId
+    transfer: TransferId
     copies: tuple[Copy, ...]
 
 
@@ -73,19 +71,19 @@ class Prefill(NamedTuple):
 
     tables: per positional component, the backbone first, the request's device pages by position; -1
     where it has none (before the window). The backbone's table covers at least `end_token` tokens.
-    The pass reads the pages before `start_token` and writes those from there on. after: flights of
-    loads whose pages the pass reads. The pass may begin before they end, but must not read a layer
-    of those pages before the load has delivered it. If such a load fails, the pass fails too.
+    The pass reads the pages before `start_token` and writes those from there on. after: transfers
+    of loads whose pages the pass reads. The pass may begin before they end, but must not read a
+    layer of those pages before the load has delivered it. If such a load fails, the pass fails too.
     start_token == end_token is legal: then there is nothing to compute. The pass may be shorter
     than the chunk that was granted, if a pool has too few pages. states: per copy-on-use component.
     """
 
-    flight: FlightId
+    transfer: TransferId
     request: RequestId
     start_token: int
     end_token: int
     tables: tuple[Pages, ...]
-    after: tuple[FlightId, ...]
+    after: tuple[TransferId, ...]
     completes_prompt: bool
     states: tuple[StateSlots, ...] = ()
 
@@ -115,7 +113,7 @@ class Lookup(NamedTuple):
     there for every component.
     """
 
-    flight: FlightId
+    transfer: TransferId
     request: RequestId
     first_page: int
     digests: tuple[bytes, ...]
@@ -130,7 +128,7 @@ class Fetch(NamedTuple):
     pages: how many pages after `first_page` it is about. The last piece may end before that, where
     the tree has the pages behind it."""
 
-    flight: FlightId
+    transfer: TransferId
     request: RequestId
     first_page: int
     pieces: tuple[Piece, ...]
@@ -140,14 +138,14 @@ class Fetch(NamedTuple):
 class Store(NamedTuple):
     """Host to storage, in the order of `pieces`. Answered by `StoreDone`."""
 
-    flight: FlightId
+    transfer: TransferId
     pieces: tuple[Piece, ...]
 
 
 class Delete(NamedTuple):
     """Delete every page of this cache from storage. Answered by `DeleteDone`."""
 
-    flight: FlightId
+    transfer: TransferId
 
 
 class Matched(NamedTuple):
@@ -189,7 +187,7 @@ class Refused(NamedTuple):
     no_pages   requests use the pages, and the replies under way free too few: wait for a request
                to end, or retract `preempt`. A request with passes in flight names none: ask again
                when one of them has ended.
-    writing_back  replies under way let the pages go: ask again after the reply to flight `after`.
+    writing_back  replies under way let the pages go: ask again after the reply to transfer `after`.
     arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
     fetching   a prefetch for the request is under way: ask again after the reply to `after`, or
@@ -206,7 +204,7 @@ class Refused(NamedTuple):
     available: int
     preempt: RequestId
     component: str
-    after: FlightId = 0
+    after: TransferId = 0
 
 
 class Granted(NamedTuple):
@@ -291,10 +289,10 @@ class Prefetched(NamedTuple):
 
 
 class Abandoned(NamedTuple):
-    """Nobody waits for this flight any more. Its executor answers as soon as it can, with what it
+    """Nobody waits for this transfer any more. Its executor answers as soon as it can, with what it
     has done."""
 
-    flight: FlightId
+    transfer: TransferId
 
 
 class StorageDetached(NamedTuple):

@@ -5,8 +5,6 @@ Each handler first checks its event (see `refusals`) and raises CallerError befo
 changed. It does not plan an admission, see `placement`, or change the tree, see `insertion`.
 """
 
-from __future__ import annotations
-
 from .actions import Cached, Granted, Matched, Prefill, Released, Restarted
 from .errors import CallerError, CoreBug
 from .events import (
@@ -22,14 +20,15 @@ from .events import (
     Retracted,
 )
 from .eviction import consider, make_device_room
-from .flights import close_flight, flight_of, open_flight, release
 from .insertion import insert
-from .node import FlightKind, Node, Request
-from .placement import begun_tokens, land, lend_own, orphan_flights, place
-from .prefetch import begin_prefetch, leave, let_go
+from .node import Node, Request, TransferKind
+from .pins import hold_pinned, pinned_beside
+from .placement import begun_tokens, land, lend_own, orphan_transfers, place
+from .prefetch import begin_prefetch, leave, release_prefetch
 from .refusals import (
     check_chunk,
     check_committed,
+    check_integer,
     check_prompt,
     continuing,
     idle,
@@ -37,7 +36,6 @@ from .refusals import (
     refuse,
     refuse_room,
     waiting,
-    whole,
 )
 from .requests import (
     boundaries_at_end,
@@ -56,17 +54,17 @@ from .requests import (
 )
 from .state import State
 from .stores import store_used
+from .transfers import close_transfer, open_transfer, release, transfer_of
 from .tree import probe
 from .types import BACKBONE, DEVICE, MOST_PRIORITY, Key
-from .wants import hold_pinned, pinned_beside
 
 
 def arrive(state: State, event: Arrived) -> None:
-    whole("request", event.request)
+    check_integer("request", event.request)
     if event.request < 0 or event.request in state.requests:
         raise CallerError(f"request {event.request}: expected a new id from 0 up")
     check_prompt(state, event.key, event.length, event.match_pages)
-    whole("priority", event.priority)
+    check_integer("priority", event.priority)
     if abs(event.priority) > MOST_PRIORITY:
         raise CallerError(
             f"priority: expected -{MOST_PRIORITY} to {MOST_PRIORITY}, found {event.priority}"
@@ -101,7 +99,7 @@ def admit(state: State, event: AdmitWanted) -> None:
         if state.prefetching.waits:
             refuse(state, request.id, "fetching", 0, 0, after=request.prefetch)
             return
-        let_go(state, request, "late")
+        release_prefetch(state, request, "late")
     end = place(state, request, event.chunk)
     if request.admitted:
         _begin_prefill(state, request, end)
@@ -115,7 +113,7 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
     check_chunk(event.chunk)
     end, alone = min(start + event.chunk, request.length), not request.passes
     release_behind(state, request, request.computed_tokens)
-    if any(reachable_end(state, request, one, end) < end for one in state.bounded):
+    if any(reachable_end(state, request, number, end) < end for number in state.bounded):
         release_behind(state, request, request.computed_tokens, exactly=True)
     state.touched_requests[request.id] = None
     for index in state.bounded:
@@ -133,28 +131,28 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
 
 
 def prefill_done(state: State, event: PrefillDone) -> None:
-    flight = flight_of(state, event.flight, FlightKind.PREFILL)
-    if flight.follows in state.flights:
+    transfer = transfer_of(state, event.transfer, TransferKind.PREFILL)
+    if transfer.follows in state.transfers:
         raise CallerError(
-            f"flight {flight.id}: expected the reply to flight {flight.follows} first; the passes "
-            "of a request end in the order in which they began"
+            f"transfer {transfer.id}: expected the reply to transfer {transfer.follows} first; the "
+            "passes of a request end in the order in which they began"
         )
-    request = state.requests.get(flight.request)
+    request = state.requests.get(transfer.request)
     if request is not None and event.ok and request.load:
-        land(state, state.flights[request.load])
-    close_flight(state, flight)
+        land(state, state.transfers[request.load])
+    close_transfer(state, transfer)
     if request is None:
         return
     state.touched_requests[request.id] = None
-    request.passes.remove(flight.id)
+    request.passes.remove(transfer.id)
     if not event.ok:
         restart(state, request)
         return
-    boundaries = boundaries_of_pass(state, request, request.computed_tokens, flight.end_token)
-    if not request.computed_tokens <= flight.end_token <= request.length:
-        raise CoreBug(f"{flight} ends at {flight.end_token} of {request.length} tokens")
-    request.computed_tokens = flight.end_token
-    for index, depth, slot in flight.checkpoints:  # the slots have these states now
+    boundaries = boundaries_of_pass(state, request, request.computed_tokens, transfer.end_token)
+    if not request.computed_tokens <= transfer.end_token <= request.length:
+        raise CoreBug(f"{transfer} ends at {transfer.end_token} of {request.length} tokens")
+    request.computed_tokens = transfer.end_token
+    for index, depth, slot in transfer.checkpoints:  # the slots have these states now
         request.checkpoint_tokens[index][slot - 1] = depth
     path = insert(state, request, request.key, boundaries, leaving=False)
     release_behind(state, request, request.computed_tokens)
@@ -167,8 +165,8 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = idle(state, event.request)
-    whole("length", event.length)
-    whole("computed_tokens", event.computed_tokens)
+    check_integer("length", event.length)
+    check_integer("computed_tokens", event.computed_tokens)
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(
@@ -217,7 +215,7 @@ def finish(state: State, event: Finished) -> None:
 def retract(state: State, event: Retracted) -> None:
     request = idle(state, event.request)
     check_prompt(state, event.key, event.length, event.match_pages)
-    whole("committed_tokens", event.committed_tokens)
+    check_integer("committed_tokens", event.committed_tokens)
     committed = event.key.first(event.committed_tokens // state.config.page_size)
     check_committed(state, request, committed, event.committed_tokens)
     path = _commit_and_release(state, request, committed, event.committed_tokens)
@@ -238,7 +236,7 @@ def abort(state: State, event: Aborted) -> None:
 def reach_prefetch_limit(state: State, event: PrefetchLimitReached) -> None:
     request = waiting(state, event.request)
     if request.prefetch:
-        let_go(state, request, "late")
+        release_prefetch(state, request, "late")
 
 
 def restart(state: State, request: Request) -> None:
@@ -274,17 +272,17 @@ def _begin_prefill(state: State, request: Request, end: int) -> None:
     start = begun_tokens(state, request)
     if len(request.passes) >= state.config.passes or not start <= end <= request.length:
         raise CoreBug(
-            f"request {request.id}: a pass over {start}..{end} beside flights {request.passes}"
+            f"request {request.id}: a pass over {start}..{end} beside transfers {request.passes}"
         )
-    flight = open_flight(state, FlightKind.PREFILL, request.id)
-    flight.end_token, flight.follows = end, request.passes[-1] if request.passes else 0
-    choose_checkpoint_slots(state, request, flight, start)
-    lend_own(state, request, flight)
-    request.passes.append(flight.id)
+    transfer = open_transfer(state, TransferKind.PREFILL, request.id)
+    transfer.end_token, transfer.follows = end, request.passes[-1] if request.passes else 0
+    choose_checkpoint_slots(state, request, transfer, start)
+    lend_own(state, request, transfer)
+    request.passes.append(transfer.id)
     after = (request.load,) if request.load else ()
-    tables, slots = paged_tables(state, request), state_slots(state, request, flight)
+    tables, slots = paged_tables(state, request), state_slots(state, request, transfer)
     last = end == request.length
-    state.out.append(Prefill(flight.id, request.id, start, end, tables, after, last, slots))
+    state.out.append(Prefill(transfer.id, request.id, start, end, tables, after, last, slots))
     request.sources = [-1] * len(state.components)
 
 
@@ -331,13 +329,13 @@ def _commit_and_release(state: State, request: Request, key: Key, length: int) -
 
 
 def _withdraw(state: State, request: Request) -> None:
-    """Free the request's own pages and release its locks. Its flights go on without it."""
+    """Free the request's own pages and release its locks. Its transfers go on without it."""
     state.touched_requests[request.id] = None
     if not request.admitted:
         return
     if state.running.pop(request.id, None) is not request:
         raise CoreBug(f"request {request.id} is admitted and does not run")
-    handed_over = orphan_flights(state, request)
+    handed_over = orphan_transfers(state, request)
     for index in range(len(state.components)):
         state.pools[DEVICE][index].give_back(own_pages(state, request, index))
     if request.receipt is not None and not handed_over:

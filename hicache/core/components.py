@@ -219,7 +219,7 @@ class Mamba:
         return None, pages
 
 
-ENTRIES: dict[str, Any] = {one.name: one for one in (Full, SlidingWindow, Mamba)}
+ENTRIES: dict[str, Any] = {kind.name: kind for kind in (Full, SlidingWindow, Mamba)}
 
 
 def residency(name: str) -> Residency:

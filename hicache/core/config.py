@@ -111,14 +111,16 @@ class Config:
                 )
             if min(sizes) < least:
                 raise CallerError(f"{name}: expected at least {least}, found {min(sizes)}")
-        told = [one.component for one in self.settings]
-        if len(set(told)) < len(told) or not set(told) <= set(self.components):
+        components = [setting.component for setting in self.settings]
+        if len(set(components)) < len(components) or not set(components) <= set(self.components):
             raise CallerError(
                 f"settings: expected those of {', '.join(self.components)}, each once, found "
-                f"{', '.join(told)}"
+                f"{', '.join(components)}"
             )
-        unusual = [one for one in self.settings if not _is_usual(one)]
-        unusual.sort(key=lambda one: self.components.index(one.component))
+        unusual = [setting for setting in self.settings if not _is_usual(setting)]
+        unusual.sort(
+            key=lambda component_settings: self.components.index(component_settings.component)
+        )
         object.__setattr__(self, "settings", tuple(unusual))  # equal ones compare as equal
         if not self.host_pages[0] and any(self.host_pages):
             raise CallerError(
@@ -133,7 +135,7 @@ class Config:
         ):
             if sizes and (
                 len(sizes) != len(most)
-                or not all(0 <= one <= size for one, size in zip(sizes, most, strict=True))
+                or not all(0 <= item <= size for item, size in zip(sizes, most, strict=True))
             ):
                 raise CallerError(f"{name}: expected at most the pages {most}, found {sizes}")
         for name in _COUNTS:
@@ -166,7 +168,7 @@ class Config:
 
     def settings_of(self, kind: type[S]) -> S | None:
         """The settings of this class, or None."""
-        return next((one for one in self.settings if isinstance(one, kind)), None)
+        return next((setting for setting in self.settings if isinstance(setting, kind)), None)
 
     @property
     def has_host(self) -> bool:
@@ -180,4 +182,4 @@ def _of_type(name: str, value: object, kind: type, what: str) -> None:
 
 def _is_usual(settings: Any) -> bool:
     """Whether every setting has its default value."""
-    return all(getattr(settings, one.name) == one.default for one in fields(settings))
+    return all(getattr(settings, field.name) == field.default for field in fields(settings))

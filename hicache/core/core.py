@@ -28,19 +28,19 @@ A request that loads nothing may use exactly the pages that the device anchor re
           |   reserve            cache        |
           +---------> LENT ----------->-------+
 
-    OWNED by a request, CACHED by a node, LENT to a flight as its target. A page on loan (a flight
-    reads or writes it) that is given back is RETIRING, and FREE when its last loan ends.
+    OWNED by a request, CACHED by a node, LENT to a transfer as its target. A page on loan (a
+    transfer reads or writes it) that is given back is RETIRING, and FREE when its last loan ends.
 
-**Locks.** A receipt lists what its holder (request, flight or pin) locked, and a release undoes
+**Locks.** A receipt lists what its holder (request, transfer or pin) locked, and a release undoes
 exactly that list. Only pages that a node has can be locked. If the backbone of a node is locked, so
 is that of every node above it; if another component of a node is locked, so is its backbone. So
 eviction reaches the unlocked cached pages of a pool and no others. Fetches and stores lock host
 copies only, so the nodes above may leave the device meanwhile: if such a node is copied to host,
-the flights that lock copies below it lock the new copy too; if it is deleted, so is all below it.
+the transfers that lock copies below it lock the new copy too; if it is deleted, so is all below it.
 
-**Transfers.** A flight is an action without its reply.
+**Transfers.** A transfer is an action without its reply.
 
-    kind      legs                        on loan beside        locks until the reply
+    kind      segments                        on loan beside        locks until the reply
     load      host to device              none                  the path, on both tiers
     backup    device to host              none                  the path, on both tiers
     prefill   none                        the request's pages   none (the request has them)
@@ -53,7 +53,8 @@ the flights that lock copies below it lock the new copy too; if it is deleted, s
              that reads it, whichever comes first. A page is freed if the node got a copy meanwhile.
     prefill  pages given back while it runs (abort, duplicates) retire until it ends. The passes of
              a request end in the order in which they began; the last one gets its locks if the
-             request is gone. Flights of an aborted or restarted request go on and end like others.
+             request is gone. Transfers of an aborted or restarted request go on and end like
+             others.
     backup   parents before children, the backbone first; batches land in order, and a copy whose
              parent or backbone copy is missing is discarded under a policy without gaps.
 
@@ -73,24 +74,22 @@ tell routers of all that comes and goes. StorageDetached comes at once or with t
     PrefillDone           its request  insertion, used, locks          Cached or Restarted
     Finished              its request  insertion, used, all freed      Released
     Retracted             its request  the same, then it waits again   Released
-    Aborted               its flights  all freed, flights go on        Abandoned, Released
-    LoadDone              its flight   nodes take its pages            Restarted if it failed
-    BackupDone            its flight   nodes take its pages, locks     Store
+    Aborted               its transfers  all freed, transfers go on        Abandoned, Released
+    LoadDone              its transfer   nodes take its pages            Restarted if it failed
+    BackupDone            its transfer   nodes take its pages, locks     Store
     LookupDone            tree, host   locks and room on host          Fetch or Prefetched, Lookup
     FetchDone             tree         nodes take its pages            Prefetched, Lookup
-    StoreDone             its flight   beliefs, queue of stores        Store
-    DeleteDone            its flight   queue of stores                 Store
+    StoreDone             its transfer   beliefs, queue of stores        Store
+    DeleteDone            its transfer   queue of stores                 Store
     PrefetchLimitReached  its request  it waits no longer              Prefetched, Abandoned
     EvictWanted           queues       room
     Flushed               requests     tree, locks, beliefs are gone   Prefetched, Abandoned, Delete
-    StorageAttached       flights      beliefs are gone
-    DetachWanted          flights      beliefs are gone, waits end     Prefetched, Abandoned
+    StorageAttached       transfers      beliefs are gone
+    DetachWanted          transfers      beliefs are gone, waits end     Prefetched, Abandoned
     TimePassed            ticks        expired nodes go                Evicted
     PinWanted             tree, pins   a pin and its locks             Pinned or PinRefused
     UnpinWanted           its pin      its locks end                   Unpinned
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain, product
@@ -129,14 +128,14 @@ from .events import (
     TimePassed,
     UnpinWanted,
 )
-from .eviction import evict_device, evict_host, give_up_host, land_backup
-from .flights import close_flight, flight_of, forget_nodes
+from .eviction import drop_host_copy, evict_device, evict_host, land_backup
 from .ledger import Pool
 from .lru import DUPLICATE, Queue, is_garbage, kind_now
-from .node import Flight, FlightKind, Node, Pin, Request
+from .node import Node, Pin, Request, Transfer, TransferKind
+from .pins import hold_pinned, release_flushed, time_passed, want_pin, want_unpin
 from .placement import cancel_load, land, loaded_nodes
 from .prefetch import fetch_done, lookup_done
-from .refusals import whole
+from .refusals import check_integer
 from .requests import own_pages
 from .state import State
 from .stores import (
@@ -148,10 +147,10 @@ from .stores import (
     store_backed_up,
     store_done,
 )
+from .transfers import close_transfer, forget_nodes, transfer_of
 from .tree import digests_of, nodes_below, span
 from .types import BACKBONE, DEVICE, HOST, TIERS, PageState, Tier
 from .view import CoreView
-from .wants import hold_pinned, let_go_flushed, time_passed, want_pin, want_unpin
 
 
 class Core:
@@ -217,8 +216,8 @@ class Core:
 
 
 def _validate(state: State) -> None:
-    nodes, flights = list(nodes_below(state.root)), list(state.flights.values())
-    holders: list[Request | Flight | Pin] = [*state.running.values(), *flights]
+    nodes, transfers = list(nodes_below(state.root)), list(state.transfers.values())
+    holders: list[Request | Transfer | Pin] = [*state.running.values(), *transfers]
     holders += state.pins.values()
     receipts = {by.receipt.id: by.receipt for by in holders if by.receipt is not None}
     entries_of = [  # [component][kind][garbage]: the nodes that have an entry
@@ -258,19 +257,25 @@ def _validate(state: State) -> None:
             assert (pool.owner[own] == request.id).all(), f"request {request.id} lacks its pages"
             assert (pool.state[own] == PageState.OWNED).all(), f"request {request.id} lost pages"
             cached += len(own)
-        for flight in flights:  # flights own what is lent, and have loans
-            for leg in flight.legs:
-                to = DEVICE if flight.kind is FlightKind.LOAD else HOST
-                if leg.component == index and to == tier and len(leg.target):
-                    assert (pool.owner[leg.target] == flight.id).all(), f"{flight} lacks pages"
-                    assert (pool.state[leg.target] == PageState.LENT).all(), f"{flight} lost pages"
-                    cached += len(leg.target)
-                source = HOST if flight.kind in (FlightKind.LOAD, FlightKind.STORE) else DEVICE
-                if leg.component == index and source == tier:
-                    np.add.at(loans, leg.source, 1)
-            if flight.lent and tier == DEVICE:
-                np.add.at(loans, flight.lent[index], 1)
-        assert (pool.loans == loans).all(), f"{pool}: loans of no flight"
+        for transfer in transfers:  # transfers own what is lent, and have loans
+            for segment in transfer.segments:
+                to = DEVICE if transfer.kind is TransferKind.LOAD else HOST
+                if segment.component == index and to == tier and len(segment.target):
+                    assert (pool.owner[segment.target] == transfer.id).all(), (
+                        f"{transfer} lacks pages"
+                    )
+                    assert (pool.state[segment.target] == PageState.LENT).all(), (
+                        f"{transfer} lost pages"
+                    )
+                    cached += len(segment.target)
+                source = (
+                    HOST if transfer.kind in (TransferKind.LOAD, TransferKind.STORE) else DEVICE
+                )
+                if segment.component == index and source == tier:
+                    np.add.at(loans, segment.source, 1)
+            if transfer.lent and tier == DEVICE:
+                np.add.at(loans, transfer.lent[index], 1)
+        assert (pool.loans == loans).all(), f"{pool}: loans of no transfer"
         counts = np.bincount(pool.state, minlength=len(PageState)).tolist()
         assert pool.counts == counts, f"{pool}: counts {pool.counts}, has {counts}"
         owned = pool.capacity - counts[PageState.FREE] - counts[PageState.RETIRING]
@@ -289,33 +294,35 @@ def _validate(state: State) -> None:
 
 
 def _load_done(state: State, event: LoadDone) -> None:
-    flight = flight_of(state, event.flight, FlightKind.LOAD)
-    request = state.requests.get(flight.request)
+    transfer = transfer_of(state, event.transfer, TransferKind.LOAD)
+    request = state.requests.get(transfer.request)
     if not event.ok:
-        if not flight.legs:
+        if not transfer.segments:
             raise CallerError(
-                f"flight {flight.id}: a load failed after a prefill that reads it was done; "
+                f"transfer {transfer.id}: a load failed after a prefill that reads it was done; "
                 "such a prefill must fail too"
             )
         if request is not None:
             admission.restart(state, request)
-        cancel_load(state, flight)
-    elif flight.legs:
-        land(state, flight)
+        cancel_load(state, transfer)
+    elif transfer.segments:
+        land(state, transfer)
         if request is not None:
             state.touched_requests[request.id] = None
-    gives_up = event.ok and bool(flight.gives_up)
-    nodes = loaded_nodes(flight) if gives_up else []
-    close_flight(state, flight)
-    give_up_host(state, nodes)
+    gives_up = event.ok and bool(transfer.gives_up)
+    nodes = loaded_nodes(transfer) if gives_up else []
+    close_transfer(state, transfer)
+    drop_host_copy(state, nodes)
     hold_pinned(state, DEVICE)
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
-    flight = flight_of(state, event.flight, FlightKind.BACKUP)
-    to_store = [leg.node for leg in flight.legs] if event.ok and state.attached else []
-    land_backup(state, flight, event.ok)
-    close_flight(state, flight)
+    transfer = transfer_of(state, event.transfer, TransferKind.BACKUP)
+    to_store = (
+        [segment.node for segment in transfer.segments] if event.ok and state.attached else []
+    )
+    land_backup(state, transfer, event.ok)
+    close_transfer(state, transfer)
     if to_store:
         store_backed_up(state, to_store)
     hold_pinned(state, HOST)
@@ -327,7 +334,7 @@ def _fetch_done(state: State, event: FetchDone) -> None:
 
 
 def _evict(state: State, event: EvictWanted) -> None:
-    whole("pages", event.pages)
+    check_integer("pages", event.pages)
     known = event.component in state.config.components
     if not known or event.pages < 0 or event.tier not in (DEVICE, HOST):
         tier = event.tier.name.lower() if isinstance(event.tier, Tier) else repr(event.tier)
@@ -340,7 +347,7 @@ def _evict(state: State, event: EvictWanted) -> None:
 
 
 def _flush(state: State, event: Flushed) -> None:
-    passes = sum(flight.kind is FlightKind.PREFILL for flight in state.flights.values())
+    passes = sum(transfer.kind is TransferKind.PREFILL for transfer in state.transfers.values())
     if state.running or passes:
         busy, name = max(len(state.running), passes), state.config.components[BACKBONE]
         state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST, name))
@@ -348,8 +355,8 @@ def _flush(state: State, event: Flushed) -> None:
     if state.attached:
         begin_flush(state)
     nodes = list(nodes_below(state.root))
-    for flight in state.flights.values():
-        forget_nodes(state, flight)
+    for transfer in state.transfers.values():
+        forget_nodes(state, transfer)
     for node in nodes:
         for tier in (DEVICE, HOST):
             for index, pages in enumerate(node.pages[tier]):
@@ -361,7 +368,7 @@ def _flush(state: State, event: Flushed) -> None:
     for node in nodes:
         node.parent = None
     state.unused.clear()
-    let_go_flushed(state)
+    release_flushed(state)
     for queue in chain(*state.queues):
         for heap in queue.heaps:
             heap.clear()
@@ -393,7 +400,7 @@ def _new_state(config: Config) -> State:
         [Queue(index, kind, component.window_pages) for kind in (DEVICE, HOST, DUPLICATE)]
         for index, component in enumerate(made)
     ]
-    windows = [one.window_pages for one in made if one.window_pages < UNBOUNDED]
+    windows = [component.window_pages for component in made if component.window_pages < UNBOUNDED]
     state = State(
         config,
         tuple(made),
@@ -408,7 +415,11 @@ def _new_state(config: Config) -> State:
         _new_root(config),
         max(windows, default=0),
         not windows,
-        tuple(index for index, one in enumerate(made) if one.positional and index != BACKBONE),
+        tuple(
+            index
+            for index, component in enumerate(made)
+            if component.positional and index != BACKBONE
+        ),
         max(component.interval for component in made),
         not all(component.positional for component in made),
         [0] * len(made),

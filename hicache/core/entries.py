@@ -6,8 +6,6 @@ class cannot inherit from a compiled one. Users may add entries of their own for
 process. What an entry must be, the code that uses it knows.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re
@@ -51,9 +49,9 @@ def names(package: str) -> list[str]:
     """The names of a package's entries, sorted: its modules, except `base` and those that begin
     with an underscore, or its table `ENTRIES`; and the entries that were added."""
     package_module = importlib.import_module(package)
-    found = list(getattr(package_module, "ENTRIES", ()))
-    found += [one.name for one in pkgutil.iter_modules(getattr(package_module, "__path__", ()))]
-    own = [name for name in found if name != "base" and not name.startswith("_")]
+    items = list(getattr(package_module, "ENTRIES", ()))
+    items += [item.name for item in pkgutil.iter_modules(getattr(package_module, "__path__", ()))]
+    own = [name for name in items if name != "base" and not name.startswith("_")]
     return sorted(_spelled(name) for name in (*own, *_added.get(package, ())))
 
 

@@ -1,7 +1,5 @@
 """The two kinds of error: mistakes of the caller and defects of this project."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,8 +18,8 @@ _ELSEWHERE = {
 
 
 class About(NamedTuple):
-    """Whom an error is about: a "node", "request" or "flight" by number, a "page" of a component on
-    a tier, or the whole "pool" of one."""
+    """Whom an error is about: a "node", "request" or "transfer" by number, a "page" of a component
+    on a tier, or the whole "pool" of one."""
 
     kind: str
     number: int = -1
@@ -69,7 +67,7 @@ def closest(name: str, known: Sequence[str]) -> str:
     elsewhere = _ELSEWHERE.get(typed.replace("-", "_"))
     if elsewhere in known:
         return f"; did you mean {elsewhere}?"
-    bare = {one.lower().lstrip("-"): one for one in known}
+    bare = {text.lower().lstrip("-"): text for text in known}
     close = difflib.get_close_matches(typed, bare)
-    close.sort(key=lambda one: sorted(one) != sorted(typed))
+    close.sort(key=lambda text: sorted(text) != sorted(typed))
     return f"; did you mean {bare[close[0]]}?" if close else ""

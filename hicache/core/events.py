@@ -2,8 +2,8 @@
 
 An event of the scheduler carries a request id that the scheduler chose. An event of an executor
 (`LoadDone`, `BackupDone`, `PrefillDone`, `LookupDone`, `FetchDone`, `StoreDone`, `DeleteDone`)
-carries the `flight` of the action that it answers. Each action is answered exactly once. A failure
-is an event with `ok=False` or fewer `pages`, not an exception.
+carries the `transfer` of the action that it answers. Each action is answered exactly once. A
+failure is an event with `ok=False` or fewer `pages`, not an exception.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .types import FlightId, Key, PinId, RequestId, Tier
+from .types import Key, PinId, RequestId, Tier, TransferId
 
 
 class Arrived(NamedTuple):
@@ -209,12 +209,12 @@ class UnpinWanted(NamedTuple):
 
 
 class LoadDone(NamedTuple):
-    flight: FlightId
+    transfer: TransferId
     ok: bool = True
 
 
 class BackupDone(NamedTuple):
-    flight: FlightId
+    transfer: TransferId
     ok: bool = True
 
 
@@ -222,7 +222,7 @@ class PrefillDone(NamedTuple):
     """The passes of a request end in the order in which they began. If one fails, the request waits
     again, and what its later passes say does not count."""
 
-    flight: FlightId
+    transfer: TransferId
     ok: bool = True
 
 
@@ -230,7 +230,7 @@ class LookupDone(NamedTuple):
     """pages: how many pages after `Lookup.first_page` storage says that it has, up to the deepest
     boundary at which every component has what it requires; 0 if it has none or has failed."""
 
-    flight: FlightId
+    transfer: TransferId
     pages: int = 0
 
 
@@ -238,19 +238,19 @@ class FetchDone(NamedTuple):
     """pages: the largest number n such that every page of every piece that is less than n pages
     behind `Fetch.first_page` has arrived and was verified; 0 if the fetch failed."""
 
-    flight: FlightId
+    transfer: TransferId
     pages: int = 0
 
 
 class StoreDone(NamedTuple):
     """pages: how many leading pages of the action's pieces, in their order, are durable now."""
 
-    flight: FlightId
+    transfer: TransferId
     pages: int = 0
 
 
 class DeleteDone(NamedTuple):
-    flight: FlightId
+    transfer: TransferId
     ok: bool = True
 
 

@@ -31,35 +31,25 @@ live boundary. Which copy is coldest: see `lru` and the eviction policies.
 Backups are copies to host, made when a node has been used often enough or before it is evicted.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 
 from .actions import Backup, Evicted
 from .errors import CoreBug
-from .flights import (
-    add_legs,
+from .lru import DUPLICATE, is_garbage, next_victim, offer
+from .node import NONE, Node, Transfer, TransferKind, copy_of, is_locked
+from .state import State
+from .transfers import (
+    add_segments,
     copies_of,
-    end_leg,
+    end_segment,
     evict_with,
     lock,
     lock_for_storage,
-    open_flight,
     open_receipt,
+    open_transfer,
     unlock_deleted,
 )
-from .lru import DUPLICATE, is_garbage, next_victim, offer
-from .node import NONE, Flight, FlightKind, Node, copy_of, is_locked
-from .state import State
-from .tree import (
-    copies,
-    detach,
-    path_to,
-    span,
-    split,
-    truncate,
-    unlink,
-)
+from .tree import copies, detach, path_to, span, split, truncate, unlink
 from .types import BACKBONE, DEVICE, HOST, TIERS, Pages
 
 
@@ -79,7 +69,7 @@ def kept_free(state: State, index: int) -> int:
     return max(0, spare[index] - state.giving_up[index]) if spare else 0
 
 
-def give_up_host(state: State, nodes: list[Node]) -> None:
+def drop_host_copy(state: State, nodes: list[Node]) -> None:
     """A load has landed: free the host copies of its path that are also on device and that nobody
     has locked."""
     for node in nodes:
@@ -178,7 +168,7 @@ def delete_dead(state: State) -> None:
         if (
             node.parent is not None
             and node.live_distance == NONE
-            and not (node.children or node.legs)
+            and not (node.children or node.segments)
             and not is_locked(node)
         ):
             delete(state, node)
@@ -189,7 +179,7 @@ def delete(state: State, node: Node) -> None:
     above = node.parent
     if above is None:
         raise CoreBug(f"{node} is to be deleted and not in the tree")
-    if state.storage_flights:
+    if state.storage_transfers:
         unlock_deleted(state, node)
     for tier in (HOST, DEVICE):
         if len(node.last_use) > 1 or node.pages[tier][BACKBONE] is not None:
@@ -265,17 +255,19 @@ def _floor(state: State) -> int | None:
     copy of a higher rank may be evicted before. None if there is no such copy."""
     if not state.backups:
         return None
-    backups = [flight for flight in state.flights.values() if flight.kind is FlightKind.BACKUP]
-    receipts = {flight.receipt.id for flight in backups if flight.receipt is not None}
+    backups = [
+        transfer for transfer in state.transfers.values() if transfer.kind is TransferKind.BACKUP
+    ]
+    receipts = {transfer.receipt.id for transfer in backups if transfer.receipt is not None}
     ranks: list[int] = []
-    for flight in backups:
-        if flight.evicts and flight.frees[BACKBONE]:
-            for leg in flight.legs:
-                above = leg.node.parent if leg.node is not None else None
+    for transfer in backups:
+        if transfer.evicts and transfer.frees[BACKBONE]:
+            for segment in transfer.segments:
+                above = segment.node.parent if segment.node is not None else None
                 if above is not None and above.parent is not None and not _leaves(above):
                     ranks.append(_rank(state, above))
-        elif flight.receipt is not None and not flight.evicts:
-            for node, tier in flight.receipt.locked[BACKBONE]:
+        elif transfer.receipt is not None and not transfer.evicts:
+            for node, tier in transfer.receipt.locked[BACKBONE]:
                 if tier == DEVICE and all(by.keys() <= receipts for by in node.locks[DEVICE]):
                     ranks.append(_rank(state, node))
     return min(ranks, default=None)
@@ -283,14 +275,16 @@ def _floor(state: State) -> int | None:
 
 def _leaves(node: Node) -> bool:
     """Whether the node is being written back already."""
-    return any(leg.flight.evicts and leg.flight.frees[BACKBONE] for leg in node.legs)
+    return any(
+        segment.transfer.evicts and segment.transfer.frees[BACKBONE] for segment in node.segments
+    )
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
     """Evict a component other than the backbone. If it is on host already, it does not wait until
     the other components of its leaf are copied."""
     free = node.with_pages[DEVICE] == 0 and not any(node.locks[DEVICE])
-    missing = _to_write_back(state, node, index, whole=free)
+    missing = _to_write_back(state, node, index, full=free)
     if free and (index in missing or not missing):
         pages = span(node, state.stride)
         positional = state.components[index].positional
@@ -304,7 +298,7 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
     else None."""
     if node.with_pages[DEVICE]:
         raise CoreBug(f"{node} is to go as a leaf and has children on device")
-    missing = _to_write_back(state, node, index, whole=True) if state.writes.on_evict else []
+    missing = _to_write_back(state, node, index, full=True) if state.writes.on_evict else []
     if missing:
         node = cut_tail(state, node, pages)
         if _write_back(state, node, index, missing):
@@ -318,7 +312,7 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
     return None
 
 
-def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[int]:
+def _to_write_back(state: State, node: Node, index: int, full: bool) -> list[int]:
     """The components that the policy wants on host before this component, or with `whole` the whole
     node, leaves the device. Empty if one of them cannot be stored on host: without it the boundary
     is lost anyway."""
@@ -326,9 +320,9 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
         return []
     if is_garbage(node, state.components[index].window_pages):
         return []
-    for one in range(len(state.components)) if whole else (index,):
-        lacking = node.pages[0][one] is not None and node.pages[1][one] is None
-        if lacking and (node.host_refused >> one & 1 or not state.pools[HOST][one].capacity):
+    for item in range(len(state.components)) if full else (index,):
+        lacking = node.pages[0][item] is not None and node.pages[1][item] is None
+        if lacking and (node.host_refused >> item & 1 or not state.pools[HOST][item].capacity):
             return []
     return missing_on_host(state, node)
 
@@ -371,13 +365,14 @@ def missing_on_host(state: State, node: Node) -> list[int]:
         if index and is_garbage(node, state.components[index].window_pages):
             continue
         if not any(
-            leg.component == index and leg.flight.kind is FlightKind.BACKUP for leg in node.legs
+            segment.component == index and segment.transfer.kind is TransferKind.BACKUP
+            for segment in node.segments
         ):
             missing.append(index)
     return missing
 
 
-def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int = 0) -> bool:
+def begin_backup(state: State, nodes: list[Wanted], number: int = -1, pages: int = 0) -> bool:
     """Queue one backup of these nodes' components. nodes: of one path, parents first.
 
     The deepest nodes are left out if host has too little room. Returns False if it has room for
@@ -387,8 +382,8 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     fitting = _fitting(state, nodes)
     if not fitting:
         return False
-    flight = open_flight(state, FlightKind.BACKUP)
-    flight.receipt = receipt = open_receipt(state, f"backup {flight.id}")
+    transfer = open_transfer(state, TransferKind.BACKUP)
+    transfer.receipt = receipt = open_receipt(state, f"backup {transfer.id}")
     above = path_to(fitting[-1][0])
     lock(state, receipt, above, DEVICE)
     lock(state, receipt, above, HOST)
@@ -407,18 +402,22 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
             raise CoreBug(f"{state.pools[HOST][index]}: {count} pages were to be had")
     for index, count in enumerate(counts):
         if count:
-            _add_legs(state, flight, index, wanting[index], count)
-    if not flight.legs:
-        raise CoreBug(f"{flight} copies nothing")
-    if asked >= 0:
-        evict_with(state, flight, asked, pages)
-    state.out.append(Backup(flight.id, copies_of(state, flight)))
+            _add_segments(state, transfer, index, wanting[index], count)
+    if not transfer.segments:
+        raise CoreBug(f"{transfer} copies nothing")
+    if number >= 0:
+        evict_with(state, transfer, number, pages)
+    state.out.append(Backup(transfer.id, copies_of(state, transfer)))
     return True
 
 
-def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node], count: int) -> None:
-    """Reserve the host pages for the flight and add its legs."""
-    add_legs(state, flight, index, nodes, state.pools[HOST][index].reserve(count, flight.id))
+def _add_segments(
+    state: State, transfer: Transfer, index: int, nodes: list[Node], count: int
+) -> None:
+    """Reserve the host pages for the transfer and add its segments."""
+    add_segments(
+        state, transfer, index, nodes, state.pools[HOST][index].reserve(count, transfer.id)
+    )
 
 
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
@@ -440,33 +439,33 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     return fitting
 
 
-def land_backup(state: State, flight: Flight, ok: bool) -> None:
+def land_backup(state: State, transfer: Transfer, ok: bool) -> None:
     """Handle the reply: add the copies to the tree, or free their pages."""
-    for leg in flight.legs:
-        node, index = leg.node, leg.component
+    for segment in transfer.segments:
+        node, index = segment.node, segment.component
         if node is None:
-            end_leg(state, leg, HOST, adopt=False)
+            end_segment(state, segment, HOST, adopt=False)
             continue
         bit = 1 << index
-        if ok or not flight.evicts:
+        if ok or not transfer.evicts:
             node.host_refused &= ~bit
         else:
             node.host_refused |= bit
-        adopt = ok and may_publish(state, flight, node, index)
-        if end_leg(state, leg, HOST, adopt) and index == BACKBONE:
+        adopt = ok and may_publish(state, transfer, node, index)
+        if end_segment(state, segment, HOST, adopt) and index == BACKBONE:
             lock_for_storage(state, node)
-    flight.legs.clear()  # breaks the reference cycle between flight and legs
+    transfer.segments.clear()  # breaks the reference cycle between transfer and segments
 
 
-def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
-    """Whether the tree can take a host copy that the flight has brought for this node. Locks of the
-    flight itself do not count."""
+def may_publish(state: State, transfer: Transfer, node: Node, index: int) -> bool:
+    """Whether the tree can take a host copy that the transfer has brought for this node. Locks of
+    the transfer itself do not count."""
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[HOST][BACKBONE] is not None
     below = node.children.values() if node.with_pages[HOST] else ()
     beside = chain(node.locks[HOST], (child.locks[HOST][BACKBONE] for child in below))
-    own = flight.receipt
+    own = transfer.receipt
     for receipt in chain.from_iterable(holders.values() for holders in beside):
         if receipt is not own and not receipt.of_storage:
             return False  # an unlocked copy above or beside another's lock could not be evicted

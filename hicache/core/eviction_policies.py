@@ -4,8 +4,6 @@ A policy computes its order (`rank`) and also declares it as data (`order`). The
 evicts by the declared order, and every victim must be the same. Queues: see `lru`.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, Protocol
 
 from .node import Node
@@ -147,4 +145,4 @@ class Priority:
         return before(node.priority, node.last_use[component])
 
 
-ENTRIES = {one.name: one for one in (Lru, LruPath, Fifo, Lfu, Slru, Priority)}
+ENTRIES = {kind.name: kind for kind in (Lru, LruPath, Fifo, Lfu, Slru, Priority)}

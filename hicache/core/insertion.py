@@ -15,18 +15,16 @@ Does not choose the depths of the boundaries, see `requests`, and does not back 
 up, see `eviction`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
 from .errors import About, CoreBug
-from .flights import lock_required
 from .lru import offer
 from .node import Node, Request
 from .requests import limit_states, make_slot_room, refill_checkpoint_slots, strike, write
 from .state import State
+from .transfers import lock_required
 from .tree import attach, cut, label_of, match, new_child, start_of
 from .types import BACKBONE, DEVICE, Key, Pages, kept_rows
 
@@ -88,7 +86,7 @@ def _with_all_at_hand(
         nodes.append(path[-1] if path and path[-1].end_page == pages else None)
     needs = [_needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)]
     counts = [
-        sum([one[index] for one in needs if one is not None])
+        sum([item[index] for item in needs if item is not None])
         for index in range(len(state.components))
     ]
     if not leaving and make_slot_room(state, counts):
@@ -111,7 +109,7 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
     """Record that the request uses the path now: the whole backbone, and of each other component
     what the boundaries require, or the end of the path if there are none."""
     state.tick += 1
-    tick, whole, priority = state.tick, state.eviction.whole_path, request.priority
+    tick, whole_path, priority = state.tick, state.eviction.whole_path, request.priority
     touched = state.touched
     for node in path:
         node.last_use[BACKBONE] = tick
@@ -122,7 +120,7 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
         for node in path:
             node.store_failures = 0
     for index in range(BACKBONE + 1, len(state.components)):
-        if whole:
+        if whole_path:
             for node in path:
                 node.last_use[index] = tick
             continue
@@ -221,13 +219,13 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
         table = request.tables[index]
         for node in behind:
             start = start_of(node, state.stride)
-            mine, held = table[start : node.end_page], node.pages[DEVICE][index]
+            mine, page = table[start : node.end_page], node.pages[DEVICE][index]
             if not len(mine) or mine[0] < 0:
                 continue
-            if held is None:
+            if page is None:
                 attach(state, node, DEVICE, index, mine)
             else:
-                replaced.append((start, held))
+                replaced.append((start, page))
                 duplicates.append(mine)
         if duplicates:
             write(request, index, replaced)

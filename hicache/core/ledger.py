@@ -6,8 +6,6 @@ Freeing gives the page a new generation, so a stale handle can be told from a li
 Knows page numbers and owner ids; does not know nodes, bytes or why.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 
@@ -34,10 +32,10 @@ def _where(pages: Pages) -> Pages | int:
 class Pool:
     """The ledger of one component's pool on one tier.
 
-    state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or flight
-    id (LENT), -1 otherwise. loans: int32[capacity], transfers that read or write the page now.
-    generation: int64[capacity], the number of the call that last freed the page. counts: pages per
-    state. free: how many are free. protected: cached pages under a lock.
+    state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or
+    transfer id (LENT), -1 otherwise. loans: int32[capacity], transfers that read or write the page
+    now. generation: int64[capacity], the number of the call that last freed the page. counts: pages
+    per state. free: how many are free. protected: cached pages under a lock.
     """
 
     __slots__ = (
@@ -89,12 +87,12 @@ class Pool:
         """`count` free pages, now OWNED by request `owner`."""
         return self._take(count, owner, _OWNED)
 
-    def reserve(self, count: int, flight: int) -> Pages:
-        """`count` free pages, now LENT to flight `flight` as its target."""
-        return self._take(count, flight, _LENT)
+    def reserve(self, count: int, transfer: int) -> Pages:
+        """`count` free pages, now LENT to transfer `transfer` as its target."""
+        return self._take(count, transfer, _LENT)
 
     def cache(self, pages: Pages, node: int) -> None:
-        """Pages of a request or of a flight that has landed now belong to a node."""
+        """Pages of a request or of a transfer that has landed now belong to a node."""
         where, count = _where(pages), len(pages)
         states = self.state[where].tobytes()
         before = states[0]
@@ -132,21 +130,21 @@ class Pool:
             self._uncount_mixed(pages, states)
         self.owner[pages] = -1
         if self._open_loans:
-            held = self.loans[pages] > 0
-            if held.any():
-                self.state[pages[held]] = _RETIRING
-                self.counts[_RETIRING] += int(held.sum())
-                pages = pages[~held]
+            array = self.loans[pages] > 0
+            if array.any():
+                self.state[pages[array]] = _RETIRING
+                self.counts[_RETIRING] += int(array.sum())
+                pages = pages[~array]
         self._push(pages)
 
     def _uncount_mixed(self, pages: Pages, states: bytes) -> None:
         """Take pages of several states out of their counts."""
-        found = Counter(states)
-        if _FREE in found or _RETIRING in found:
+        counts = Counter(states)
+        if _FREE in counts or _RETIRING in counts:
             raise CoreBug(
                 f"{self}: double free among pages {pages.tolist()[:8]}", *self._pages(pages)
             )
-        for value, count in found.items():
+        for value, count in counts.items():
             self.counts[value] -= count
 
     def _give_back_one(self, page: int) -> None:
@@ -183,15 +181,15 @@ class Pool:
         if not len(pages):
             return
         where, count = _where(pages), len(pages)
-        held = self.loans[where]
-        if held.tobytes() == _ONE_LOAN * count:
+        loan = self.loans[where]
+        if loan.tobytes() == _ONE_LOAN * count:
             self.loans[where] = 0
         else:
-            if held.min() < 1:
+            if loan.min() < 1:
                 raise CoreBug(
                     f"{self}: loan of pages {pages.tolist()[:8]} repaid twice", *self._pages(pages)
                 )
-            self.loans[where] = held - 1
+            self.loans[where] = loan - 1
         self._open_loans -= count
         if self._open_loans < 0:
             raise CoreBug(f"{self}: more loans are repaid than are open")
@@ -233,9 +231,9 @@ class Pool:
 
     def _unexpected(self, pages: Pages, state: int) -> CoreBug:
         """Not all of the pages have this state."""
-        found = sorted(PageState(value).name.lower() for value in np.unique(self.state[pages]))
+        result = sorted(PageState(value).name.lower() for value in np.unique(self.state[pages]))
         return CoreBug(
-            f"{self}: expected {PageState(state).name.lower()} pages, found {found}",
+            f"{self}: expected {PageState(state).name.lower()} pages, found {result}",
             *self._pages(pages[self.state[pages] != state]),
         )
 

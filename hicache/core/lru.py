@@ -19,8 +19,6 @@ has at most one entry in each heap (`queued` bits). Entries are lazy:
                all of it is on device too             host copy is freed, so these go last
 """
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -69,8 +67,8 @@ def kind_now(node: Node, tier: int, component: int) -> int:
     device, host = node.pages
     if component != BACKBONE:
         return HOST if device[component] is None else DUPLICATE
-    for one, two in zip(device, host, strict=True):
-        if one is None and two is not None:
+    for array, two in zip(device, host, strict=True):
+        if array is None and two is not None:
             return HOST
     return DUPLICATE
 

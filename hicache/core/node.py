@@ -1,4 +1,4 @@
-"""The records of the core: nodes, receipts, pins, legs, flights and requests.
+"""The records of the core: nodes, receipts, pins, segments, transfers and requests.
 
 They are mutable and have no behaviour. Only the modules of the core write to them, and only inside
 `Core.handle`; checks read them. For changes to the tree see `tree`.
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from .errors import CoreBug
-from .types import DEVICE, HOST, NO_PAGES, FlightId, Key, Pages, PinId, RequestId, Rows, Tier
+from .types import DEVICE, HOST, NO_PAGES, Key, Pages, PinId, RequestId, Rows, Tier, TransferId
 
 NONE: Final = 1 << 41
 FAR: Final = 1 << 39
@@ -35,19 +35,19 @@ _BARE: dict[int, tuple[tuple[Copies, ...], Locks]] = {}
 
 def _bare(components: int) -> tuple[tuple[Copies, ...], Locks]:
     """The pages of a node that has none, and the locks of one that is not locked."""
-    found = _BARE.get(components)
-    if found is None:
+    pair = _BARE.get(components)
+    if pair is None:
         none = (NOTHING,) * components
-        found = ((None,) * components,) * 2, (none, none)
-        _BARE[components] = found
-    return found
+        pair = ((None,) * components,) * 2, (none, none)
+        _BARE[components] = pair
+    return pair
 
 
 class Node:
     """A run of pages below its parent in the radix tree.
 
-    Most nodes have no children, locks or legs, so they share one empty value of each: a tuple, or
-    `NOTHING`. A node gets dictionaries of its own when something is put into them.
+    Most nodes have no children, locks or segments, so they share one empty value of each: a tuple,
+    or `NOTHING`. A node gets dictionaries of its own when something is put into them.
 
     key            the run's rows; empty for the root only.
     label          its key in the parent's `children`: its first row, after the namespace if the
@@ -66,7 +66,7 @@ class Node:
     hits           number of requests that used it.
     priority       the highest priority of these requests.
     queued         bits: which heaps of eviction queues have an entry for it (see lru).
-    legs           the legs of flights that read or fill it.
+    segments           the segments of transfers that read or fill it.
     host_refused   bits: the components that host did not take when they were to be evicted. Next
                    time they are dropped.
     digests        SHA-256 chain, one per page; None until it is computed.
@@ -78,7 +78,16 @@ class Node:
 
     __slots__ = (
         *("child_distances", "children", "children_in_reach", "digests", "end_page", "hits"),
-        *("host_refused", "id", "inserted", "key", "label", "last_use", "legs", "live_distance"),
+        *(
+            "host_refused",
+            "id",
+            "inserted",
+            "key",
+            "label",
+            "last_use",
+            "segments",
+            "live_distance",
+        ),
         *("locks", "pages", "parent", "priority", "queued", "store_failures", "store_place"),
         *("stored", "stored_since", "with_pages"),
     )
@@ -103,7 +112,7 @@ class Node:
         self.priority = 0
         self.queued = 0
         self.host_refused = 0
-        self.legs: tuple[Leg, ...] = ()
+        self.segments: tuple[Segment, ...] = ()
         self.digests: tuple[bytes, ...] | None = None
         self.stored = self.stored_since = self.store_failures = self.store_place = 0
 
@@ -138,11 +147,11 @@ def count_child(node: Node, tier: int, by: int) -> None:
     node.with_pages = (device, host + by) if tier else (device + by, host)
 
 
-def drop_leg(node: Node, leg: Leg) -> None:
-    """A leg of the node has ended."""
-    if leg not in node.legs:
-        raise CoreBug(f"{node} ends a leg that it does not have")
-    node.legs = tuple([one for one in node.legs if one is not leg])
+def drop_segment(node: Node, segment: Segment) -> None:
+    """A segment of the node has ended."""
+    if segment not in node.segments:
+        raise CoreBug(f"{node} ends a segment that it does not have")
+    node.segments = tuple([item for item in node.segments if item is not segment])
 
 
 def own_locks(node: Node, tier: int) -> tuple[dict[int, Receipt], ...]:
@@ -196,16 +205,16 @@ class Pin:
 
 
 @dataclass(slots=True, eq=False)
-class Leg:
+class Segment:
     """One node's part of a transfer: page numbers of `component` from one tier to the other.
 
-    node is None after a flush: the target pages still belong to the flight. The source pages are on
-    loan and the target pages are lent until the leg ends. A leg of a fetch has no node and no
-    source, and its first target page is for page depth `first_page`. A leg of a store has no
-    target.
+    node is None after a flush: the target pages still belong to the transfer. The source pages are
+    on loan and the target pages are lent until the segment ends. A segment of a fetch has no node
+    and no source, and its first target page is for page depth `first_page`. A segment of a store
+    has no target.
     """
 
-    flight: Flight
+    transfer: Transfer
     node: Node | None
     component: int
     source: Pages
@@ -213,7 +222,7 @@ class Leg:
     first_page: int = 0
 
 
-class FlightKind(StrEnum):
+class TransferKind(StrEnum):
     """The kind of action that is in flight."""
 
     LOAD = "load"
@@ -226,14 +235,14 @@ class FlightKind(StrEnum):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Flight:
+class Transfer:
     """One action in flight.
 
     request      the admitted request that it is for; of a lookup or fetch, the first of its
                  waiters. NO_REQUEST for a backup or store, after the request is gone, and after a
                  load has landed.
     receipt      its locks until the reply; None if it has none.
-    legs         load, backup, fetch or store: its copies that have not ended.
+    segments         load, backup, fetch or store: its copies that have not ended.
     lent         prefill: [component], device pages on loan to it.
     frees        backup that an eviction waits for: [component], the device pages that can go when
                  it ends.
@@ -254,18 +263,18 @@ class Flight:
     key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
-    id: FlightId
-    kind: FlightKind
+    id: TransferId
+    kind: TransferKind
     request: RequestId
     frees: list[int]
     receipt: Receipt | None = None
-    legs: list[Leg] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     lent: list[Pages] = field(default_factory=list)
     evicts: bool = False
     gives_up: list[int] = field(default_factory=list)
-    read_by: FlightId = 0
+    read_by: TransferId = 0
     end_token: int = 0
-    follows: FlightId = 0
+    follows: TransferId = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
     abandoned: bool = False
     beliefs_since: int = 0
@@ -305,8 +314,8 @@ class Request:
     refilled_at_tokens  tokens that it may have computed when a slot was last refilled.
     cleared_pages  [component]: leading positions whose pages of a bounded component were freed.
     sources        [component]: the page to copy into the working slot before the first pass, or -1.
-    passes         flights of its passes, in the order in which they began and end. load: flight of
-                   its load until that has landed, or 0.
+    passes         transfers of its passes, in the order in which they began and end. load: transfer
+                   of its load until that has landed, or 0.
     may_load       False after a failed load or forward pass: from then on it recomputes.
     priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
     known_node     while it waits, the deepest node that its last match found whole, or None. It may
@@ -335,8 +344,8 @@ class Request:
     refilled_at_tokens: int = 0
     cleared_pages: list[int] = field(default_factory=list)
     sources: list[int] = field(default_factory=list)
-    passes: list[FlightId] = field(default_factory=list)
-    load: FlightId = 0
-    prefetch: FlightId = 0
+    passes: list[TransferId] = field(default_factory=list)
+    load: TransferId = 0
+    prefetch: TransferId = 0
     digests: tuple[bytes, ...] = ()
     receipt: Receipt | None = None

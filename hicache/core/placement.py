@@ -10,8 +10,6 @@ If there is no room for the load, the request starts from the device anchor inst
 releases the locks. Splits, evictions and copies to host that were begun for it remain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,26 +17,26 @@ import numpy as np
 from .actions import NO_REQUEST, Admitted, Load
 from .errors import CoreBug
 from .eviction import make_device_room
-from .flights import (
-    add_legs,
-    close_flight,
-    copies_of,
-    end_leg,
-    lock,
-    lock_required,
-    open_flight,
-    open_receipt,
-    release,
-    required,
-)
 from .insertion import use
 from .lru import offer
-from .node import Flight, FlightKind, Node, Receipt, Request, copy_of
+from .node import Node, Receipt, Request, Transfer, TransferKind, copy_of
 from .refusals import refuse, refuse_room
 from .requests import fill, filled, joined, own_pages, pages_of, write
 from .state import State
+from .transfers import (
+    add_segments,
+    close_transfer,
+    copies_of,
+    end_segment,
+    lock,
+    lock_required,
+    open_receipt,
+    open_transfer,
+    release,
+    required,
+)
 from .tree import anchors, cut_windows, match
-from .types import BACKBONE, DEVICE, HOST, NO_PAGES, FlightId, Pages
+from .types import BACKBONE, DEVICE, HOST, NO_PAGES, Pages, TransferId
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +54,7 @@ class Plan:
     loads: list[list[Node]]
     loading: tuple[int, ...]
     receipt: Receipt
-    flight: Flight | None
+    transfer: Transfer | None
     needed: list[int]
     end_token: int = 0
     short: int = -1
@@ -69,12 +67,12 @@ def place(state: State, request: Request, chunk: int) -> int:
         raise CoreBug(f"request {request.id} is admitted already")
     known = match(state, request.key, request.match_pages, request.known_node)
     request.known_node = known[-1] if known else None
-    found = anchors(state, known)
+    result = anchors(state, known)
     ends = [0, *[node.end_page for node in known]]
-    on_device = ends[found.device]
-    path = known[: found.best]
-    if not _worth_loading(state, request, ends[found.best] - on_device):
-        path = known[: found.device]
+    on_device = ends[result.device]
+    path = known[: result.best]
+    if not _worth_loading(state, request, ends[result.best] - on_device):
+        path = known[: result.device]
     cut_windows(state, path)
     loads = _to_load(state, path)
     arriving = _arriving(loads)
@@ -101,7 +99,7 @@ def place(state: State, request: Request, chunk: int) -> int:
     request.branch_pages = ends[-1]
     _admit(state, request, plan)
     reused = min(on_device, plan.pages)
-    depths = tuple([ends[depth] for depth in found.depths])
+    depths = tuple([ends[depth] for depth in result.depths])
     rest, loaded = request.length - request.computed_tokens, plan.pages - reused
     admitted = Admitted(request.id, reused, loaded, rest, depths, plan.loading, ends[-1])
     state.out.append(admitted)
@@ -128,13 +126,13 @@ def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     ]
 
 
-def _arriving(loads: list[list[Node]]) -> FlightId:
+def _arriving(loads: list[list[Node]]) -> TransferId:
     """The load in flight that already brings one of these nodes; 0 if none does."""
     for index, nodes in enumerate(loads):
         for node in nodes:
-            for leg in node.legs:
-                if leg.component == index and leg.flight.kind is FlightKind.LOAD:
-                    return leg.flight.id
+            for segment in node.segments:
+                if segment.component == index and segment.transfer.kind is TransferKind.LOAD:
+                    return segment.transfer.id
     return 0
 
 
@@ -144,15 +142,15 @@ def _plan(
     """Lock what is reused, then count the pages to take and check that the pools can give them."""
     receipt = open_receipt(state, f"request {request.id}")
     lock_required(state, receipt, path)
-    flight = None
+    transfer = None
     if any(loads):
-        flight = open_flight(state, FlightKind.LOAD, request.id)
-        lock_for_load(state, flight, path, loads)
+        transfer = open_transfer(state, TransferKind.LOAD, request.id)
+        lock_for_load(state, transfer, path, loads)
     loading = tuple(
         [sum([len(copy_of(node, HOST, i)) for node in nodes]) for i, nodes in enumerate(loads)]
     )
     pages = path[-1].end_page if path else 0
-    plan = Plan(path, pages, loads, loading, receipt, flight, list(loading))
+    plan = Plan(path, pages, loads, loading, receipt, transfer, list(loading))
     size, start = state.config.page_size, pages * state.config.page_size
     pools = state.pools[DEVICE]
     rooms = [pool.available - loading[index] for index, pool in enumerate(pools)]
@@ -175,8 +173,8 @@ def _plan(
 
 def _undo(state: State, plan: Plan) -> None:
     release(state, plan.receipt)
-    if plan.flight is not None:
-        close_flight(state, plan.flight)
+    if plan.transfer is not None:
+        close_transfer(state, plan.transfer)
 
 
 def _admit(state: State, request: Request, plan: Plan) -> None:
@@ -199,9 +197,9 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
     request.tables, request.checkpoint_tokens = [], []
     request.cleared_pages, request.sources = [0] * count, [-1] * count
     for index, component in enumerate(state.components):
-        pool, flight, loading = state.pools[DEVICE][index], plan.flight, plan.loading[index]
-        if flight is not None and loading:
-            targets[index] = pool.reserve(loading, flight.id)
+        pool, transfer, loading = state.pools[DEVICE][index], plan.transfer, plan.loading[index]
+        if transfer is not None and loading:
+            targets[index] = pool.reserve(loading, transfer.id)
         reused = _reused(state, plan, index, targets[index])
         request.checkpoint_tokens.append([0] * max(0, component.slots - 1))
         if not component.positional:
@@ -216,8 +214,8 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
             raise CoreBug(f"request {request.id}: a table of {len(table)} for {total} pages")
         request.tables.append(table)
     fill(state, request, pages_of(state, plan.end_token))
-    if plan.flight is not None:
-        begin_load(state, request, plan.flight, plan.loads, targets)
+    if plan.transfer is not None:
+        begin_load(state, request, plan.transfer, plan.loads, targets)
 
 
 def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
@@ -226,35 +224,37 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     parts: list[Pages] = []
     start = 0
     for node in required(plan.path, state.components[index].window_pages):
-        held = node.pages[DEVICE][index]
-        if held is None:
+        kept = node.pages[DEVICE][index]
+        if kept is None:
             count = len(copy_of(node, HOST, index))
-            held = target[start : start + count]
+            kept = target[start : start + count]
             start += count
-        parts.append(held)
+        parts.append(kept)
     if not parts:
         return NO_PAGES
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
+def lock_for_load(
+    state: State, transfer: Transfer, path: list[Node], loads: list[list[Node]]
+) -> None:
     """Lock the sources of the load and the path above them until the reply, and with exchanges note
     how many host pages it will free when it has landed."""
-    flight.receipt = open_receipt(state, f"load {flight.id}")
-    lock(state, flight.receipt, path, DEVICE)
-    lock(state, flight.receipt, path, HOST)
+    transfer.receipt = open_receipt(state, f"load {transfer.id}")
+    lock(state, transfer.receipt, path, DEVICE)
+    lock(state, transfer.receipt, path, HOST)
     for index, nodes in enumerate(loads):
         if index != BACKBONE:
-            lock(state, flight.receipt, nodes, HOST, index)
+            lock(state, transfer.receipt, nodes, HOST, index)
     for index, nodes in enumerate(loads if state.config.exchange_pages else ()):
-        flight.gives_up.append(sum([len(copy_of(node, HOST, index)) for node in nodes]))
-        state.giving_up[index] += flight.gives_up[index]
+        transfer.gives_up.append(sum([len(copy_of(node, HOST, index)) for node in nodes]))
+        state.giving_up[index] += transfer.gives_up[index]
 
 
-def loaded_nodes(flight: Flight) -> list[Node]:
+def loaded_nodes(transfer: Transfer) -> list[Node]:
     """The nodes whose host copies a load locks, including those of its path, deepest first."""
-    receipt = flight.receipt
-    entries = [] if receipt is None else [one for entries in receipt.locked for one in entries]
+    receipt = transfer.receipt
+    entries = [] if receipt is None else [entry for entries in receipt.locked for entry in entries]
     nodes = {node.id: node for node, tier in entries if tier == HOST}
     return sorted(nodes.values(), key=lambda node: -node.end_page)
 
@@ -262,86 +262,86 @@ def loaded_nodes(flight: Flight) -> list[Node]:
 def begin_load(
     state: State,
     request: Request,
-    flight: Flight,
+    transfer: Transfer,
     loads: list[list[Node]],
     targets: list[Pages],
 ) -> None:
     """Queue the load. loads, targets: by component, the nodes to load, parents first, and the
     device pages that are filled."""
     if request.load:
-        raise CoreBug(f"request {request.id} begins a second load, {flight}")
+        raise CoreBug(f"request {request.id} begins a second load, {transfer}")
     for index, nodes in enumerate(loads):
-        add_legs(state, flight, index, nodes, targets[index])
-    request.load = flight.id
-    state.out.append(Load(flight.id, request.id, copies_of(state, flight)))
+        add_segments(state, transfer, index, nodes, targets[index])
+    request.load = transfer.id
+    state.out.append(Load(transfer.id, request.id, copies_of(state, transfer)))
 
 
-def land(state: State, flight: Flight) -> None:
+def land(state: State, transfer: Transfer) -> None:
     """The bytes of a load have arrived: nodes adopt the pages, and the request uses the nodes'. If
     the request is gone, its pass keeps those that it reads."""
-    request = state.requests.get(flight.request)
-    reader = request if request is not None else state.flights.get(flight.read_by)
+    request = state.requests.get(transfer.request)
+    reader = request if request is not None else state.transfers.get(transfer.read_by)
     receipt = reader.receipt if reader is not None else None
-    for leg in flight.legs:
+    for segment in transfer.segments:
         # everything above the node is on device: the path is locked, and parents land first
-        node, index = leg.node, leg.component
-        adopted = end_leg(state, leg, DEVICE, adopt=True)
+        node, index = segment.node, segment.component
+        adopted = end_segment(state, segment, DEVICE, adopt=True)
         if node is None:
             continue
         if request is not None and not adopted and state.components[index].positional:
-            held = copy_of(node, DEVICE, index)  # came meanwhile: the request uses it
-            write(request, index, [(node.end_page - len(held), held)])
+            kept = copy_of(node, DEVICE, index)  # came meanwhile: the request uses it
+            write(request, index, [(node.end_page - len(kept), kept)])
         if receipt is not None and (adopted or request is not None):
             lock(state, receipt, [node], DEVICE, index)
         else:
             offer(state.queues, state.eviction, node, DEVICE, index)
-    flight.legs.clear()
-    flight.request = NO_REQUEST
+    transfer.segments.clear()
+    transfer.request = NO_REQUEST
     if request is not None:
         request.load = 0
 
 
-def cancel_load(state: State, flight: Flight) -> None:
+def cancel_load(state: State, transfer: Transfer) -> None:
     """A load failed: free its target pages. The host copies stay."""
-    for leg in flight.legs:
-        end_leg(state, leg, DEVICE, adopt=False)
-    flight.legs.clear()
+    for segment in transfer.segments:
+        end_segment(state, segment, DEVICE, adopt=False)
+    transfer.segments.clear()
 
 
 def begun_tokens(state: State, request: Request) -> int:
     """Tokens that are computed, or will be when the passes in flight have ended."""
     return (
-        state.flights[request.passes[-1]].end_token if request.passes else request.computed_tokens
+        state.transfers[request.passes[-1]].end_token if request.passes else request.computed_tokens
     )
 
 
-def lend_own(state: State, request: Request, flight: Flight) -> None:
+def lend_own(state: State, request: Request, transfer: Transfer) -> None:
     """Put the request's own pages, and the target pages of its load, on loan to a pass."""
-    if flight.lent:
-        raise CoreBug(f"{flight} has loans already")
-    load = state.flights.get(request.load)
+    if transfer.lent:
+        raise CoreBug(f"{transfer} has loans already")
+    load = state.transfers.get(request.load)
     for index in range(len(state.components)):
         parts = [own_pages(state, request, index)]
         if load is not None:
-            parts += [leg.target for leg in load.legs if leg.component == index]
+            parts += [segment.target for segment in load.segments if segment.component == index]
         lent = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        flight.lent.append(lent)
+        transfer.lent.append(lent)
         state.pools[DEVICE][index].lend(lent)
 
 
-def orphan_flights(state: State, request: Request) -> bool:
-    """Detach a request from its flights. Pages that they still use become free when they end.
+def orphan_transfers(state: State, request: Request) -> bool:
+    """Detach a request from its transfers. Pages that they still use become free when they end.
 
     Returns True if its last pass has taken over the request's locks."""
-    load = state.flights.get(request.load)
+    load = state.transfers.get(request.load)
     if load is not None:
         load.request = NO_REQUEST
-    for one in request.passes:
-        state.flights[one].request = NO_REQUEST
+    for item in request.passes:
+        state.transfers[item].request = NO_REQUEST
     if not request.passes:
         return False
     last = request.passes[-1]
     if load is not None:
         load.read_by = last
-    state.flights[last].receipt = request.receipt
+    state.transfers[last].receipt = request.receipt
     return True

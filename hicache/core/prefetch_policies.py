@@ -1,8 +1,6 @@
 """Prefetch policies: whether an admission waits for the prefetch of its request. Data only: the
 core acts on `waits`, and the scheduler on `limited`, because the core has no clock."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 
@@ -46,4 +44,4 @@ class Timeout:
     limited = True
 
 
-ENTRIES = {one.name: one for one in (BestEffort, WaitComplete, Timeout)}
+ENTRIES = {kind.name: kind for kind in (BestEffort, WaitComplete, Timeout)}

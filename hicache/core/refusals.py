@@ -7,16 +7,14 @@ is an outcome: it says why pages are short, and what will change the answer.
     writing_back   replies under way free enough device pages, or unlock them for eviction
 """
 
-from __future__ import annotations
-
 from .actions import NO_REQUEST, RefusalReason, Refused
 from .errors import CallerError
-from .node import FlightKind, Node, Request
+from .node import Node, Request, TransferKind
 from .state import State
-from .types import BACKBONE, DEVICE, FlightId, Key, PageState, RequestId
+from .types import BACKBONE, DEVICE, Key, PageState, RequestId, TransferId
 
 
-def whole(name: str, value: object) -> None:
+def check_integer(name: str, value: object) -> None:
     """Raises CallerError for a value that is not a Python int, such as a numpy integer."""
     if not isinstance(value, int):
         raise CallerError(f"{name}: expected a whole number, an int, found {value!r}")
@@ -34,8 +32,8 @@ def waiting(state: State, request_id: RequestId) -> Request:
     """The waiting request with this id. Raises CallerError if there is none."""
     request = state.requests.get(request_id) if isinstance(request_id, int) else None
     if request is None or request.admitted:
-        found = "none" if request is None else "an admitted one"
-        raise CallerError(f"request {request_id}: expected a waiting request, found {found}")
+        text = "none" if request is None else "an admitted one"
+        raise CallerError(f"request {request_id}: expected a waiting request, found {text}")
     return request
 
 
@@ -44,8 +42,8 @@ def idle(state: State, request_id: RequestId) -> Request:
     otherwise."""
     request = state.running.get(request_id) if isinstance(request_id, int) else None
     if request is None or request.passes:
-        found = "none" if request is None else "one whose prefill is in flight"
-        raise CallerError(f"request {request_id}: expected an idle admitted request, found {found}")
+        text = "none" if request is None else "one whose prefill is in flight"
+        raise CallerError(f"request {request_id}: expected an idle admitted request, found {text}")
     return request
 
 
@@ -67,7 +65,7 @@ def continuing(state: State, request_id: RequestId) -> Request:
 def check_chunk(chunk: int) -> None:
     """Raises CallerError for a chunk of less than one token."""
     if not isinstance(chunk, int) or chunk < 1:
-        whole("chunk", chunk)
+        check_integer("chunk", chunk)
         raise CallerError(f"chunk: expected at least 1 token, found {chunk}")
 
 
@@ -77,7 +75,7 @@ def check_key(key: Key) -> None:
         raise CallerError(f"key: expected a Key of bytes, found {key!r}")
     stride = key.stride
     if not isinstance(stride, int) or stride < 1 or stride % 8:
-        whole("stride of the key", stride)
+        check_integer("stride of the key", stride)
         raise CallerError(f"key: expected rows of whole 8-byte words, found {stride} bytes")
     _check_rows(key.raw, stride)
     if key.namespace != "" and not _is_text(key.namespace):
@@ -88,13 +86,13 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
     """Raises CallerError for a prompt that cannot be accepted. The first key that an empty core
     gets sets the row length of all later keys."""
     if not isinstance(length, int) or length < 1:
-        whole("length", length)
+        check_integer("length", length)
         raise CallerError(f"length: expected at least 1 token, found {length}")
     check_key(key)
     check_stride(state, key)
     most = -(-length // state.config.page_size)
     if not isinstance(match_pages, int) or key.pages > most or not 0 <= match_pages <= most:
-        whole("match_pages", match_pages)
+        check_integer("match_pages", match_pages)
         raise CallerError(
             f"key: expected at most {most} pages for {length} tokens, "
             f"found {key.pages} with match_pages {match_pages}"
@@ -113,7 +111,7 @@ def check_stride(state: State, key: Key) -> None:
 
 def check_committed(state: State, request: Request, key: Key, length: int) -> None:
     """Raises CallerError if the request cannot have computed these tokens."""
-    whole("length", length)
+    check_integer("length", length)
     if not isinstance(key, Key) or not isinstance(key.raw, bytes):
         raise CallerError(f"key: expected a Key of bytes, found {key!r}")
     prompt = request.key
@@ -164,7 +162,7 @@ def refuse(
     available: int,
     preempt: RequestId = NO_REQUEST,
     component: int = BACKBONE,
-    after: FlightId = 0,
+    after: TransferId = 0,
 ) -> None:
     name = state.config.components[component]
     state.out.append(Refused(request, reason, needed, available, preempt, name, after))
@@ -182,8 +180,8 @@ def refuse_room(
     refuse(state, request, reason, needed, room, victim, component, after)
 
 
-def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
-    """The flight after whose reply `needed` pages are available, with the replies before it; 0 if
+def _reply_that_frees(state: State, component: int, needed: int) -> TransferId:
+    """The transfer after whose reply `needed` pages are available, with the replies before it; 0 if
     there is none.
 
     If enough pages are available already, eviction is waiting: for pages that it writes back, or
@@ -198,50 +196,56 @@ def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
                 return reply
         return 0
     room, last = pool.free, 0
-    for flight in state.flights.values():
-        if flight.evicts and flight.frees[component]:
-            room, last = room + flight.frees[component], flight.id
+    for transfer in state.transfers.values():
+        if transfer.evicts and transfer.frees[component]:
+            room, last = room + transfer.frees[component], transfer.id
             if room >= needed:
                 break
     if last:
         return last
     copies = (reply for reply, _ in _coming(state, component))
-    return next((one for one in copies if state.flights[one].kind is FlightKind.BACKUP), 0)
+    return next((copy for copy in copies if state.transfers[copy].kind is TransferKind.BACKUP), 0)
 
 
-def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
-    """(flight, device pages that its reply frees or unlocks), in the order in which the flights
-    began. A page that several flights lock or use counts for the last of them."""
-    ends = {one.receipt.id: one.id for one in state.flights.values() if one.receipt is not None}
-    coming = dict.fromkeys(state.flights, 0)
+def _coming(state: State, component: int) -> list[tuple[TransferId, int]]:
+    """(transfer, device pages that its reply frees or unlocks), in the order in which the transfers
+    began. A page that several transfers lock or use counts for the last of them."""
+    ends = {
+        transfer.receipt.id: transfer.id
+        for transfer in state.transfers.values()
+        if transfer.receipt is not None
+    }
+    coming = dict.fromkeys(state.transfers, 0)
     if state.pools[DEVICE][component].counts[PageState.RETIRING]:
         for user in _last_users(state, component).values():
             coming[user] += 1
     locked: dict[int, Node] = {}
-    for flight in state.flights.values():
-        if flight.kind is FlightKind.LOAD and flight.request == NO_REQUEST:
-            legs = (leg for leg in flight.legs if leg.component == component)
-            last = flight.read_by if flight.read_by in coming else flight.id
-            coming[last] += sum(len(leg.target) for leg in legs)
-        if flight.receipt is not None:
-            entries = flight.receipt.locked[component]
+    for transfer in state.transfers.values():
+        if transfer.kind is TransferKind.LOAD and transfer.request == NO_REQUEST:
+            segments = (segment for segment in transfer.segments if segment.component == component)
+            last = transfer.read_by if transfer.read_by in coming else transfer.id
+            coming[last] += sum(len(segment.target) for segment in segments)
+        if transfer.receipt is not None:
+            entries = transfer.receipt.locked[component]
             locked.update((node.id, node) for node, tier in entries if tier == DEVICE)
     for node in locked.values():
         pages, holders = node.pages[DEVICE][component], node.locks[DEVICE][component]
         if pages is not None and holders.keys() <= ends.keys():
             coming[max(ends[holder] for holder in holders)] += len(pages)
-    return [(flight, pages) for flight, pages in coming.items() if pages]
+    return [(transfer, pages) for transfer, pages in coming.items() if pages]
 
 
-def _last_users(state: State, component: int) -> dict[int, FlightId]:
-    """For each device page that was given back on loan, the last flight that uses it."""
+def _last_users(state: State, component: int) -> dict[int, TransferId]:
+    """For each device page that was given back on loan, the last transfer that uses it."""
     pages = state.pools[DEVICE][component].state
-    last: dict[int, FlightId] = {}
-    for flight in state.flights.values():
-        lent = flight.lent[component : component + 1]
-        if flight.kind is FlightKind.BACKUP:
-            lent = [leg.source for leg in flight.legs if leg.component == component]
+    last: dict[int, TransferId] = {}
+    for transfer in state.transfers.values():
+        lent = transfer.lent[component : component + 1]
+        if transfer.kind is TransferKind.BACKUP:
+            lent = [
+                segment.source for segment in transfer.segments if segment.component == component
+            ]
         for part in lent:
             retiring = part[pages[part] == PageState.RETIRING]
-            last.update(dict.fromkeys(retiring.tolist(), flight.id))
+            last.update(dict.fromkeys(retiring.tolist(), transfer.id))
     return last

@@ -24,8 +24,6 @@ windows    The backbone's pages are taken for the whole prompt when a request is
 Does not create nodes; see `insertion`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np
@@ -33,9 +31,9 @@ import numpy as np
 from .actions import StateSlots
 from .errors import CoreBug
 from .eviction import evict_device, tombstone
-from .flights import unlock_above
-from .node import Flight, Node, Request
+from .node import Node, Request, Transfer
 from .state import State
+from .transfers import unlock_above
 from .tree import is_there, split, start_of
 from .types import BACKBONE, DEVICE, HOST, Key, Pages, frozen
 
@@ -98,29 +96,31 @@ def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
 
 
 def state_slots(
-    state: State, request: Request, flight: Flight | None = None
+    state: State, request: Request, transfer: Transfer | None = None
 ) -> tuple[StateSlots, ...]:
-    """The slots of the components that have states. With `flight`, also what its pass must copy:
+    """The slots of the components that have states. With `transfer`, also what its pass must copy:
     the state to start from and the checkpoints to store."""
     if not state.stateful:
         return ()
-    found: list[StateSlots] = []
+    state_slots: list[StateSlots] = []
     for index, component in enumerate(state.components):
         if component.positional:
             continue
         working, *slots = request.tables[index].tolist()
         source, checkpoints = -1, []
-        if flight is not None:
+        if transfer is not None:
             source = request.sources[index]
             checkpoints = [
-                (depth, slots[slot - 1]) for one, depth, slot in flight.checkpoints if one == index
+                (depth, slots[slot - 1])
+                for number, depth, slot in transfer.checkpoints
+                if number == index
             ]
         name = state.config.components[index]
         pair = (slots[0], slots[1])
-        found.append(
+        state_slots.append(
             StateSlots(name, source, working, pair, component.interval, tuple(sorted(checkpoints)))
         )
-    return tuple(found)
+    return tuple(state_slots)
 
 
 def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> list[int]:
@@ -134,18 +134,20 @@ def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> 
     return sorted({depth // size for depth in depths if start < depth <= deepest})
 
 
-def choose_checkpoint_slots(state: State, request: Request, flight: Flight, start: int) -> None:
+def choose_checkpoint_slots(state: State, request: Request, transfer: Transfer, start: int) -> None:
     """Choose the slots for the states at the boundaries of a pass. The state at the last boundary
     gets the slot that decode would use for it, a state before it gets the other slot. None gets
     a slot that another pass in flight writes: its boundary is not made."""
     if not state.stateful:
         return
     size = state.config.page_size
-    boundaries = boundaries_of_pass(state, request, start, flight.end_token)
+    boundaries = boundaries_of_pass(state, request, start, transfer.end_token)
     if len(boundaries) > 2:
         raise CoreBug(f"request {request.id} has two slots for states at pages {boundaries}")
     busy = {
-        (index, slot) for one in request.passes for index, _, slot in state.flights[one].checkpoints
+        (index, slot)
+        for item in request.passes
+        for index, _, slot in state.transfers[item].checkpoints
     }
     for index, component in enumerate(state.components):
         if component.positional or not boundaries:
@@ -153,7 +155,7 @@ def choose_checkpoint_slots(state: State, request: Request, flight: Flight, star
         first = 1 + boundaries[-1] * size // component.interval % 2
         for pages, slot in zip(reversed(boundaries), (first, 3 - first), strict=False):
             if request.tables[index][slot] >= 0 and (index, slot) not in busy:
-                flight.checkpoints.append((index, pages * size, slot))
+                transfer.checkpoints.append((index, pages * size, slot))
 
 
 def note_decoded(state: State, request: Request, length: int) -> None:
@@ -186,12 +188,12 @@ def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> 
     has states, the end of the key is the only boundary; its last page may be partly filled."""
     if not state.stateful:
         return [key.pages] if key.pages else []
-    found: list[set[int]] = [
+    numbers: list[set[int]] = [
         set(depths)
         for component, depths in zip(state.components, request.checkpoint_tokens, strict=True)
         if not component.positional
     ]
-    common = set.intersection(*found)
+    common = set.intersection(*numbers)
     limit = min(length, key.pages * state.config.page_size)
     return sorted(depth // state.config.page_size for depth in common if 0 < depth <= limit)
 
@@ -240,7 +242,7 @@ def limit_states(state: State, path: list[Node]) -> None:
         excess = len(holding) - component.per_path
         for node in holding[:-1]:
             busy = any(side[index] for side in node.locks) or any(
-                leg.component == index for leg in node.legs
+                segment.component == index for segment in node.segments
             )
             if excess > 0 and not busy and len(node.children) <= 1:
                 excess -= 1

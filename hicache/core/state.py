@@ -8,8 +8,6 @@ has places in the order in which they were given out; a place has the parts of w
 when it got the place, from the top down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -20,9 +18,9 @@ from .errors import CoreBug
 from .eviction_policies import EvictionPolicy
 from .ledger import Pool
 from .lru import Queue
-from .node import Flight, Node, Pin, Request
+from .node import Node, Pin, Request, Transfer
 from .prefetch_policies import PrefetchPolicy
-from .types import FlightId, PinId, RequestId
+from .types import PinId, RequestId, TransferId
 from .write_policies import WritePolicy
 
 
@@ -55,7 +53,7 @@ class State:
     beliefs_since     counts how often what was believed of storage was forgotten; 0 as long as no
                       storage was attached. Only nodes that have this number are believed stored.
     arrivals          counts the requests that arrived.
-    storage_flights   the lookups, fetches, stores and deletes in flight, the oldest first.
+    storage_transfers   the lookups, fetches, stores and deletes in flight, the oldest first.
     store_queue       by place, the nodes to store. next_place: the next place.
     distrusted        digests of pages that storage promised and did not deliver, the oldest first.
     unused            heap of (tick, node id, node): each node once, with a tick not after its last
@@ -80,21 +78,21 @@ class State:
     giving_up: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)
-    flights: dict[FlightId, Flight] = field(default_factory=dict)
+    transfers: dict[TransferId, Transfer] = field(default_factory=dict)
     touched: dict[int, Node] = field(default_factory=dict)
     touched_requests: dict[RequestId, None] = field(default_factory=dict)
     dead: list[Node] = field(default_factory=list)
     out: list[Outcome] = field(default_factory=list)
     tick: int = 0
     next_node: int = 1
-    next_flight: int = 1
+    next_transfer: int = 1
     next_receipt: int = 1
     backups: int = 0
     stride: int = 0
     attached: bool = False
     beliefs_since: int = 0
     arrivals: int = 0
-    storage_flights: dict[FlightId, Flight] = field(default_factory=dict)
+    storage_transfers: dict[TransferId, Transfer] = field(default_factory=dict)
     store_queue: dict[int, list[Node]] = field(default_factory=dict)
     next_place: int = 1
     distrusted: dict[bytes, None] = field(default_factory=dict)
@@ -111,10 +109,10 @@ def believed(state: State, node: Node) -> int:
     return node.stored if node.stored_since == state.beliefs_since else 0
 
 
-def tells(state: State, flight: Flight) -> bool:
-    """Whether the reply of this flight says something of the storage that is attached now: not if
+def tells(state: State, transfer: Transfer) -> bool:
+    """Whether the reply of this transfer says something of the storage that is attached now: not if
     it began before `StorageAttached` came again."""
-    return flight.beliefs_since == state.beliefs_since
+    return transfer.beliefs_since == state.beliefs_since
 
 
 def believe(state: State, node: Node, index: int) -> None:

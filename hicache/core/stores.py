@@ -8,22 +8,19 @@ While storage is detached, no action for it begins. Those in flight go on and en
 brings is attached to the tree, and what a store writes is not noted.
 """
 
-from __future__ import annotations
-
 from .actions import NO_REQUEST, Delete, KvStored, Piece, Refused, Store
 from .errors import CallerError
 from .events import DeleteDone, DetachWanted, StorageAttached, StoreDone
-from .flights import add_legs, flight_of, lock, open_receipt
 from .lru import is_garbage
-from .node import FlightKind, Leg, Node, drop_leg
+from .node import Node, Segment, TransferKind, drop_segment
 from .prefetch import (
     abandon,
     check_pages,
-    close_storage_flight,
+    close_storage_transfer,
     end_every_wait,
     in_flight,
     oldest,
-    open_storage_flight,
+    open_storage_transfer,
     report_detached,
 )
 from .state import (
@@ -37,6 +34,7 @@ from .state import (
     tells,
     trust,
 )
+from .transfers import add_segments, lock, open_receipt, transfer_of
 from .tree import digests_of, path_to, start_of
 from .types import BACKBONE, HOST, NO_PAGES, Tier
 
@@ -59,16 +57,16 @@ def store_used(state: State, path: list[Node]) -> None:
             pages is not None and not known >> index & 1
             for index, pages in enumerate(node.pages[HOST])
         )
-        if lacks and node.parent is not None and not any(map(_is_store, node.legs)):
+        if lacks and node.parent is not None and not any(map(_is_store, node.segments)):
             enqueue(state, node)
     pump(state)
 
 
 def pump(state: State) -> None:
     """Begin the stores that are due, as far as stores may be in flight."""
-    if not state.store_queue or in_flight(state, FlightKind.DELETE):
+    if not state.store_queue or in_flight(state, TransferKind.DELETE):
         return
-    free = state.config.max_stores - in_flight(state, FlightKind.STORE)
+    free = state.config.max_stores - in_flight(state, TransferKind.STORE)
     while free > 0 and state.store_queue:
         node = next(queued_nodes(state))
         dequeue(state, node)
@@ -79,27 +77,27 @@ def pump(state: State) -> None:
 
 
 def store_done(state: State, event: StoreDone) -> None:
-    flight = flight_of(state, event.flight, FlightKind.STORE)
-    total = sum(len(leg.source) for leg in flight.legs)
-    check_pages(flight, event.pages, total)
-    counts = not flight.abandoned and tells(state, flight)
+    transfer = transfer_of(state, event.transfer, TransferKind.STORE)
+    total = sum(len(segment.source) for segment in transfer.segments)
+    check_pages(transfer, event.pages, total)
+    counts = not transfer.abandoned and tells(state, transfer)
     left, failed, nodes = event.pages, {}, {}
-    for leg in flight.legs:
-        count = min(left, len(leg.source))
+    for segment in transfer.segments:
+        count = min(left, len(segment.source))
         left -= count
-        node = leg.node
-        state.pools[HOST][leg.component].repay(leg.source)
+        node = segment.node
+        state.pools[HOST][segment.component].repay(segment.source)
         if node is None:
             continue
-        drop_leg(node, leg)
+        drop_segment(node, segment)
         nodes[node.id] = node
         state.touched[node.id] = node
-        if count < len(leg.source):
+        if count < len(segment.source):
             failed[node.id] = node
         if counts:
-            _acknowledge(state, leg, node, count)
-    flight.legs.clear()
-    close_storage_flight(state, flight)
+            _acknowledge(state, segment, node, count)
+    transfer.segments.clear()
+    close_storage_transfer(state, transfer)
     if counts:
         _judge(state, list(nodes.values()), list(failed.values()))
     if state.attached:
@@ -107,15 +105,15 @@ def store_done(state: State, event: StoreDone) -> None:
     report_detached(state)
 
 
-def _acknowledge(state: State, leg: Leg, node: Node, count: int) -> None:
-    """The first `count` pages of this leg are in storage."""
+def _acknowledge(state: State, segment: Segment, node: Node, count: int) -> None:
+    """The first `count` pages of this segment are in storage."""
     digests = digests_of(state, node)
-    if not state.components[leg.component].positional:
+    if not state.components[segment.component].positional:
         digests = digests[-1:]
     trust(state, digests[:count])
-    if count == len(leg.source):
-        believe(state, node, leg.component)
-        if leg.component == BACKBONE and state.config.kv_events:
+    if count == len(segment.source):
+        believe(state, node, segment.component)
+        if segment.component == BACKBONE and state.config.kv_events:
             state.out.append(KvStored(Tier.STORAGE, digests))
 
 
@@ -128,8 +126,8 @@ def _judge(state: State, nodes: list[Node], failed: list[Node]) -> None:
             enqueue(state, node)
 
 
-def _is_store(leg: Leg) -> bool:
-    return leg.flight.kind is FlightKind.STORE
+def _is_store(segment: Segment) -> bool:
+    return segment.transfer.kind is TransferKind.STORE
 
 
 def _wanted(state: State, node: Node) -> list[int]:
@@ -137,7 +135,7 @@ def _wanted(state: State, node: Node) -> list[int]:
     if node.store_failures >= state.config.store_tries:
         return []
     known = believed(state, node)
-    under_way = {leg.component for leg in node.legs if _is_store(leg)}
+    under_way = {segment.component for segment in node.segments if _is_store(segment)}
     return [
         index
         for index, pages in enumerate(node.pages[HOST])
@@ -149,20 +147,22 @@ def _wanted(state: State, node: Node) -> list[int]:
 
 
 def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
-    flight = open_storage_flight(state, FlightKind.STORE)
-    flight.receipt = receipt = open_receipt(state, f"store {flight.id}", True)
+    transfer = open_storage_transfer(state, TransferKind.STORE)
+    transfer.receipt = receipt = open_receipt(state, f"store {transfer.id}", True)
     lock(state, receipt, path_to(node), HOST)
     for index in wanted:
         lock(state, receipt, [node], HOST, index)
-        add_legs(state, flight, index, (node,), NO_PAGES)
-    state.out.append(Store(flight.id, tuple(_piece(state, node, leg) for leg in flight.legs)))
+        add_segments(state, transfer, index, (node,), NO_PAGES)
+    state.out.append(
+        Store(transfer.id, tuple(_piece(state, node, segment) for segment in transfer.segments))
+    )
 
 
-def _piece(state: State, node: Node, leg: Leg) -> Piece:
+def _piece(state: State, node: Node, segment: Segment) -> Piece:
     first, digests = start_of(node, state.stride), digests_of(state, node)
-    if not state.components[leg.component].positional:
+    if not state.components[segment.component].positional:
         first, digests = node.end_page - 1, digests[-1:]
-    return Piece(state.config.components[leg.component], first, digests, leg.source)
+    return Piece(state.config.components[segment.component], first, digests, segment.source)
 
 
 def attach_storage(state: State, event: StorageAttached) -> None:
@@ -171,8 +171,8 @@ def attach_storage(state: State, event: StorageAttached) -> None:
             f"{type(event).__name__}: expected a core with host pages, found host_pages "
             f"{state.config.host_pages}; storage is filled from host"
         )
-    if not state.attached and state.storage_flights:
-        name, count = state.config.components[BACKBONE], len(state.storage_flights)
+    if not state.attached and state.storage_transfers:
+        name, count = state.config.components[BACKBONE], len(state.storage_transfers)
         after = oldest(state)
         state.out.append(Refused(NO_REQUEST, "detaching", count, 0, NO_REQUEST, name, after))
         return
@@ -186,30 +186,30 @@ def detach_storage(state: State, event: DetachWanted) -> None:
     state.attached = False
     forget_storage(state)
     end_every_wait(state, "detached")
-    for flight in state.storage_flights.values():
-        abandon(state, flight)
+    for transfer in state.storage_transfers.values():
+        abandon(state, transfer)
     report_detached(state)
 
 
 def begin_flush(state: State) -> None:
     """The tree is about to be flushed: nobody needs what is being fetched or stored for it."""
     end_every_wait(state, "flushed")
-    for flight in state.storage_flights.values():
-        if flight.kind is not FlightKind.DELETE:
-            abandon(state, flight)
+    for transfer in state.storage_transfers.values():
+        if transfer.kind is not TransferKind.DELETE:
+            abandon(state, transfer)
     forget_storage(state)
 
 
 def delete_stored(state: State) -> None:
     """The tree was flushed: delete what storage has, too."""
     if state.attached:
-        flight = open_storage_flight(state, FlightKind.DELETE)
-        state.out.append(Delete(flight.id))
+        transfer = open_storage_transfer(state, TransferKind.DELETE)
+        state.out.append(Delete(transfer.id))
 
 
 def delete_done(state: State, event: DeleteDone) -> None:
-    flight = flight_of(state, event.flight, FlightKind.DELETE)
-    close_storage_flight(state, flight)
+    transfer = transfer_of(state, event.transfer, TransferKind.DELETE)
+    close_storage_transfer(state, transfer)
     if state.attached:
         pump(state)
     report_detached(state)

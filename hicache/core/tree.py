@@ -7,8 +7,6 @@ parents and the eviction queues agree after each call. Decides nothing; see `ins
 concerns, however many children there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from heapq import heappush
 from typing import NamedTuple
@@ -22,9 +20,9 @@ from .node import (
     FAR,
     NONE,
     NOTHING,
-    FlightKind,
-    Leg,
     Node,
+    Segment,
+    TransferKind,
     count_child,
     is_locked,
     own_locks,
@@ -114,7 +112,7 @@ def new_child(state: State, parent: Node, key: Rows, label: bytes) -> Node:
 def split(state: State, node: Node, at: int) -> Node:
     """Split a node `at` pages from its start. Returns the new upper half; `node` becomes the lower.
 
-    Pages, locks and legs go to the half that their tokens belong to.
+    Pages, locks and segments go to the half that their tokens belong to.
     """
     parent, stride = node.parent, state.stride
     if parent is None or not 0 < at < span(node, stride):
@@ -137,12 +135,12 @@ def split(state: State, node: Node, at: int) -> Node:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):
         for index, component in enumerate(state.components):
-            held = node.pages[tier][index]
-            if held is None:
+            page = node.pages[tier][index]
+            if page is None:
                 continue
-            above, below = component.split(held, at)
+            above, below = component.split(page, at)
             if (0 if above is None else len(above)) + (0 if below is None else len(below)) != len(
-                held
+                page
             ):
                 raise CoreBug(f"{node}: a split at {at} loses pages of component {index}")
             set_pages(node, tier, index, below)
@@ -155,7 +153,7 @@ def split(state: State, node: Node, at: int) -> Node:
         count_child(upper, tier, int(node.pages[tier][BACKBONE] is not None))
     if upper.end_page + span(node, stride) != node.end_page:
         raise CoreBug(f"{node} does not begin where {upper} ends")
-    _split_legs(state, node, upper, at)
+    _split_segments(state, node, upper, at)
     if state.beliefs_since:
         follow_split(state, upper, node)
     end_split(state, upper, node)
@@ -163,28 +161,29 @@ def split(state: State, node: Node, at: int) -> Node:
     return upper
 
 
-def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
-    for leg in node.legs:
-        component = state.components[leg.component]
-        source_above, source_below = component.split(leg.source, at)
+def _split_segments(state: State, node: Node, upper: Node, at: int) -> None:
+    for segment in node.segments:
+        component = state.components[segment.component]
+        source_above, source_below = component.split(segment.source, at)
         target_above, target_below = (
             (NO_PAGES, NO_PAGES)
-            if leg.flight.kind is FlightKind.STORE
-            else component.split(leg.target, at)
+            if segment.transfer.kind is TransferKind.STORE
+            else component.split(segment.target, at)
         )
         if source_above is None or target_above is None:
             continue
         if source_below is None or target_below is None:
             raise CoreBug(
-                f"a split moved a leg of {node} away from its lower half", About("node", node.id)
+                f"a split moved a segment of {node} away from its lower half",
+                About("node", node.id),
             )
-        if len(source_above) != at or len(target_above) not in (at, len(leg.target)):
-            raise CoreBug(f"{upper} gets {len(source_above)} pages of a leg, for {at}")
-        above = Leg(leg.flight, upper, leg.component, source_above, target_above)
-        leg.source, leg.target = source_below, target_below
-        legs = leg.flight.legs
-        legs.insert(legs.index(leg), above)
-        upper.legs += (above,)
+        if len(source_above) != at or len(target_above) not in (at, len(segment.target)):
+            raise CoreBug(f"{upper} gets {len(source_above)} pages of a segment, for {at}")
+        above = Segment(segment.transfer, upper, segment.component, source_above, target_above)
+        segment.source, segment.target = source_below, target_below
+        segments = segment.transfer.segments
+        segments.insert(segments.index(segment), above)
+        upper.segments += (above,)
 
 
 def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> None:
@@ -261,9 +260,9 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
 
 
 def unlink(state: State, node: Node) -> None:
-    """Remove a node from the tree. It must have no children, legs or locks."""
+    """Remove a node from the tree. It must have no children, segments or locks."""
     parent = node.parent
-    if parent is None or node.children or node.legs or is_locked(node):
+    if parent is None or node.children or node.segments or is_locked(node):
         raise CoreBug(f"{node} cannot be removed", About("node", node.id))
     if parent.children.pop(node.label, None) is not node:
         raise CoreBug(f"{node} is not the child of {parent} under its label")
@@ -302,15 +301,15 @@ def changed(state: State, node: Node, index: int) -> None:
         return
     window = state.components[index].window_pages
     came = is_there(node, index)
-    found = [(node, 0)]
-    for above, distance in found:
+    pairs = [(node, 0)]
+    for above, distance in pairs:
         if distance + 1 >= window or not (came or distance + _nearest_below(above) < window):
             continue
         for child in above.children_in_reach.values():
             depth = distance + child.end_page - above.end_page
             if depth < window and (came or depth + child.live_distance < window):
-                found.append((child, depth))
-    for below, _ in reversed(found):
+                pairs.append((child, depth))
+    for below, _ in reversed(pairs):
         live = came and is_live(state, below)
         if live != (below.live_distance == 0):
             _set(state, below, 0 if live else _nearest_below(below))
@@ -594,6 +593,6 @@ def probe(
     if partial is not None:
         path.append(partial)
     ends = _ends(path, part)
-    found = anchors(state, path, part)
-    on_device, on_any = ends[found.device], ends[found.best]
-    return on_device, on_any - on_device, tuple([ends[depth] for depth in found.depths]), deepest
+    result = anchors(state, path, part)
+    on_device, on_any = ends[result.device], ends[result.best]
+    return on_device, on_any - on_device, tuple([ends[depth] for depth in result.depths]), deepest

@@ -25,7 +25,7 @@ Rows: TypeAlias = bytes | memoryview  # of a key; many of them are a view of a l
 MANY_ROWS = 4096  # bytes
 RequestId: TypeAlias = int
 MOST_PRIORITY = 1 << 31  # largest absolute value of a request's priority
-FlightId: TypeAlias = int
+TransferId: TypeAlias = int
 PinId: TypeAlias = int
 
 
@@ -44,8 +44,8 @@ def kept_rows(rows: Rows, start: int, stop: int) -> Rows:
     """The rows from byte `start` to `stop`. Many are not copied, unless the view would keep more
     than twice as much in memory."""
     count = stop - start
-    whole: Any = rows if isinstance(rows, bytes) else rows.obj
-    if count < MANY_ROWS or 2 * count < len(whole):
+    full: Any = rows if isinstance(rows, bytes) else rows.obj
+    if count < MANY_ROWS or 2 * count < len(full):
         return bytes(rows[start:stop])
     return memoryview(rows)[start:stop]
 
@@ -109,8 +109,8 @@ class Key(NamedTuple):
         if bigram:
             flat = np.stack((flat[:-1], flat[1:]), axis=1) if len(flat) > 1 else flat[:0, None]
         stride = page_size * 8 * (2 if bigram else 1)
-        whole = len(flat) // page_size * page_size
-        return cls(flat[:whole].tobytes(), stride, namespace)
+        number = len(flat) // page_size * page_size
+        return cls(flat[:number].tobytes(), stride, namespace)
 
     @classmethod
     def from_page_ids(cls, ids: ArrayLike, namespace: str = "") -> Key:

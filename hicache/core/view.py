@@ -2,11 +2,9 @@
 
 Does not change state, and the core itself does not use it.
 
-The view returns the core's own records (`Node`, `Pool`, `Request`, `Flight`), not copies. A check
-reads their fields and keeps its own books. Code outside the core must not write to them.
+The view returns the core's own records (`Node`, `Pool`, `Request`, `Transfer`), not copies. A check
+reads their fields and keeps its own shadow state. Code outside the core must not write to them.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,12 +16,12 @@ from .config import Config
 from .eviction import missing_on_host
 from .eviction_policies import EvictionPolicy
 from .ledger import Pool
-from .node import Flight, Node, Pin, Request, copy_of
+from .node import Node, Pin, Request, Transfer, copy_of
 from .prefetch import prefetching_tokens
 from .prefetch_policies import PrefetchPolicy
 from .state import State, believed, queued_nodes
 from .tree import nodes_below, walk
-from .types import BACKBONE, DEVICE, FlightId, Key, Pages, PinId, RequestId, Tier
+from .types import BACKBONE, DEVICE, Key, Pages, PinId, RequestId, Tier, TransferId
 from .write_policies import WritePolicy
 
 
@@ -52,8 +50,8 @@ class CoreView:
         return self._state.requests
 
     @property
-    def flights(self) -> Mapping[FlightId, Flight]:
-        return self._state.flights
+    def transfers(self) -> Mapping[TransferId, Transfer]:
+        return self._state.transfers
 
     @property
     def touched(self) -> Mapping[int, Node]:
@@ -83,9 +81,9 @@ class CoreView:
         return self._state.attached
 
     @property
-    def storage_flights(self) -> Mapping[FlightId, Flight]:
+    def storage_transfers(self) -> Mapping[TransferId, Transfer]:
         """The lookups, fetches, stores and deletes in flight, the oldest first."""
-        return self._state.storage_flights
+        return self._state.storage_transfers
 
     @property
     def prefetching_tokens(self) -> int:
@@ -155,16 +153,16 @@ class CoreView:
     def peers(self, tier: Tier, component: int) -> Pages:
         """int64[capacity of the backbone's pool on the tier]: for each backbone page, the page of
         another positional component for the same positions, plus 1; 0 if there is none."""
-        found = np.zeros(self.pool(tier).capacity, dtype=np.int64)
+        result = np.zeros(self.pool(tier).capacity, dtype=np.int64)
         for node in self.nodes():
             full, other = node.pages[tier][0], node.pages[tier][component]
             if full is not None and other is not None:
-                found[full] = other + 1
+                result[full] = other + 1
         if tier == DEVICE:
             for request in self._state.running.values():
                 full, other = request.tables[0], request.tables[component]
-                found[full[request.shared_pages :]] = other[request.shared_pages :] + 1
-        return found
+                result[full[request.shared_pages :]] = other[request.shared_pages :] + 1
+        return result
 
     def nodes(self) -> Iterator[Node]:
         """Every node but the root, parents before children."""

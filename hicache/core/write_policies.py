@@ -1,8 +1,6 @@
 """Write policies: when the pages of a node are copied to host. Data only: the core acts on it, and
 the checks verify that it does."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 
@@ -53,4 +51,4 @@ class WriteBack:
     contiguous = not on_evict
 
 
-ENTRIES = {one.name: one for one in (WriteThrough, WriteThroughSelective, WriteBack)}
+ENTRIES = {kind.name: kind for kind in (WriteThrough, WriteThroughSelective, WriteBack)}

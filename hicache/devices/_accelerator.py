@@ -1,8 +1,6 @@
 """All calls to torch.cuda and to the CUDA driver that a CUDA device makes: streams, events, pinned
 memory, transfers of small arrays, batches of copies. It waits only where a caller asks for it."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -113,7 +111,8 @@ class Accelerator:
 
     def stream(self) -> torch.cuda.Stream:
         """A stream that was not given out, though torch hands out its streams in turn. Raises
-        CallerError if torch has none: two lanes on one stream would wait for each other."""
+        CallerError if torch has none: two transfer queues on one stream would wait for each
+        other."""
         for _ in range(_STREAMS):
             stream: torch.cuda.Stream = _cuda.Stream(device=self.place)
             if stream.cuda_stream not in self._streams:
@@ -249,13 +248,13 @@ class Accelerator:
         version = ctypes.c_int()
         if self._driver.cuDriverGetVersion(ctypes.byref(version)) or version.value < _BATCH_SINCE:
             return None
-        entry, found = ctypes.c_void_p(), ctypes.c_int()
+        entry, result = ctypes.c_void_p(), ctypes.c_int()
         code = self._driver.cuGetProcAddress_v2(
             name.encode(),
             ctypes.byref(entry),
             ctypes.c_int(_BATCH_SINCE),
             ctypes.c_uint64(0),
-            ctypes.byref(found),
+            ctypes.byref(result),
         )
         return None if code or not entry.value else kind(entry.value)
 

@@ -1,4 +1,4 @@
-"""Issuing the work of a CUDA device: the thread that makes the driver's calls, and marks.
+"""Issuing the work of a CUDA device: the thread that makes the driver's calls, and events.
 
 The thread makes the calls of large copies in the order in which they were put. A call of the driver
 holds no lock of Python, so the caller goes on meanwhile.
@@ -10,13 +10,11 @@ Python gives away every 5 ms. While there are calls to make, that is every 0.5 m
 The first error of a call is the last call: no later one is made, and every question of the caller
 raises it. A driver that does not come back is reported after a minute, and not waited for again.
 
-Marks are events that can only be polled. Those of one stream are reached in order, so a mark that
-was reached shows that all earlier ones were. The work before a mark may need memory until it has
+Marks are events that can only be polled. Those of one stream are reached in order, so an event that
+was reached shows that all earlier ones were. The work before an event may need memory until it has
 ended (such as page numbers that are being uploaded), or have a function to call afterwards (a
-reader). The mark keeps both until it is seen reached.
+reader). The event keeps both until it is seen reached.
 """
-
-from __future__ import annotations
 
 import sys
 import threading
@@ -27,7 +25,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError, CoreBug, HicacheError
 
-from .base import Mark
+from .base import DeviceEvent
 
 _STUCK_S = 60.0
 _SWITCH_S = 0.0005
@@ -118,8 +116,8 @@ class Issuer:
         except HicacheError as error:
             self._fail(error)
         except Exception as error:
-            said = (str(error).splitlines() or [""])[0]
-            bug = CoreBug(f"device: {type(error).__name__} while copies were issued: {said}")
+            line = (str(error).splitlines() or [""])[0]
+            bug = CoreBug(f"device: {type(error).__name__} while copies were issued: {line}")
             bug.__cause__ = error
             self._fail(bug)
         else:
@@ -180,7 +178,7 @@ def _stuck() -> CoreBug:
 
 
 class _Waiting(NamedTuple):
-    mark: Mark
+    device_event: DeviceEvent
     event: Issued
     kept: list[object]
     after: list[Callable[[], None]]
@@ -189,7 +187,7 @@ class _Waiting(NamedTuple):
 class Line:
     """The record of one stream.
 
-    kept: objects that work since the last mark needs. after: functions to call when the next mark
+    kept: objects that work since the last event needs. after: functions to call when the next event
     is seen reached.
     """
 
@@ -201,60 +199,67 @@ class Line:
         self.waiting: deque[_Waiting] = deque()
 
 
-class Marks:
-    """All marks of one device. `seen` is called with each mark and its event when it is reached."""
+class DeviceEvents:
+    """All events of one device. `seen` is called with each event and its event when it is
+    reached."""
 
-    def __init__(self, seen: Callable[[Mark, Issued], None] | None = None) -> None:
+    def __init__(self, seen: Callable[[DeviceEvent, Issued], None] | None = None) -> None:
         self._count = 0
-        self._unreached: dict[Mark, tuple[Line, Issued]] = {}
+        self._unreached: dict[DeviceEvent, tuple[Line, Issued]] = {}
         self._seen = seen
 
     def __len__(self) -> int:
-        """Number of marks not yet seen reached."""
+        """Number of events not yet seen reached."""
         return len(self._unreached)
 
-    def record(self, line: Line, event: Issued) -> Mark:
-        """A new mark for an event. Retires marks that were reached."""
-        mark = Mark(self._count)
+    def record(self, line: Line, event: Issued) -> DeviceEvent:
+        """A new event for an event. Retires events that were reached."""
+        device_event = DeviceEvent(self._count)
         self._count += 1
-        line.waiting.append(_Waiting(mark, event, line.kept, line.after))
+        line.waiting.append(_Waiting(device_event, event, line.kept, line.after))
         line.kept, line.after = [], []
-        self._unreached[mark] = (line, event)
-        while line.waiting and line.waiting[0].mark != mark and line.waiting[0].event.query():
+        self._unreached[device_event] = (line, event)
+        while (
+            line.waiting
+            and line.waiting[0].device_event != device_event
+            and line.waiting[0].event.query()
+        ):
             self._retire(line)
-        return mark
+        return device_event
 
-    def event(self, mark: Mark) -> Issued | None:
-        """The event to wait for; None if the mark was seen reached."""
-        self._check(mark)
-        found = self._unreached.get(mark)
-        return None if found is None else found[1]
+    def event(self, device_event: DeviceEvent) -> Issued | None:
+        """The event to wait for; None if the event was seen reached."""
+        self._check(device_event)
+        pair = self._unreached.get(device_event)
+        return None if pair is None else pair[1]
 
-    def reached(self, mark: Mark) -> bool:
-        self._check(mark)
-        found = self._unreached.get(mark)
-        if found is None:
+    def reached(self, device_event: DeviceEvent) -> bool:
+        self._check(device_event)
+        pair = self._unreached.get(device_event)
+        if pair is None:
             return True
-        line, event = found
+        line, event = pair
         if not event.query():
             return False
-        while mark in self._unreached:
+        while device_event in self._unreached:
             self._retire(line)
         return True
 
     def settle(self, line: Line) -> None:
-        """Retire all marks of a stream whose work is known to have ended."""
+        """Retire all events of a stream whose work is known to have ended."""
         while line.waiting:
             self._retire(line)
 
     def _retire(self, line: Line) -> None:
         waiting = line.waiting.popleft()
-        del self._unreached[waiting.mark]
+        del self._unreached[waiting.device_event]
         if self._seen is not None:
-            self._seen(waiting.mark, waiting.event)
+            self._seen(waiting.device_event, waiting.event)
         for look in waiting.after:
             look()
 
-    def _check(self, mark: Mark) -> None:
-        if not 0 <= mark < self._count:
-            raise CallerError(f"mark: expected one that this device recorded, found {mark}")
+    def _check(self, device_event: DeviceEvent) -> None:
+        if not 0 <= device_event < self._count:
+            raise CallerError(
+                f"event: expected one that this device recorded, found {device_event}"
+            )

@@ -9,8 +9,6 @@ An item of work is `BLOCK` words of one page in one layer, counted over all its 
     word in page  ->  (piece, column)  ->  piece's place along up to three dimensions  ->  address
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl
@@ -93,7 +91,7 @@ class Kernel:
 
     def copy(self, job: Move) -> None:
         route, numbers, layers = job.route, job.numbers, job.layers
-        assert numbers is not None, "a mover that needs numbers was given none"
+        assert numbers is not None, "a copy backend that needs numbers was given none"
         if not numbers.shape[1] or not layers or not route.pair.page_bytes:
             return
         arguments, constants = plan(route, numbers.shape[1], layers)

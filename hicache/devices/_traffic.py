@@ -2,12 +2,10 @@
 copies are made: `Direct` here, and the kernel in `_kernel`, which needs Triton.
 
 Lifetimes: a tensor is allocated, used and freed on one stream, and torch's allocator respects the
-order of that stream. Host memory that must outlive the call is kept by the next mark of the stream.
-Page numbers are uploaded once for all layer groups of a copy, because these use the same array, and
-arrays of pages are never changed.
+order of that stream. Host memory that must outlive the call is kept by the next event of the
+stream. Page numbers are uploaded once for all layer groups of a copy, because these use the same
+array, and arrays of pages are never changed.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,8 +53,8 @@ class Move(NamedTuple):
     """A copy of one pool. pages: (source, target); the target pages are distinct. layers: the
     pool's own layer indices.
 
-    numbers: the same pages as int64[2, n] on the device, if the mover needs them. again: whether
-    other layers of the same arrays of pages follow.
+    numbers: the same pages as int64[2, n] on the device, if the copy backend needs them. again:
+    whether other layers of the same arrays of pages follow.
     """
 
     route: Route
@@ -66,7 +64,7 @@ class Move(NamedTuple):
     again: bool = False
 
 
-class Mover(Protocol):
+class CopyBackend(Protocol):
     """needs_numbers: whether a `Move` must have the page numbers on the device."""
 
     needs_numbers: bool
@@ -79,8 +77,8 @@ def route(source: Pool, target: Pool) -> Route:
     """The route between two views of one pool."""
     largest = min(source.plan.run_bytes, target.plan.run_bytes)
     shape = tuple(source.view.shape[2:])
-    found = pair(shape, source.view.stride(), target.view.stride(), largest)
-    return Route(source, target, found)
+    result = pair(shape, source.view.stride(), target.view.stride(), largest)
+    return Route(source, target, result)
 
 
 class Direct:
@@ -114,10 +112,10 @@ class Direct:
             self._put_rows(job, page)
             return
         step = 1 if len(job.pages[0]) * pair.pieces >= _MANY else len(layers)
-        found = self._merged(job, step)
+        runs = self._merged(job, step)
         borders = job.route.source.segment, job.route.target.segment
         for start in range(layers.start, layers.stop, step):
-            self._put(job.route, placed(found, pair, range(start, layers.stop), borders))
+            self._put(job.route, placed(runs, pair, range(start, layers.stop), borders))
 
     def _rows_of(self, job: Move) -> Rows | None:
         """The rows of each page, if they lie in one run of the target: so only of backups, and
@@ -125,11 +123,11 @@ class Direct:
         if self._batch_rows is None:
             return None
         pair, plan = job.route.pair, job.route.target.plan
-        found = rows(pair, len(job.layers))
-        if found is None or max(found.source, found.target) > _MOST_STEP:
+        result = rows(pair, len(job.layers))
+        if result is None or max(result.source, result.target) > _MOST_STEP:
             return None
-        last = (found.number - 1) * found.target
-        return found if last + pair.length <= plan.run_bytes else None
+        last = (result.number - 1) * result.target
+        return result if last + pair.length <= plan.run_bytes else None
 
     def _put_rows(self, job: Move, page: Rows) -> None:
         assert self._batch_rows is not None, "rows are found only for a driver that takes them"
@@ -142,17 +140,17 @@ class Direct:
         )
         self._batch_rows(target, source, pair.length, page)
 
-    def _put(self, route: Route, found: Runs) -> None:
+    def _put(self, route: Route, runs: Runs) -> None:
         source, target = route.source, route.target
         if self._batch is not None:
             self._batch(
-                found.target + target.flat.data_ptr(),
-                found.source + source.flat.data_ptr(),
-                found.length,
+                runs.target + target.flat.data_ptr(),
+                runs.source + source.flat.data_ptr(),
+                runs.length,
             )
             return
         for start, goal, length in zip(
-            found.source.tolist(), found.target.tolist(), found.length.tolist(), strict=True
+            runs.source.tolist(), runs.target.tolist(), runs.length.tolist(), strict=True
         ):
             target.flat[goal : goal + length].copy_(
                 source.flat[start : start + length], non_blocking=True
@@ -167,11 +165,11 @@ class Direct:
         known = self._known.get(key)
         if known is not None:
             return known[1]
-        found = merged(pair, *job.pages, layers)
+        runs = merged(pair, *job.pages, layers)
         if len(self._known) == _REMEMBERED:
             del self._known[next(iter(self._known))]
-        self._known[key] = (job.pages, found)
-        return found
+        self._known[key] = (job.pages, runs)
+        return runs
 
 
 class TorchLine(Line):
@@ -191,10 +189,10 @@ class Traffic:
     """Issues the work of one device. No call waits for the device. Another thread may call `copy`,
     but nothing else is called meanwhile for the same line."""
 
-    def __init__(self, runtime: Runtime, arena: TorchArena, mover: Mover) -> None:
+    def __init__(self, runtime: Runtime, arena: TorchArena, copy_backend: CopyBackend) -> None:
         self._runtime = runtime
         self._arena = arena
-        self._mover = mover
+        self._copy_backend = copy_backend
         self._routes = _routes(arena)
 
     def pieces(self, job: CopyJob) -> int:
@@ -205,15 +203,17 @@ class Traffic:
         )
 
     def copy(self, line: TorchLine, kept: list[object], job: CopyJob) -> None:
-        """Queue a copy in every pool of the component. kept: of the mark that comes after it."""
+        """Queue a copy in every pool of the component. kept: of the event that comes after it."""
         pages = (job.source, job.target)
         again = job.layers != (0, self._arena.model.layers)
         with self._on(line, job.near):
             for way in self._routes[job.direction, job.component]:
                 layers = way.source.plan.layers_in(*job.layers)
                 if layers and len(job.source):
-                    numbers = self._sent(line, kept, *pages) if self._mover.needs_numbers else None
-                    self._mover.copy(Move(way, pages, numbers, layers, again))
+                    numbers = (
+                        self._sent(line, kept, *pages) if self._copy_backend.needs_numbers else None
+                    )
+                    self._copy_backend.copy(Move(way, pages, numbers, layers, again))
 
     def write(self, line: TorchLine, area: Area, seeds: Words) -> None:
         """Queue a write of the bytes that the seeds determine, by few layers at once, so that only
@@ -253,8 +253,8 @@ class Traffic:
                     pool.view[layer].index_select(0, numbers)
 
     def look(self, line: TorchLine, area: Area, then: Peeker) -> None:
-        """Queue a copy of the pages' bytes to the host. `then` is called with it when the next mark
-        is seen reached."""
+        """Queue a copy of the pages' bytes to the host. `then` is called with it when the next
+        event is seen reached."""
         pages = area.pages
         arrived: list[torch.Tensor] = []
         with self._on(line, area):
@@ -286,8 +286,10 @@ class Traffic:
         """Queue a copy from or to scratch memory. Its page numbers are sent and not remembered,
         because nothing else uses them: they would push those of a load out."""
         if layers and len(pages[0]):
-            numbers = self._keep(line.kept, _stacked(pages)) if self._mover.needs_numbers else None
-            self._mover.copy(Move(way, pages, numbers, layers))
+            numbers = (
+                self._keep(line.kept, _stacked(pages)) if self._copy_backend.needs_numbers else None
+            )
+            self._copy_backend.copy(Move(way, pages, numbers, layers))
 
     def _sent(self, line: TorchLine, kept: list[object], *pages: Pages) -> torch.Tensor:
         """Page numbers on the device, int64[n], or int64[arrays, n] for several arrays. They are
@@ -304,7 +306,7 @@ class Traffic:
         return numbers
 
     def _keep(self, kept: list[object], words: Numbers) -> torch.Tensor:
-        """Upload words. The tensor and its source are kept until the next mark is seen reached."""
+        """Upload words. The tensor and its source are kept until the next event is seen reached."""
         tensor: torch.Tensor
         tensor, source = self._runtime.upload(words)
         kept += (tensor, source)
@@ -317,8 +319,8 @@ def _all(pages: Pages) -> Pages:
 
 
 def _stacked(pages: tuple[Pages, ...]) -> Numbers:
-    whole = np.stack(pages) if len(pages) > 1 else pages[0]
-    return whole.astype(np.int64, copy=False)
+    full = np.stack(pages) if len(pages) > 1 else pages[0]
+    return full.astype(np.int64, copy=False)
 
 
 def _routes(arena: TorchArena) -> dict[tuple[Direction, str], tuple[Route, ...]]:

@@ -1,4 +1,4 @@
-"""The interface of a device: streams, marks and copies of pages; and the base of real devices.
+"""The interface of a device: streams, events and copies of pages; and the base of real devices.
 
 `cpu` (real bytes in this process), `cuda` and the simulated device in `sim` implement `Device`. A
 device knows pools, page numbers and streams, and no nodes or requests. The arguments of a call are
@@ -6,11 +6,9 @@ a record: an `Area` (pages of a component in some layers, on a tier), a `CopyJob
 
 All implementations have these semantics (contract suite: tests/contract/test_devices.py). Work on
 one stream runs in the order in which it was issued. Between streams, only `wait` gives an order.
-`record` marks the work issued on the stream so far. `query` says whether a mark was reached. It may
-return False for a while after the mark was reached, but never True before.
+`record` marks the work issued on the stream so far. `query` says whether an event was reached. It
+may return False for a while after the event was reached, but never True before.
 """
-
-from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -30,7 +28,7 @@ from hicache.memory.pools import PoolTable
 __all__ = ["Bytes", "Words"]
 
 Stream = NewType("Stream", int)
-Mark = NewType("Mark", int)
+DeviceEvent = NewType("DeviceEvent", int)
 # Called with the bytes of a peek: one canonical array per pool of the component.
 Peeker: TypeAlias = Callable[[tuple[Bytes, ...]], None]
 
@@ -40,14 +38,14 @@ Content: TypeAlias = Callable[[str, Pages], Words]
 
 
 class Direction(Enum):
-    """The direction of a copy. The value names the lane."""
+    """The direction of a copy. The value names the transfer queue."""
 
     DEVICE_TO_HOST = "d2h"
     HOST_TO_DEVICE = "h2d"
 
-    def __init__(self, lane: str) -> None:
+    def __init__(self, transfer_queue: str) -> None:
         # The tier that is read and the one that is written; computed once, as every copy needs it.
-        down = lane == "d2h"
+        down = transfer_queue == "d2h"
         self.ends = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
 
 
@@ -59,7 +57,7 @@ class DeviceOptions:
     segment_bytes  about how many bytes of host memory are registered at once.
     content        seeds of what a `touch` in mode w writes. By default each page of each write gets
                    a seed of its own.
-    timer          the time now in nanoseconds, for `reached_ns`. Without it, marks have no times.
+    timer          the time now in nanoseconds, for `reached_ns`. Without it, events have no times.
     """
 
     layout: str = "page_first"
@@ -145,19 +143,19 @@ class Device(Protocol):
     def stream(self, name: str) -> Stream:
         """The stream with this name, created at first use."""
 
-    def record(self, stream: Stream) -> Mark:
-        """A new mark after all work issued on the stream so far."""
+    def record(self, stream: Stream) -> DeviceEvent:
+        """A new event after all work issued on the stream so far."""
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Later work on the stream starts only after the mark. Does not block the caller."""
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
+        """Later work on the stream starts only after the event. Does not block the caller."""
 
-    def query(self, mark: Mark) -> bool:
-        """Whether the host may rely on the mark. Never blocks."""
+    def query(self, device_event: DeviceEvent) -> bool:
+        """Whether the host may rely on the event. Never blocks."""
 
-    def failed(self, mark: Mark) -> bool:
-        """Whether work between the previous mark of the stream and this one failed.
+    def failed(self, device_event: DeviceEvent) -> bool:
+        """Whether work between the previous event of the stream and this one failed.
 
-        The mark must have been reached, but the host need not have seen that yet.
+        The event must have been reached, but the host need not have seen that yet.
         """
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
@@ -169,12 +167,12 @@ class Device(Protocol):
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
 
-    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
+    def write_pattern(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
 
-    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
         """Queue a read of the pages' bytes. `then` is called with a copy, on any thread. When the
-        host has seen a later mark of the stream, it was called or is about to be called."""
+        host has seen a later event of the stream, it was called or is about to be called."""
 
 
 D = TypeVar("D", bound=Device)
@@ -194,17 +192,17 @@ class Front(Generic[D]):
     def stream(self, name: str) -> Stream:
         return self.inner.stream(name)
 
-    def record(self, stream: Stream) -> Mark:
+    def record(self, stream: Stream) -> DeviceEvent:
         return self.inner.record(stream)
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        self.inner.wait(stream, mark)
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
+        self.inner.wait(stream, device_event)
 
-    def query(self, mark: Mark) -> bool:
-        return self.inner.query(mark)
+    def query(self, device_event: DeviceEvent) -> bool:
+        return self.inner.query(device_event)
 
-    def failed(self, mark: Mark) -> bool:
-        return self.inner.failed(mark)
+    def failed(self, device_event: DeviceEvent) -> bool:
+        return self.inner.failed(device_event)
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         self.inner.copy(stream, job)
@@ -215,19 +213,19 @@ class Front(Generic[D]):
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         return self.inner.digest(tier, component, page)
 
-    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
-        self.inner.scribble(stream, area, seeds)
+    def write_pattern(self, stream: Stream, area: Area, seeds: Words) -> None:
+        self.inner.write_pattern(stream, area, seeds)
 
-    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
-        self.inner.peek(stream, area, then)
+    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
+        self.inner.read(stream, area, then)
 
 
-MOST = 1 << 16  # times of marks that are kept
+MOST = 1 << 16  # times of events that are kept
 L = TypeVar("L")
 
 
 class Streamed(ABC, Generic[L]):
-    """The calls of `Device` for a device with real bytes, except those for marks and digests.
+    """The calls of `Device` for a device with real bytes, except those for events and digests.
 
     Before work is put on a stream, its pages and layers are checked, and that the device is open.
     L: the device's record of one stream, called its line. table: its pools on both tiers.
@@ -241,7 +239,9 @@ class Streamed(ABC, Generic[L]):
         # the last pages by direction and component: the layer groups of a load have the same arrays
         self._checked: dict[tuple[Direction, str], tuple[Pages, Pages]] = {}
         self._timed = options.timer is not None
-        self._reached_ns: dict[int, tuple[Mark, int]] = {}  # by a mark's number modulo MOST
+        self._reached_ns: dict[
+            int, tuple[DeviceEvent, int]
+        ] = {}  # by an event's number modulo MOST
         self._by_name: dict[str, Stream] = {}
         self._lines: list[L] = []
         self._closed = False
@@ -258,26 +258,26 @@ class Streamed(ABC, Generic[L]):
         return self._by_name[name]
 
     @abstractmethod
-    def query(self, mark: Mark) -> bool: ...
+    def query(self, device_event: DeviceEvent) -> bool: ...
 
-    def reached_ns(self, mark: Mark) -> int:
-        """When the mark was reached, in nanoseconds of the device's timer. Raises CallerError
-        without a timer, and for a mark that was not reached or is not among the latest."""
-        reached, at_ns = Mark(-1), 0
-        if self._timed and self.query(mark):
-            reached, at_ns = self._reached_ns.get(mark % MOST, (reached, at_ns))
-        if reached != mark:
+    def reached_ns(self, device_event: DeviceEvent) -> int:
+        """When the event was reached, in nanoseconds of the device's timer. Raises CallerError
+        without a timer, and for an event that was not reached or is not among the latest."""
+        reached, at_ns = DeviceEvent(-1), 0
+        if self._timed and self.query(device_event):
+            reached, at_ns = self._reached_ns.get(device_event % MOST, (reached, at_ns))
+        if reached != device_event:
             raise CallerError(
-                f"reached_ns: expected a device with a timer and one of its {MOST} latest marks, "
-                f"reached, found {mark}"
+                f"reached_ns: expected a device with a timer and one of its {MOST} latest events, "
+                f"reached, found {device_event}"
             )
         return at_ns
 
-    def failed(self, mark: Mark) -> bool:
+    def failed(self, device_event: DeviceEvent) -> bool:
         """False: an error of real memory is a defect, and ends the device."""
-        if not self.query(mark):
+        if not self.query(device_event):
             raise CallerError(
-                f"failed: expected a mark that was reached, found {mark}; query first"
+                f"failed: expected an event that was reached, found {device_event}; query first"
             )
         return False
 
@@ -294,12 +294,12 @@ class Streamed(ABC, Generic[L]):
         else:
             self._put_read(line, area)
 
-    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
+    def write_pattern(self, stream: Stream, area: Area, seeds: Words) -> None:
         line = self._line(stream)
         self._check_area(area)
         self._put_write(line, area, seeds)
 
-    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
         line = self._line(stream)
         self._check_area(area)
         self._put_look(line, area, then)

@@ -1,10 +1,10 @@
 """The CPU device: numpy memory, real copies, and one worker thread per stream.
 
-    caller thread   issue ---- job, job, mark, job ---->  queue of the stream, first in first out
-    worker thread   take, run; a mark sets its event; a wait blocks this stream only
+    caller thread   issue ---- job, job, event, job ---->  queue of the stream, first in first out
+    worker thread   take, run; an event sets its event; a wait blocks this stream only
 
-A stream waits only for marks that were recorded before the wait was issued. So there is no cycle of
-waits, and every stream finishes. All methods but `digest` must be called from one thread.
+A stream waits only for events that were recorded before the wait was issued. So there is no cycle
+of waits, and every stream finishes. All methods but `digest` must be called from one thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hicache.memory.layouts import Words
 from hicache.memory.pools import Arena
 from hicache.models.base import ModelDescription
 
-from .base import MOST, Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
+from .base import MOST, Area, CopyJob, DeviceEvent, DeviceOptions, Peeker, Stream, Streamed
 
 _DEFAULTS = DeviceOptions()
 
@@ -64,35 +64,35 @@ class CpuDevice(Streamed[_Line]):
         self.arena = arena
         super().__init__(arena, options)
         self._timer = options.timer
-        self._marks = 0
-        self._unreached: dict[Mark, threading.Event] = {}
+        self._device_events = 0
+        self._unreached: dict[DeviceEvent, threading.Event] = {}
         self._crashes: list[Exception] = []
 
-    def record(self, stream: Stream) -> Mark:
+    def record(self, stream: Stream) -> DeviceEvent:
         line = self._line(stream)
-        mark = Mark(self._marks)
-        self._marks += 1
+        device_event = DeviceEvent(self._device_events)
+        self._device_events += 1
         reached = threading.Event()
-        self._unreached[mark] = reached
-        line.jobs.put(partial(self._reach, mark, reached))
-        return mark
+        self._unreached[device_event] = reached
+        line.jobs.put(partial(self._reach, device_event, reached))
+        return device_event
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
         line = self._line(stream)
-        self._check_mark(mark)
-        reached = self._unreached.get(mark)
+        self._check_event(device_event)
+        reached = self._unreached.get(device_event)
         if reached is not None:
             line.jobs.put(reached.wait)
 
-    def query(self, mark: Mark) -> bool:
-        self._check_mark(mark)
+    def query(self, device_event: DeviceEvent) -> bool:
+        self._check_event(device_event)
         self._check_crashes()
-        return mark not in self._unreached
+        return device_event not in self._unreached
 
-    def synchronize(self, mark: Mark) -> None:
-        """Block the caller until the mark is reached."""
-        self._check_mark(mark)
-        reached = self._unreached.get(mark)
+    def synchronize(self, device_event: DeviceEvent) -> None:
+        """Block the caller until the event is reached."""
+        self._check_event(device_event)
+        reached = self._unreached.get(device_event)
         if reached is not None:
             reached.wait()
         self._check_crashes()
@@ -136,11 +136,11 @@ class CpuDevice(Streamed[_Line]):
             except Exception as crash:
                 self._crashes.append(crash)
 
-    def _reach(self, mark: Mark, reached: threading.Event) -> None:
+    def _reach(self, device_event: DeviceEvent, reached: threading.Event) -> None:
         if self._timer is not None:
-            self._reached_ns[mark % MOST] = mark, self._timer()
-        # Last, because the caller takes a mark that is missing here as reached.
-        del self._unreached[mark]
+            self._reached_ns[device_event % MOST] = device_event, self._timer()
+        # Last, because the caller takes an event that is missing here as reached.
+        del self._unreached[device_event]
         reached.set()
 
     def _copy(self, job: CopyJob) -> None:
@@ -164,9 +164,11 @@ class CpuDevice(Streamed[_Line]):
         super()._check_open()
         self._check_crashes()
 
-    def _check_mark(self, mark: Mark) -> None:
-        if not 0 <= mark < self._marks:
-            raise CallerError(f"mark: expected one that this device recorded, found {mark}")
+    def _check_event(self, device_event: DeviceEvent) -> None:
+        if not 0 <= device_event < self._device_events:
+            raise CallerError(
+                f"event: expected one that this device recorded, found {device_event}"
+            )
 
     def _check_crashes(self) -> None:
         if self._crashes:

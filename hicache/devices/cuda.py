@@ -1,18 +1,16 @@
 """The CUDA device: device memory, pinned host memory, and its own streams and events.
 
 Its parts are in other files: `_traffic` (putting work on a stream, and how a copy is made),
-`_accelerator` (calls to CUDA) and `_issuing` (the thread that makes them, and marks).
+`_accelerator` (calls to CUDA) and `_issuing` (the thread that makes them, and events).
 
 Only `synchronize`, `digest` and `close` wait for the device, but the first use of a size or kernel
 may allocate memory or compile. All methods must be called from one thread.
 
 Large copies are issued by another thread, and so is everything that comes on their stream before
 that thread has caught up. Other work on that stream, and a wait of another stream for one of its
-marks, make the caller wait until the thread has issued what they come after: CUDA takes an event
+events, make the caller wait until the thread has issued what they come after: CUDA takes an event
 that was not recorded yet as reached.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,9 +25,9 @@ from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
-from ._issuing import Issued, Issuer, Marks
-from ._traffic import Direct, Mover, Runtime, TorchLine, Traffic
-from .base import MOST, Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Streamed
+from ._issuing import DeviceEvents, Issued, Issuer
+from ._traffic import CopyBackend, Direct, Runtime, TorchLine, Traffic
+from .base import MOST, Area, CopyJob, DeviceEvent, DeviceOptions, Peeker, Stream, Streamed
 
 __all__ = ["BLOCKS", "FEW", "CudaDevice", "Runtime", "unusable"]
 
@@ -60,7 +58,7 @@ class CudaDevice(Streamed[TorchLine]):
         """
         check(options.layout, options.io_backend)
         runtime = Accelerator() if accelerator is None else accelerator
-        mover = _mover(runtime, options)
+        copy_backend = _copy_backend(runtime, options)
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         arena = TorchArena(
             model,
@@ -70,23 +68,28 @@ class CudaDevice(Streamed[TorchLine]):
             registrar=runtime,
             **options.of_arena,
         )
-        self._begin(arena, runtime, mover, options, few)
+        self._begin(arena, runtime, copy_backend, options, few)
 
     @classmethod
     def over(cls, arena: TorchArena, runtime: Runtime, options: DeviceOptions = _DEFAULTS) -> Self:
         """A device for pools that are there already. It closes them."""
         device = cls.__new__(cls)
-        device._begin(arena, runtime, _mover(runtime, options), options, FEW)
+        device._begin(arena, runtime, _copy_backend(runtime, options), options, FEW)
         return device
 
     def _begin(
-        self, arena: TorchArena, runtime: Runtime, mover: Mover, options: DeviceOptions, few: int
+        self,
+        arena: TorchArena,
+        runtime: Runtime,
+        copy_backend: CopyBackend,
+        options: DeviceOptions,
+        few: int,
     ) -> None:
         self.arena, self._accelerator, self._few = arena, runtime, few
         self._issuer = Issuer(runtime.attach)
         try:
             super().__init__(arena, options)
-            self._traffic = Traffic(runtime, arena, mover)
+            self._traffic = Traffic(runtime, arena, copy_backend)
             self._aside = runtime.stream()
             self._zero: Any = runtime.event(self._timed)
             # The memory was zeroed on another stream, for which those of the device do not wait.
@@ -95,39 +98,40 @@ class CudaDevice(Streamed[TorchLine]):
                 self._zero.record(self._aside)
             runtime.finish()
             self._zero_ns = 0 if options.timer is None else options.timer()
-            self._marks = Marks(self._note_time if self._timed else None)
+            self._device_events = DeviceEvents(self._note_time if self._timed else None)
         except BaseException as error:
             # else the memory would be freed while it is still registered
             try_all(arena.close, first=error)
             raise
 
-    def record(self, stream: Stream) -> Mark:
+    def record(self, stream: Stream) -> DeviceEvent:
         line = self._line(stream)
         event = self._accelerator.event(self._timed)
         number = self._in_turn(line, partial(event.record, line.stream))
-        return self._marks.record(line, Issued(self._issuer, event, number))
+        return self._device_events.record(line, Issued(self._issuer, event, number))
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Later work on the stream starts only after the mark. Does not block the caller until the
-        mark is reached, but until it is issued, unless work on the stream is still to be issued."""
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
+        """Later work on the stream starts only after the event. Does not block the caller until the
+        event is reached, but until it is issued, unless work on the stream is still to be
+        issued."""
         line = self._line(stream)
-        event = self._marks.event(mark)
+        event = self._device_events.event(device_event)
         if event is None:
             return
         if self._issuer.made(line.last):
             self._issuer.settle(event.number)
         self._in_turn(line, partial(line.stream.wait_event, event.event))
 
-    def query(self, mark: Mark) -> bool:
+    def query(self, device_event: DeviceEvent) -> bool:
         self._issuer.check()
-        return self._marks.reached(mark)
+        return self._device_events.reached(device_event)
 
-    def synchronize(self, mark: Mark) -> None:
-        """Block the caller until the mark is reached."""
-        event = self._marks.event(mark)
+    def synchronize(self, device_event: DeviceEvent) -> None:
+        """Block the caller until the event is reached."""
+        event = self._device_events.event(device_event)
         if event is not None:
             event.synchronize()
-            self._marks.reached(mark)
+            self._device_events.reached(device_event)
 
     def follow(self, stream: Stream) -> None:
         """Later work on the stream starts only after the work that torch was given so far on its
@@ -157,7 +161,7 @@ class CudaDevice(Streamed[TorchLine]):
         self._traffic.write(self._settled(line), area, seeds)
 
     def _put_look(self, line: TorchLine, area: Area, then: Peeker) -> None:
-        """`then` is called when a later mark is seen reached."""
+        """`then` is called when a later event is seen reached."""
         self._traffic.look(self._settled(line), area, then)
 
     def _put_read(self, line: TorchLine, area: Area) -> None:
@@ -192,29 +196,29 @@ class CudaDevice(Streamed[TorchLine]):
     def _finish(self) -> None:
         self._accelerator.finish()
         for line in self._lines if not self._issuer.failed else ():
-            self._marks.settle(line)
+            self._device_events.settle(line)
 
-    def _note_time(self, mark: Mark, issued: Issued) -> None:
-        """Note when a mark was reached. Elapsed times are 32-bit floats, exact only over short
+    def _note_time(self, device_event: DeviceEvent, issued: Issued) -> None:
+        """Note when an event was reached. Elapsed times are 32-bit floats, exact only over short
         spans, so the reference event is replaced from time to time."""
         event = issued.event
         since_ms: float = self._zero.elapsed_time(event)
         at_ns = self._zero_ns + round(since_ms * 1e6)
-        self._reached_ns[mark % MOST] = mark, at_ns
+        self._reached_ns[device_event % MOST] = device_event, at_ns
         if since_ms > _SPAN_MS:
             self._zero, self._zero_ns = event, at_ns
 
 
-def _mover(runtime: Runtime, options: DeviceOptions) -> Mover:
+def _copy_backend(runtime: Runtime, options: DeviceOptions) -> CopyBackend:
     """The backend of the options. Raises CallerError if a package that it needs is missing."""
     if options.io_backend == "direct":
         has = runtime.batches
         return Direct(*((runtime.batch, runtime.batch_rows) if has else (None, None)))
     try:
-        mover: Mover = import_module("._kernel", __package__).Kernel(BLOCKS)
+        copy_backend: CopyBackend = import_module("._kernel", __package__).Kernel(BLOCKS)
     except ModuleNotFoundError as error:
         raise CallerError(
             f"io_backend kernel: expected the package {error.name}, found none; "
             f"pip install {error.name}, or use io_backend direct"
         ) from None
-    return mover
+    return copy_backend

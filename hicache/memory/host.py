@@ -9,8 +9,6 @@ without notice, so no border lies inside a contiguous run of a page, or inside a
 operating system.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import mmap
@@ -77,10 +75,10 @@ def allocate(name: str, size: int) -> Bytes:
     return buffer
 
 
-def _refusal(wanted: dict[str, int], found: str) -> str:
+def _refusal(wanted: dict[str, int], text: str) -> str:
     parts = ", ".join(f"{name} {size}" for name, size in wanted.items() if size)
     total = sum(wanted.values())
-    return f"memory: expected room for {total} bytes ({parts}), and {found}; ask for fewer pages"
+    return f"memory: expected room for {total} bytes ({parts}), and {text}; ask for fewer pages"
 
 
 def _machine_left() -> int | None:

@@ -16,8 +16,6 @@ In any layout, a copy uses `canonical` views of shape (layer, page, part, token,
 head), so pages can be copied between any two layouts. Does not allocate memory; see `pools`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeAlias
 
 import numpy as np

@@ -195,13 +195,13 @@ class PoolTable(ABC):
 
         Includes empty pools. Raises CallerError for an unknown component or tier.
         """
-        found = self._pools.get((tier, component))
-        if found is None:
+        pool = self._pools.get((tier, component))
+        if pool is None:
             known = ", ".join(f"{name} on {at.name.lower()}" for at, name in self._pools)
             raise CallerError(
                 f"pool: expected one of {known}, found {component} on {tier.name.lower()}"
             )
-        return found
+        return pool
 
     def check_pages(self, tier: Tier, component: str, pages: Pages) -> None:
         """Raises CallerError for a page number outside the component's pools on the tier."""
@@ -439,16 +439,16 @@ def by_total(
         name: tp * sum(stage.bytes_per_page(name, page_size, tp, among) for stage in stages)
         for name in device_pages
     }
-    whole = sum(each[name] * pages for name, pages in device_pages.items())
+    total = sum(each[name] * pages for name, pages in device_pages.items())
     least = sum(each.values())
-    if total_bytes < least or not whole:
+    if total_bytes < least or not total:
         ranks = tp * len(stages)
         raise CallerError(
             f"host_bytes: expected at least one page of {' and '.join(device_pages)} on {ranks} "
             f"rank{'s' * (ranks > 1)} ({least:,} bytes), found {total_bytes} bytes; give "
             "more, or no host memory"
         )
-    share = Fraction(total_bytes, whole)
+    share = Fraction(total_bytes, total)
     pages = {name: max(1, int(count * share)) for name, count in device_pages.items()}
     # A component that was rounded up to one page takes more than its share from the others.
     while sum(each[name] * count for name, count in pages.items()) > total_bytes:

@@ -7,8 +7,6 @@ A piece belongs to one page of one layer. The pieces of a page in a layer form a
 dimensions (parts, tokens, heads), each with one step per side.
 """
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Sequence
 from itertools import pairwise
@@ -109,11 +107,11 @@ def rows(pair: Pair, layers: int) -> Rows | None:
     uneven on a side."""
     sizes = (layers, *pair.sizes)
     steps = ((side.layer, *side.steps) for side in (pair.source, pair.target))
-    found = [one for one in zip(sizes, *steps, strict=True) if one[0] > 1]
-    for (_, *outer), (size, *inner) in pairwise(found):
+    items = [items for items in zip(sizes, *steps, strict=True) if items[0] > 1]
+    for (_, *outer), (size, *inner) in pairwise(items):
         if outer != [size * step for step in inner]:
             return None
-    return Rows(layers * pair.pieces, *found[-1][1:]) if found else None
+    return Rows(layers * pair.pieces, *items[-1][1:]) if items else None
 
 
 def merged(pair: Pair, source_pages: Pages, target_pages: Pages, layers: int) -> Runs:
@@ -132,12 +130,12 @@ def merged(pair: Pair, source_pages: Pages, target_pages: Pages, layers: int) ->
     return Runs(source[first], target[first], pieces * pair.length)
 
 
-def placed(found: Runs, pair: Pair, layers: range, segments: tuple[int, int]) -> Runs:
+def placed(runs: Runs, pair: Pair, layers: range, segments: tuple[int, int]) -> Runs:
     """These runs of the first layers, in the layers from `layers.start` on, cut at every border of
     registrations."""
-    source = found.source + layers.start * pair.source.layer
-    target = found.target + layers.start * pair.target.layer
-    placed = Runs(source, target, found.length)
+    source = runs.source + layers.start * pair.source.layer
+    target = runs.target + layers.start * pair.target.layer
+    placed = Runs(source, target, runs.length)
     for side, segment in enumerate(segments):
         if segment and len(source):
             placed = _cut(placed, placed[side], segment)
@@ -161,18 +159,18 @@ def segment_bytes(page_run: int, total: int, wanted: int, granule: int = mmap.PA
     return size if size < total else 0
 
 
-def _cut(found: Runs, starts: Offsets, segment: int) -> Runs:
+def _cut(runs: Runs, starts: Offsets, segment: int) -> Runs:
     """The runs, cut where a border lies inside. starts: of the runs, on the side of the borders."""
-    first, last = starts // segment, (starts + found.length - 1) // segment
+    first, last = starts // segment, (starts + runs.length - 1) // segment
     parts = last - first + 1
     if len(starts) == parts.sum():
-        return found
+        return runs
     run = np.repeat(np.arange(len(starts)), parts)
     number = np.arange(len(run)) - np.repeat(np.cumsum(parts) - parts, parts)
     border = (first[run] + number) * segment
     skipped = np.maximum(border - starts[run], 0)
-    ended = np.minimum(border + segment - starts[run], found.length[run])
-    return Runs(found.source[run] + skipped, found.target[run] + skipped, ended - skipped)
+    ended = np.minimum(border + segment - starts[run], runs.length[run])
+    return Runs(runs.source[run] + skipped, runs.target[run] + skipped, ended - skipped)
 
 
 def _offsets(side: Side, sizes: tuple[int, ...], pages: Pages, layers: int) -> Offsets:

@@ -4,8 +4,6 @@ It calls no CUDA functions: a device gives it a torch device, the free bytes the
 register memory. It also works on the CPU, where it is tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -83,11 +81,11 @@ def in_room(purpose: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        said = str(error).splitlines()[0] if str(error) else ""
-        if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in said:
+        line = str(error).splitlines()[0] if str(error) else ""
+        if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in line:
             raise
         raise CallerError(
-            f"memory: expected room {purpose}, found {said}; ask for fewer pages"
+            f"memory: expected room {purpose}, found {line}; ask for fewer pages"
         ) from None
 
 

@@ -1,8 +1,6 @@
 """Models as data: those of `known.json`, which are configurations of published models, and any
 `config.json` of the library transformers, or the folder that has it (see `config`)."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

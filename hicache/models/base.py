@@ -83,9 +83,9 @@ class PoolDescription:
             ("scale_bytes", scaled[0] == scaled[1], "above 0 where scale_group is, else 0"),
         ):
             if not holds:
-                found = getattr(self, field)
+                result = getattr(self, field)
                 raise CallerError(
-                    f"pool {self.name}: {field}: expected {expected}, found {found!r}"
+                    f"pool {self.name}: {field}: expected {expected}, found {result!r}"
                 )
 
     @property

@@ -7,14 +7,12 @@ compressed tokens. Parameters are counted matrix by matrix, with norms, biases a
 source of the model names every key that was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError
-from hicache.files import Value, fit, show, unlike, whole
+from hicache.files import Value, fit, integer, show, unlike
 
 from .base import Matrix, ModelDescription, PoolDescription
 from .weights import stored
@@ -90,28 +88,28 @@ class Config:
                 return value
         return None
 
-    def whole(self, *names: str, default: int | None = None, most: int = _MOST) -> int:
+    def integer(self, *names: str, default: int | None = None, most: int = _MOST) -> int:
         """An integer under the first of these keys that is not null."""
         value = self.get(*names)
         if value is None and default is not None:
             return default
         least = 1 if default is None else 0
-        number: int = fit(value, whole(least, most), self.where, at=f".{names[0]}")
+        number: int = fit(value, integer(least, most), self.where, at=f".{names[0]}")
         return number
 
     def words(self, name: str, known: Mapping[str, Any], count: int) -> list[Any] | None:
         """For each layer what `known` has for its word, or None without this key."""
-        found = self.get(name)
-        if found is None:
+        result = self.get(name)
+        if result is None:
             return None
         word = Value(f"one of {', '.join(known)}", lambda value: value in known)
-        kinds = fit(found, [word], self.where, at=f".{name}")
+        kinds = fit(result, [word], self.where, at=f".{name}")
         if len(kinds) != count:
             raise self.wrong(name, f"{count} layers", f"{len(kinds)}")
         return [known[kind] for kind in kinds]
 
-    def wrong(self, name: str, expected: str, found: str) -> CallerError:
-        return unlike(f"{self.where}: {name}", expected, found)
+    def wrong(self, name: str, expected: str, text: str) -> CallerError:
+        return unlike(f"{self.where}: {name}", expected, text)
 
 
 class _Parts(NamedTuple):
@@ -142,14 +140,14 @@ def described(
     for strange in _STRANGE:
         if config.get(strange):
             raise config.wrong(strange, "no such key, whose caches are not described", "it")
-    layers = config.whole("num_hidden_layers", most=_MOST_LAYERS)
-    hidden = config.whole("hidden_size")
-    heads = config.whole("num_attention_heads")
-    vocabulary = config.whole("vocab_size")
+    layers = config.integer("num_hidden_layers", most=_MOST_LAYERS)
+    hidden = config.integer("hidden_size")
+    heads = config.integer("num_attention_heads")
+    vocabulary = config.integer("vocab_size")
     dtype = _DTYPES.get(str(config.get("dtype", "torch_dtype") or "bfloat16"))
     if dtype is None:
-        found = show(config.get("dtype", "torch_dtype"))
-        raise config.wrong("dtype", f"one of {', '.join(_DTYPES)}", found)
+        result = show(config.get("dtype", "torch_dtype"))
+        raise config.wrong("dtype", f"one of {', '.join(_DTYPES)}", result)
     if config.get("compress_ratios", "compress_rates") is not None:
         attention = _compressed(config, layers, hidden, heads)
     elif config.get("kv_lora_rank") is not None:
@@ -163,11 +161,11 @@ def described(
     norms = 4 if config.kind.startswith("gemma") else 2
     vectors = attention.vectors + feed_vectors + (norms * layers + 1) * hidden
     matrices = (*attention.matrices, *feed)
-    routed = sum(one.layers * one.parameters for one in feed if one.routed)
+    routed = sum(matrix.layers * matrix.parameters for matrix in feed if matrix.routed)
     if config.kind == "gpt_oss":
-        routed += layers * (2 * config.whole("intermediate_size") + hidden)  # biases of an expert
+        routed += layers * (2 * config.integer("intermediate_size") + hidden)  # biases of an expert
     always = embeddings * vocabulary * hidden + vectors
-    always += sum(one.layers * one.parameters for one in matrices if not one.routed)
+    always += sum(item.layers * item.parameters for item in matrices if not item.routed)
     total, active = parameters or (always + experts * routed, always + used * routed)
     weights = _weights(config)
     taken = ", ".join(f"{key} {show(value)}" for key, value in config.read.items())
@@ -205,26 +203,26 @@ def _layer_kinds(config: Config, layers: int) -> list[str]:
     if kinds is not None:
         return kinds
     if config.get("full_attention_interval"):
-        every, other = config.whole("full_attention_interval"), "linear"
+        every, other = config.integer("full_attention_interval"), "linear"
     elif config.get("mamba_n_heads"):
         listed = config.get("attn_layer_indices") or []
-        full = fit(listed, [whole(0, layers - 1)], config.where, at=".attn_layer_indices")
+        full = fit(listed, [integer(0, layers - 1)], config.where, at=".attn_layer_indices")
         return ["full" if layer in full else "mamba" for layer in range(layers)]
     elif config.get("use_sliding_window") is False or config.get("sliding_window") is None:
         return ["full"] * layers
     elif config.get("max_window_layers") is not None:
-        first = config.whole("max_window_layers", default=0)
+        first = config.integer("max_window_layers", default=0)
         return ["full" if layer < first else "window" for layer in range(layers)]
     else:
-        every, other = config.whole("sliding_window_pattern", default=layers + 1), "window"
+        every, other = config.integer("sliding_window_pattern", default=layers + 1), "window"
     return [other if (layer + 1) % every else "full" for layer in range(layers)]
 
 
 def _rows(config: Config, layers: int, hidden: int, heads: int, dtype: str) -> _Parts:
     """Keys and values of full and window layers, states of the others."""
     kinds = _layer_kinds(config, layers)
-    kv_heads = config.whole("num_key_value_heads", default=heads)
-    head = config.whole("head_dim", default=max(1, hidden // heads))
+    kv_heads = config.integer("num_key_value_heads", default=heads)
+    head = config.integer("head_dim", default=max(1, hidden // heads))
     if config.get("mamba_n_heads"):
         kinds = ["mamba" if kind == "linear" else kind for kind in kinds]
     if not kv_heads or heads % kv_heads:
@@ -238,7 +236,7 @@ def _rows(config: Config, layers: int, hidden: int, heads: int, dtype: str) -> _
     kv = PoolDescription("kv", "full", "kv", by_kind["full"], ("k", "v"), kv_heads, head, dtype)
     pools = [kv]
     if by_kind["window"]:
-        window = config.whole("sliding_window", most=1 << 32)
+        window = config.integer("sliding_window", most=1 << 32)
         pools.append(
             replace(kv, name="swa", component="swa", layers=by_kind["window"], window=window)
         )
@@ -277,11 +275,11 @@ def _delta_net(config: Config, layers: tuple[int, ...], hidden: int, dtype: str)
     """Gated DeltaNet: a matrix per value head, and the last inputs of a convolution over queries,
     keys and values. Each rank has a share of the key heads and the value heads that belong to them.
     """
-    keys = config.whole("linear_num_key_heads")
-    values = config.whole("linear_num_value_heads")
-    key = config.whole("linear_key_head_dim")
-    value = config.whole("linear_value_head_dim")
-    width = config.whole("linear_conv_kernel_dim")
+    keys = config.integer("linear_num_key_heads")
+    values = config.integer("linear_num_value_heads")
+    key = config.integer("linear_key_head_dim")
+    value = config.integer("linear_value_head_dim")
+    width = config.integer("linear_conv_kernel_dim")
     if values % keys:
         raise config.wrong("linear_num_value_heads", f"a multiple of {keys}", str(values))
     channels = 2 * key + values // keys * value
@@ -303,13 +301,13 @@ def _delta_net(config: Config, layers: tuple[int, ...], hidden: int, dtype: str)
 def _mamba(config: Config, layers: tuple[int, ...], hidden: int, dtype: str) -> _States:
     """Mamba-2: a matrix per head, and the last inputs of a convolution over inputs and both
     projections of a group."""
-    heads = config.whole("mamba_n_heads")
+    heads = config.integer("mamba_n_heads")
     auto = config.get("mamba_d_head") in (None, "auto")
-    width = config.whole("mamba_expand", default=2) * hidden // heads
-    head = width if auto else config.whole("mamba_d_head")
-    state = config.whole("mamba_d_state")
-    groups = config.whole("mamba_n_groups")
-    kernel = config.whole("mamba_d_conv")
+    width = config.integer("mamba_expand", default=2) * hidden // heads
+    head = width if auto else config.integer("mamba_d_head")
+    state = config.integer("mamba_d_state")
+    groups = config.integer("mamba_n_groups")
+    kernel = config.integer("mamba_d_conv")
     channels = heads * head + 2 * groups * state
     if channels % groups:
         raise config.wrong("mamba_n_groups", f"a divisor of {heads * head}", str(groups))
@@ -351,11 +349,11 @@ def _latents(config: Config, layers: int, hidden: int, heads: int, dtype: str) -
     and sums latent elements. The expansion is the matrix kv_b: prefill multiplies it with every
     latent of the context, decode (in its two halves) with the new token alone.
     """
-    latent = config.whole("kv_lora_rank")
-    rope = config.whole("qk_rope_head_dim")
-    nope = config.whole("qk_nope_head_dim")
-    value = config.whole("v_head_dim")
-    query = config.whole("q_lora_rank", default=0)
+    latent = config.integer("kv_lora_rank")
+    rope = config.integer("qk_rope_head_dim")
+    nope = config.integer("qk_nope_head_dim")
+    value = config.integer("v_head_dim")
+    query = config.integer("q_lora_rank", default=0)
     kinds = config.words("layer_types", _KINDS, layers) or []
     if set(kinds) - {"full"}:
         raise config.wrong("layer_types", "full_attention alone beside latents", "others")
@@ -374,9 +372,9 @@ def _latents(config: Config, layers: int, hidden: int, heads: int, dtype: str) -
     vectors = layers * (query + latent)
     every = tuple(range(layers))
     pools = [PoolDescription("kv", "full", "latent", every, ("latent",), 1, row, dtype)]
-    selected = config.whole("index_topk", default=0)
+    selected = config.integer("index_topk", default=0)
     if selected:
-        key, index_heads = config.whole("index_head_dim"), config.whole("index_n_heads")
+        key, index_heads = config.integer("index_head_dim"), config.integer("index_n_heads")
         pools.append(
             PoolDescription(
                 "indexer", "full", "indexer", every, ("key",), 1, key, anchor="kv", **_INDEX_SCALE
@@ -403,8 +401,8 @@ def _compressed(config: Config, layers: int, hidden: int, heads: int) -> _Parts:
     with a ring of rows per page. The byte sizes are those of SGLang (deepseek_v4_memory_pool.py,
     deepseek_v4_compress_state.py), without the padding of its pages.
     """
-    head, rope = config.whole("head_dim"), config.whole("qk_rope_head_dim", default=64)
-    index, window = config.whole("index_head_dim"), config.whole("sliding_window")
+    head, rope = config.integer("head_dim"), config.integer("qk_rope_head_dim", default=64)
+    index, window = config.integer("index_head_dim"), config.integer("sliding_window")
     ratios = _ratios(config, layers)
     by_ratio = {
         ratio: tuple(layer for layer, of in enumerate(ratios) if of == ratio)
@@ -432,9 +430,9 @@ def _compressed(config: Config, layers: int, hidden: int, heads: int) -> _Parts:
         _compressor("c4_indexer_state", few, _FEW, index),
         _compressor("c128_state", many, _MANY, head),
     )
-    query, groups = config.whole("q_lora_rank"), config.whole("o_groups")
-    out, index_heads = config.whole("o_lora_rank"), config.whole("index_n_heads")
-    streams = config.whole("hc_mult")
+    query, groups = config.integer("q_lora_rank"), config.integer("o_groups")
+    out, index_heads = config.integer("o_lora_rank"), config.integer("index_n_heads")
+    streams = config.integer("hc_mult")
 
     def whole_on_each(
         name: str, inputs: int, outputs: int, layers: int, part: str = "other", count: int = 1
@@ -458,7 +456,7 @@ def _compressed(config: Config, layers: int, hidden: int, heads: int) -> _Parts:
     )
     vectors = layers * (query + head + heads)
     width = (head, head, head, head)
-    selected = config.whole("index_topk")
+    selected = config.integer("index_topk")
     return _Parts("deepseek-v4", width, pools, matrices, vectors, selected)
 
 
@@ -494,25 +492,25 @@ def _feed_forward(
 ) -> tuple[tuple[Matrix, ...], int, int, int]:
     """The matrices of MLPs and experts, their vectors, the experts of a layer, and how many of them
     a token uses."""
-    count = config.whole("n_routed_experts", "num_local_experts", "num_experts", default=0)
+    count = config.integer("n_routed_experts", "num_local_experts", "num_experts", default=0)
     if not count:
-        return tuple(_mlp(layers, hidden, config.whole("intermediate_size"))), 0, 0, 0
-    used = config.whole("num_experts_per_tok")
+        return tuple(_mlp(layers, hidden, config.integer("intermediate_size"))), 0, 0, 0
+    used = config.integer("num_experts_per_tok")
     if used >= count:
         raise config.wrong("num_experts_per_tok", f"fewer than {count} experts", str(used))
-    inner = config.whole("moe_intermediate_size", "intermediate_size")
-    if config.whole("decoder_sparse_step", "interleave_moe_layer_step", default=1) > 1:
+    inner = config.integer("moe_intermediate_size", "intermediate_size")
+    if config.integer("decoder_sparse_step", "interleave_moe_layer_step", default=1) > 1:
         raise config.wrong("decoder_sparse_step", "experts in every layer", "fewer")
-    dense = min(layers - 1, config.whole("first_k_dense_replace", default=0))
-    shared = inner * config.whole("n_shared_experts", default=0)
-    shared = shared or config.whole(
+    dense = min(layers - 1, config.integer("first_k_dense_replace", default=0))
+    shared = inner * config.integer("n_shared_experts", default=0)
+    shared = shared or config.integer(
         "shared_expert_intermediate_size", "shared_intermediate_size", default=0
     )
     if config.kind == "llama4_text":
         shared = inner
     sparse = layers - dense
     matrices = [
-        *_mlp(dense, hidden, config.whole("intermediate_size") if dense else 0),
+        *_mlp(dense, hidden, config.integer("intermediate_size") if dense else 0),
         Matrix("router", hidden, count, sparse, "whole", "router"),
         *_mlp(sparse, hidden, inner, "expert_", "experts"),
         *_mlp(sparse, hidden, shared, "shared_"),
@@ -535,21 +533,21 @@ def _mlp(layers: int, hidden: int, inner: int, name: str = "", part: str = "mlp"
 
 def _weights(config: Config) -> tuple[str, str]:
     """The types of the weights and of routed experts ("" for the same)."""
-    found = config.get("quantization_config")
-    if found is None:
+    row = config.get("quantization_config")
+    if row is None:
         return "bf16", ""
-    if not isinstance(found, dict):
-        raise config.wrong("quantization_config", "an object", show(found))
-    method = str(found.get("quant_method", ""))
-    named = f"{method} {found.get('quant_algo', '')} {found.get('format', '')}".lower()
+    if not isinstance(row, dict):
+        raise config.wrong("quantization_config", "an object", show(row))
+    method = str(row.get("quant_method", ""))
+    named = f"{method} {row.get('quant_algo', '')} {row.get('format', '')}".lower()
     if method == "mxfp4":
         return "bf16", "mxfp4"
-    if method in ("gptq", "awq") and found.get("bits") == 4:
+    if method in ("gptq", "awq") and row.get("bits") == 4:
         return "int4", ""
     if "nvfp4" in named:
         return "nvfp4", ""
     if method == "fp8" or "fp8" in named or "float-quantized" in named:
         experts = "mxfp4" if config.get("expert_dtype") == "fp4" else ""
-        return ("fp8-block" if found.get("weight_block_size") else "fp8"), experts
+        return ("fp8-block" if row.get("weight_block_size") else "fp8"), experts
     known = "fp8, mxfp4, nvfp4, or gptq and awq of 4 bits"
     raise config.wrong("quantization_config", known, f"{named[:80]!a}")

@@ -1,8 +1,6 @@
 """Variants of a model: its weights and cached rows in other types, the bytes that follow, which
 published checkpoints have which, and an invented hybrid of the same size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -39,10 +37,10 @@ def stored(
     that of attention too. Raises CallerError for an unknown type.
     """
     types = {"experts": expert_dtype or dtype, "attention": attention_dtype or dtype, "mlp": dtype}
-    for one in types.values():
-        if one not in WEIGHT_BITS:
+    for item in types.values():
+        if item not in WEIGHT_BITS:
             raise CallerError(
-                f"weight_dtype: expected one of {', '.join(WEIGHT_BITS)}, found {one!r}"
+                f"weight_dtype: expected one of {', '.join(WEIGHT_BITS)}, found {item!r}"
             )
     matrices = tuple(
         replace(matrix, dtype=types.get(matrix.part, "bf16")) for matrix in model.matrices

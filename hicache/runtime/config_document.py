@@ -1,10 +1,8 @@
-"""A core's configuration as one flat JSON object, as tapes and recordings contain it.
+"""A core's configuration as one flat JSON object, as sequences and recordings contain it.
 
 The key of a component's setting begins with the component's name: `window_tokens` of swa is
 `swa_window`. Values are checked in `hicache/core/config` and by each component.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -18,7 +16,7 @@ from hicache.core.errors import CallerError
 TOKENS = "_tokens"
 # Written even if the configuration does not have the component, for files of earlier versions.
 _ALWAYS = {"swa_window": 0, "mamba_interval": 0, "mamba_states_per_path": 0}
-_OWN = tuple(one for one in fields(Config) if one.name != "settings")
+_OWN = tuple(field for field in fields(Config) if field.name != "settings")
 # Settings that earlier files do not have. They are not written if they have their default values.
 _ADDED = (
     *("exchange_pages", "storage", "prefetch_policy", "prefetch_threshold_tokens"),
@@ -26,23 +24,23 @@ _ADDED = (
     "ttl_periods",
     *("pin_pages", "pin_host_pages", "passes", "branch_states"),
 )
-MAY_LACK: dict[str, Any] = {one.name: one.default for one in _OWN if one.name in _ADDED}
+MAY_LACK: dict[str, Any] = {field.name: field.default for field in _OWN if field.name in _ADDED}
 
 
 def document(config: Config) -> dict[str, Any]:
     """Every setting, by its key."""
-    found = {one.name: getattr(config, one.name) for one in _OWN} | _ALWAYS
-    told = {one.component: one for one in config.settings}
+    row = {field.name: getattr(config, field.name) for field in _OWN} | _ALWAYS
+    message = {setting.component: setting for setting in config.settings}
     for name in config.components:
         for key, field in settings_names(name).items():
-            found[key] = getattr(told[name], field) if name in told else 0
-    return found
+            row[key] = getattr(message[name], field) if name in message else 0
+    return row
 
 
 def written(config: Config) -> dict[str, Any]:
     """Every setting that is written to a file, by its key."""
-    found = document(config)
-    return {name: one for name, one in found.items() if one != MAY_LACK.get(name)}
+    result = document(config)
+    return {name: item for name, item in result.items() if item != MAY_LACK.get(name)}
 
 
 def config_of(values: Mapping[str, Any]) -> Config:
@@ -62,14 +60,14 @@ def config_of(values: Mapping[str, Any]) -> Config:
         known = settings_names(name)
         used |= known.keys()
         if any(values[key] for key in known):
-            given = {field: values[key] for key, field in known.items()}
-            settings.append(registry.load(registry.COMPONENTS, name).Settings(**given))
+            row = {field: values[key] for key, field in known.items()}
+            settings.append(registry.load(registry.COMPONENTS, name).Settings(**row))
     for key in _ALWAYS:
         if key not in used and values[key]:
             raise CallerError(
                 f"{key}: expected 0 without {key.partition('_')[0]}, found {values[key]}"
             )
-    own = {one.name: values[one.name] for one in _OWN}
+    own = {field.name: values[field.name] for field in _OWN}
     return Config(**own, settings=tuple(settings))
 
 
@@ -82,7 +80,7 @@ def replaced(config: Config, changes: Mapping[str, Any]) -> Config:
 
 def types(components: object) -> dict[str, str]:
     """The type of each setting as Python source, by its key."""
-    known = {one.name: str(one.type) for one in _OWN} | dict.fromkeys(_ALWAYS, "int")
+    known = {field.name: str(field.type) for field in _OWN} | dict.fromkeys(_ALWAYS, "int")
     names = components if isinstance(components, list | tuple) else ()
     for name in names:
         known |= dict.fromkeys(settings_names(name), "int")
@@ -98,7 +96,8 @@ def settings_names(component: object) -> dict[str, str]:
     if not hasattr(module, "Settings"):
         return {}
     return {
-        f"{component}_{one.name.removesuffix(TOKENS)}": one.name for one in fields(module.Settings)
+        f"{component}_{field.name.removesuffix(TOKENS)}": field.name
+        for field in fields(module.Settings)
     }
 
 

@@ -1,20 +1,18 @@
 """The transfer controller carries out the core's loads and backups on any device.
 
-It has two lanes, one per direction, orders them against the model's own work, and makes the
-replies. It never blocks. A lane merges queued transfers into batches, issues a batch to the device,
-and polls for the end of the batches in order. A batch has one copy per component and layer group,
-over the pages of all its transfers. The groups are issued in ascending order with a mark after
-each, so that a forward pass can wait for the layer that it needs.
+It has two transfer queues, one per direction, orders them against the model's own work, and makes
+the replies. It never blocks. A transfer queue merges queued transfers into batches, issues a batch
+to the device, and polls for the end of the batches in order. A batch has one copy per component and
+layer group, over the pages of all its transfers. The groups are issued in ascending order with an
+event after each, so that a forward pass can wait for the layer that it needs.
 
-Both lanes wait for the compute stream, because a backup reads pages that a forward pass wrote, and
-a load writes pages that a forward pass of their previous owner may still use. The compute stream
-need not wait before a page of a transfer is reused: the core reuses it only after the reply, and
-then the host has seen the end of the transfer.
+Both transfer queues wait for the compute stream, because a backup reads pages that a forward pass
+wrote, and a load writes pages that a forward pass of their previous owner may still use. The
+compute stream need not wait before a page of a transfer is reused: the core reuses it only after
+the reply, and then the host has seen the end of the transfer.
 
-Each stage of a pipeline has a compute stream and lanes of its own, which copy its layers.
+Each stage of a pipeline has a compute stream and transfer queues of its own, which copy its layers.
 """
-
-from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
@@ -26,8 +24,8 @@ import numpy as np
 from hicache.core.actions import Backup, Copy, Load, StorageAction, Transfer
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone, Reply
-from hicache.core.types import FlightId, Pages
-from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream
+from hicache.core.types import Pages, TransferId
+from hicache.devices.base import CopyJob, Device, DeviceEvent, Direction, Stream
 
 from .driver import without_storage
 
@@ -36,9 +34,9 @@ COMPUTE, WRITE, LOAD = "compute", "write", "load"
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """capacity: the most unanswered transfers per lane; one more is a CallerError. backup_batches:
-    the most batches of backups in flight; what is queued meanwhile is merged into a later batch.
-    Raises CallerError for values below 1."""
+    """capacity: the most unanswered transfers per transfer queue; one more is a CallerError.
+    backup_batches: the most batches of backups in flight; what is queued meanwhile is merged into a
+    later batch. Raises CallerError for values below 1."""
 
     capacity: int = 65_536
     backup_batches: int = 8
@@ -49,19 +47,20 @@ class ControllerOptions:
 
 
 class Batch(NamedTuple):
-    """Transfers that were issued together, one mark per layer group, and the last of each stage."""
+    """Transfers that were issued together, one event per layer group, and the last of each
+    stage."""
 
-    flights: tuple[FlightId, ...]
-    marks: tuple[Mark, ...]
-    ends: tuple[Mark, ...]
+    transfers: tuple[TransferId, ...]
+    device_events: tuple[DeviceEvent, ...]
+    ends: tuple[DeviceEvent, ...]
 
 
 class Ended(NamedTuple):
-    flight: FlightId
+    transfer: TransferId
     ok: bool
 
 
-class Lane:
+class TransferQueue:
     """One direction. stages: of each, its stream and its layer groups, each [first, last). depth:
     the most batches in flight at once."""
 
@@ -81,24 +80,27 @@ class Lane:
         self._depth = depth
         self._queued: deque[Transfer] = deque()
         self._batches: deque[Batch] = deque()
-        self._marks: dict[FlightId, tuple[Mark, ...]] = {}
+        self._device_events: dict[TransferId, tuple[DeviceEvent, ...]] = {}
 
     def __len__(self) -> int:
         """Number of transfers queued or in flight."""
-        return len(self._queued) + len(self._marks)
+        return len(self._queued) + len(self._device_events)
 
-    def __contains__(self, flight: FlightId) -> bool:
+    def __contains__(self, transfer: TransferId) -> bool:
         """Whether the transfer is queued or in flight."""
-        return flight in self._marks or any(one.flight == flight for one in self._queued)
+        return transfer in self._device_events or any(
+            item.transfer == transfer for item in self._queued
+        )
 
     @property
     def queued(self) -> bool:
         """Whether `issue` has something to do."""
         return bool(self._queued) and len(self._batches) < self._depth
 
-    def marks(self, flight: FlightId) -> tuple[Mark, ...]:
-        """One mark per layer group of a transfer in flight. Empty after `ended` has returned it."""
-        return self._marks.get(flight, ())
+    def device_events(self, transfer: TransferId) -> tuple[DeviceEvent, ...]:
+        """One event per layer group of a transfer in flight. Empty after `ended` has returned
+        it."""
+        return self._device_events.get(transfer, ())
 
     def submit(self, action: Transfer) -> None:
         if len(self) >= self._capacity:
@@ -107,38 +109,41 @@ class Lane:
             )
         self._queued.append(action)
 
-    def issue(self, after: Sequence[Mark]) -> None:
-        """Issue everything that is queued as one batch, which starts after a mark of each stage."""
+    def issue(self, after: Sequence[DeviceEvent]) -> None:
+        """Issue everything that is queued as one batch, which starts after an event of each
+        stage."""
         actions = tuple(self._queued)
         self._queued.clear()
         device = self._device
         merged = _merged(actions)
-        flights = tuple(action.flight for action in actions)
-        why = f"{self._name} of flights {flights[0]}..{flights[-1]}"
-        marks, ends = [], []
-        for (stream, groups), mark in zip(self._stages, after, strict=True):
-            device.wait(stream, mark)
+        transfers = tuple(action.transfer for action in actions)
+        why = f"{self._name} of transfers {transfers[0]}..{transfers[-1]}"
+        device_events, ends = [], []
+        for (stream, groups), device_event in zip(self._stages, after, strict=True):
+            device.wait(stream, device_event)
             for group in groups:
                 for component, (source, target) in merged.items():
                     job = CopyJob(self._direction, component, source, target, group, why)
                     device.copy(stream, job)
-                marks.append(device.record(stream))
-            ends.append(marks[-1])
-        batch = Batch(flights, tuple(marks), tuple(ends))
+                device_events.append(device.record(stream))
+            ends.append(device_events[-1])
+        batch = Batch(transfers, tuple(device_events), tuple(ends))
         self._batches.append(batch)
-        for flight in flights:
-            self._marks[flight] = batch.marks
+        for transfer in transfers:
+            self._device_events[transfer] = batch.device_events
 
     def ended(self) -> list[Ended]:
         """Transfers that ended since the last call, in order of submission."""
         ended: list[Ended] = []
         device = self._device
-        while self._batches and all(device.query(mark) for mark in self._batches[0].ends):
+        while self._batches and all(
+            device.query(device_event) for device_event in self._batches[0].ends
+        ):
             batch = self._batches.popleft()
-            ok = not any(device.failed(mark) for mark in batch.marks)
-            for flight in batch.flights:
-                del self._marks[flight]
-                ended.append(Ended(flight, ok))
+            ok = not any(device.failed(device_event) for device_event in batch.device_events)
+            for transfer in batch.transfers:
+                del self._device_events[transfer]
+                ended.append(Ended(transfer, ok))
         return ended
 
 
@@ -176,17 +181,20 @@ class TransferController:
         self._device = device
         spans = list(enumerate(stages or [(0, device.layers)]))
         self._compute: list[Stream] = [device.stream(of_stage(COMPUTE, at)) for at, _ in spans]
-        self._backups = Lane(
+        self._backups = TransferQueue(
             device,
             Direction.DEVICE_TO_HOST,
             [(of_stage(WRITE, at), (span,)) for at, span in spans],
             options.capacity,
             options.backup_batches,
         )
-        self._loads = Lane(
+        self._loads = TransferQueue(
             device,
             Direction.HOST_TO_DEVICE,
-            [(of_stage(LOAD, at), [(one, one + 1) for one in range(*span)]) for at, span in spans],
+            [
+                (of_stage(LOAD, at), [(index, index + 1) for index in range(*span)])
+                for at, span in spans
+            ],
             options.capacity,
             options.capacity,
         )
@@ -196,9 +204,9 @@ class TransferController:
         """Number of submitted transfers whose reply was not taken yet."""
         return len(self._backups) + len(self._loads)
 
-    def is_unanswered(self, flight: FlightId) -> bool:
+    def is_unanswered(self, transfer: TransferId) -> bool:
         """Whether the transfer was submitted and its reply was not taken yet."""
-        return flight in self._backups or flight in self._loads
+        return transfer in self._backups or transfer in self._loads
 
     def submit(self, action: Transfer | StorageAction) -> None:
         if type(action) is Load:
@@ -208,15 +216,15 @@ class TransferController:
         else:
             raise without_storage(action, self)
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """Does nothing: nobody abandons a load or backup."""
 
     def start(self) -> None:
         if self._backups.queued or self._loads.queued:
             after = [self._device.record(stream) for stream in self._compute]
-            for lane in (self._backups, self._loads):
-                if lane.queued:
-                    lane.issue(after)
+            for transfer_queue in (self._backups, self._loads):
+                if transfer_queue.queued:
+                    transfer_queue.issue(after)
 
     def poll(self) -> list[Reply]:
         """Replies of transfers that have ended, backups first."""
@@ -226,10 +234,13 @@ class TransferController:
         """Replies of the backups alone that have ended."""
         return [BackupDone(*ended) for ended in self._backups.ended()]
 
-    def load_marks(self, flight: FlightId) -> tuple[Mark, ...]:
-        """One mark per layer of a load that was started. Empty after its reply was taken."""
-        return self._loads.marks(flight)
+    def load_events(self, transfer: TransferId) -> tuple[DeviceEvent, ...]:
+        """One event per layer of a load that was started. Empty after its reply was taken."""
+        return self._loads.device_events(transfer)
 
-    def load_failed(self, flight: FlightId) -> bool:
+    def load_failed(self, transfer: TransferId) -> bool:
         """Whether a load that has ended failed. False after its reply was taken."""
-        return any(self._device.failed(mark) for mark in self._loads.marks(flight))
+        return any(
+            self._device.failed(device_event)
+            for device_event in self._loads.device_events(transfer)
+        )

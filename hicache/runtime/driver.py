@@ -4,8 +4,6 @@ It is the only caller of `Core.handle`, so it calls the observers, before the co
 and after it has answered. Here, too: executors that have no device of their own.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -36,19 +34,19 @@ from hicache.core.events import (
     Reply,
     StoreDone,
 )
-from hicache.core.node import FlightKind
-from hicache.core.types import FlightId
+from hicache.core.node import TransferKind
+from hicache.core.types import TransferId
 from hicache.core.view import CoreView
 
-# The reply to each kind of action, from its flight and the number of pages, or 1 if it was done.
-REPLY_TO: dict[type, Callable[[FlightId, int], Any]] = {
-    Backup: lambda flight, done: BackupDone(flight, bool(done)),
-    Load: lambda flight, done: LoadDone(flight, bool(done)),
-    Prefill: lambda flight, done: PrefillDone(flight, bool(done)),
+# The reply to each kind of action, from its transfer and the number of pages, or 1 if it was done.
+REPLY_TO: dict[type, Callable[[TransferId, int], Any]] = {
+    Backup: lambda transfer, done: BackupDone(transfer, bool(done)),
+    Load: lambda transfer, done: LoadDone(transfer, bool(done)),
+    Prefill: lambda transfer, done: PrefillDone(transfer, bool(done)),
     Lookup: LookupDone,
     Fetch: FetchDone,
     Store: StoreDone,
-    Delete: lambda flight, done: DeleteDone(flight, bool(done)),
+    Delete: lambda transfer, done: DeleteDone(transfer, bool(done)),
 }
 _SUBMITTED = frozenset(REPLY_TO) - {Prefill}
 
@@ -57,7 +55,7 @@ T = TypeVar("T")
 
 def first_of(kind: type[T], outcomes: Sequence[Outcome]) -> T | None:
     """The first outcome of a kind, if there is one."""
-    return next((one for one in outcomes if isinstance(one, kind)), None)
+    return next((outcome for outcome in outcomes if isinstance(outcome, kind)), None)
 
 
 class Observer(Protocol):
@@ -77,7 +75,7 @@ class Executor(Protocol):
     def submit(self, action: Transfer | StorageAction) -> None:
         """Queue an action. Nothing moves before `start`."""
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """Nobody waits for this action for storage any more: answer it as soon as possible, with
         what has been done. Without effect if it was answered."""
 
@@ -112,7 +110,7 @@ class Driver:
             if kind in _SUBMITTED:
                 self.executor.submit(outcome)  # type: ignore[arg-type]
             elif kind is Abandoned:
-                self.executor.abandon(outcome.flight)  # type: ignore[union-attr]
+                self.executor.abandon(outcome.transfer)  # type: ignore[union-attr]
         return outcomes
 
     def poll(self) -> list[Outcome]:
@@ -126,8 +124,8 @@ class Driver:
         pause: called whenever nothing has ended yet, to let time pass; to bound the wait, it
         raises. A later call goes on where this one ended."""
         outcomes: list[Outcome] = []
-        flights = self.core.view.flights
-        while any(flight.kind is not FlightKind.PREFILL for flight in flights.values()):
+        transfers = self.core.view.transfers
+        while any(transfer.kind is not TransferKind.PREFILL for transfer in transfers.values()):
             self.executor.start()
             replies = self.executor.poll()
             for reply in replies:
@@ -160,7 +158,7 @@ class ImmediateExecutor:
             raise without_storage(action, self)
         self._queued.append(action)
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """Does nothing: nobody abandons a load or backup."""
 
     def start(self) -> None:
@@ -170,7 +168,9 @@ class ImmediateExecutor:
     def poll(self) -> list[Reply]:
         if not self._ended:
             return []
-        replies: list[Reply] = [REPLY_TO[type(action)](action.flight, 1) for action in self._ended]
+        replies: list[Reply] = [
+            REPLY_TO[type(action)](action.transfer, 1) for action in self._ended
+        ]
         self._ended.clear()
         return replies
 
@@ -189,8 +189,8 @@ class TieredExecutor:
         else:
             self.storage.submit(action)
 
-    def abandon(self, flight: FlightId) -> None:
-        self.storage.abandon(flight)
+    def abandon(self, transfer: TransferId) -> None:
+        self.storage.abandon(transfer)
 
     def start(self) -> None:
         self.transfers.start()

@@ -51,45 +51,59 @@ _CODES: dict[type, int] = {
 }
 
 
-def _prefill(one: Prefill) -> tuple[object, ...]:
-    until, passed = one[:4], (one.after, one.completes_prompt)
-    return *until, one.tables[0], *passed, one.tables, one.states
+def _prefill(prefill: Prefill) -> tuple[object, ...]:
+    until, passed = prefill[:4], (prefill.after, prefill.completes_prompt)
+    return *until, prefill.tables[0], *passed, prefill.tables, prefill.states
 
 
-def _refused(one: Refused) -> tuple[object, ...]:
-    reason = _REASONS.get(one.reason, one.reason)
-    after = (one.after,) if reason in _WAITS else ()
-    return one.request, reason, one.needed, one.available, one.preempt, one.component, *after
+def _refused(refused: Refused) -> tuple[object, ...]:
+    reason = _REASONS.get(refused.reason, refused.reason)
+    after = (refused.after,) if reason in _WAITS else ()
+    return (
+        refused.request,
+        reason,
+        refused.needed,
+        refused.available,
+        refused.preempt,
+        refused.component,
+        *after,
+    )
 
 
-def _looked_up(one: Lookup) -> Iterator[int | Pages]:
-    yield from (one.flight, one.request, one.first_page, len(one.digests), one.known_pages)
-    yield from one.trailing_pages
+def _looked_up(lookup: Lookup) -> Iterator[int | Pages]:
+    yield from (
+        lookup.transfer,
+        lookup.request,
+        lookup.first_page,
+        len(lookup.digests),
+        lookup.known_pages,
+    )
+    yield from lookup.trailing_pages
 
 
-def _fetched(one: Fetch) -> Iterator[int | Pages]:
-    yield from (one.request, one.first_page, one.pages)
-    yield from _stored(one)
+def _fetched(fetch: Fetch) -> Iterator[int | Pages]:
+    yield from (fetch.request, fetch.first_page, fetch.pages)
+    yield from _stored(fetch)
 
 
-def _stored(one: Fetch | Store) -> Iterator[int | Pages]:
-    yield one.flight
-    for piece in one.pieces:
+def _stored(fetch: Fetch | Store) -> Iterator[int | Pages]:
+    yield fetch.transfer
+    for piece in fetch.pieces:
         yield piece.first_page
         yield piece.pages
 
 
-def _moved(one: Load | Backup) -> Iterator[int | Pages]:
-    yield one.flight
-    for copy in one.copies:
+def _moved(load: Load | Backup) -> Iterator[int | Pages]:
+    yield load.transfer
+    for copy in load.copies:
         yield copy.source
         yield copy.target
 
 
-def _tables(one: Prefill) -> Iterator[int | Pages]:
-    yield from (one.flight, one.request, one.start_token, one.end_token)
-    yield from one.tables
-    for slots in one.states:
+def _tables(prefill: Prefill) -> Iterator[int | Pages]:
+    yield from (prefill.transfer, prefill.request, prefill.start_token, prefill.end_token)
+    yield from prefill.tables
+    for slots in prefill.states:
         yield from (slots.source, slots.working, *slots.checkpoint_slots)
         for depth, page in slots.checkpoints:
             yield from (depth, page)
@@ -99,8 +113,8 @@ def _tables(one: Prefill) -> Iterator[int | Pages]:
 _VALUES: dict[type, Callable[[Any], tuple[object, ...]]] = {
     Prefill: _prefill,
     Refused: _refused,
-    Granted: lambda one: (one.request, one.tables[0], one.tables, one.states),
-    Cached: lambda one: (one.request, one.pages, one.tables[0], one.tables, one.states),
+    Granted: lambda item: (item.request, item.tables[0], item.tables, item.states),
+    Cached: lambda item: (item.request, item.pages, item.tables[0], item.tables, item.states),
 }
 # For the replay digest: the numbers of records that are not the integers among their values.
 _NUMBERS: dict[type, Callable[[Any], Iterator[int | Pages]]] = {
@@ -113,9 +127,9 @@ _NUMBERS: dict[type, Callable[[Any], Iterator[int | Pages]]] = {
 }
 
 
-def _values(one: Outcome) -> tuple[object, ...]:
-    covered = _VALUES.get(type(one))
-    return tuple(one) if covered is None else covered(one)
+def _values(prefill: Outcome) -> tuple[object, ...]:
+    covered = _VALUES.get(type(prefill))
+    return tuple(prefill) if covered is None else covered(prefill)
 
 
 def outcome_bytes(outcomes: Sequence[Outcome]) -> bytes:
@@ -162,8 +176,8 @@ def _encode(parts: list[bytes], value: object) -> None:
         parts += (b"a%d:" % len(value), np.ascontiguousarray(value, dtype="<i8").tobytes())
     elif isinstance(value, tuple):
         parts.append(b"(%d:" % len(value))
-        for one in value:
-            _encode(parts, one)
+        for item in value:
+            _encode(parts, item)
     elif isinstance(value, int):
         parts.append(b"i%d," % value)
     elif isinstance(value, bytes):

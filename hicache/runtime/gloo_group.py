@@ -8,8 +8,6 @@ result from the same values.
     frame   int64[64]    the call in 128 bytes, and 48 values; further values in a second exchange
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

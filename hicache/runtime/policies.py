@@ -4,8 +4,6 @@ Checks that a policy has what its interface asks for. `invariants.Watch` compare
 its declared order during a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

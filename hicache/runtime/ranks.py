@@ -49,7 +49,7 @@ from hicache.core.actions import (
 from hicache.core.config import Config
 from hicache.core.errors import About, CallerError, HicacheError
 from hicache.core.events import BackupDone, LoadDone, LookupDone, PrefillDone, Reply
-from hicache.core.types import FlightId
+from hicache.core.types import TransferId
 
 from .driver import REPLY_TO, Executor
 from .encoding import Decisions
@@ -200,8 +200,8 @@ class LookedUp(LookupDone):
 
     boundaries: int
 
-    def __new__(cls, flight: FlightId, boundaries: int) -> LookedUp:
-        made = super().__new__(cls, flight, boundaries.bit_length())
+    def __new__(cls, transfer: TransferId, boundaries: int) -> LookedUp:
+        made = super().__new__(cls, transfer, boundaries.bit_length())
         made.boundaries = boundaries
         return made
 
@@ -230,8 +230,8 @@ def most_of(action: Action) -> int:
 def packed(sets: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """Sets of numbers up to these sizes, as words."""
     bits = at = 0
-    for one, size in zip(sets, sizes, strict=True):
-        bits |= one << at
+    for item, size in zip(sets, sizes, strict=True):
+        bits |= item << at
         at += size
     return [bits >> start & upto(WORD) for start in range(0, at, WORD)]
 
@@ -265,31 +265,31 @@ class Agreement:
         self.executor = executor
         self.group = group
         self._decisions = decisions
-        self._open: dict[FlightId, Action] = {}  # in the order of submission
-        self._ended: dict[FlightId, int] = {}  # not yet agreed: what this rank offers
+        self._open: dict[TransferId, Action] = {}  # in the order of submission
+        self._ended: dict[TransferId, int] = {}  # not yet agreed: what this rank offers
         self._agreed: list[Reply] = []
 
     def submit(self, action: Transfer | StorageAction) -> None:
         self.begin(action)
         self.executor.submit(action)
 
-    def abandon(self, flight: FlightId) -> None:
-        self.executor.abandon(flight)
+    def abandon(self, transfer: TransferId) -> None:
+        self.executor.abandon(transfer)
 
     def start(self) -> None:
         self.executor.start()
 
     def begin(self, action: Action) -> None:
         """Note that an action was begun. The caller itself carries out forward passes."""
-        self._open[action.flight] = action
+        self._open[action.transfer] = action
 
     def end(self, reply: Reply) -> None:
         """Note that an action has ended on this rank, with or without success. Raises CallerError
         for a reply to nothing, or with more pages than were wanted."""
-        action = self._open.get(reply.flight)
+        action = self._open.get(reply.transfer)
         if action is None or not 0 <= reply[1] <= most_of(action):
             raise CallerError(f"{reply} is no reply to {action}")
-        self._ended[reply.flight] = offered(reply)
+        self._ended[reply.transfer] = offered(reply)
 
     def poll(self) -> list[Reply]:
         """The replies that all ranks have. In a group that waits, every rank must call this equally
@@ -304,43 +304,58 @@ class Agreement:
         for reply in self.executor.poll():
             self.end(reply)
         everywhere = yield from self._everywhere()
-        for flight, numbers in everywhere.items():
-            del self._ended[flight]
-            kind = type(self._open.pop(flight))
-            self._agreed.append(REPLY_TO[kind](flight, numbers.bit_length()))
+        for transfer, numbers in everywhere.items():
+            del self._ended[transfer]
+            kind = type(self._open.pop(transfer))
+            self._agreed.append(REPLY_TO[kind](transfer, numbers.bit_length()))
 
-    def _everywhere(self) -> Turn[dict[FlightId, int]]:
+    def _everywhere(self) -> Turn[dict[TransferId, int]]:
         """The actions that have ended on every rank, in the order of their replies: the numbers
         that are right on all. Raises Diverged if cores decided differently, or if the group
         returns something that is not so here."""
-        rank, flights = self.group.rank, list(self._open)
+        rank, transfers = self.group.rank, list(self._open)
         digest = int(self._decisions.short(), 16) if self._decisions is not None else 0
-        mine = [digest, ~digest & upto(_DIGEST), *(int(one in self._ended) for one in flights)]
-        mine += [self._ended.get(one, 0) for one in flights]
-        sizes = [_DIGEST, _DIGEST, *[1] * len(flights), *map(most_of, self._open.values())]
-        purpose = f"replies to {len(flights)} actions"
+        mine = [
+            digest,
+            ~digest & upto(_DIGEST),
+            *(int(transfer in self._ended) for transfer in transfers),
+        ]
+        mine += [self._ended.get(transfer, 0) for transfer in transfers]
+        sizes = [_DIGEST, _DIGEST, *[1] * len(transfers), *map(most_of, self._open.values())]
+        purpose = f"replies to {len(transfers)} actions"
         words = yield from self.group.conjunction(purpose, packed(mine, sizes))
         common = unpacked(words, sizes)
         if common[:2] != mine[:2]:
             raise Diverged("decisions", f"rank {rank} has digest {digest:08x}, and not all have it")
         if any(both & ~own for both, own in zip(common, mine, strict=True)):
-            text = f"rank {rank} has {mine[2:]}, and the conjunction for {flights} is {common[2:]}"
+            text = (
+                f"rank {rank} has {mine[2:]}, and the conjunction for {transfers} is {common[2:]}"
+            )
             raise Diverged("reduction", text)
-        numbers = dict(zip(flights, common[2 + len(flights) :], strict=True))
-        ended = {one for one, bit in zip(flights, common[2:], strict=False) if bit}
-        lanes = [[one for one in flights if type(self._open[one]) is kind] for kind in REPLIES]
-        lanes += [[one] for one in flights if type(self._open[one]) not in REPLIES]
-        return {one: numbers[one] for lane in lanes for one in takewhile(ended.__contains__, lane)}
+        numbers = dict(zip(transfers, common[2 + len(transfers) :], strict=True))
+        ended = {transfer for transfer, bit in zip(transfers, common[2:], strict=False) if bit}
+        by_kind = [
+            [transfer for transfer in transfers if type(self._open[transfer]) is kind]
+            for kind in REPLIES
+        ]
+        by_kind += [
+            [transfer] for transfer in transfers if type(self._open[transfer]) not in REPLIES
+        ]
+        return {
+            number: numbers[number]
+            for same_kind in by_kind
+            for number in takewhile(ended.__contains__, same_kind)
+        }
 
 
 def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
     """The settings for the core of every rank. Each pool gets the smallest size that a rank has.
     Raises CallerError if other settings differ between ranks; it names all of them."""
-    own = {one.name: getattr(config, one.name) for one in fields(Config)}
+    own = {field.name: getattr(config, field.name) for field in fields(Config)}
     names = [name for name in own if name not in _CAPACITIES]
     hashes = [blake2b(repr(own[name]).encode(), digest_size=7).digest() for name in names]
-    numbers = [int.from_bytes(one, "big") for one in hashes]
-    least = yield from group.minimum("settings", [*numbers, *(-one for one in numbers)])
+    numbers = [int.from_bytes(digest, "big") for digest in hashes]
+    least = yield from group.minimum("settings", [*numbers, *(-number for number in numbers)])
     pairs = zip(names, least, least[len(names) :], strict=False)
     if differ := [name for name, low, high in pairs if low != -high]:
         mine = ", ".join(f"{name} {own[name]!r}" for name in differ)

@@ -14,8 +14,6 @@ depends. `d` has the first digits of the digest after that event, so that a repl
 first event whose decisions differ.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +29,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Event, Reply
-from hicache.core.types import MOST_PRIORITY, FlightId, Key, Tier
+from hicache.core.types import MOST_PRIORITY, Key, Tier, TransferId
 from hicache.core.view import CoreView
 
 from .config_document import config_of, written
@@ -42,11 +40,11 @@ CHECK_EVERY = 256
 MAX_LINE_BYTES = 64 << 20
 _MOST_PAGES = 1 << 24  # limits the memory for which one line of a file can ask
 
-_Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Integer = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Priority = Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
 # By the type of an argument.
 _SHAPES: dict[Any, Any] = {
-    int: _Whole,
+    int: _Integer,
     Tier: Literal[0, 1],
     Key: tuple[Annotated[int, Meta(ge=1)], str, bytes],
 }
@@ -62,14 +60,14 @@ class _Header(Struct, forbid_unknown_fields=True):
 
 class _EventLine(Struct, forbid_unknown_fields=True):
     op: str
-    t: _Whole
+    t: _Integer
     args: list[Any]
     d: Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
 
 
 class _StartLine(Struct, forbid_unknown_fields=True):
     op: str
-    t: _Whole
+    t: _Integer
 
 
 class _CheckLine(Struct, forbid_unknown_fields=True):
@@ -205,7 +203,9 @@ def parse(path: str, lines: Iterable[bytes]) -> Recording:
 
 def _config_of(document: dict[str, Any]) -> Config:
     """The configuration, of which a core can be made."""
-    values = {key: tuple(one) if type(one) is list else one for key, one in document.items()}
+    values = {
+        key: tuple(items) if type(items) is list else items for key, items in document.items()
+    }
     try:
         config = config_of(values)
         if sum((*config.device_pages, *config.host_pages)) > _MOST_PAGES:
@@ -296,8 +296,8 @@ class Follower:
             raise CallerError(f"{where}: {name}: {error}; record it again") from None
         self.decisions.add(outcomes)
         number, short = self.decisions.events, self.decisions.short()
-        whole = self._digests.get(number)
-        if short != step.short or (whole is not None and whole != self.decisions.digest()):
+        digest = self._digests.get(number)
+        if short != step.short or (digest is not None and digest != self.decisions.digest()):
             answers = ", ".join(type(outcome).__name__ for outcome in outcomes) or "nothing"
             raise DivergedError(
                 f"{where}: event {number} ({name}) is the first whose decisions differ: the "
@@ -323,7 +323,7 @@ class _Nowhere:
     def submit(self, action: Transfer | StorageAction) -> None:
         """Does nothing."""
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """Does nothing."""
 
     def start(self) -> None:

@@ -41,7 +41,7 @@ from hicache.core.actions import (
 )
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import DetachWanted, Event, StorageAttached, StorageReply
-from hicache.core.types import FlightId
+from hicache.core.types import TransferId
 from hicache.core.view import CoreView
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import Losses, Status, Storage, StorageOptions, Value, watching
@@ -215,8 +215,8 @@ class Task:
         if action is None:
             return None
         if self.boundaries:
-            return LookedUp(action.flight, self.boundaries)
-        made: StorageReply = REPLY_TO[type(action)](action.flight, self.progress)
+            return LookedUp(action.transfer, self.boundaries)
+        made: StorageReply = REPLY_TO[type(action)](action.transfer, self.progress)
         return made
 
     def ask(self, call: Callable[[], T]) -> T:
@@ -257,7 +257,7 @@ class Task:
             raise _GivenUp
 
 
-class _Lane:
+class _CallQueue:
     """Tasks of one kind of thread. running: those that a thread has, answered ones too."""
 
     def __init__(self, threads: int) -> None:
@@ -285,15 +285,15 @@ class Workers:
         self._raised: set[type] = set()
         self._crashed: Exception | None = None
         self.changed = threading.Condition()
-        self._open: dict[FlightId, Task] = {}
+        self._open: dict[TransferId, Task] = {}
         self._answers: list[StorageReply] = []
         self._closed = False
-        self._lanes = (_Lane(options.readers), _Lane(options.writers))
-        self._lanes[1].queue.append(self._task(None))
-        for lane in self._lanes:
-            for _ in range(lane.threads):
+        self._call_queues = (_CallQueue(options.readers), _CallQueue(options.writers))
+        self._call_queues[1].queue.append(self._task(None))
+        for calls_of in self._call_queues:
+            for _ in range(calls_of.threads):
                 threading.Thread(
-                    target=self._run, args=(lane,), name="storage", daemon=True
+                    target=self._run, args=(calls_of,), name="storage", daemon=True
                 ).start()
 
     def _task(self, action: StorageAction | None) -> Task:
@@ -303,18 +303,18 @@ class Workers:
         """Queue actions for the threads."""
         with self.changed:
             for action in actions:
-                task = self._open[action.flight] = self._task(action)
+                task = self._open[action.transfer] = self._task(action)
                 if self._closed:
                     self._stop(task)
                 else:
-                    self._lanes[type(action) in (Store, Delete)].queue.append(task)
+                    self._call_queues[type(action) in (Store, Delete)].queue.append(task)
             self.changed.notify_all()
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """Answer an action with what has been done, as soon as its thread lets go of host pages."""
         with self.changed:
-            if flight in self._open:
-                self._stop(self._open[flight])
+            if transfer in self._open:
+                self._stop(self._open[transfer])
 
     def poll(self) -> list[StorageReply]:
         """Answers since the last call. Raises CoreBug if a thread failed for another reason than
@@ -335,33 +335,33 @@ class Workers:
             self._closed = True
             for task in list(self._open.values()):
                 self._stop(task)
-            for lane in self._lanes:
-                lane.queue.clear()
+            for calls_of in self._call_queues:
+                calls_of.queue.clear()
             self.changed.notify_all()
 
     def _give_up_hung(self) -> bool:
         """Answer the tasks whose calls hang, and those in a queue whose every thread does. Returns
         whether there are any."""
         any_hung = False
-        for lane in self._lanes:
-            hung = [task for task in lane.running if self._hangs(task)]
+        for calls_of in self._call_queues:
+            hung = [task for task in calls_of.running if self._hangs(task)]
             any_hung = any_hung or bool(hung)
-            if len(hung) == lane.threads:
-                hung += lane.queue
-                lane.queue.clear()
+            if len(hung) == calls_of.threads:
+                hung += calls_of.queue
+                calls_of.queue.clear()
             for task in hung:
                 self._stop(task)
         if any_hung:
             self.changed.notify_all()  # a delete no longer waits for them
         return any_hung
 
-    def _may_begin(self, lane: _Lane) -> bool:
+    def _may_begin(self, calls_of: _CallQueue) -> bool:
         """Whether the next task may begin. A delete is alone, so that no store that began before it
         ends behind it; one that hangs is not waited for."""
-        if not lane.queue:
+        if not calls_of.queue:
             return False
-        others = [task for task in lane.running if not self._hangs(task)]
-        if type(lane.queue[0].action) is Delete:
+        others = [task for task in calls_of.running if not self._hangs(task)]
+        if type(calls_of.queue[0].action) is Delete:
             return not others
         return all(type(task.action) is not Delete for task in others)
 
@@ -379,22 +379,22 @@ class Workers:
         task.answered = True
         reply = task.reply()
         if reply is not None:
-            del self._open[reply.flight]
+            del self._open[reply.transfer]
             self._answers.append(reply)
 
-    def _run(self, lane: _Lane) -> None:
+    def _run(self, calls_of: _CallQueue) -> None:
         size = max(self.options.batch_bytes, self.pages.largest_bytes)
         staging = memoryview(bytearray(size))
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self._closed or self._may_begin(lane))
+                self.changed.wait_for(lambda: self._closed or self._may_begin(calls_of))
                 if self._closed:
                     return
-                task = lane.queue.popleft()
+                task = calls_of.queue.popleft()
                 if task.answered:
                     continue
                 task.staging = staging
-                lane.running.append(task)
+                calls_of.running.append(task)
             try:
                 _carry_out(task)
             except _GivenUp:
@@ -404,7 +404,7 @@ class Workers:
             except Exception as error:
                 self._crashed = error
             with self.changed:
-                lane.running.remove(task)
+                calls_of.running.remove(task)
                 self._answer(task)
                 self.changed.notify_all()
 
@@ -433,12 +433,12 @@ def _carry_out(task: Task) -> None:
 
 def look_up(task: Task, action: Lookup) -> None:
     """The deepest boundary at which every component has what it requires."""
-    asked = len(action.digests)
+    count = len(action.digests)
     known = {
         component: _Presence(task, component, action.digests) for component in task.pages.components
     }
     windows = dict(zip(known, action.trailing_pages, strict=True))
-    end = asked
+    end = count
     for number, (component, presence) in enumerate(known.items()):
         if not windows[component]:
             at = 0 if number else action.known_pages
@@ -466,15 +466,15 @@ def look_up(task: Task, action: Lookup) -> None:
 
 def _boundaries(known: dict[str, _Presence], windows: dict[str, int], end: int) -> int:
     """The set of boundaries up to `end` at which every window has its pages."""
-    found = 0
-    missing = dict.fromkeys((one for one, window in windows.items() if window), -1)
+    number = 0
+    missing = dict.fromkeys((text for text, window in windows.items() if window), -1)
     for pages in range(1, end + 1):
         for component in missing:
             if not known[component].has(pages - 1):
                 missing[component] = pages - 1
-        if all(at < max(0, pages - windows[one]) for one, at in missing.items()):
-            found |= 1 << pages - 1
-    return found
+        if all(at < max(0, pages - windows[text]) for text, at in missing.items()):
+            number |= 1 << pages - 1
+    return number
 
 
 class _Presence:
@@ -484,21 +484,21 @@ class _Presence:
         self._task = task
         self._component = component
         self._digests = digests
-        self._found: dict[int, bool] = {}
+        self._present: dict[int, bool] = {}
 
     def has(self, at: int) -> bool:
-        if at not in self._found:
+        if at not in self._present:
             size = self._task.options.batch_keys
             first = at // size * size
             self._ask(first, self._digests[first : first + size])
-        return self._found[at]
+        return self._present[at]
 
     def _ask(self, first: int, digests: Sequence[bytes]) -> None:
         there = [True] * len(digests)
         for keys in self._task.pages.keys(self._component, digests):
-            found = self._task.ask(partial(self._task.store.lookup, keys))
-            there = [one and bool(other) for one, other in zip(there, found, strict=True)]
-        self._found |= dict(enumerate(there, first))
+            result = self._task.ask(partial(self._task.store.lookup, keys))
+            there = [item and bool(other) for item, other in zip(there, result, strict=True)]
+        self._present |= dict(enumerate(there, first))
 
 
 def fetch(task: Task, action: Fetch) -> None:
@@ -568,8 +568,8 @@ def delete(task: Task) -> None:
     """Delete every page of this cache, of all ranks. Progress is 1 if all of them are gone."""
     document = context_key(task.pages.context)
     entries = task.ask(lambda: iter(task.store.entries(f"{task.pages.context}/")))
-    while found := task.ask(lambda: list(islice(entries, task.options.batch_keys))):
-        keys = [entry.key for entry in found if entry.key != document]
+    while result := task.ask(lambda: list(islice(entries, task.options.batch_keys))):
+        keys = [entry.key for entry in result if entry.key != document]
         if any(status not in _GONE for status in task.ask(partial(task.store.delete, keys))):
             return
     task.progress = 1
@@ -637,11 +637,11 @@ class StorageExecutor:
         """Queue an action. Nothing moves before `start`."""
         self._queued.append(action)
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """Answer an action as soon as possible, with what has been done."""
         self.start()
         if self._workers is not None:
-            self._workers.abandon(flight)
+            self._workers.abandon(transfer)
 
     def start(self) -> None:
         """Begin everything that is queued."""
@@ -651,7 +651,7 @@ class StorageExecutor:
         if self._workers is not None:
             self._workers.begin(actions)
             return
-        self._answers += [REPLY_TO[type(action)](action.flight, 0) for action in actions]
+        self._answers += [REPLY_TO[type(action)](action.transfer, 0) for action in actions]
 
     def poll(self) -> list[StorageReply]:
         """Answers since the last call."""

@@ -84,14 +84,17 @@ class HicacheStorage(HiCacheStorage):
         return self.batch_exists([key]) == 1
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
-        there = self.pools[_KV].there(keys) if self._goes_on() else [False]
+        there = self.pools[_KV].there(keys) if self._usable() else [False]
         return there.index(False) if False in there else len(there)
 
     def batch_exists_v2(
         self, keys: Sequence[str], pool_transfers: Any = None, extra_info: Any = None
     ) -> Any:
         full = self.batch_exists(keys)
-        pools = {one.name: self._wanted(one, keys[:full]) for one in pool_transfers or ()}
+        pools = {
+            pool_transfer.name: self._wanted(pool_transfer, keys[:full])
+            for pool_transfer in pool_transfers or ()
+        }
         every, longest = restorable(full, pools)
         longest = ({_KV: full} if full else {}) | longest
         return PoolTransferResult(every[-1] if every else 0, longest, every)
@@ -119,22 +122,26 @@ class HicacheStorage(HiCacheStorage):
 
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
         return {
-            one.name: self._get(_text(one.name), one.keys or (), one.host_indices)
-            for one in transfers
+            transfer.name: self._get(
+                _text(transfer.name), transfer.keys or (), transfer.host_indices
+            )
+            for transfer in transfers
         }
 
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
         return {
-            one.name: self._set(_text(one.name), one.keys or (), one.host_indices)
-            for one in transfers
+            transfer.name: self._set(
+                _text(transfer.name), transfer.keys or (), transfer.host_indices
+            )
+            for transfer in transfers
         }
 
     def _get(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
-        pages = self.pools.get(name) if self._goes_on() else None
+        pages = self.pools.get(name) if self._usable() else None
         return pages.read(keys, slots) if pages else [False] * len(keys)
 
     def _set(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
-        pages = self.pools.get(name) if self._goes_on() else None
+        pages = self.pools.get(name) if self._usable() else None
         return pages.write(keys, slots) if pages else [False] * len(keys)
 
     # -- without interface_v1, which the settings ask for
@@ -153,7 +160,7 @@ class HicacheStorage(HiCacheStorage):
 
     # -- the store
 
-    def _goes_on(self) -> bool:
+    def _usable(self) -> bool:
         """Whether pages may be asked for: the weights are those of the keys."""
         now = _weight_version(), self._server.updates
         if not self._stopped and now != (self._version, self._updates):
@@ -209,21 +216,21 @@ def _watched(named: str) -> _Server:
     as in tests, the version of the weights alone says that they are others.
 
     Raises CallerError if nothing says what its weights are now."""
-    scheduler = caller(lambda one: hasattr(one, "tp_worker"))
+    scheduler = caller(lambda item: hasattr(item, "tp_worker"))
     if scheduler is None:
         return _Server()
     runner = scheduler.tp_worker.model_runner
-    found: _Server | None = getattr(runner, _MARK, None)
-    begins = caller(lambda one: one is scheduler, "__init__") is not None
-    if not named and (not begins if found is None else found.updates):
+    server: _Server | None = getattr(runner, _MARK, None)
+    begins = caller(lambda item: item is scheduler, "__init__") is not None
+    if not named and (not begins if server is None else server.updates):
         raise CallerError(
             "weights: expected a name for them where storage is attached to a running server; "
             'set "weights", another for each update'
         )
-    if found is None:
-        found = _Server(runner)
-        setattr(runner, _MARK, found)
-    return found
+    if server is None:
+        server = _Server(runner)
+        setattr(runner, _MARK, server)
+    return server
 
 
 def _check(config: Any) -> None:

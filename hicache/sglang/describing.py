@@ -62,16 +62,16 @@ class Settings:
     weights: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
+    def of(cls, row: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
-        own = {name: value for name, value in given.items() if name not in _OF_SGLANG}
-        found = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
-        if "storage" not in found:
+        own = {name: value for name, value in row.items() if name not in _OF_SGLANG}
+        result = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
+        if "storage" not in result:
             raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
-        if not given.get("interface_v1"):
+        if not row.get("interface_v1"):
             raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache')
-        parse(found["storage"])
-        made = cls(**found)
+        parse(result["storage"])
+        made = cls(**result)
         StorageOptions(timeout_s=made.timeout_s)  # raises
         return made
 
@@ -92,9 +92,9 @@ def weights_of(
     adapters by path, as they were when the server was started; those of new ones are added.
 
     Raises CallerError where nothing says it."""
-    found: dict[str, Any] = {"release": release_of("sglang")}
+    row: dict[str, Any] = {"release": release_of("sglang")}
     if args is not None:
-        found |= fields_of(args, lambda name: bool(_COUNTS.search(name)) and not _NOT.search(name))
+        row |= fields_of(args, lambda name: bool(_COUNTS.search(name)) and not _NOT.search(name))
     model = getattr(args, "model_path", None)
     if not model and not named:
         raise CallerError('weights: expected the path of a model, or "weights"; name them')
@@ -103,31 +103,31 @@ def weights_of(
         return name if Path(name).exists() else folder_of(name, revision) or name
 
     revision = getattr(args, "revision", None)
-    found["config"], described = _config(place(model, revision)) if model else ("", {})
-    found["code"] = code_of(described, str(model), revision, folder_of)
+    row["config"], described = _config(place(model, revision)) if model else ("", {})
+    row["code"] = code_of(described, str(model), revision, folder_of)
     draft = getattr(args, "speculative_draft_model_path", None)
     draft_revision = getattr(args, "speculative_draft_model_revision", None)
     if draft:
-        found["draft_config"] = _config(place(draft, draft_revision))[0]
+        row["draft_config"] = _config(place(draft, draft_revision))[0]
     form = getattr(args, "load_format", "auto")
     if not named:
-        found |= fields_of(args, lambda name: bool(_LOAD.search(name)))
+        row |= fields_of(args, lambda name: bool(_LOAD.search(name)))
     if named:
-        found["weights"] = named
+        row["weights"] = named
     elif form == "dummy":  # random
-        found["weights"] = f"dummy weights of seed {getattr(args, 'random_seed', None)}"
+        row["weights"] = f"dummy weights of seed {getattr(args, 'random_seed', None)}"
     else:
-        found["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
+        row["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
         if draft:
             what = "weights of the draft model"
             form = getattr(args, "speculative_draft_load_format", None) or form
-            found["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
+            row["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
             until_s = clock.started_s() if Path(path).exists() else math.inf
             loaded[path] = digest_of_adapter(place(path), until_s)
-        found.setdefault("adapters", []).append([name, loaded[path]])
-    return found
+        row.setdefault("adapters", []).append([name, loaded[path]])
+    return row
 
 
 def form_of(model: str, weights: Mapping[str, Any], form: Mapping[str, Any], ranks: int) -> Context:
@@ -141,21 +141,21 @@ def _config(place: str) -> tuple[str, dict[str, Any]]:
     file = Path(place) / "config.json"
     if not file.is_file():
         return "", {}
-    given = file.read_bytes()
-    return hashlib.sha256(given).hexdigest(), json.loads(given)
+    value = file.read_bytes()
+    return hashlib.sha256(value).hexdigest(), json.loads(value)
 
 
-def _adapters(given: Any) -> list[tuple[str, str]]:
+def _adapters(row: Any) -> list[tuple[str, str]]:
     """Names and paths of the adapters that a server starts with: records, "NAME=PATH", or paths."""
-    found = []
-    for one in given.items() if isinstance(given, dict) else given or ():
-        if isinstance(one, tuple):
-            name, path = one
-        elif isinstance(one, str):
-            name, _, path = one.rpartition("=")
-        elif isinstance(one, dict):
-            name, path = one.get("lora_name", ""), one["lora_path"]
+    pairs = []
+    for item in row.items() if isinstance(row, dict) else row or ():
+        if isinstance(item, tuple):
+            name, path = item
+        elif isinstance(item, str):
+            name, _, path = item.rpartition("=")
+        elif isinstance(item, dict):
+            name, path = item.get("lora_name", ""), item["lora_path"]
         else:
-            name, path = one.lora_name, one.lora_path
-        found.append((str(name), str(path)))
-    return sorted(found)
+            name, path = item.lora_name, item.lora_path
+        pairs.append((str(name), str(path)))
+    return sorted(pairs)

@@ -14,8 +14,8 @@ import torch
 
 from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Value
+from hicache.storage.checksummed import Checksummed
 from hicache.storage.keys import Context, context_key, page_keys
-from hicache.storage.verified import Verified
 
 _MOST_DELETES = 1024  # keys of one call
 # Of one call of a store: a call that takes too long counts as an outage, on a slow disk, too.
@@ -56,13 +56,13 @@ class HostPages:
             "page_bytes": self.page_bytes,
             "shape": list(page.shape),
             "layers": [
-                getattr(pool, one, None) for one in ("start_layer", "end_layer", "layer_num")
+                getattr(pool, text, None) for text in ("start_layer", "end_layer", "layer_num")
             ],
         }
-        kinds = {name, *(one.__name__ for one in type(pool).__mro__)}
+        kinds = {name, *(kind.__name__ for kind in type(pool).__mro__)}
         self.per_rank = bool(kinds & _PER_RANK)
 
-    def use(self, store: Verified, context: Context, shard: str, *, describes: bool) -> None:
+    def use(self, store: Checksummed, context: Context, shard: str, *, describes: bool) -> None:
         """The store, and what keys are made of. describes: this rank writes the context's text."""
         self._store, self._context, self._shard = store, context, shard
         if describes:
@@ -76,48 +76,48 @@ class HostPages:
 
     def there(self, names: Sequence[str]) -> list[bool]:
         """Whether each page is there; one of which the store does not say counts as not."""
-        return [one is True for one in self._store.lookup(self.keys(names))]
+        return [item is True for item in self._store.lookup(self.keys(names))]
 
     def read(self, names: Sequence[str], slots: Any) -> list[bool]:
         """Read pages into the slots of the pool. Whether each is there. Stops after a call that did
         not read everything: SGLang takes what is before a gap."""
-        starts, found = self._starts(len(names), slots), list[bool]()
+        starts, result = self._starts(len(names), slots), list[bool]()
         for part in self._parts(len(starts)):
             pages = [torch.empty_like(self._flat) for _ in part]
-            values = [_bytes_of(one) for one in pages]
+            values = [_bytes_of(page) for page in pages]
             done = self._store.read(self.keys([names[at] for at in part]), values)
-            arrived = [one is Status.DONE for one in done]
+            arrived = [status is Status.DONE for status in done]
             for at, page, ok in zip(part, pages, arrived, strict=True):
                 if ok:
                     self.pool.set_from_flat_data_page(starts[at], page)
-            found += arrived
+            result += arrived
             if not all(arrived):
                 break
-        return found + [False] * (len(names) - len(found))
+        return result + [False] * (len(names) - len(result))
 
     def write(self, names: Sequence[str], slots: Any) -> list[bool]:
         """Write pages from the slots of the pool, if they are not there yet: a page never changes.
         Whether each is there afterwards. Stops after a call that did not write everything, as
         SGLang then does."""
-        starts, found = self._starts(len(names), slots), list[bool]()
+        starts, result = self._starts(len(names), slots), list[bool]()
         for part in self._parts(len(starts)):
             keys = self.keys([names[at] for at in part])
-            there = [one is True for one in self._store.lookup(keys)]
+            there = [item is True for item in self._store.lookup(keys)]
             new = [at for at, here in zip(part, there, strict=True) if not here]
             pages = [self.pool.get_data_page(starts[at], flat=True) for at in new]
-            values = [_bytes_of(one.contiguous()) for one in pages]
+            values = [_bytes_of(page.contiguous()) for page in pages]
             done = self._store.write([keys[at - part.start] for at in new], values) if new else []
             for at, status in zip(new, done, strict=True):
                 there[at - part.start] = status is Status.DONE
-            found += there
+            result += there
             if not all(there):
                 break
-        return found + [False] * (len(names) - len(found))
+        return result + [False] * (len(names) - len(result))
 
     def clear(self) -> None:
         """Delete all pages of this rank. Raises OSError if the store cannot be asked."""
         prefix = f"{self._context.digest}/{self.name}/{self._shard}/"
-        keys = [one.key for one in self._store.entries(prefix)]
+        keys = [entry.key for entry in self._store.entries(prefix)]
         for start in range(0, len(keys), _MOST_DELETES):
             self._store.delete(keys[start : start + _MOST_DELETES])
 

@@ -6,8 +6,6 @@ also what backends have in common: the parts of an address that has the form of 
 cannot follow.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +18,7 @@ from hicache.core.errors import CallerError
 
 from .base import Address, Storage, StorageOptions
 from .breaker import Breaker, BreakerOptions
-from .verified import Verified
+from .checksummed import Checksummed
 
 BACKENDS = "hicache.storage.backends"
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)")
@@ -32,14 +30,14 @@ _NEARLY = 0.9  # of a time-out: clocks differ
 
 def parse(text: str) -> Address:
     """The address in `text`, `scheme:rest`. The scheme may be unknown. Raises CallerError."""
-    found = _ADDRESS.fullmatch(text)
-    if len(text) > _MOST or not text.isprintable() or found is None or not found[2]:
+    match = _ADDRESS.fullmatch(text)
+    if len(text) > _MOST or not text.isprintable() or match is None or not match[2]:
         example = f"; for a folder write file:{text}" if text.startswith(("/", ".", "~")) else ""
         raise CallerError(
             f"storage: expected SCHEME:REST such as file:DIR, found {text[:80]!a}"
             f"{example or '; known schemes: ' + ', '.join(schemes())}"
         )
-    return Address(found[1].lower(), found[2])
+    return Address(match[1].lower(), match[2])
 
 
 def schemes() -> list[str]:
@@ -82,7 +80,7 @@ def open_store(
     now: Callable[[], float],
     notice: Callable[[str], None],
     breaker: BreakerOptions | None = None,
-) -> Verified:
+) -> Checksummed:
     """Open a store whose values are checked and whose outages are survived.
 
     now: seconds of a clock that never goes back. notice: gets a sentence when something is wrong
@@ -93,7 +91,7 @@ def open_store(
         notice(f"storage: {shown(address)}: {wrong}")
     patience_s = options.timeout_s * _NEARLY
     breaker = replace(breaker or BreakerOptions(), patience_s=patience_s)
-    return Verified(Breaker(store, shown(address), now, notice, breaker))
+    return Checksummed(Breaker(store, shown(address), now, notice, breaker))
 
 
 class Location(NamedTuple):
@@ -115,17 +113,17 @@ class Location(NamedTuple):
         return int(text)
 
 
-def bytes_of(given: object, name: str) -> int:
+def bytes_of(value: object, name: str) -> int:
     """A number of bytes from a text: 4096, 64Ki, 1G, 64GB; or a whole number. name: of the setting,
     for the message. Raises CallerError for anything else, and for 0."""
-    found = _SIZE.fullmatch(str(given)) if type(given) in (int, str) else None
-    if found is None or not int(found[1]):
+    match = _SIZE.fullmatch(str(value)) if type(value) in (int, str) else None
+    if match is None or not int(match[1]):
         raise CallerError(
-            f"{name}: expected bytes such as 4096, 64Ki or 1G, found {str(given)[:40]!a}"
+            f"{name}: expected bytes such as 4096, 64Ki or 1G, found {str(value)[:40]!a}"
         )
-    base = 1024 if found[3] else 1000
-    power = " KMGT".index(found[2] or " ")
-    return int(found[1]) * int(base**power)
+    base = 1024 if match[3] else 1000
+    power = " KMGT".index(match[2] or " ")
+    return int(match[1]) * int(base**power)
 
 
 def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) -> Location:
@@ -217,18 +215,16 @@ def refuse_options(scheme: str, options: StorageOptions, size: str, durable: str
 
 
 def checked(
-    kind: Any, given: Mapping[str, Any], where: str, sizes: Sequence[str], more: str = ""
+    kind: Any, row: Mapping[str, Any], where: str, sizes: Sequence[str], more: str = ""
 ) -> dict[str, Any]:
     """What is given for the fields of a dataclass. where, more: of the settings, and which others
     there are, for messages. sizes: fields that are bytes; their texts are read.
 
     Raises CallerError for a name that is not a field, and for a text or size of another form."""
-    texts = {one.name: one.type in ("str", str) for one in fields(kind)}
-    for name, value in given.items():
+    texts = {field.name: field.type in ("str", str) for field in fields(kind)}
+    for name, value in row.items():
         if name not in texts:
             raise CallerError(f"{where}: expected {', '.join(texts)}{more}, found {name[:40]!a}")
         if texts[name] and not isinstance(value, str):
             raise CallerError(f"{name}: expected a text, found {value!r:.40}")
-    return {
-        name: bytes_of(value, name) if name in sizes else value for name, value in given.items()
-    }
+    return {name: bytes_of(value, name) if name in sizes else value for name, value in row.items()}

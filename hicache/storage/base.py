@@ -102,7 +102,7 @@ class Losses:
     waited_s: float = 0.0
 
     def __add__(self, other: Losses) -> Losses:
-        names = [one.name for one in fields(Losses)]
+        names = [field.name for field in fields(Losses)]
         return Losses(*(getattr(self, name) + getattr(other, name) for name in names))
 
 

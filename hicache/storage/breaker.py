@@ -16,8 +16,6 @@ What was not answered, read or stored is counted (`losses`). A call under way go
 of a read belong to the store until it answers.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -113,7 +111,7 @@ class Breaker(Storage):
         self._closed = self._probing = False
         self._losses = Losses()
         self._failing: dict[str, tuple[int, float]] = {}  # calls in a row, and their seconds
-        self._whole, self._writes = _Outage(self._options), _Outage(self._options)
+        self._all_calls, self._writes = _Outage(self._options), _Outage(self._options)
         self._suspect: tuple[_Call, str] | None = None  # what a probe is to repeat, and the reason
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
@@ -152,7 +150,7 @@ class Breaker(Storage):
     @property
     def out(self) -> bool:
         """Whether the store counts as out."""
-        return self._whole.since is not None
+        return self._all_calls.since is not None
 
     @property
     def losses(self) -> Losses:
@@ -234,7 +232,7 @@ class Breaker(Storage):
 
     def _go_out(self, call: _Call, why: str) -> None:
         self._losses.outages += 1
-        self._whole.begin(self._now())
+        self._all_calls.begin(self._now())
         self._suspect = call, why
         self._writes.since = None  # it is found out anew
         self._say(f"does not answer ({why}); going on without it, and asking again now and then")
@@ -267,7 +265,7 @@ class Breaker(Storage):
         with self._lock:
             if self._suspect is None or self._closed or self._probing:
                 return
-            self._probing = not self.out or self._whole.is_due(self._now())
+            self._probing = not self.out or self._all_calls.is_due(self._now())
             begins = self._probing
         if begins:
             self._start(self._probe)
@@ -291,7 +289,7 @@ class Breaker(Storage):
         (call, reason), self._suspect = self._suspect, None
         if self.out:
             self._failing.clear()
-            self._say(f"answers again, after {self._whole.end(self._now()):.1f} s")
+            self._say(f"answers again, after {self._all_calls.end(self._now()):.1f} s")
         elif why:
             self._go_out(call, why)
         elif self._writes.since is not None:

@@ -1,8 +1,6 @@
 """Notices that what an engine computes with has changed since it was started: calls that write
 weights, and samples of the model for those that nobody calls by a known name."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -20,14 +18,14 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def after(target: Any, name: str, call: Callable[..., None]) -> None:
     """Call `call` with the arguments of each call of the target's function, after it. Nothing if
     the target, an object or a class, has none of this name."""
-    given = getattr(target, name, None)
-    if given is None:
+    value = getattr(target, name, None)
+    if value is None:
         return
 
-    @wraps(given)
+    @wraps(value)
     def followed(*args: Any, **named: Any) -> Any:
         try:
-            return given(*args, **named)
+            return value(*args, **named)
         finally:
             call(*args, **named)
 
@@ -39,9 +37,9 @@ def caller(fits: Callable[[Any], bool], method: str = "") -> Any:
     method: its name; any by default."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        found = frame.f_locals.get("self")
-        if found is not None and fits(found) and method in ("", frame.f_code.co_name):
-            return found
+        result = frame.f_locals.get("self")
+        if result is not None and fits(result) and method in ("", frame.f_code.co_name):
+            return result
         frame = frame.f_back
     return None
 
@@ -59,28 +57,28 @@ class Samples:
         """Those that they have now are the right ones."""
         self._parts = self._made_of()
         self._places = [
-            (held, name)
+            (kept, name)
             for model in self._models
             for module in model.modules()
-            for held in (module._parameters, module._buffers)
-            for name, one in held.items()
-            if one is not None and name not in module._non_persistent_buffers_set
+            for kept in (module._parameters, module._buffers)
+            for name, item in kept.items()
+            if item is not None and name not in module._non_persistent_buffers_set
         ]
         self._views: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-        for held, name in self._places:
-            view = _spread(held[name])
+        for holding, name in self._places:
+            view = _spread(holding[name])
             if view is not None:
                 self._views.setdefault((view.device, view.dtype), []).append(view)
-        self._found = self._now()
+        self._seen = self._now()
 
     def same(self) -> bool:
         """Whether all of it is what it was. Takes what it is now."""
-        found, parts = self._now(), self._made_of()
+        result, parts = self._now(), self._made_of()
         alike = (
             len(parts) == len(self._parts)
             and all(map(is_, parts, self._parts))
-            and found[0] == self._found[0]
-            and all(torch.equal(*both) for both in zip(found[1], self._found[1], strict=True))
+            and result[0] == self._seen[0]
+            and all(torch.equal(*both) for both in zip(result[1], self._seen[1], strict=True))
         )
         if not alike:
             self.take()
@@ -99,9 +97,10 @@ class Samples:
     def _now(self) -> tuple[list[int], list[torch.Tensor]]:
         """Where they are, and samples. Beside the passes of an accelerator, not behind them."""
         at = [
-            -1 if (one := held.get(name)) is None else one.data_ptr() for held, name in self._places
+            -1 if (item := kept.get(name)) is None else item.data_ptr()
+            for kept, name in self._places
         ]
-        if self._stream is None and any(one.type == "cuda" for one, _ in self._views):
+        if self._stream is None and any(item.type == "cuda" for item, _ in self._views):
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         beside = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
         with beside, torch.no_grad():

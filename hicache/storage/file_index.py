@@ -10,8 +10,6 @@ If the disk has no room for a change, four things make some, one after the other
 begins anew, the reserve is given up, free blocks become holes, and pages are evicted.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl
@@ -65,7 +63,7 @@ _FIND = (
     " stored.key IN (SELECT asked.value FROM json_each(?) AS asked) ORDER BY start"
 )
 
-One = TypeVar("One")
+Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 
@@ -164,12 +162,12 @@ class Data:
         failure. None: it goes on for too long, and `late` is called at its end."""
         file = os.open(self.path, (os.O_RDONLY if reading else os.O_WRONLY) | os.O_CLOEXEC)
         try:
-            found = [move(file, row, value, reading) for row, value in jobs]
+            moves = [move(file, row, value, reading) for row, value in jobs]
             if durable:
                 os.fdatasync(file)
         finally:
             os.close(file)
-        return found
+        return moves
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -397,7 +395,7 @@ class Index:
             self._reserve_some(())
 
     def _in_parts(
-        self, change: Callable[[Sequence[One]], list[Done]], items: Sequence[One]
+        self, change: Callable[[Sequence[Item]], list[Done]], items: Sequence[Item]
     ) -> list[Done | Status]:
         """Make a change for all of them, some at a time; what became of each. What is left when it
         is refused is refused, too."""
@@ -453,7 +451,7 @@ class Index:
         return self._give_back()
 
     def _reserve_some(self, sizes: Sequence[int]) -> list[Row | Status]:
-        found: list[Row | Status] = []
+        rows: list[Row | Status] = []
         with self._changing():
             self._free([*self._mine() & self._unreleased] if self._unreleased else ())
             uses = list(enumerate(self._touched, self._ticks(len(self._touched))))
@@ -464,11 +462,11 @@ class Index:
                 need = -(-size // BLOCK) or 1
                 if free < need:
                     free = self._make_room(need)
-                found.append(self._take(size, need) if free >= need else Status.FULL)
+                rows.append(self._take(size, need) if free >= need else Status.FULL)
                 free -= need if free >= need else 0
         self._unreleased.clear()
         self._touched.clear()
-        return found
+        return rows
 
     def _publish_some(self, written: Sequence[tuple[Row, str]]) -> list[Status]:
         with self._changing() as base:
@@ -490,12 +488,12 @@ class Index:
 
     def _delete_some(self, keys: Sequence[str]) -> list[Status]:
         with self._changing():
-            found = []
+            result = []
             for key in keys:
                 row = self._row("SELECT id FROM stored WHERE key = ?", key)
-                found.append(Status.DONE if row else Status.MISSING)
+                result.append(Status.DONE if row else Status.MISSING)
                 self._free(row or ())
-        return found
+        return result
 
     # -- parts of a change
 
@@ -513,8 +511,8 @@ class Index:
         return self._data.first[0] - self._sum(f"runs WHERE value = {HOLE}")
 
     def _runs(self, kind: int) -> list[Run]:
-        found = self._base.execute("SELECT start, blocks FROM runs WHERE value = ?", (kind,))
-        return [Run(*run) for run in found.fetchall()]
+        result = self._base.execute("SELECT start, blocks FROM runs WHERE value = ?", (kind,))
+        return [Run(*run) for run in result.fetchall()]
 
     def _may_grow(self) -> int:
         """How many blocks more may get room, as far as is known."""

@@ -10,8 +10,6 @@ the weights a name (`weights`). Other files are read whole: GGUF, torch's, adapt
 notices updates.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -65,7 +63,7 @@ def context_of(
         )
         for name, size in page_bytes.items()
     )
-    shown = "".join(one for one in model if one.isprintable())[-200:] or "model"
+    shown = "".join(item for item in model if item.isprintable())[-200:] or "model"
     return Context(shown, hashlib.sha256(text.encode()).hexdigest(), page_size, "tokens", pools)
 
 
@@ -77,7 +75,7 @@ def release_of(engine: str) -> str:
 def fields_of(config: Any, counts: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
     """The fields of an engine's configuration in a form that is the same in every process. counts:
     whether a field of this name changes rows."""
-    names = [one.name for one in fields(config)] if is_dataclass(config) else vars(config)
+    names = [field.name for field in fields(config)] if is_dataclass(config) else vars(config)
     return {name: _plain(getattr(config, name, None)) for name in names if counts(name)}
 
 
@@ -87,11 +85,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(json.dumps(_plain(one), sort_keys=True) for one in value)
+        return sorted(json.dumps(_plain(item), sort_keys=True) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
         return fields_of(value)
     if hasattr(value, "__qualname__"):  # a function or a class
@@ -139,29 +137,34 @@ def code_of(
     if not config.get("auto_map"):
         return []
     named = sorted(set(re.findall(r'"([^"]+)--', json.dumps(config["auto_map"], default=str))))
-    found = []
-    for one, its in ((model, code_revision or revision), *((one, code_revision) for one in named)):
-        place = one if Path(one).exists() else folder_of(one, its)
+    result = []
+    for item, its in (
+        (model, code_revision or revision),
+        *((item, code_revision) for item in named),
+    ):
+        place = item if Path(item).exists() else folder_of(item, its)
         digest = hashlib.sha256()
         for file in sorted(Path(place).glob("*.py")) if place else ():
             code = file.read_bytes()
             digest.update(f"{file.name}\0{len(code)}\0".encode() + code)
-        found.append(digest.hexdigest())
-    return found
+        result.append(digest.hexdigest())
+    return result
 
 
 def code_of_modules(models: Iterable[Any], engine: str) -> list[str]:
     """Digests of the code of models' modules that is neither the engine's own, by the name of its
     package, nor torch's: a plugin may have put it in the place of the engine's."""
     own = {*sys.stdlib_module_names, "torch", engine}
-    kinds = {kind for model in models for one in model.modules() for kind in type(one).__mro__}
-    found = set()
+    kinds = {
+        kind for model in models for module in model.modules() for kind in type(module).__mro__
+    }
+    result = set()
     for kind in kinds:
         if kind.__module__.partition(".")[0] not in own:
             file = getattr(sys.modules.get(kind.__module__), "__file__", None)
             code = Path(file).read_bytes() if file else b""
-            found.add(f"{kind.__qualname__} {hashlib.sha256(code).hexdigest()}")
-    return sorted(found)
+            result.add(f"{kind.__qualname__} {hashlib.sha256(code).hexdigest()}")
+    return sorted(result)
 
 
 def digest_of_adapter(place: str, until_s: float = math.inf) -> str:
@@ -170,34 +173,32 @@ def digest_of_adapter(place: str, until_s: float = math.inf) -> str:
     Raises CallerError if one of them is not there, cannot be read, or was written later."""
     if not (Path(place) / _ADAPTER).is_file():
         raise CallerError(f"adapter: expected {_ADAPTER} in {place!a}, found none")
-    return digest_of_files(place, "adapter", whole=True, until_s=until_s)
+    return digest_of_files(place, "adapter", full=True, until_s=until_s)
 
 
-def digest_of_files(
-    place: str, what: str, *, whole: bool = False, until_s: float = math.inf
-) -> str:
+def digest_of_files(place: str, what: str, *, full: bool = False, until_s: float = math.inf) -> str:
     """A digest of the weights in a folder, or of one file, in hexadecimal. what: for messages.
     whole: read everything, also an adapter's configuration. until_s: seconds since 1970.
 
     Raises CallerError if there are none, if they cannot be read, or were written after until_s."""
-    mend = "" if whole else '; give them a name with "weights"'
+    mend = "" if full else '; give them a name with "weights"'
     try:
         files = [Path(place)]
         if not files[0].is_file():
-            files = sorted(one for one in files[0].iterdir() if one.suffix in _ENDINGS)
+            files = sorted(path for path in files[0].iterdir() if path.suffix in _ENDINGS)
         if not files:
             raise CallerError(
                 f"{what}: expected files of weights ({', '.join(_ENDINGS)}) in {place!a}, found "
                 f"none{mend}"
             )
         files += sorted(Path(place).glob("*.index.json"))  # they say which files engines load
-        files += [Path(place) / _ADAPTER] if whole else []
+        files += [Path(place) / _ADAPTER] if full else []
         digest = hashlib.sha256()
         for file in files:
             size = file.stat().st_size
             digest.update(f"{file.name}\0{size}\0".encode())
             with open(file, "rb", _SPOT) as stream:
-                head, starts = (b"", []) if whole else _tensors(stream)
+                head, starts = (b"", []) if full else _tensors(stream)
                 digest.update(head)
                 for start, length in _parts(size, starts):
                     stream.seek(start)
@@ -220,8 +221,11 @@ def _tensors(stream: BinaryIO) -> tuple[bytes, list[int]]:
     length = int.from_bytes(stream.read(8), "little")
     head = stream.read(min(length, _HEAD))
     try:
-        tensors = [one for name, one in json.loads(head).items() if name != "__metadata__"]
-        return head, [8 + length, *(8 + length + int(one["data_offsets"][0]) for one in tensors)]
+        tensors = [load for name, load in json.loads(head).items() if name != "__metadata__"]
+        return head, [
+            8 + length,
+            *(8 + length + int(tensor["data_offsets"][0]) for tensor in tensors),
+        ]
     except _BAD:
         return b"", []
 
@@ -238,4 +242,6 @@ def _parts(size: int, starts: list[int]) -> Iterator[tuple[int, int]]:
             yield start, length
             continue
         spots = max(_SPOTS, length // _STEP + 2)
-        yield from ((start + (length - _SPOT) * one // (spots - 1), _SPOT) for one in range(spots))
+        yield from (
+            (start + (length - _SPOT) * index // (spots - 1), _SPOT) for index in range(spots)
+        )

@@ -6,8 +6,6 @@ share pages; the text itself is stored beside the pages, under `context_key`. do
 ("Key format") describes both byte by byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -125,8 +123,8 @@ def context_key(context: str) -> str:
 
 def take_apart(key: str) -> StoredKey | None:
     """The parts of a key, or None if `page_keys` and `context_key` make no such key."""
-    found = _KEY.fullmatch(key)
-    return StoredKey(*(part or "" for part in found.groups())) if found else None
+    match = _KEY.fullmatch(key)
+    return StoredKey(*(part or "" for part in match.groups())) if match else None
 
 
 def document_of(text: bytes, context: str) -> dict[str, Any] | None:

@@ -4,8 +4,6 @@
 are first used.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -4,8 +4,6 @@ has happened.
 Whatever changes the rows of a prompt's tokens, beside the tokens, is refused. Does not generate.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -71,17 +69,17 @@ def check(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> None:
         kwargs["cache_implementation"] = None
 
 
-def _refusal(name: str, expected: str, found: Any) -> UnsupportedArgumentError:
+def _refusal(name: str, expected: str, result: Any) -> UnsupportedArgumentError:
     return UnsupportedArgumentError(
-        f"{name}: expected {expected}, found {found}; call model.generate for it"
+        f"{name}: expected {expected}, found {result}; call model.generate for it"
     )
 
 
 def is_assisted(model: Any, kwargs: dict[str, Any]) -> bool:
     """Whether candidates are computed that may be taken back: then nothing is reused or kept."""
     names = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp")
-    found = (_setting(model, kwargs, name) for name in names)
-    return any(value is not None and value is not False for value in found)
+    settings = (_setting(model, kwargs, name) for name in names)
+    return any(value is not None and value is not False for value in settings)
 
 
 def _setting(model: Any, kwargs: dict[str, Any], name: str) -> Any:
@@ -90,8 +88,8 @@ def _setting(model: Any, kwargs: dict[str, Any], name: str) -> Any:
     if name in kwargs:
         return kwargs[name]
     configs = (kwargs.get("generation_config"), model.generation_config)
-    found = (getattr(config, name, None) for config in configs)
-    return next((value for value in found if value is not None), None)
+    items = (getattr(config, name, None) for config in configs)
+    return next((value for value in items if value is not None), None)
 
 
 def _check_mask(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> None:

@@ -97,8 +97,8 @@ class PrefixCache:
         interval_tokens: int = 256,
         wait_s: float = 5.0,
     ) -> None:
-        given = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
-        options = Options(*given, page_size, interval_tokens, wait_s)
+        pair = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
+        options = Options(*pair, page_size, interval_tokens, wait_s)
         check_options(options)
         self.model = base_of(model)
         check_model(self.model)
@@ -176,8 +176,8 @@ class PrefixCache:
         hits = admission.hits if admission is not None else {}
         stats.uncached += admission is None
         stats.computed_tokens += tokens - sum(hits.values())
-        for tier, found in hits.items():
-            stats.hits[tier] += found
+        for tier, hit in hits.items():
+            stats.hits[tier] += hit
 
     def match(self, input_ids: torch.Tensor) -> int:
         """Tokens of a prompt that would not be computed now."""
@@ -191,10 +191,10 @@ class PrefixCache:
         with ExitStack() as stack:
             with suppress(ClosedError):  # then nobody else can change anything
                 stack.enter_context(self._turn())
-            found = copy.deepcopy(self._stats)
-            found.losses = self._ongoing.losses
-            found.unstored_tokens = self._ongoing.unstored_tokens
-            return found
+            stats = copy.deepcopy(self._stats)
+            stats.losses = self._ongoing.losses
+            stats.unstored_tokens = self._ongoing.unstored_tokens
+            return stats
 
     def clear(self, storage: bool = False) -> None:
         """Forget every prefix in memory; with `storage`, also what the store has of this model."""

@@ -10,8 +10,6 @@ beside their cache. A cache has pools for the shapes of its first setup, and ref
 others.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
@@ -57,7 +55,7 @@ def describe(model: Any, page_size: int) -> Described:
     cache = DynamicCache(config=model.config)
     template = deepcopy(cache.layers)
     tokens = torch.ones((1, _PROBE_TOKENS), dtype=torch.long, device=model.device)
-    unknown = sorted({type(one).__name__ for one in template} - KINDS.keys())
+    unknown = sorted({type(item).__name__ for item in template} - KINDS.keys())
     if unknown:
         raise UnsupportedModelError(
             f"model {type(model).__name__}: expected cache layers of {', '.join(KINDS)}, found "
@@ -101,8 +99,8 @@ def _named(
     """Add layer `number` to the pools of its rows, and make those that are not there yet. Returns
     the pools' names, by name of the rows."""
     names: dict[str, str] = {}
-    for one in rows:
-        wanted = _pool(one, model)
+    for row in rows:
+        wanted = _pool(row, model)
         for suffix in ("", *range(2, 1000)):
             name = f"{wanted.name}{suffix}"
             there = pools.get(name)
@@ -110,29 +108,29 @@ def _named(
                 break
         layers = (*there.layers, number) if there is not None else (number,)
         pools[name] = replace(wanted, name=name, layers=layers)
-        names[one.name] = name
+        names[row.name] = name
     return names
 
 
-def _pool(one: Rows, model: Any) -> PoolDescription:
+def _pool(rows: Rows, model: Any) -> PoolDescription:
     """The pool of rows like these, without layers."""
-    dtype = _NAMES.get(one.dtype)
+    dtype = _NAMES.get(rows.dtype)
     if dtype is None:
         raise UnsupportedModelError(
             f"model {type(model).__name__}: expected a cache of {', '.join(DTYPES)}, "
-            f"found {one.name} of {one.dtype}; load the model with one of these types"
+            f"found {rows.name} of {rows.dtype}; load the model with one of these types"
         )
     return PoolDescription(
-        name=one.name,
-        component=one.component,
-        kind=one.kind,
+        name=rows.name,
+        component=rows.component,
+        kind=rows.kind,
         layers=(),
-        parts=one.parts,
-        heads=one.heads,
-        head_elements=one.head_elements,
+        parts=rows.parts,
+        heads=rows.heads,
+        head_elements=rows.head_elements,
         dtype=dtype,
-        page_rows=int(one.component == STATE),
-        window=one.window_tokens if one.component == WINDOW else int(one.component == STATE),
+        page_rows=int(rows.component == STATE),
+        window=rows.window_tokens if rows.component == WINDOW else int(rows.component == STATE),
     )
 
 
@@ -202,10 +200,10 @@ def base_of(model: Any) -> Any:
     adapters = getattr(model, "peft_config", None)
     if adapters is None or not hasattr(model, "get_base_model"):
         return model
-    for name, one in adapters.items():
-        kind = str(getattr(one.peft_type, "value", one.peft_type))
-        by_token = getattr(one, "alora_invocation_tokens", None)
-        if one.is_prompt_learning or kind in ("XLORA", "POLY") or by_token:
+    for name, adapter in adapters.items():
+        kind = str(getattr(adapter.peft_type, "value", adapter.peft_type))
+        by_token = getattr(adapter, "alora_invocation_tokens", None)
+        if adapter.is_prompt_learning or kind in ("XLORA", "POLY") or by_token:
             raise UnsupportedModelError(
                 f"adapter {name}: expected one that changes the model's modules alone, such as "
                 f"LoRA, found {kind}; call model.generate"
@@ -224,12 +222,12 @@ def _verify(model: Any, described: Described, size: int) -> None:
         past = _past(described, first, size)
         second = LiveCache(described, [0] * size, past)
         parts += [model(tokens[:, size:], **{described.argument: second}, use_cache=True).logits[0]]
-        whole = model(tokens, use_cache=False).logits[0].float()
-    apart = (torch.cat(parts).float() - whole).square().mean(dim=1).sqrt()
+        full = model(tokens, use_cache=False).logits[0].float()
+    apart = (torch.cat(parts).float() - full).square().mean(dim=1).sqrt()
     worst = apart.reshape(2, size).median(dim=1).values.max()
     exact = model.dtype == parts[0].dtype == torch.float32
-    limit = (_EXACT if exact else _ROUGH) * whole.std()
-    if not bool(worst <= limit) and bool(whole.isfinite().all()):
+    limit = (_EXACT if exact else _ROUGH) * full.std()
+    if not bool(worst <= limit) and bool(full.isfinite().all()):
         raise UnsupportedModelError(
             f"model {type(model).__name__}: expected the same logits from a prompt that is "
             f"computed in two parts, found a difference of {float(worst):.2g} where rounding "
@@ -241,8 +239,10 @@ def _verify(model: Any, described: Described, size: int) -> None:
 def _past(described: Described, cache: LiveCache, tokens: int) -> list[New]:
     """What a prefix of so many tokens, a page, needs of each layer."""
     past = []
-    for one, rows, states in zip(described.layers, cache.taken(), cache.states_now(), strict=True):
-        first = {kind.name: kind.first_needed(tokens) for kind in one.rows}
+    for layer, rows, states in zip(
+        described.layers, cache.taken(), cache.states_now(), strict=True
+    ):
+        first = {kind.name: kind.first_needed(tokens) for kind in layer.rows}
         past.append({**{name: tensor[first[name] :] for name, tensor in rows.items()}, **states})
     return past
 
@@ -253,16 +253,16 @@ def _longest(model: Any, config: Any) -> int:
     rows of its first tokens are others, too. Dynamic ones take them back by the limit that the
     configuration had when the model was made."""
     known = getattr(config, "rope_parameters", None) or {}
-    found = [sys.maxsize]
-    found += [
+    result = [sys.maxsize]
+    result += [
         getattr(part, "original_max_seq_len", sys.maxsize) - 1
         for part in model.modules()
         if "dynamic" in str(getattr(part, "rope_type", ""))
     ]
-    for one in (known, *known.values()):
-        kind = str(one.get("rope_type", "")) if isinstance(one, Mapping) else ""
+    for item in (known, *known.values()):
+        kind = str(item.get("rope_type", "")) if isinstance(item, Mapping) else ""
         if kind == "longrope":
-            found.append(one["original_max_position_embeddings"] - 1)
+            result.append(item["original_max_position_embeddings"] - 1)
         elif "dynamic" in kind:
-            found.append(config.max_position_embeddings - 1)
-    return min(found)
+            result.append(config.max_position_embeddings - 1)
+    return min(result)

@@ -8,8 +8,6 @@
 nothing is under way, so what was computed reaches host memory and the store without another call.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +24,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
-from hicache.core.node import FlightKind
+from hicache.core.node import TransferKind
 from hicache.core.types import Key
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools
@@ -122,7 +120,7 @@ class Ongoing:
     @property
     def busy(self) -> bool:
         """Whether copies or stores are under way."""
-        return bool(self.driver.core.view.flights)
+        return bool(self.driver.core.view.transfers)
 
     def settle(self, timeout_s: float) -> bool:
         """Carry on until nothing is under way. Returns whether that is so."""
@@ -242,7 +240,10 @@ class Engine:
 
         def pages_of(tokens: int, slots: int) -> dict[str, int]:
             states = tokens // interval + slots
-            return {one: states if one == STATE else tokens // size for one in components}
+            return {
+                component: states if component == STATE else tokens // size
+                for component in components
+            }
 
         device_pages = pages_of(options.device_tokens, _SLOTS + 1)
         host_pages = pages_of(options.host_tokens, int(options.host_tokens >= size))
@@ -301,12 +302,12 @@ class Engine:
         hits = self._hits(admitted, action)
         return Admission(number, request, action, pages, live, hits, depths)
 
-    def _loaded(self, flights: Iterable[int]) -> bool:
+    def _loaded(self, transfers: Iterable[int]) -> bool:
         """Wait until loads have ended. Returns whether all have arrived."""
-        for flight in flights:
-            for mark in self._controller.load_marks(flight):
-                self._device.synchronize(mark)
-                if self._device.failed(mark):
+        for transfer in transfers:
+            for device_event in self._controller.load_events(transfer):
+                self._device.synchronize(device_event)
+                if self._device.failed(device_event):
                     return False
         return True
 
@@ -362,7 +363,7 @@ class Engine:
         for depth, page in admission.depths.items():
             admission.pages.write_states(live.states[depth], page)
         self._synchronize()
-        self.ongoing.feed(events.PrefillDone(action.flight))
+        self.ongoing.feed(events.PrefillDone(action.transfer))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
         name = admission.request.computation.name
@@ -392,12 +393,12 @@ class Engine:
     def sweep(self) -> None:
         """End a request that was not kept, and its pass. It gives its pages back."""
         self._synchronize()
-        flights = self._view.flights.values()
-        passes = [flight.id for flight in flights if flight.kind is FlightKind.PREFILL]
+        transfers = self._view.transfers.values()
+        passes = [transfer.id for transfer in transfers if transfer.kind is TransferKind.PREFILL]
         for number in list(self._view.requests):
             self.ongoing.feed(events.Aborted(number))
-        for flight in passes:
-            self.ongoing.feed(events.PrefillDone(flight, False))
+        for transfer in passes:
+            self.ongoing.feed(events.PrefillDone(transfer, False))
         self._fetched.clear()
 
     # -- without a request
@@ -420,10 +421,10 @@ class Engine:
         self.ongoing.feed(events.Flushed(storage))
 
     def _note(self, outcomes: list[Outcome]) -> None:
-        for one in outcomes:
-            if isinstance(one, Prefetched):
-                known = self._fetched.get(one.request, 0)
-                self._fetched[one.request] = known + one.fetched_pages
+        for outcome in outcomes:
+            if isinstance(outcome, Prefetched):
+                known = self._fetched.get(outcome.request, 0)
+                self._fetched[outcome.request] = known + outcome.fetched_pages
 
     def _synchronize(self) -> None:
         """Wait until the model's own work has reached the pages."""

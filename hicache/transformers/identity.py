@@ -8,8 +8,6 @@ memory, and again when torch has counted up a version, a tensor lies elsewhere, 
 of each differs. What cannot be known, such as a hook, is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import os
@@ -99,14 +97,16 @@ class Identity:
             for key in versions[:-1]
             if key in self._digests and key[-1] != _UNCOUNTED
         }
-        new = {key: one for key, one in zip(versions, tensors, strict=False) if key not in known}
-        for (key, one), digest in zip(new.items(), _digests(list(new.values())), strict=True):
-            storage = StorageWeakRef(one.untyped_storage())  # type: ignore[no-untyped-call]
+        new = {
+            key: tensor for key, tensor in zip(versions, tensors, strict=False) if key not in known
+        }
+        for (key, item), digest in zip(new.items(), _digests(list(new.values())), strict=True):
+            storage = StorageWeakRef(item.untyped_storage())  # type: ignore[no-untyped-call]
             known[key] = (digest, storage)
-            self.read_bytes += one.numel() * one.element_size()
+            self.read_bytes += item.numel() * item.element_size()
         self._digests, self._samples = known, versions[-1]
-        found = b"".join(known[key][0] for key in versions[:-1])
-        return Computation(setup, hashlib.sha256(found).digest()[:16], versions)
+        data = b"".join(known[key][0] for key in versions[:-1])
+        return Computation(setup, hashlib.sha256(data).digest()[:16], versions)
 
     def is_still(self, before: Computation) -> bool:
         """Whether the computation is that of before, as far as is seen without reading weights."""
@@ -123,15 +123,15 @@ class Identity:
             _module(module, model.config, f"model.{name}".rstrip("."), tensors)
             for name, module in modules
         ]
-        kinds = frozenset(type(one) for _, one in modules)
+        kinds = frozenset(type(item) for _, item in modules)
         if kinds not in self._code:
             self._code[kinds] = code_of_modules([model], "transformers")
-        passes = sorted(_function(one.forward) for one in kinds)
+        passes = sorted(_function(kind.forward) for kind in kinds)
         attention = model.config._attn_implementation
         used = _function(ALL_ATTENTION_FUNCTIONS.get(attention))
         config = _value(model.config, "config", tensors)
         setup = (_of_torch(), pictures, config, attention, used, passes, self._code[kinds])
-        versions = [_version(name, one) for name, one in tensors.items()]
+        versions = [_version(name, tensor) for name, tensor in tensors.items()]
         digest = xxhash.xxh3_128_digest(repr(setup).encode())
         return digest, list(tensors.values()), (*versions, _sampled(tensors.values()))
 
@@ -140,16 +140,16 @@ def _module(module: Any, config: Any, where: str, tensors: dict[str, torch.Tenso
     """A module's class, attributes and tensors, which are added by name. config: looked at once."""
     own = vars(module)
     for hooks in (own["_forward_hooks"], own["_forward_pre_hooks"]):
-        if any(getattr(one, "__module__", "") != _SIDE for one in hooks.values()):
+        if any(getattr(item, "__module__", "") != _SIDE for item in hooks.values()):
             raise _unknown(where, "a hook")
-    turns = any(one in str(own.get("rope_type", "")) for one in ("dynamic", "longrope"))
-    held = {**own, **own["_parameters"], **own["_buffers"]}
+    turns = any(text in str(own.get("rope_type", "")) for text in ("dynamic", "longrope"))
+    row = {**own, **own["_parameters"], **own["_buffers"]}
     attributes = [
-        (name, _value(one, f"{where}.{name}", tensors))
-        for name, one in held.items()
+        (name, _value(item, f"{where}.{name}", tensors))
+        for name, item in row.items()
         if name not in _SKIPPED
-        and one is not None
-        and one is not config
+        and item is not None
+        and item is not config
         and not (turns and name.endswith(_TURNED) and "original" not in name)
     ]
     return type(module).__module__, type(module).__qualname__, attributes
@@ -166,16 +166,16 @@ def _value(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
         return str(value.dtype), tuple(value.shape)
     if isinstance(value, Mapping):
         items = value.items()
-        return [(str(key), _value(one, f"{where}.{key}", tensors)) for key, one in items]
+        return [(str(key), _value(item, f"{where}.{key}", tensors)) for key, item in items]
     if isinstance(value, list | tuple):
-        return [_value(one, where, tensors) for one in value]
+        return [_value(item, where, tensors) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(repr(_value(one, where, tensors)) for one in value)
+        return sorted(repr(_value(item, where, tensors)) for item in value)
     if hasattr(value, "to_dict") and not isinstance(value, type):  # a configuration
-        held = {name: one for name, one in value.to_dict().items() if name not in _SKIPPED}
-        return _value(held, where, tensors)
+        row = {name: item for name, item in value.to_dict().items() if name not in _SKIPPED}
+        return _value(row, where, tensors)
     if isinstance(value, partial):
-        return [_value(one, where, tensors) for one in (value.func, value.args, value.keywords)]
+        return [_value(item, where, tensors) for item in (value.func, value.args, value.keywords)]
     if isinstance(value, FunctionType | BuiltinFunctionType | type):
         owner = getattr(value, "__self__", None)
         library = str(value.__module__).partition(".")[0] in _LIBRARIES
@@ -186,10 +186,10 @@ def _value(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
 
 def _function(value: Any) -> tuple[str, ...]:
     """Its name, and what it does as far as its own code shows."""
-    found = inspect.unwrap(value) if callable(value) else value
-    code = getattr(found, "__code__", None)
+    result = inspect.unwrap(value) if callable(value) else value
+    code = getattr(result, "__code__", None)
     does = "" if code is None else f"{code.co_code.hex()} {code.co_names}"
-    return (f"{getattr(found, '__module__', '')}.{getattr(found, '__qualname__', '')}", does)
+    return (f"{getattr(result, '__module__', '')}.{getattr(result, '__qualname__', '')}", does)
 
 
 def _unknown(where: str, what: str) -> UnsupportedModelError:
@@ -212,7 +212,7 @@ def _of_torch() -> tuple[Any, ...]:
     return (
         *(str(torch.__version__), transformers.__version__, autocast),
         str(torch.get_default_dtype()),
-        *(one.fp32_precision.replace("none", "ieee") for one in _PRODUCTS),
+        *(product.fp32_precision.replace("none", "ieee") for product in _PRODUCTS),
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
         torch.are_deterministic_algorithms_enabled(),
@@ -238,10 +238,10 @@ def _sampled(tensors: Any) -> bytes:
     """A few numbers of each tensor: somebody may have written it in a way that torch does not
     count, such as a fused optimizer."""
     groups: dict[torch.device, list[torch.Tensor]] = {}
-    for one in tensors:
-        flat = one.detach().reshape(-1)
+    for tensor in tensors:
+        flat = tensor.detach().reshape(-1)
         taken = flat[:: flat.numel() // _SAMPLES + 1].contiguous()
-        groups.setdefault(one.device, []).append(taken.view(torch.uint8))
+        groups.setdefault(tensor.device, []).append(taken.view(torch.uint8))
     return b"".join(torch.cat(group).cpu().numpy().tobytes() for group in groups.values())
 
 
@@ -249,10 +249,10 @@ def _digests(tensors: Sequence[torch.Tensor]) -> list[bytes]:
     """The digest of each tensor's elements. Large ones are read in parts, on several threads."""
     if not tensors:
         return []
-    parts = [_parts(one) for one in tensors]
+    parts = [_parts(tensor) for tensor in tensors]
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        found: Iterator[bytes] = pool.map(_digest, chain.from_iterable(parts))
-        return [xxhash.xxh3_128_digest(b"".join(next(found) for _ in part)) for part in parts]
+        values: Iterator[bytes] = pool.map(_digest, chain.from_iterable(parts))
+        return [xxhash.xxh3_128_digest(b"".join(next(values) for _ in part)) for part in parts]
 
 
 def _parts(tensor: torch.Tensor) -> Sequence[torch.Tensor]:

@@ -4,8 +4,6 @@ Rows are tensors [rows, parts, heads, elements]: a row is a token, or a whole st
 write a class and name it in `KINDS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -122,25 +120,25 @@ class Full(Empty):
         )
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        [one] = rows
-        both = past[one.name].unbind(1)
-        if one.widths:
-            both = torch.split(both[0], list(one.widths), dim=-1)
+        [item] = rows
+        both = past[item.name].unbind(1)
+        if item.widths:
+            both = torch.split(both[0], list(item.widths), dim=-1)
         keys, values = (tensor.transpose(0, 1).unsqueeze(0) for tensor in both)
         layer.lazy_initialization(keys, values)
         layer.keys, layer.values = keys, values
 
     def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
-        [one] = rows
+        [item] = rows
         keys, values = (
             (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0]
             .transpose(0, 1)
-            .to(one.dtype)
+            .to(item.dtype)
             for tensors in (seen.keys, seen.values)
         )
-        if one.widths:
-            return {one.name: torch.cat((keys, values), dim=-1).unsqueeze(1)}
-        return {one.name: torch.stack((keys, values), dim=1)}
+        if item.widths:
+            return {item.name: torch.cat((keys, values), dim=-1).unsqueeze(1)}
+        return {item.name: torch.stack((keys, values), dim=1)}
 
 
 class Window(Full):
@@ -168,9 +166,9 @@ class State(Empty):
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
         """They are copied, since the layer writes to them."""
-        for one in rows:
-            name, _, digits = one.name.rpartition("_")
-            number, state = int(digits), past[one.name].reshape(one.shape)
+        for row in rows:
+            name, _, digits = row.name.rpartition("_")
+            number, state = int(digits), past[row.name].reshape(row.shape)
             layer.lazy_initialization(**{f"{name}_states": state, "state_idx": number})
             getattr(layer, f"{name}_states")[number].copy_(state)
             layer.has_previous_state[number] = True
@@ -192,12 +190,12 @@ class Hybrid(State):
         return (*_attention(layer).rows(layer), *super().rows(layer))
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        keys = tuple(one for one in rows if one.component != STATE)
+        keys = tuple(row for row in rows if row.component != STATE)
         _attention(layer).put(layer, keys, past, tokens)
         super().put(layer, rows[len(keys) :], past, tokens)
 
     def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
-        keys = tuple(one for one in rows if one.component != STATE)
+        keys = tuple(row for row in rows if row.component != STATE)
         return _attention(layer).take(layer, keys, seen)
 
 
@@ -208,16 +206,16 @@ def _attention(layer: Any) -> Full:
 def _states(layer: Any) -> dict[str, torch.Tensor]:
     """By name. A layer that can be cropped has more of what a convolution reads, or less than its
     kernel at the beginning of a text: those as wide as the kernel, with zeros before them."""
-    found = {
+    row = {
         f"{name}_{number}": state
         for name in ("conv", "recurrent")
         for number, state in getattr(layer, f"{name}_states").items()
         if state is not None
     }
     for number, width in layer.conv_kernel_size.items():
-        if (state := found.get(f"conv_{number}")) is not None:
-            found[f"conv_{number}"] = pad(state, (width - state.shape[-1], 0))
-    return found
+        if (state := row.get(f"conv_{number}")) is not None:
+            row[f"conv_{number}"] = pad(state, (width - state.shape[-1], 0))
+    return row
 
 
 # By the names of the library's classes.
@@ -259,7 +257,7 @@ class Described:
     @property
     def window_tokens(self) -> int:
         """Of the widest window; 0 without one."""
-        return max((one.window_tokens for layer in self.layers for one in layer.rows), default=0)
+        return max((row.window_tokens for layer in self.layers for row in layer.rows), default=0)
 
     def fresh(self) -> list[Any]:
         """New layers that have seen no token."""

@@ -3,8 +3,6 @@
 It goes through every pass of the request, and hooks on the model tell it what each computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -44,8 +42,8 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         self.states: dict[int, States] = {}
         self.count = len(reused)
         if past:
-            for one, layer, rows in zip(described.layers, self.layers, past, strict=True):
-                one.kind.put(layer, one.rows, rows, self.count)
+            for item, layer, rows in zip(described.layers, self.layers, past, strict=True):
+                item.kind.put(layer, item.rows, rows, self.count)
         self.fitting = described.longest
         self.wanted: set[int] = set()
         self.first_of_generate = False
@@ -69,19 +67,19 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
     def taken(self) -> list[New]:
         """The rows that all passes have added to each layer."""
         layers = zip(self.described.layers, self.layers, self.seen, strict=True)
-        return [one.kind.take(layer, one.rows, seen) for one, layer, seen in layers]
+        return [item.kind.take(layer, item.rows, seen) for item, layer, seen in layers]
 
     def states_now(self) -> States:
         """Copies of the states of all layers."""
         layers = zip(self.described.layers, self.layers, strict=True)
-        return [one.kind.state(layer) for one, layer in layers]
+        return [item.kind.state(layer) for item, layer in layers]
 
     def tokens(self) -> list[int]:
         """The tokens whose rows the cache has."""
         self._ids = torch.cat([self._ids, *(part.to("cpu") for part in self._parts)], dim=1)
         self._parts = []
-        found: list[int] = self._ids[0].tolist()
-        return found
+        numbers: list[int] = self._ids[0].tolist()
+        return numbers
 
     def begin(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Before a pass: leave out the tokens that the cache has, where the library did not."""
@@ -113,8 +111,8 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that does not keep more in memory than itself, as a part of a joint projection of
     queries, keys and values would."""
-    whole = tensor.untyped_storage().nbytes()
-    return tensor if whole <= tensor.numel() * tensor.element_size() else tensor.clone()
+    full = tensor.untyped_storage().nbytes()
+    return tensor if full <= tensor.numel() * tensor.element_size() else tensor.clone()
 
 
 @contextmanager
@@ -179,34 +177,34 @@ class RequestPages:
 
     def read(self, tokens: int) -> list[Past]:
         """Copies of the rows of the first tokens that the next one needs, by layer."""
-        found: list[Past] = []
+        result: list[Past] = []
         for layer, pools in zip(self._rows.layers, self._rows.of, strict=True):
             past = {}
-            for one in layer.rows:
-                pool = pools[one.name]
-                if one.component == STATE:
+            for row in layer.rows:
+                pool = pools[row.name]
+                if row.component == STATE:
                     assert self._slots is not None, "a model with states has slots"
                     page = self._slots.source if self._slots.source >= 0 else self._slots.working
-                    past[one.name] = pool[:, page].transpose(0, 1).clone()
+                    past[row.name] = pool[:, page].transpose(0, 1).clone()
                     continue
-                first, per_page = one.first_needed(tokens), pool.shape[2]
-                pages = self._tables[one.component][first // per_page : -(-tokens // per_page)]
+                first, per_page = row.first_needed(tokens), pool.shape[2]
+                pages = self._tables[row.component][first // per_page : -(-tokens // per_page)]
                 rows, skipped = pool.index_select(1, pages).flatten(1, 2), first % per_page
-                past[one.name] = rows[:, skipped : skipped + tokens - first].transpose(0, 1)
-            found.append(past)
-        return found
+                past[row.name] = rows[:, skipped : skipped + tokens - first].transpose(0, 1)
+            result.append(past)
+        return result
 
     def write(self, new: Sequence[New], begin: int, first: int, end: int) -> None:
         """Write rows of tokens first..end-1; those in pages that the request does not have (-1)
         are left out. new: rows from token `begin` on, by layer."""
         numbers = torch.arange(first, end, device=self._rows.device)
         for layer, pools, added in zip(self._rows.layers, self._rows.of, new, strict=True):
-            for one in layer.rows:
-                if one.name in added and len(numbers):
-                    pool = pools[one.name]
-                    into = self._tables[one.component][numbers // pool.shape[2]]
+            for row in layer.rows:
+                if row.name in added and len(numbers):
+                    pool = pools[row.name]
+                    into = self._tables[row.component][numbers // pool.shape[2]]
                     there = into >= 0
-                    rows = added[one.name][first - begin : end - begin][there]
+                    rows = added[row.name][first - begin : end - begin][there]
                     pool[:, into[there], numbers[there] % pool.shape[2]] = rows.transpose(0, 1)
 
     def write_states(self, states: Sequence[New], page: int) -> None:

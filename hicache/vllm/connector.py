@@ -34,11 +34,11 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.changes import caller
 
 from . import register
-from .deciding import Decider
 from .describing import Settings, belonging, context_of
 from .groups import groups_of
-from .moving import Adapters, Mover, Watching
 from .orders import Answer, Message
+from .scheduler import ConnectorScheduler
+from .worker import Adapters, ConnectorWorker, Watching
 
 KNOWN = ("0.32",)
 _WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
@@ -124,12 +124,12 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._before: dict[str, int] = {}
         self._requests: dict[str, Any] = {}
         self._failed: set[str] = set()
-        self._decider: Any = None
-        self._mover: Any = None
+        self._scheduler: Any = None
+        self._worker: Any = None
         self._answer = Answer()
         if role == KVConnectorRole.SCHEDULER:
             longest, store = vllm_config.model_config.max_model_len, bool(self._settings.storage)
-            self._decider = Decider(
+            self._scheduler = ConnectorScheduler(
                 self._groups,
                 self._groups.config(self._host_pages, longest, store),
                 self._ranks,
@@ -148,7 +148,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         self._manager = kv_cache_manager
-        self._decider.orders.use(kv_cache_manager.block_pool)
+        self._scheduler.orders.use(kv_cache_manager.block_pool)
 
     def on_new_request(self, request: Any) -> None:
         self._requests[request.request_id] = request
@@ -156,28 +156,28 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        found = self._decider.found(request, num_computed_tokens)
-        return found, bool(found)
+        result = self._scheduler.matched_tokens(request, num_computed_tokens)
+        return result, bool(result)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self._decider.given(request, blocks.blocks, num_external_tokens)
+        self._scheduler.after_alloc(request, blocks.blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Orders:
         for name in scheduler_output.preempted_req_ids or ():
-            self._decider.preempted(name)
+            self._scheduler.preempted(name)
         for name, tokens in scheduler_output.num_scheduled_tokens.items():
             request = self._requests.get(name)
             if request is not None:
                 before = request.num_computed_tokens
                 blocks = self._manager.get_blocks(name).blocks
-                whole = before < request.num_prompt_tokens
-                self._decider.save(request, before + tokens, blocks, all_of_it=whole)
-        return Orders(self._decider.message())
+                full = before < request.num_prompt_tokens
+                self._scheduler.save(request, before + tokens, blocks, all_of_it=full)
+        return Orders(self._scheduler.message())
 
     def update_connector_output(self, connector_output: Any) -> None:
         answers = connector_output.kv_connector_worker_meta
         if answers is not None:
-            self._decider.carry_on(answers.answer)
+            self._scheduler.carry_on(answers.answer)
             self._failed |= answers.answer.failed
         for name in self._failed.intersection(connector_output.finished_recving or ()):
             self._failed.discard(name)
@@ -199,32 +199,34 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         """The blocks may go: those that are copied are held on their own."""
         self._requests.pop(request.request_id, None)
         blocks = self._manager.get_blocks(request.request_id).blocks
-        self._decider.ended(request, blocks, request.status in _WELL)
+        self._scheduler.ended(request, blocks, request.status in _WELL)
         return False, None
 
     def has_pending_push_work(self) -> bool:
         """Whether steps are needed though there is no request: copies and stores go on."""
-        return bool(self._decider.orders.busy)
+        return bool(self._scheduler.orders.busy)
 
     def reset_cache(self) -> bool | None:
-        return bool(self._decider.reset())
+        return bool(self._scheduler.reset())
 
     # -- a worker's half
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         watched, settings = watching(), self._settings
-        self._mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watched)
+        self._worker = ConnectorWorker(
+            self._groups, kv_caches, self._blocks, self._host_pages, watched
+        )
         if settings.storage:
             now, notice = self._clock.now_s, _log.warning
             store = open_store(parse(settings.storage), settings.options, now, notice)
             belongs = belonging(self._config, settings.weights, _downloaded, watched.models)
             context = context_of(self._config, self._groups, kv_caches, self._blocks, belongs)
             mine = Rank(self._config.parallel_config.rank, self._ranks)
-            self._mover.use_store(store, context, mine, now, notice)
+            self._worker.use_store(store, context, mine, now, notice)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        if self._mover is not None:
-            self._mover.load(self._get_connector_metadata().message)
+        if self._worker is not None:
+            self._worker.load(self._get_connector_metadata().message)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing to wait for: a request runs when its load has landed."""
@@ -235,13 +237,13 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         """Nothing to do: a step's pages are saved after it."""
 
     def wait_for_save(self) -> None:
-        if self._mover is not None:
-            self._mover.save(self._get_connector_metadata().message)
+        if self._worker is not None:
+            self._worker.save(self._get_connector_metadata().message)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         loaded = set()
-        if self._mover is not None:
-            ended = self._mover.poll()
+        if self._worker is not None:
+            ended = self._worker.poll()
             self._answer = replace(ended.answer, failed=frozenset(ended.failed))
             loaded = ended.loaded
         return KVConnectorTransferResults(finished_recving=loaded)
@@ -250,16 +252,16 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         return None if self._answer == Answer() else Answers(self._answer)
 
     def shutdown(self) -> None:
-        if self._mover is not None:
-            self._mover.close()
-            self._mover = None
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     # -- figures
 
     def get_kv_connector_stats(self) -> Stats | None:
         """What has been counted since the last call."""
-        mine = self._mover.figures if self._mover is not None else self._before
-        now = mine if self._decider is None else self._decider.counts.as_dict
+        mine = self._worker.figures if self._worker is not None else self._before
+        now = mine if self._scheduler is None else self._scheduler.counts.as_dict
         new = {name: number - self._before.get(name, 0) for name, number in now.items()}
         self._before = now
         return Stats(data=new) if any(new.values()) else None
@@ -275,7 +277,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
 def watching() -> Watching:
     """Of the worker that makes this connector. Raises CallerError if there is none."""
-    worker = caller(lambda one: any(base.__name__ == "WorkerBase" for base in type(one).__mro__))
+    worker = caller(lambda item: any(base.__name__ == "WorkerBase" for base in type(item).__mro__))
     if worker is None:
         raise CallerError("vllm: expected to be made by a worker, whose weights are known")
     return Watching(worker)
@@ -294,12 +296,12 @@ def _check(config: Any) -> None:
     if ".".join(vllm.__version__.split(".")[:2]) not in KNOWN:
         raise CallerError(f"vllm: expected {', '.join(KNOWN)}, found {vllm.__version__}")
     parallel, cache = config.parallel_config, config.cache_config
-    for name, found, expected in (
+    for name, result, expected in (
         ("pipeline_parallel_size", parallel.pipeline_parallel_size, 1),
         ("decode_context_parallel_size", parallel.decode_context_parallel_size, 1),
         ("prefill_context_parallel_size", parallel.prefill_context_parallel_size, 1),
         ("enable_prefix_caching", bool(cache.enable_prefix_caching), True),
         ("calculate_kv_scales", bool(getattr(cache, "calculate_kv_scales", False)), False),
     ):
-        if found != expected:
-            raise CallerError(f"{name}: expected {expected} with hicache, found {found}")
+        if result != expected:
+            raise CallerError(f"{name}: expected {expected} with hicache, found {result}")

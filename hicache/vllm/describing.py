@@ -18,7 +18,7 @@ from hicache.storage.base import TIMEOUT_S, StorageOptions
 from hicache.storage.keys import Context
 
 from .groups import Groups
-from .moving import block_axis
+from .worker import block_axis
 
 _LEFT_OUT = ("_name_or_path", "transformers_version", "_attn_implementation", "torch_dtype")
 # Fields of vLLM's configurations that change no row, or that are described elsewhere. Every other
@@ -65,18 +65,18 @@ class Settings:
     weights: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
+    def of(cls, value: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
         where = "kv_connector_extra_config"
-        found = checked(cls, given, where, ("host", "storage_size"))
-        if "host" not in found:
+        result = checked(cls, value, where, ("host", "storage_size"))
+        if "host" not in result:
             raise CallerError(f'{where}: expected "host", bytes of host memory such as "64GB"')
-        wait = found.get("wait_s", 0)
+        wait = result.get("wait_s", 0)
         if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < 1e6:
             raise CallerError(f"wait_s: expected 0 or more seconds, found {wait!r:.40}")
-        if found.get("storage"):
-            parse(found["storage"])
-        made = cls(**found)
+        if result.get("storage"):
+            parse(result["storage"])
+        made = cls(**result)
         StorageOptions(timeout_s=made.timeout_s)  # raises
         return made
 
@@ -99,7 +99,7 @@ def belonging(
     Raises CallerError where nothing says what the weights are."""
     model = _model(config.model_config, config.load_config, named, folder_of, "weights")
     adapters = getattr(config, "lora_config", None)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "release": identity.release_of("vllm"),
         "model": model,
         "modules": identity.code_of_modules(models, "vllm"),
@@ -112,9 +112,9 @@ def belonging(
     if draft is not None:
         what = "weights of the draft model"
         load = getattr(speculative, "draft_load_config", None) or config.load_config
-        found["draft"] = _model(draft, load, named, folder_of, what)
-        found["speculative"] = identity.fields_of(speculative, lambda name: name not in _DRAFT)
-    return found
+        result["draft"] = _model(draft, load, named, folder_of, what)
+        result["speculative"] = identity.fields_of(speculative, lambda name: name not in _DRAFT)
+    return result
 
 
 def context_of(
@@ -124,13 +124,13 @@ def context_of(
     do not matter. belongs: see `belonging`."""
     document = {
         **belongs,
-        "groups": [tuple(one) for one in groups.groups],
+        "groups": [tuple(group) for group in groups.groups],
         "tensors": {
             layer: [
-                (_form(one, blocks), str(one.dtype))
-                for one in (given if isinstance(given, list | tuple) else [given])
+                (_form(item, blocks), str(item.dtype))
+                for item in (tensor if isinstance(tensor, list | tuple) else [tensor])
             ]
-            for layer, given in tensors.items()
+            for layer, tensor in tensors.items()
         },
     }
     name = "+".join(getattr(config.model_config.hf_config, "architectures", None) or ["model"])
@@ -153,12 +153,12 @@ def _model(
     code = identity.code_of(
         described, model.model, model.revision, folder_of, getattr(model, "code_revision", None)
     )
-    found = {"weights": weights, "config": described, "code": code}
+    result = {"weights": weights, "config": described, "code": code}
     if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
-        found["max_model_len"] = model.max_model_len
+        result["max_model_len"] = model.max_model_len
     if not named:
-        found["load"] = identity.fields_of(load, lambda name: name not in _LOAD)
-    return found | {"fields": identity.fields_of(model, lambda name: name not in _MODEL)}
+        result["load"] = identity.fields_of(load, lambda name: name not in _LOAD)
+    return result | {"fields": identity.fields_of(model, lambda name: name not in _MODEL)}
 
 
 def _form(tensor: Any, blocks: int) -> tuple[int, ...]:

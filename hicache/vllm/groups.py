@@ -64,24 +64,24 @@ class Groups(NamedTuple):
     @property
     def components(self) -> tuple[str, ...]:
         """In the order of the core's configuration."""
-        known = {one.component for one in self.groups}
-        return tuple(one for one in (FULL, WINDOW, STATE) if one in known)
+        known = {group.component for group in self.groups}
+        return tuple(text for text in (FULL, WINDOW, STATE) if text in known)
 
     @property
     def positional(self) -> tuple[str, ...]:
         """The components that have a page for each place of a prompt, in the same order."""
-        return tuple(one for one in self.components if one != STATE)
+        return tuple(component for component in self.components if component != STATE)
 
     @property
     def page_bytes(self) -> dict[str, int]:
         """Bytes of a page by component, on one rank."""
         sizes = dict.fromkeys(self.components, 0)
-        for one in self.groups:
-            sizes[one.component] += one.parts * one.block_bytes
+        for group in self.groups:
+            sizes[group.component] += group.parts * group.block_bytes
         return sizes
 
     def of(self, component: str) -> tuple[Group, ...]:
-        return tuple(one for one in self.groups if one.component == component)
+        return tuple(group for group in self.groups if group.component == component)
 
     def reads(self, group: Group, at: int, end: int) -> bool:
         """Whether a request that goes on after `end` tokens reads the group's block number `at`. Of
@@ -107,7 +107,7 @@ class Groups(NamedTuple):
         return Config(
             page_size=self.page,
             device_pages=(pages,) * len(names),
-            host_pages=tuple(host_pages[one] for one in names),
+            host_pages=tuple(host_pages[name] for name in names),
             components=names,
             settings=settings_for(names, Shape(window_tokens=self.window)),
             storage=storage,
@@ -122,14 +122,14 @@ def groups_of(config: Any, speculative: Any = None) -> Groups:
     alike: dict[str, bool] = {}
     for number, group in enumerate(config.kv_cache_groups):
         specs = _specs(group)
-        kind, *others = {_kind(one) for one in specs}
+        kind, *others = {_kind(spec) for spec in specs}
         if others:
             raise CallerError(f"kv_cache_groups: expected one kind in group {number}, found more")
         if kind == WINDOW:
-            windows |= {max(1, one.sliding_window - 1) for one in specs}
-        latent = all(type(one).__name__.startswith("MLA") for one in specs)
+            windows |= {max(1, spec.sliding_window - 1) for spec in specs}
+        latent = all(type(spec).__name__.startswith("MLA") for spec in specs)
         alike[kind] = alike.get(kind, True) and latent
-        block, size = group.kv_cache_spec.block_size, sum(one.page_size_bytes for one in specs)
+        block, size = group.kv_cache_spec.block_size, sum(spec.page_size_bytes for spec in specs)
         groups.append(Group(number, kind, block, 1, tuple(group.layer_names), size))
     if FULL not in alike:
         raise CallerError(
@@ -138,14 +138,16 @@ def groups_of(config: Any, speculative: Any = None) -> Groups:
         )
     if len(windows) > 1:
         raise CallerError(f"sliding_window: expected one length, found {sorted(windows)}")
-    page = lcm(*(one.block for one in groups))
-    drafts = any(getattr(one, "is_eagle_group", False) for one in config.kv_cache_groups)
+    page = lcm(*(group.block for group in groups))
+    drafts = any(
+        getattr(cache_group, "is_eagle_group", False) for cache_group in config.kv_cache_groups
+    )
     return Groups(
         page,
         max(windows, default=0),
         tuple(
-            one if one.component == STATE else one._replace(parts=page // one.block)
-            for one in groups
+            group if group.component == STATE else group._replace(parts=page // group.block)
+            for group in groups
         ),
         frozenset(kind for kind, same in alike.items() if same),
         drafts or bool(speculative and speculative.use_eagle_block_drop()),

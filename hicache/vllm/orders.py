@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.actions import Backup, Load, StorageAction, Transfer
 from hicache.core.events import Reply
-from hicache.core.types import FlightId
+from hicache.core.types import TransferId
 from hicache.runtime.driver import REPLY_TO
 
 
@@ -33,7 +33,7 @@ class Message:
     """From the scheduler to the workers, once a step.
 
     loads, backups: with slots and blocks of vLLM in place of the core's components and device
-    pages. waiting: by flight of a load, vLLM's name of the request that waits for it. failed:
+    pages. waiting: by transfer of a load, vLLM's name of the request that waits for it. failed:
     requests whose load cannot begin. abandoned: actions for which nobody waits any more.
     adapters: what the pages of loads and backups belong to.
     """
@@ -41,19 +41,19 @@ class Message:
     loads: tuple[Load, ...] = ()
     backups: tuple[Backup, ...] = ()
     storage: tuple[StorageAction, ...] = ()
-    waiting: tuple[tuple[FlightId, str], ...] = ()
+    waiting: tuple[tuple[TransferId, str], ...] = ()
     failed: tuple[str, ...] = ()
-    abandoned: tuple[FlightId, ...] = ()
+    abandoned: tuple[TransferId, ...] = ()
     adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """From the workers, once a step. done: by flight, the numbers that are right for its
+    """From the workers, once a step. done: by transfer, the numbers that are right for its
     reply on one rank, as a set (`ranks`). outages: how often the store has come back, at least
     on one rank. changed: the weights of a rank. failed: requests whose load has failed."""
 
-    done: tuple[tuple[FlightId, int], ...] = ()
+    done: tuple[tuple[TransferId, int], ...] = ()
     outages: int = 0
     changed: bool = False
     failed: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Orders:
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
         self._pool: Any = None
-        self._sent: dict[FlightId, _Sent] = {}
+        self._sent: dict[TransferId, _Sent] = {}
         self._unsent: dict[str, list[Any]] = {name: [] for name in _LISTS}
         self._replies: list[Reply] = []
 
@@ -99,33 +99,33 @@ class Orders:
     @property
     def held_blocks(self) -> int:
         """References to blocks of vLLM."""
-        return sum(len(one.blocks) for one in self._sent.values())
+        return sum(len(sent.blocks) for sent in self._sent.values())
 
     def submit(self, action: Transfer | StorageAction) -> None:
         """Loads and backups wait until `send` says which blocks they are for."""
         if not isinstance(action, Load | Backup):
             self._unsent["storage"].append(action)
-            self._sent[action.flight] = _Sent(type(action), (), [])
+            self._sent[action.transfer] = _Sent(type(action), (), [])
 
     def send(self, action: Transfer, blocks: Sequence[Any], request: str = "") -> None:
         """A load or backup with slots and blocks. blocks: those that it uses. request: vLLM's name
         of the one that waits for it."""
         self._pool.touch(blocks)
-        self._sent[action.flight] = _Sent(type(action), blocks, [])
+        self._sent[action.transfer] = _Sent(type(action), blocks, [])
         self._unsent["loads" if isinstance(action, Load) else "backups"].append(action)
         if request:
-            self._unsent["waiting"].append((action.flight, request))
+            self._unsent["waiting"].append((action.transfer, request))
 
     def refuse(self, action: Transfer) -> None:
         """A load or backup that cannot be done has failed."""
-        self._replies.append(REPLY_TO[type(action)](action.flight, 0))
+        self._replies.append(REPLY_TO[type(action)](action.transfer, 0))
 
     def fail(self, request: str) -> None:
         """The load for which a request waits cannot begin."""
         self._unsent["failed"].append(request)
 
-    def abandon(self, flight: FlightId) -> None:
-        self._unsent["abandoned"].append(flight)
+    def abandon(self, transfer: TransferId) -> None:
+        self._unsent["abandoned"].append(transfer)
 
     def start(self) -> None:
         """Does nothing: the message goes with the next step."""
@@ -140,18 +140,18 @@ class Orders:
         unsent, self._unsent = self._unsent, {name: [] for name in _LISTS}
         return Message(**{name: tuple(items) for name, items in unsent.items()})
 
-    def answered(self, done: Sequence[tuple[FlightId, int]]) -> None:
+    def answered(self, done: Sequence[tuple[TransferId, int]]) -> None:
         """Replies of workers. Those that nobody asked for are ignored."""
         ended = []
-        for flight, offer in done:
-            sent = self._sent.get(flight)
+        for transfer, offer in done:
+            sent = self._sent.get(transfer)
             if sent is not None:
                 sent.offers.append(offer)
                 if len(sent.offers) == self._ranks:
-                    ended.append(flight)
-        for flight in sorted(ended):
-            sent = self._sent.pop(flight)
+                    ended.append(transfer)
+        for transfer in sorted(ended):
+            sent = self._sent.pop(transfer)
             if sent.blocks:
                 self._pool.free_blocks(sent.blocks)
             right = reduce(and_, sent.offers)
-            self._replies.append(REPLY_TO[sent.kind](flight, right.bit_length()))
+            self._replies.append(REPLY_TO[sent.kind](transfer, right.bit_length()))

@@ -1,7 +1,5 @@
 """Bounds of the memory of page numbers, and of the work of an operation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,9 +10,9 @@ from hicache.core.events import Flushed
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.tickets import Ticket
+from invariants.shadow import story
+from invariants.shadow.shadow import Shadow
+from invariants.shadow.transfers import TransferRecord
 
 PAGE_NUMBER_BYTES = 8
 
@@ -33,39 +31,40 @@ def kept_bytes(arrays: Iterable[Pages]) -> int:
 
 
 def arrays_of(view: CoreView) -> Iterator[Pages]:
-    """Every array of page numbers of nodes, requests and flights. The pools' own arrays have a
+    """Every array of page numbers of nodes, requests and transfers. The pools' own arrays have a
     fixed size and are left out."""
     for node in view.nodes():
         for side in node.pages:
             yield from (pages for pages in side if pages is not None)
     for request in view.requests.values():
         yield from request.tables
-    for flight in view.flights.values():
-        yield from flight.lent
-        for leg in flight.legs:
-            yield leg.source
-            yield leg.target
+    for transfer in view.transfers.values():
+        yield from transfer.lent
+        for segment in transfer.segments:
+            yield segment.source
+            yield segment.target
 
 
-def needed_bytes(book: Book) -> int:
-    """The bytes that live pages need, by the books: a number for each page of a node, for each
-    place of an admitted request's tables, and for each page that an open action reads or writes. A
-    pass needs its tables even if its request has gone. The targets of a transfer are one array;
-    where a node of it was split, the halves have copies beside it, so targets count twice."""
+def needed_bytes(shadow: Shadow) -> int:
+    """The bytes that live pages need, by the shadow state: a number for each page of a node, for
+    each place of an admitted request's tables, and for each page that an open action reads or
+    writes. A pass needs its tables even if its request has gone. The targets of a transfer are one
+    array; where a node of it was split, the halves have copies beside it, so targets count
+    twice."""
     needed = sum(
         len(pages)
-        for mirror in book.nodes.by_id.values()
-        for pages in mirror.pages
+        for record in shadow.nodes.by_id.values()
+        for pages in record.pages
         if pages is not None
     )
-    needed += sum(len(table) for req in book.requests.by_id.values() for table in req.tables)
-    for ticket in book.tickets.open.values():
-        if not ticket.landed:
-            needed += sum(len(move.source) + 2 * len(move.target) for move in ticket.moves)
-        action = ticket.action
+    needed += sum(len(table) for req in shadow.requests.by_id.values() for table in req.tables)
+    for transfer in shadow.transfers.open.values():
+        if not transfer.landed:
+            needed += sum(len(move.source) + 2 * len(move.target) for move in transfer.moves)
+        action = transfer.action
         if type(action) is Prefill:
             needed += sum(len(table) for table in action.tables)
-            needed += sum(len(use.busy) for use in ticket.uses)
+            needed += sum(len(use.busy) for use in transfer.uses)
     return PAGE_NUMBER_BYTES * needed
 
 
@@ -83,19 +82,19 @@ class RssBound(Check):
     def __init__(self) -> None:
         self._most = 0  # nodes
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        self._most = max(self._most, len(book.nodes.by_id))
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        self._most = max(self._most, len(shadow.nodes.by_id))
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        kept, needed = kept_bytes(arrays_of(view)), needed_bytes(book)
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        kept, needed = kept_bytes(arrays_of(view)), needed_bytes(shadow)
         if kept > needed:
             self.fail(
                 f"page numbers in memory: expected at most {needed} bytes for "
-                f"{len(book.nodes.by_id)} nodes, {len(book.requests.by_id)} requests and "
-                f"{len(book.tickets.open)} actions in flight, found {kept}"
+                f"{len(shadow.nodes.by_id)} nodes, {len(shadow.requests.by_id)} requests and "
+                f"{len(shadow.transfers.open)} actions in flight, found {kept}"
             )
         most = max(view.least_swept, 2 * (self._most + SLACK))
-        for queue in book.nodes.queues:
+        for queue in shadow.nodes.queues:
             if len(queue.ranks) > most:
                 self.fail(
                     f"an eviction queue with {len(queue.ranks)} entries, expected at most {most}: "
@@ -111,52 +110,57 @@ class WorkBound(Check):
         "the nodes whose live distance changed."
     )
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if not book.history or type(book.event) is Flushed:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if not shadow.history or type(shadow.event) is Flushed:
             return
         touched = len(view.touched)
         if touched <= 8:
             return
-        victims = sum(type(item) is Evicted for item in book.outcomes)
-        moved = len(book.nodes.gone) + book.nodes.came
-        turned = book.nodes.turned
+        victims = sum(type(item) is Evicted for item in shadow.outcomes)
+        moved = len(shadow.nodes.gone) + shadow.nodes.came
+        turned = shadow.nodes.turned
         most = 8 + 3 * (victims + moved) + 2 * turned
         if touched <= most:
             return
-        paths = self._paths(book, view)
+        paths = self._paths(shadow, view)
         most += paths
         if touched > most:
             self.fail(
-                f"{touched} nodes touched by {type(book.event).__name__}; expected at most {most}: "
-                f"8 + {paths} on paths + 3 * ({victims} victims + {moved} that came or went) + 2 * "
-                f"{turned} that serve another distance now",
-                *(story.node(one) for one in list(view.touched)[:1]),
+                f"{touched} nodes touched by {type(shadow.event).__name__}; expected at most "
+                f"{most}: 8 + {paths} on paths + 3 * ({victims} victims + {moved} that came "
+                f"or went) + 2 * {turned} that serve another distance now",
+                *(story.node(number) for number in list(view.touched)[:1]),
             )
 
-    def _paths(self, book: Book, view: CoreView) -> int:
+    def _paths(self, shadow: Shadow, view: CoreView) -> int:
         """Number of nodes on the paths of the operation's requests, transfers and pins."""
-        asked = getattr(book.event, "request", -1)
+        requested = getattr(shadow.event, "request", -1)
         reqs = [
-            book.requests.by_id.get(number) for number in {**view.touched_requests, asked: None}
+            shadow.requests.by_id.get(number)
+            for number in {**view.touched_requests, requested: None}
         ]
-        tags = [req.tags for req in (*reqs, *book.parted) if req is not None]
-        if book.left is not None:
-            tags.append(book.left)
-        tags += book.wants.moved
-        tickets = [one for one in (*book.tickets.fresh, book.answered) if one is not None]
+        tags = [req.tags for req in (*reqs, *shadow.parted) if req is not None]
+        if shadow.left is not None:
+            tags.append(shadow.left)
+        tags += shadow.pins.moved
+        transfers = [
+            transfer
+            for transfer in (*shadow.transfers.fresh, shadow.answered)
+            if transfer is not None
+        ]
         # A pass keeps the locks of its request if that has left. It is on every node that these
         # were split into since.
-        tags += (one.prompt for one in tickets if type(one.action) is Prefill)
-        found = sum(sum(map(book.nodes.at.__contains__, one.tolist())) for one in tags)
-        return found + sum(_pinned(book, ticket) for ticket in tickets)
+        tags += (transfer.prompt for transfer in transfers if type(transfer.action) is Prefill)
+        total = sum(sum(map(shadow.nodes.at.__contains__, tag.tolist())) for tag in tags)
+        return total + sum(_pinned(shadow, transfer) for transfer in transfers)
 
 
-def _pinned(book: Book, ticket: Ticket) -> int:
+def _pinned(shadow: Shadow, transfer: TransferRecord) -> int:
     """Number of nodes on the path of a transfer: when it began, or more if one of them was split
     since, because its locks are on both halves then.
     """
-    now = len(book.nodes.path(ticket.nodes[0])) if ticket.nodes else 0
-    return max(ticket.path, now)
+    now = len(shadow.nodes.path(transfer.nodes[0])) if transfer.nodes else 0
+    return max(transfer.path, now)
 
 
 CHECKS = (RssBound, WorkBound)

@@ -1,7 +1,5 @@
 """Whose each page is, how many there are of each kind, and when one may be given away."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
@@ -10,9 +8,9 @@ from hicache.core.events import BackupDone, FetchDone, Flushed, LoadDone, StoreD
 from hicache.core.types import Pages, PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.pages import NODE, STATE_OF, PageBook, all_are, name_of, nothing, same
+from invariants.shadow import story
+from invariants.shadow.pages import NODE, STATE_OF, PageShadow, all_are, name_of, nothing, same
+from invariants.shadow.shadow import Shadow
 
 _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
 
@@ -21,18 +19,18 @@ class _Ownership(Check):
     tier: ClassVar[Tier]
     of_changes = True
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.changed:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        for pages in shadow.changed:
             if pages.tier == self.tier:
                 self._changed(pages)
 
-    def _changed(self, pages: PageBook) -> None:
+    def _changed(self, pages: PageShadow) -> None:
         where, pool = pages.where, pages.pool
         if pages.clashes:
             clash = pages.clashes[0]
             self.fail(
                 f"{where} page {clash.page}: expected {name_of(clash.expected)}, "
-                f"found {name_of(clash.found)}",
+                f"found {name_of(clash.actual)}",
                 story.page(pages, clash.page),
             )
         for claimed, code in pages.claimed:
@@ -59,12 +57,12 @@ class _Ownership(Check):
                         story.page(pages, at),
                     )
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        for pages in shadow.pages:
             if pages.tier == self.tier:
                 self._all(pages)
 
-    def _all(self, pages: PageBook) -> None:
+    def _all(self, pages: PageShadow) -> None:
         pool, unowned = pages.pool, pages.owner == 0
         free = unowned & (pages.busy == 0)
         listed = pool.free_pages()
@@ -72,7 +70,7 @@ class _Ownership(Check):
         if wrong.any() or len(listed) != int(free.sum()) or not free[listed].all():
             at = int(wrong.argmax())
             self.fail(
-                f"{pages.where} pages free by the books {int(free.sum())}, on the free "
+                f"{pages.where} pages free by the shadow state {int(free.sum())}, on the free "
                 f"list {len(np.unique(listed))} of {len(listed)}; first difference at page {at}",
                 story.page(pages, at),
             )
@@ -95,22 +93,23 @@ class OwnHost(_Ownership):
 class PoolSum(Check):
     name = "POOL-SUM"
     sentence = (
-        "free + evictable + protected + request-held + in-flight + retiring == capacity, per pool."
+        "free + evictable + protected + request-held + in-transfer + retiring == capacity, "
+        "per pool."
     )
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        for pages in shadow.pages:
             pool, counts = pages.pool, pages.counts
             settled = pool.counts == counts and pool.free == counts[_FREE]
             if settled and pool.protected == pages.protected:
                 continue
-            _, requests, nodes, flights, _ = counts
+            _, requests, nodes, transfers, _ = counts
             retiring = pool.counts[_RETIRING]
-            total = pool.free + nodes + requests + flights + retiring
+            total = pool.free + nodes + requests + transfers + retiring
             self.fail(
                 f"{pages.where}: free {pool.free} + evictable "
                 f"{nodes - pages.protected} + protected {pages.protected} + request-held "
-                f"{requests} + in-flight {flights} + retiring {retiring} = {total}, capacity "
+                f"{requests} + in-transfer {transfers} + retiring {retiring} = {total}, capacity "
                 f"{pages.capacity}; the ledger counts {pool.counts} with "
                 f"{pool.protected} protected",
                 story.pool(pages),
@@ -122,10 +121,10 @@ class Generation(Check):
     sentence = "A page that becomes free gets a new generation, and no generation ever decreases."
     of_changes = True
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if not book.history:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if not shadow.history:
             return
-        for pages in book.changed:
+        for pages in shadow.changed:
             free = pages.freed
             if not len(free):
                 continue
@@ -139,8 +138,8 @@ class Generation(Check):
                     story.page(pages, at),
                 )
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        for pages in shadow.pages:
             now = pages.pool.generation
             if (now < pages.generation).any():
                 at = int((now < pages.generation).argmax())
@@ -157,11 +156,11 @@ class PinIo(Check):
         "A page that an unanswered action reads or writes is not free and not reissued before the "
         "reply, or before the reply of the pass that reads what was loaded."
     )
-    watches = (LoadDone, BackupDone, FetchDone, StoreDone)
+    checkers = (LoadDone, BackupDone, FetchDone, StoreDone)
     of_changes = True
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.changed:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        for pages in shadow.changed:
             used = pages.retired
             if not len(used):
                 continue
@@ -175,24 +174,24 @@ class PinIo(Check):
                 )
 
     def issue(
-        self, book: Book, item: LoadDone | BackupDone | FetchDone | StoreDone, view: CoreView
+        self, shadow: Shadow, item: LoadDone | BackupDone | FetchDone | StoreDone, view: CoreView
     ) -> None:
-        ticket = book.tickets.open.get(item.flight)
-        if ticket is None or ticket.landed:
+        transfer = shadow.transfers.open.get(item.transfer)
+        if transfer is None or transfer.landed:
             return
-        for move, generations in zip(ticket.moves, ticket.generations, strict=True):
+        for move, generations in zip(transfer.moves, transfer.generations, strict=True):
             for tier, used, before in zip(
-                ticket.tiers, (move.source, move.target), generations, strict=True
+                transfer.tiers, (move.source, move.target), generations, strict=True
             ):
-                pages = book.pool(tier, move.at)
+                pages = shadow.pool(tier, move.at)
                 now = pages.pool.generation[used]
                 if not same(now, before):
                     at = int((now != before).argmax())
                     self.fail(
-                        f"{pages.where} page {used[at]} of flight {item.flight}: expected "
+                        f"{pages.where} page {used[at]} of transfer {item.transfer}: expected "
                         f"generation {before[at]} until the reply, found {now[at]}",
                         story.page(pages, int(used[at])),
-                        story.flight(item.flight),
+                        story.transfer(item.transfer),
                     )
 
 
@@ -200,24 +199,24 @@ class PinNode(Check):
     name = "PIN-NODE"
     sentence = "A locked node is not removed and does not lose its locked pages."
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        for mirror in book.nodes.gone:
-            record = mirror.node
-            if record is not None and type(book.event) is not Flushed:
-                held = [sum(map(len, record.locks[tier])) for tier in (0, 1)]
-                if any(held):
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        for record in shadow.nodes.gone:
+            core_record = record.node
+            if core_record is not None and type(shadow.event) is not Flushed:
+                totals = [sum(map(len, core_record.locks[tier])) for tier in (0, 1)]
+                if any(totals):
                     self.fail(
-                        f"node {mirror.id} left the tree with {held[0]} device and {held[1]} host "
-                        "holders, expected 0 and 0",
-                        story.node(mirror.id),
+                        f"node {record.id} left the tree with {totals[0]} device and {totals[1]} "
+                        "host holders, expected 0 and 0",
+                        story.node(record.id),
                     )
-        for pages in book.changed:
+        for pages in shadow.changed:
             taken = [claimed for claimed, code in pages.claimed if code & 3 != NODE]
             for lost in (pages.freed, pages.retired, *taken):
                 if len(lost):
                     self._unlocked(pages, lost)
 
-    def _unlocked(self, pages: PageBook, lost: Pages) -> None:
+    def _unlocked(self, pages: PageShadow, lost: Pages) -> None:
         """Pages that no node owns any more must not be locked."""
         locks = pages.locks[lost]
         if not nothing(locks):

@@ -1,29 +1,27 @@
 """A refusal is followed by progress, or says truly why there is none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hicache.core.actions import Admitted, Cached, Granted, Load, Prefill, Refused, Released
 from hicache.core.events import AdmitWanted, Event, PagesWanted
-from hicache.core.types import FlightId, RequestId, Tier
+from hicache.core.types import RequestId, Tier, TransferId
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.pages import NODE
+from invariants.shadow import story
+from invariants.shadow.pages import NODE
+from invariants.shadow.shadow import Shadow
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A refusal that names a reply. flights: the actions that were open. known: how many pages of
+    """A refusal that names a reply. transfers: the actions that were open. known: how many pages of
     its prefix each pool had. room: pages of the pool that were available after the last event.
     taken: whether others took some since. turns: how often it was answered in this way with nothing
     taken meanwhile. most: the bound on that."""
 
     event: Event
     refusal: Refused
-    flights: frozenset[FlightId]
+    transfers: frozenset[TransferId]
     known: tuple[int, ...]
     room: int
     most: int
@@ -40,73 +38,79 @@ class Progress(Check):
         "load of the request's own prefix; one as too large is of more pages than the pool has."
     )
     kind = LIVENESS
-    watches = (Refused, Admitted, Granted, Prefill, Released)
+    checkers = (Refused, Admitted, Granted, Prefill, Released)
 
     def __init__(self) -> None:
         self._waiting: dict[RequestId, Waiting] = {}
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        for number, one in self._waiting.items() if book.history else ():
-            pages = book.pages[book.index_of(one.refusal.component)]
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        for number, waiting in self._waiting.items() if shadow.history else ():
+            pages = shadow.pages[shadow.index_of(waiting.refusal.component)]
             room = pages.pool.available
-            took = room < one.room or any(code & 3 != NODE for _, code in pages.claimed)
-            one.taken |= took and getattr(book.event, "request", -1) != number
+            took = room < waiting.room or any(code & 3 != NODE for _, code in pages.claimed)
+            waiting.taken |= took and getattr(shadow.event, "request", -1) != number
             # another request may have locked what was to become available
-            one.taken |= any(
+            waiting.taken |= any(
                 isinstance(item, Admitted | Cached) and item.request != number
-                for item in book.outcomes
+                for item in shadow.outcomes
             )
-            one.room = room
+            waiting.room = room
 
-    def see(self, book: Book, item: object, view: CoreView) -> None:
+    def see(self, shadow: Shadow, item: object, view: CoreView) -> None:
         number: RequestId = item.request  # type: ignore[attr-defined]
         if type(item) is not Refused:
             self._waiting.pop(number, None)
             return
         if item.reason == "too_large":
-            self._too_large(book, item)
+            self._too_large(shadow, item)
         elif item.reason == "arriving":
-            self._arriving(book, item)
-        before, req = self._waiting.pop(number, None), book.requests.by_id.get(number)
-        turns, most = 0, sum(pages.held[NODE] for pages in book.pages[: book.width])
-        if before is not None and before.flights.isdisjoint(book.tickets.open) and not before.taken:
-            turns = self._again(book, before, item)
+            self._arriving(shadow, item)
+        before, req = self._waiting.pop(number, None), shadow.requests.by_id.get(number)
+        turns, most = 0, sum(pages.owned[NODE] for pages in shadow.pages[: shadow.width])
+        if (
+            before is not None
+            and before.transfers.isdisjoint(shadow.transfers.open)
+            and not before.taken
+        ):
+            turns = self._again(shadow, before, item)
             most = before.most if turns else most
         if item.after and req is not None and item.reason != "fetching":
-            flights, known = frozenset(book.tickets.open), book.nodes.known(req.known)
-            room = book.pages[book.index_of(item.component)].pool.available
+            transfers, known = (frozenset(shadow.transfers.open), shadow.nodes.known(req.known))
+            room = shadow.pages[shadow.index_of(item.component)].pool.available
             self._waiting[number] = Waiting(
-                book.event, item, flights, known, room, most, turns=turns
+                shadow.event, item, transfers, known, room, most, turns=turns
             )
 
-    def _again(self, book: Book, before: Waiting, item: Refused) -> int:
+    def _again(self, shadow: Shadow, before: Waiting, item: Refused) -> int:
         """The request was refused again, and everything that was open then has been answered.
         Returns how often this happened in a row."""
         then = before.refusal
-        req = book.requests.by_id.get(item.request)
-        same = req is not None and before.known == book.nodes.known(req.known)
+        req = shadow.requests.by_id.get(item.request)
+        same = req is not None and before.known == shadow.nodes.known(req.known)
         if (
             not same
-            or before.event != book.event
+            or before.event != shadow.event
             or item.component != then.component
             or item.needed > then.needed
         ):
             return 0
         if then.reason == "arriving" != item.reason:
             return 0  # that a load arrives promises no pages for the rest
-        turns, fresh = before.turns + 1, bool(book.tickets.fresh)
-        if item.available >= item.needed and len(book.tickets.open) > len(book.tickets.fresh):
+        turns, fresh = before.turns + 1, bool(shadow.transfers.fresh)
+        if item.available >= item.needed and len(shadow.transfers.open) > len(
+            shadow.transfers.fresh
+        ):
             return 0  # it may wait for a copy that began meanwhile
-        after = book.tickets.open.get(item.after)
+        after = shadow.transfers.open.get(item.after)
         if (
             after is not None
-            and item.after not in before.flights
-            and after not in book.tickets.fresh
+            and item.after not in before.transfers
+            and after not in shadow.transfers.fresh
         ):
             return 0  # it waits for a copy that an eviction of somebody else began
         if not fresh or turns > before.most:
             self.fail(
-                f"request {item.request}: refused ({then.reason}) until flight {then.after} was "
+                f"request {item.request}: refused ({then.reason}) until transfer {then.after} was "
                 f"answered, and again ({item.reason}), {turns} times in a row: needed "
                 f"{item.needed} {item.component} pages, available {item.available}; nothing was "
                 f"taken, and expected are at most {before.most} turns, each of which begins a copy",
@@ -114,33 +118,36 @@ class Progress(Check):
             )
         return turns
 
-    def _too_large(self, book: Book, item: Refused) -> None:
-        req = book.requests.by_id.get(item.request)
-        event = book.event
+    def _too_large(self, shadow: Shadow, item: Refused) -> None:
+        req = shadow.requests.by_id.get(item.request)
+        event = shadow.event
         tokens = event.length if type(event) is PagesWanted else req.length if req else 0
-        pinned = book.wants.pinned().get(0, ())
-        needed, capacity = -(-tokens // book.page_size), book.device.capacity - len(pinned)
-        if needed <= capacity or book.index_of(item.component):
+        pinned = shadow.pins.pinned().get(0, ())
+        needed, capacity = -(-tokens // shadow.page_size), shadow.device.capacity - len(pinned)
+        if needed <= capacity or shadow.index_of(item.component):
             self.fail(
                 f"request {item.request}: too large with {needed} pages of {capacity}",
                 story.request(item.request),
             )
 
-    def _arriving(self, book: Book, item: Refused) -> None:
+    def _arriving(self, shadow: Shadow, item: Refused) -> None:
         """The load that it waits for brings a page of its prefix."""
-        req, ticket = book.requests.by_id.get(item.request), book.tickets.open.get(item.after)
-        if req is None or ticket is None or type(ticket.action) is not Load:
+        req, transfer = (
+            shadow.requests.by_id.get(item.request),
+            shadow.transfers.open.get(item.after),
+        )
+        if req is None or transfer is None or type(transfer.action) is not Load:
             return
         known = set(req.known.tolist())
-        for move in ticket.moves:
-            tags = book.pool(Tier.HOST, move.at).content[move.source].tolist()
-            if type(book.event) is AdmitWanted and not known.isdisjoint(tags):
+        for move in transfer.moves:
+            tags = shadow.pool(Tier.HOST, move.at).content[move.source].tolist()
+            if type(shadow.event) is AdmitWanted and not known.isdisjoint(tags):
                 return
         self.fail(
-            f"request {item.request} waits for flight {item.after}, which brings nothing of its "
+            f"request {item.request} waits for transfer {item.after}, which brings nothing of its "
             f"{len(known)} pages",
             story.request(item.request),
-            story.flight(item.after),
+            story.transfer(item.after),
         )
 
 

@@ -1,16 +1,14 @@
 """The eviction queues, the logical clock and the last use of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 
 from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror
+from invariants.shadow import story
+from invariants.shadow.record import DEVICE, DUPLICATE, HOST, NodeRecord
+from invariants.shadow.shadow import Shadow
 
 _NAMES = ("candidate on device", "candidate on host", "duplicate")
 
@@ -20,40 +18,40 @@ class _Queues(Check):
 
     queues: ClassVar[tuple[int, ...]]
 
-    def kinds(self, book: Book) -> range:
+    def kinds(self, shadow: Shadow) -> range:
         """The components, by index, of whose queues this is said."""
-        return range(1, book.width)
+        return range(1, shadow.width)
 
-    def _ours(self, book: Book, parts: int) -> Iterator[int]:
+    def _ours(self, shadow: Shadow, parts: int) -> Iterator[int]:
         """Those of these parts, given as bits, that are of the queues of this check."""
-        for at in self.kinds(book):
+        for at in self.kinds(shadow):
             for queue in self.queues:
                 first = 6 * at + 2 * queue
                 yield from (part for part in (first, first + 1) if parts >> part & 1)
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        missing = mirror.candidate & ~node.queued
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
+        missing = record.candidate & ~node.queued
         if not missing:
             return
-        for part in self._ours(book, missing):
-            parts = [one for one in range(6 * book.width) if node.queued >> one & 1]
+        for part in self._ours(shadow, missing):
+            parts = [index for index in range(6 * shadow.width) if node.queued >> index & 1]
             self.fail(
-                f"node {node.id} is a {_NAMES[part // 2 % 3]} of {book.kinds[part // 6].name}, "
+                f"node {node.id} is a {_NAMES[part // 2 % 3]} of {shadow.kinds[part // 6].name}, "
                 f"{'garbage' if part % 2 else 'which serves'}: expected an entry in part "
                 f"{part}, found parts {parts}",
                 story.node(node.id),
             )
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        for part in self._ours(book, -1):
-            known = {*book.nodes.queues[part].members}
-            for mirror in book.nodes.by_id.values():
-                if mirror.candidate >> part & 1 and mirror.id not in known:
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        for part in self._ours(shadow, -1):
+            known = {*shadow.nodes.queues[part].members}
+            for record in shadow.nodes.by_id.values():
+                if record.candidate >> part & 1 and record.id not in known:
                     self.fail(
-                        f"node {mirror.id} is a {_NAMES[part // 2 % 3]} of "
-                        f"{book.kinds[part // 6].name}: expected in part {part}, found "
+                        f"node {record.id} is a {_NAMES[part // 2 % 3]} of "
+                        f"{shadow.kinds[part // 6].name}: expected in part {part}, found "
                         f"{len(known)} other entries",
-                        story.node(mirror.id),
+                        story.node(record.id),
                     )
 
 
@@ -65,18 +63,18 @@ class LeafSet(_Queues):
     )
     queues = (DEVICE, HOST, DUPLICATE)
 
-    def kinds(self, book: Book) -> range:
+    def kinds(self, shadow: Shadow) -> range:
         return range(1)
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if node.with_pages[0] != mirror.kids_on[0] or node.with_pages[1] != mirror.kids_on[1]:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
+        if node.with_pages[0] != record.kids_on[0] or node.with_pages[1] != record.kids_on[1]:
             self.fail(
-                f"node {node.id}: expected {mirror.kids_on} children on (device, host), found "
+                f"node {node.id}: expected {record.kids_on} children on (device, host), found "
                 f"{[*node.with_pages]}",
                 story.node(node.id),
             )
-        if mirror.candidate & ~node.queued:
-            super().node(book, mirror, node)
+        if record.candidate & ~node.queued:
+            super().node(shadow, record, node)
 
 
 class DeviceLru(_Queues):
@@ -108,39 +106,39 @@ class Lru(Check):
         "rank, which only grows."
     )
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if node.parent is None:
             return
-        if node.last_use[0] != mirror.use or (book.width > 1 and max(node.last_use) > mirror.use):
+        if node.last_use[0] != record.use or (shadow.width > 1 and max(node.last_use) > record.use):
             self.fail(
-                f"node {node.id}: expected last use {mirror.use}, and none of another component "
+                f"node {node.id}: expected last use {record.use}, and none of another component "
                 f"after it, found {node.last_use}",
                 story.node(node.id),
             )
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        if view.tick != book.nodes.clock:
-            self.fail(f"ticks: expected {book.nodes.clock}, found {view.tick}")
-        for kind in book.kinds:
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        if view.tick != shadow.nodes.clock:
+            self.fail(f"ticks: expected {shadow.nodes.clock}, found {view.tick}")
+        for kind in shadow.kinds:
             for part in range(6):
-                self._queue(book, view, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
+                self._queue(shadow, view, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
 
-    def _queue(self, book: Book, view: CoreView, name: str, part: int) -> None:
-        ranks, members = book.nodes.queues[part]
+    def _queue(self, shadow: Shadow, view: CoreView, name: str, part: int) -> None:
+        ranks, members = shadow.nodes.queues[part]
         if len(set(members)) != len(members):
-            twice = next(one for one in members if members.count(one) > 1)
+            twice = next(member for member in members if members.count(member) > 1)
             self.fail(
                 f"{name}: expected node {twice} once, found {members.count(twice)} times",
                 story.node(twice),
             )
         for rank, node_id in zip(ranks, members, strict=True):
-            mirror = book.nodes.by_id.get(node_id)
-            record = mirror.node if mirror is not None else None
-            if record is None:
+            record = shadow.nodes.by_id.get(node_id)
+            core_record = record.node if record is not None else None
+            if core_record is None:
                 continue
-            if not record.queued >> part & 1:
+            if not core_record.queued >> part & 1:
                 self.fail(f"{name} has node {node_id}, which does not know it", story.node(node_id))
-            now = view.eviction.rank(record, part // 6)
+            now = view.eviction.rank(core_record, part // 6)
             if rank > now:
                 self.fail(
                     f"{name}: expected node {node_id} at rank {now} or before, found {rank}; "

@@ -1,7 +1,5 @@
 """The third tier: digests, what is believed to be stored, prefetches, and KV events."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,11 +8,11 @@ from hicache.core.events import StoreDone
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.mirror import NodeMirror
-from invariants.books.pages import NODE
-from invariants.books.tickets import OF_STORAGE, Ticket
+from invariants.shadow import story
+from invariants.shadow.pages import NODE
+from invariants.shadow.record import NodeRecord
+from invariants.shadow.shadow import Shadow
+from invariants.shadow.transfers import OF_STORAGE, TransferRecord
 
 
 class Part(NamedTuple):
@@ -22,7 +20,7 @@ class Part(NamedTuple):
     place: how many pages of the store come before them. Empty tags: the node is gone."""
 
     at: int
-    mirror: NodeMirror | None
+    record: NodeRecord | None
     digests: tuple[bytes, ...]
     tags: tuple[int, ...]
     first: int
@@ -33,14 +31,14 @@ class Part(NamedTuple):
         return self.place + len(self.digests)
 
 
-def parts_of(book: Book, ticket: Ticket) -> Iterator[Part]:
+def parts_of(shadow: Shadow, transfer: TransferRecord) -> Iterator[Part]:
     """The pages of a store by component and node, in the order of its pieces. A piece has several
     parts if its node was split since."""
     place = 0
-    action = ticket.action
+    action = transfer.action
     for piece in action.pieces if type(action) is Store else ():
-        at = book.index_of(piece.component)
-        host = book.pool(Tier.HOST, at)
+        at = shadow.index_of(piece.component)
+        host = shadow.pool(Tier.HOST, at)
         codes = host.owner[piece.pages].tolist()
         tags = host.content[piece.pages].tolist()
         start = 0
@@ -49,12 +47,12 @@ def parts_of(book: Book, ticket: Ticket) -> Iterator[Part]:
             while stop < len(codes) and codes[stop] == codes[start]:
                 stop += 1
             ours = codes[start] & 3 == NODE
-            mirror = book.nodes.by_id.get(codes[start] >> 2) if ours else None
+            record = shadow.nodes.by_id.get(codes[start] >> 2) if ours else None
             yield Part(
                 at,
-                mirror,
+                record,
                 piece.digests[start:stop],
-                tuple(tags[start:stop]) if mirror is not None else (),
+                tuple(tags[start:stop]) if record is not None else (),
                 piece.first_page + start,
                 place + start,
             )
@@ -69,46 +67,46 @@ class KeyRoundTrip(Check):
         "tokens of its whole prefix and of its namespace, computed again from the request or from "
         "the path of the node."
     )
-    watches = (Lookup, Fetch, Store)
+    checkers = (Lookup, Fetch, Store)
 
-    def see(self, book: Book, item: Lookup | Fetch | Store, view: CoreView) -> None:
+    def see(self, shadow: Shadow, item: Lookup | Fetch | Store, view: CoreView) -> None:
         if type(item) is Store:
-            self._stored(book, item)
+            self._stored(shadow, item)
             return
         if type(item) is Lookup:
-            known, above = book.storage.digests.get(item.request, ()), 0
+            known, above = shadow.storage.digests.get(item.request, ()), 0
             runs = [(item.first_page, item.digests)]
         else:  # the lookup that it follows was for the prompt
-            prefetch = book.storage.prefetches.get(item.flight)
+            prefetch = shadow.storage.prefetches.get(item.transfer)
             known, above = (prefetch.digests, prefetch.first) if prefetch is not None else ((), 0)
             runs = [(piece.first_page, piece.digests) for piece in item.pieces]  # type: ignore[union-attr]
         for first, digests in runs:
             if first < above or digests != known[first - above : first - above + len(digests)]:
                 self.fail(
-                    f"flight {item.flight}, pages {first}..{first + len(digests)} for request "
+                    f"transfer {item.transfer}, pages {first}..{first + len(digests)} for request "
                     f"{item.request}: expected the digests of the prompt, found others",  # type: ignore[union-attr]
-                    story.flight(item.flight),
+                    story.transfer(item.transfer),
                     story.request(item.request),  # type: ignore[union-attr]
                 )
 
-    def _stored(self, book: Book, item: Store) -> None:
-        for part in parts_of(book, book.tickets.open[item.flight]):
-            mirror = part.mirror
-            if mirror is None:
+    def _stored(self, shadow: Shadow, item: Store) -> None:
+        for part in parts_of(shadow, shadow.transfers.open[item.transfer]):
+            record = part.record
+            if record is None:
                 self.fail(
-                    f"flight {item.flight} stores {book.kinds[part.at].name} pages that no node "
-                    "has on host",
-                    story.flight(item.flight),
+                    f"transfer {item.transfer} stores {shadow.kinds[part.at].name} pages that no "
+                    "node has on host",
+                    story.transfer(item.transfer),
                 )
-            start = part.first - (mirror.end_page - mirror.span)
-            chained = book.nodes.digests_of(mirror)
+            start = part.first - (record.end_page - record.span)
+            chained = shadow.nodes.digests_of(record)
             known = chained[start : start + len(part.digests)] if start >= 0 else ()
             if known != part.digests:
                 self.fail(
-                    f"flight {item.flight} stores pages {part.first}.."
-                    f"{part.first + len(part.digests)} of node {mirror.id}: expected the digests "
+                    f"transfer {item.transfer} stores pages {part.first}.."
+                    f"{part.first + len(part.digests)} of node {record.id}: expected the digests "
                     "of its path, found others",
-                    story.flight(item.flight),
+                    story.transfer(item.transfer),
                 )
 
 
@@ -116,30 +114,30 @@ class Stored(Check):
     name = "STORED"
     sentence = "What is believed to be stored was acknowledged since storage was attached."
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if book.history and book.storage.seen:
-            for mirror in book.nodes.dirty.values():
-                self._believed(book, mirror, view)
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if shadow.history and shadow.storage.seen:
+            for record in shadow.nodes.dirty.values():
+                self._believed(shadow, record, view)
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        for mirror in book.nodes.by_id.values():
-            self._believed(book, mirror, view)
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        for record in shadow.nodes.by_id.values():
+            self._believed(shadow, record, view)
 
-    def _believed(self, book: Book, mirror: NodeMirror, view: CoreView) -> None:
-        record = mirror.node
-        if record is None or mirror.parent is None:
+    def _believed(self, shadow: Shadow, record: NodeRecord, view: CoreView) -> None:
+        core_record = record.node
+        if core_record is None or record.parent is None:
             return
-        for kind in book.kinds:
-            if not view.believed(record, kind.at):
+        for kind in shadow.kinds:
+            if not view.believed(core_record, kind.at):
                 continue
-            digests = book.nodes.digests_of(mirror)
+            digests = shadow.nodes.digests_of(record)
             wanted = digests if kind.positional else digests[-1:]
-            known = sum((kind.at, one) in book.storage.acknowledged for one in wanted)
-            if not book.storage.attached or known < len(wanted) or not wanted:
+            known = sum((kind.at, data) in shadow.storage.acknowledged for data in wanted)
+            if not shadow.storage.attached or known < len(wanted) or not wanted:
                 self.fail(
-                    f"node {mirror.id}: its {kind.name} is believed to be stored; {known} of "
+                    f"node {record.id}: its {kind.name} is believed to be stored; {known} of "
                     f"{len(wanted)} pages were acknowledged since storage was attached",
-                    story.node(mirror.id),
+                    story.node(record.id),
                 )
 
 
@@ -151,21 +149,24 @@ class PrefetchAccount(Check):
         "either."
     )
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if not book.history or not (book.storage.prefetches or view.storage_flights):
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if not shadow.history or not (shadow.storage.prefetches or view.storage_transfers):
             return
-        expected, found = book.storage.tokens(book.page_size), view.prefetching_tokens
-        config = book.config
-        budget = config.prefetch_budget_tokens or book.host.capacity * book.page_size
-        if expected != found or found > budget:
+        expected, prefetching_tokens = (
+            shadow.storage.tokens(shadow.page_size),
+            view.prefetching_tokens,
+        )
+        config = shadow.config
+        budget = config.prefetch_budget_tokens or shadow.host.capacity * shadow.page_size
+        if expected != prefetching_tokens or prefetching_tokens > budget:
             self.fail(
                 f"tokens that are being prefetched: expected {expected}, at most {budget}, found "
-                f"{found}",
-                *(story.flight(number) for number in book.storage.prefetches),
+                f"{prefetching_tokens}",
+                *(story.transfer(number) for number in shadow.storage.prefetches),
             )
 
-    def still(self, book: Book, view: CoreView) -> None:
-        waiting = [one.id for one in view.requests.values() if one.prefetch]
+    def still(self, shadow: Shadow, view: CoreView) -> None:
+        waiting = [request.id for request in view.requests.values() if request.prefetch]
         if view.prefetching_tokens or waiting:
             self.fail(
                 f"expected no prefetch at quiescence, found {view.prefetching_tokens} tokens, and "
@@ -182,32 +183,32 @@ class NeverDevice(Check):
         "An action for storage locks no device page, has none on loan and lets no eviction wait, "
         "and no refusal for lack of pages names it: nothing on device waits for storage."
     )
-    watches = (Refused,)
+    checkers = (Refused,)
 
-    def see(self, book: Book, item: Refused, view: CoreView) -> None:
-        ticket = book.tickets.open.get(item.after)
-        stored = ticket is not None and type(ticket.action) in OF_STORAGE
+    def see(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
+        transfer = shadow.transfers.open.get(item.after)
+        stored = transfer is not None and type(transfer.action) in OF_STORAGE
         if stored != (item.reason in _REASONS):
             self.fail(
-                f"request {item.request}, refused ({item.reason}) until flight {item.after} is "
+                f"request {item.request}, refused ({item.reason}) until transfer {item.after} is "
                 f"answered: expected {'an' if item.reason in _REASONS else 'no'} action for "
                 "storage",
                 story.request(item.request),
             )
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if not book.history:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if not shadow.history:
             return
-        for number in view.storage_flights:
-            one = view.flights[number]
-            entries = () if one.receipt is None else one.receipt.locked
-            locks = sum(tier == Tier.DEVICE for held in entries for _, tier in held)
-            lent = sum(map(len, one.lent))
-            if locks or lent or one.evicts or any(one.frees) or any(one.gives_up):
+        for number in view.storage_transfers:
+            transfer = view.transfers[number]
+            entries = () if transfer.receipt is None else transfer.receipt.locked
+            locks = sum(tier == Tier.DEVICE for entry in entries for _, tier in entry)
+            lent = sum(map(len, transfer.lent))
+            if locks or lent or transfer.evicts or any(transfer.frees) or any(transfer.gives_up):
                 self.fail(
-                    f"flight {number}: expected nothing on device, found {locks} locks, {lent} "
-                    f"pages on loan, and that an eviction waits: {one.evicts}",
-                    story.flight(number),
+                    f"transfer {number}: expected nothing on device, found {locks} locks, {lent} "
+                    f"pages on loan, and that an eviction waits: {transfer.evicts}",
+                    story.transfer(number),
                 )
 
 
@@ -217,29 +218,29 @@ class EventMirror(Check):
         "Replaying the KV events into an empty index gives the contents of device and host; what "
         "a store acknowledged, and nothing else, is announced for storage."
     )
-    watches = (KvStored, KvRemoved, StoreDone)
+    checkers = (KvStored, KvRemoved, StoreDone)
 
     def __init__(self) -> None:
         self._index: tuple[set[bytes], set[bytes]] = (set(), set())
         self._durable: list[bytes] = []  # to be announced by the store that is answered now
 
-    def issue(self, book: Book, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
+    def issue(self, shadow: Shadow, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
         if type(item) is not StoreDone:
             return
-        ticket, self._durable = book.tickets.open.get(item.flight), []
-        idle = book.storage.abandoned | book.storage.outdated
-        if ticket is None or ticket.id in idle or not book.config.kv_events:
+        transfer, self._durable = shadow.transfers.open.get(item.transfer), []
+        idle = shadow.storage.abandoned | shadow.storage.outdated
+        if transfer is None or transfer.id in idle or not shadow.config.kv_events:
             return
-        for part in parts_of(book, ticket):
-            if not part.at and part.mirror is not None and part.end <= item.pages:
+        for part in parts_of(shadow, transfer):
+            if not part.at and part.record is not None and part.end <= item.pages:
                 self._durable += part.digests
 
-    def see(self, book: Book, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
+    def see(self, shadow: Shadow, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
         if isinstance(item, StoreDone):
-            self._announced(book, item)
+            self._announced(shadow, item)
             return
         if item.tier == Tier.STORAGE:
-            if type(item) is KvRemoved or type(book.event) is not StoreDone:
+            if type(item) is KvRemoved or type(shadow.event) is not StoreDone:
                 self.fail(f"storage: {len(item.digests)} pages announced without a store")
             return
         index, digests = self._index[item.tier], item.digests
@@ -248,59 +249,59 @@ class EventMirror(Check):
             if not index.isdisjoint(digests):
                 self.fail(
                     f"{where}: {len(digests)} pages stored, some of them a second time",
-                    story.pool(book.pool(item.tier, 0)),
+                    story.pool(shadow.pool(item.tier, 0)),
                 )
             index.update(digests)
         else:
             if not index.issuperset(digests):
                 self.fail(
                     f"{where}: {len(digests)} pages removed, some of which were not stored",
-                    story.pool(book.pool(item.tier, 0)),
+                    story.pool(shadow.pool(item.tier, 0)),
                 )
             index.difference_update(digests)
 
-    def _announced(self, book: Book, item: StoreDone) -> None:
-        found = [
+    def _announced(self, shadow: Shadow, item: StoreDone) -> None:
+        values = [
             digest
-            for one in book.outcomes
-            if type(one) is KvStored and one.tier == Tier.STORAGE
-            for digest in one.digests
+            for outcome in shadow.outcomes
+            if type(outcome) is KvStored and outcome.tier == Tier.STORAGE
+            for digest in outcome.digests
         ]
-        if found != self._durable:
+        if values != self._durable:
             self.fail(
-                f"flight {item.flight}: expected {len(self._durable)} pages to be announced as "
-                f"stored, found {len(found)}",
-                story.flight(item.flight),
+                f"transfer {item.transfer}: expected {len(self._durable)} pages to be announced as "
+                f"stored, found {len(values)}",
+                story.transfer(item.transfer),
             )
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if not book.config.kv_events or not book.history:
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if not shadow.config.kv_events or not shadow.history:
             return
         pending = [0, 0]
-        for item in book.outcomes:
+        for item in shadow.outcomes:
             if type(item) is KvStored and item.tier != Tier.STORAGE:
                 pending[item.tier] += len(item.digests)
             elif type(item) is KvRemoved:
                 pending[item.tier] -= len(item.digests)
         for tier in (0, 1):
-            found = len(self._index[tier]) + pending[tier]
-            expected = len(book.nodes.digests[tier])
-            if found != expected:
+            number = len(self._index[tier]) + pending[tier]
+            expected = len(shadow.nodes.digests[tier])
+            if number != expected:
                 self.fail(
-                    f"tier {tier}: expected {expected} pages announced, found {found}",
-                    story.pool(book.pool(tier, 0)),
+                    f"tier {tier}: expected {expected} pages announced, found {number}",
+                    story.pool(shadow.pool(tier, 0)),
                 )
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        if book.config.kv_events:
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        if shadow.config.kv_events:
             for tier in (0, 1):
-                odd = self._index[tier] ^ book.nodes.digests[tier]
+                odd = self._index[tier] ^ shadow.nodes.digests[tier]
                 if odd:
                     self.fail(
                         f"tier {tier}: {len(self._index[tier])} pages announced, "
-                        f"{len(book.nodes.digests[tier])} there, {len(odd)} differ "
+                        f"{len(shadow.nodes.digests[tier])} there, {len(odd)} differ "
                         f"(first {min(odd).hex()[:16]})",
-                        story.pool(book.pool(tier, 0)),
+                        story.pool(shadow.pool(tier, 0)),
                     )
 
 

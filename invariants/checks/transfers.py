@@ -1,7 +1,5 @@
 """Actions and their replies, and who may read or write a page meanwhile."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np
@@ -11,79 +9,85 @@ from hicache.core.actions import Backup, Fetch, Load, Prefill, Store
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.pages import PageBook, nothing
-from invariants.books.tickets import ACTION_OF
+from invariants.shadow import story
+from invariants.shadow.pages import PageShadow, nothing
+from invariants.shadow.shadow import Shadow
+from invariants.shadow.transfers import ACTION_OF
 
 
 class LiveAck(Check):
     name = "LIVE-ACK"
     sentence = (
-        "Every action has its own flight number, is answered exactly once by its own kind of "
+        "Every action has its own transfer number, is answered exactly once by its own kind of "
         "reply, and is in flight until then."
     )
     kind = LIVENESS
-    watches = (*ACTION_OF, *ACTION_OF.values())
+    checkers = (*ACTION_OF, *ACTION_OF.values())
 
-    def issue(self, book: Book, item: object, view: CoreView) -> None:
-        number: int = item.flight  # type: ignore[attr-defined]
+    def issue(self, shadow: Shadow, item: object, view: CoreView) -> None:
+        number: int = item.transfer  # type: ignore[attr-defined]
         wanted = ACTION_OF.get(type(item))
         if wanted is None:
-            settled = book.tickets.settled
-            if number <= settled or any(number == one.id for one in book.tickets.fresh):
+            settled = shadow.transfers.settled
+            if number <= settled or any(
+                number == transfer.id for transfer in shadow.transfers.fresh
+            ):
                 self.fail(
-                    f"flight {number}: expected a number above {settled}, not used in this "
+                    f"transfer {number}: expected a number above {settled}, not used in this "
                     f"operation",
-                    story.flight(number),
+                    story.transfer(number),
                 )
             return
-        ticket = book.tickets.open.get(number)
-        if ticket is not None and type(ticket.action) is not wanted:
+        transfer = shadow.transfers.open.get(number)
+        if transfer is not None and type(transfer.action) is not wanted:
             self.fail(
-                f"flight {number}: expected the reply to a {type(ticket.action).__name__}, found "
-                f"{type(item).__name__}",
-                story.flight(number),
+                f"transfer {number}: expected the reply to a "
+                f"{type(transfer.action).__name__}, found {type(item).__name__}",
+                story.transfer(number),
             )
 
-    def see(self, book: Book, item: object, view: CoreView) -> None:
-        if type(item) in ACTION_OF and book.answered is None:
-            number: int = item.flight  # type: ignore[attr-defined]
-            self.fail(f"flight {number} was answered, but was not open", story.flight(number))
+    def see(self, shadow: Shadow, item: object, view: CoreView) -> None:
+        if type(item) in ACTION_OF and shadow.answered is None:
+            number: int = item.transfer  # type: ignore[attr-defined]
+            self.fail(f"transfer {number} was answered, but was not open", story.transfer(number))
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        if book.history and len(view.flights) != len(book.tickets.open):
-            odd = sorted(view.flights.keys() ^ book.tickets.open.keys())
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if shadow.history and len(view.transfers) != len(shadow.transfers.open):
+            odd = sorted(view.transfers.keys() ^ shadow.transfers.open.keys())
             self.fail(
-                f"in flight: expected {len(book.tickets.open)}, found {len(view.flights)}; first "
-                f"difference flight {odd[0]}",
-                story.flight(odd[0]),
+                f"in flight: expected {len(shadow.transfers.open)}, found "
+                f"{len(view.transfers)}; first difference transfer {odd[0]}",
+                story.transfer(odd[0]),
             )
 
-    def audit(self, book: Book, view: CoreView) -> None:
-        odd = sorted(view.flights.keys() ^ book.tickets.open.keys())
+    def audit(self, shadow: Shadow, view: CoreView) -> None:
+        odd = sorted(view.transfers.keys() ^ shadow.transfers.open.keys())
         if odd:
-            self.fail(f"flight {odd[0]} is in flight for only one side", story.flight(odd[0]))
-        self._promises(book, view)
+            self.fail(f"transfer {odd[0]} is in flight for only one side", story.transfer(odd[0]))
+        self._promises(shadow, view)
 
-    def _promises(self, book: Book, view: CoreView) -> None:
+    def _promises(self, shadow: Shadow, view: CoreView) -> None:
         """Host pages that loads are to give up are those that loads in flight read."""
-        if not book.config.exchange_pages:
+        if not shadow.config.exchange_pages:
             return
-        for kind in book.kinds:
-            loads = [one for one in book.tickets.open.values() if type(one.action) is Load]
-            moves = [move for one in loads for move in one.moves if move.at == kind.at]
-            expected, found = sum(len(move.source) for move in moves), view.giving_up(kind.at)
-            if expected != found:
-                self.fail(f"host {kind.name}: expected {expected} pages given up, found {found}")
+        for kind in shadow.kinds:
+            loads = [
+                transfer
+                for transfer in shadow.transfers.open.values()
+                if type(transfer.action) is Load
+            ]
+            moves = [move for load in loads for move in load.moves if move.at == kind.at]
+            expected, result = sum(len(move.source) for move in moves), view.giving_up(kind.at)
+            if expected != result:
+                self.fail(f"host {kind.name}: expected {expected} pages given up, found {result}")
 
-    def still(self, book: Book, view: CoreView) -> None:
-        self._promises(book, view)
-        writing_back = sum(view.writing_back(kind.at) for kind in book.kinds)
-        if view.flights or writing_back:
+    def still(self, shadow: Shadow, view: CoreView) -> None:
+        self._promises(shadow, view)
+        writing_back = sum(view.writing_back(kind.at) for kind in shadow.kinds)
+        if view.transfers or writing_back:
             self.fail(
-                f"expected nothing in flight at quiescence, found {len(view.flights)} flights and "
-                f"{writing_back} pages being written back"
+                f"expected nothing in flight at quiescence, found {len(view.transfers)} transfers "
+                f"and {writing_back} pages being written back"
             )
 
 
@@ -96,39 +100,46 @@ class HappensBeforeWrite(Check):
         "An action writes only pages that no unanswered action reads or writes, except that a pass "
         "goes on where an unanswered pass of its request ends."
     )
-    watches = (Load, Backup, Prefill, Fetch, Store)
+    checkers = (Load, Backup, Prefill, Fetch, Store)
 
-    def issue(self, book: Book, item: _Writing, view: CoreView) -> None:
-        before = book.passes_before(item)
-        for use in book.uses:
-            pages = book.pool(Tier.DEVICE, use.at)
+    def issue(self, shadow: Shadow, item: _Writing, view: CoreView) -> None:
+        before = shadow.passes_before(item)
+        for use in shadow.uses:
+            pages = shadow.pool(Tier.DEVICE, use.at)
             busy = pages.busy[use.writes]
-            for own in (one for ticket in before for one in ticket.uses if one.at == use.at):
+            for own in (item for transfer in before for item in transfer.uses if item.at == use.at):
                 harmless = ~np.isin(use.writes, own.writes)
                 harmless[:1] = True  # the page where it goes on, or the working state
                 busy = busy - (np.isin(use.writes, own.busy) & harmless)
-            self._nobody_else(book, item, pages, use.writes, busy)
+            self._nobody_else(shadow, item, pages, use.writes, busy)
         tier = Tier.DEVICE if type(item) is Load else Tier.HOST
-        for move in book.moves:
-            pages = book.pool(tier, move.at)
-            self._nobody_else(book, item, pages, move.target, pages.busy[move.target])
+        for move in shadow.moves:
+            pages = shadow.pool(tier, move.at)
+            self._nobody_else(shadow, item, pages, move.target, pages.busy[move.target])
 
     def _nobody_else(
-        self, book: Book, item: _Writing, pages: PageBook, target: Pages, busy: NDArray[np.int32]
+        self,
+        shadow: Shadow,
+        item: _Writing,
+        pages: PageShadow,
+        target: Pages,
+        busy: NDArray[np.int32],
     ) -> None:
         if not nothing(busy):
             at = int(target[int((busy > 0).argmax())])
             others = [
-                ticket.id
-                for ticket in book.tickets.open.values()
-                if any(move.at == pages.component and _uses(at, move[1:3]) for move in ticket.moves)
-                or any(use.at == pages.component and _uses(at, use[1:]) for use in ticket.uses)
+                transfer.id
+                for transfer in shadow.transfers.open.values()
+                if any(
+                    move.at == pages.component and _uses(at, move[1:3]) for move in transfer.moves
+                )
+                or any(use.at == pages.component and _uses(at, use[1:]) for use in transfer.uses)
             ]
             self.fail(
-                f"flight {item.flight} writes {pages.where} page {at}: expected 0 unanswered "
-                f"actions on it, found {int(busy.max())} (flights {others})",
+                f"transfer {item.transfer} writes {pages.where} page {at}: expected 0 unanswered "
+                f"actions on it, found {int(busy.max())} (transfers {others})",
                 story.page(pages, at),
-                story.flight(item.flight),
+                story.transfer(item.transfer),
             )
 
 
@@ -145,23 +156,19 @@ class ReadAfterArrive(Check):
         "A page that an unanswered action writes is read only by a prefill that waits for that "
         "action, or goes on where it ends."
     )
-    watches = (Load, Backup, Prefill, Fetch, Store)
+    checkers = (Load, Backup, Prefill, Fetch, Store)
 
-    def issue(self, book: Book, item: _Reading, view: CoreView) -> None:
+    def issue(self, shadow: Shadow, item: _Reading, view: CoreView) -> None:
         after = item.after if type(item) is Prefill else ()
-        after += tuple(one.id for one in book.passes_before(item))
-        for use in book.uses:
-            self._arrived(item, after, book.pool(Tier.DEVICE, use.at), use.reads)
+        after += tuple(transfer.id for transfer in shadow.passes_before(item))
+        for use in shadow.uses:
+            self._arrived(item, after, shadow.pool(Tier.DEVICE, use.at), use.reads)
         tier = Tier.DEVICE if type(item) is Backup else Tier.HOST
-        for move in book.moves:
-            self._arrived(item, after, book.pool(tier, move.at), move.source)
+        for move in shadow.moves:
+            self._arrived(item, after, shadow.pool(tier, move.at), move.source)
 
     def _arrived(
-        self,
-        item: _Reading,
-        after: tuple[int, ...],
-        pages: PageBook,
-        source: Pages,
+        self, item: _Reading, after: tuple[int, ...], pages: PageShadow, source: Pages
     ) -> None:
         writers = pages.writer[source]
         if nothing(writers):
@@ -172,10 +179,10 @@ class ReadAfterArrive(Check):
         if awaited.any():
             at = int(awaited.argmax())
             self.fail(
-                f"flight {item.flight} reads {pages.where} page {source[at]} after "
-                f"{list(after)}: expected also after flight {writers[at]}, which writes it",
+                f"transfer {item.transfer} reads {pages.where} page {source[at]} after "
+                f"{list(after)}: expected also after transfer {writers[at]}, which writes it",
                 story.page(pages, int(source[at])),
-                story.flight(int(writers[at])),
+                story.transfer(int(writers[at])),
             )
 
 

@@ -1,13 +1,11 @@
 """The links of the tree, and where on a path there are copies."""
 
-from __future__ import annotations
-
 from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
 from hicache.core.node import Node
 from invariants.base import Check
-from invariants.books import story
-from invariants.books.book import Book
-from invariants.books.mirror import NodeMirror
+from invariants.shadow import story
+from invariants.shadow.record import NodeRecord
+from invariants.shadow.shadow import Shadow
 
 
 class TreeLink(Check):
@@ -17,11 +15,11 @@ class TreeLink(Check):
         "children share one, and the lengths of key, pages and path agree."
     )
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        parent, stride = node.parent, book.nodes.stride
-        if len(node.children) != mirror.kids:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
+        parent, stride = node.parent, shadow.nodes.stride
+        if len(node.children) != record.kids:
             self.fail(
-                f"node {node.id}: expected {mirror.kids} children, found {len(node.children)}",
+                f"node {node.id}: expected {record.kids} children, found {len(node.children)}",
                 story.node(node.id),
             )
         if parent is None:
@@ -35,29 +33,29 @@ class TreeLink(Check):
                 story.node(node.id),
             )
         # keys and labels are immutable, so they agree until one is another
-        fresh = mirror.moved or label is not mirror.label
+        fresh = record.moved or label is not record.label
         if (fresh and key[:stride] != label[-stride:]) or (len(label) != stride) != (
-            parent.parent is None and mirror.namespace != ""
+            parent.parent is None and record.namespace != ""
         ):
             self.fail(
                 f"node {node.id}: expected to be filed under its first row"
-                f"{' after its namespace' if mirror.namespace else ''}, found {label[:24]!r}",
+                f"{' after its namespace' if record.namespace else ''}, found {label[:24]!r}",
                 story.node(node.id),
             )
-        if parent.children.get(label) is not node or mirror.parent is None:
+        if parent.children.get(label) is not node or record.parent is None:
             self.fail(
                 f"node {node.id}: its parent {parent.id} holds something else under its label",
                 story.node(node.id),
                 story.node(parent.id),
             )
         # arrays and keys are immutable, so their lengths agree until one is another
-        for slot, pages in enumerate(mirror.pages) if mirror.moved else ():
+        for slot, pages in enumerate(record.pages) if record.moved else ():
             if pages is None:
                 continue
-            wanted = span if book.pages[slot].positional else 1
+            wanted = span if shadow.pages[slot].positional else 1
             if len(pages) != wanted:
                 self.fail(
-                    f"node {node.id}, {book.pages[slot].where}: expected {wanted} pages, found "
+                    f"node {node.id}, {shadow.pages[slot].where}: expected {wanted} pages, found "
                     f"{len(pages)}",
                     story.node(node.id),
                 )
@@ -67,7 +65,7 @@ class DeadNode(Check):
     name = "DEAD-NODE"
     sentence = "Every reachable node has pages of full attention on device or on host."
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if node.parent is not None and node.pages[0][0] is None and node.pages[1][0] is None:
             self.fail(
                 f"node {node.id}, {len(node.key)} bytes of key, {len(node.children)} children: "
@@ -88,12 +86,12 @@ class DeadLeaf(Check):
     )
     of_several = True
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if not book.nodes.died or type(book.event) not in _ENDS_NO_LOCK:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
+        if not shadow.nodes.died or type(shadow.event) not in _ENDS_NO_LOCK:
             return  # its holder may have released it since
-        if mirror.id not in book.nodes.died or node.children or node.parent is None:
+        if record.id not in shadow.nodes.died or node.children or node.parent is None:
             return
-        if not any(mirror.locked):
+        if not any(record.locked):
             self.fail(
                 f"leaf {node.id}, end {node.end_page}, lost its last live boundary: expected it to "
                 "be gone, found it in the tree",
@@ -108,16 +106,16 @@ class DevicePrefix(Check):
         "is on device without them."
     )
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if mirror.pages[0] is not None:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
+        if record.pages[0] is not None:
             return
-        if mirror.parent is not None and mirror.kids_on[0]:
+        if record.parent is not None and record.kids_on[0]:
             self.fail(
-                f"node {node.id} is not on device, {mirror.kids_on[0]} of its children are",
+                f"node {node.id} is not on device, {record.kids_on[0]} of its children are",
                 story.node(node.id),
             )
-        if any(mirror.pages[index] is not None for index in range(1, book.width)):
-            names = [kind.name for kind in book.kinds[1:] if mirror.pages[kind.at] is not None]
+        if any(record.pages[index] is not None for index in range(1, shadow.width)):
+            names = [kind.name for kind in shadow.kinds[1:] if record.pages[kind.at] is not None]
             self.fail(
                 f"node {node.id}: {', '.join(names)} on device, full is not", story.node(node.id)
             )
@@ -130,27 +128,27 @@ class ParentBackedUp(Check):
         "other component is on host without full attention (write_back does not guarantee this)."
     )
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if not book.writes.contiguous or mirror.parent is None:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
+        if not shadow.writes.contiguous or record.parent is None:
             return
-        above = mirror.parent
+        above = record.parent
         if (
             node.pages[1][0] is not None
             and above.parent is not None
-            and above.pages[book.width] is None
+            and above.pages[shadow.width] is None
         ):
             self.fail(
                 f"node {node.id} has a host copy, its parent {above.id} has none",
                 story.node(node.id),
                 story.node(above.id),
             )
-        if mirror.kids_on[1] and mirror.pages[book.width] is None:
+        if record.kids_on[1] and record.pages[shadow.width] is None:
             self.fail(
-                f"node {node.id} has no host copy, {mirror.kids_on[1]} of its children have one",
+                f"node {node.id} has no host copy, {record.kids_on[1]} of its children have one",
                 story.node(node.id),
             )
         if node.pages[1][0] is None and any(pages is not None for pages in node.pages[1]):
-            names = [kind.name for kind in book.kinds if node.pages[1][kind.at] is not None]
+            names = [kind.name for kind in shadow.kinds if node.pages[1][kind.at] is not None]
             self.fail(
                 f"node {node.id}: {', '.join(names)} on host, full is not", story.node(node.id)
             )
@@ -168,19 +166,19 @@ class Near(Check):
     )
     of_several = True  # with full attention alone, every end is a live boundary
 
-    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if node.parent is None:
             return
-        if node.live_distance != mirror.live_distance:
+        if node.live_distance != record.live_distance:
             self.fail(
                 f"node {node.id}, end {node.end_page}: expected the nearest live boundary "
-                f"{mirror.live_distance} pages below, found {node.live_distance}",
+                f"{record.live_distance} pages below, found {node.live_distance}",
                 story.node(node.id),
             )
         if not node.children and not node.children_in_reach:
             return
-        most = book.nodes.widest
-        if book.history and len(node.children) > _MANY:
+        most = shadow.nodes.widest
+        if shadow.history and len(node.children) > _MANY:
             return  # a recount compares all of them
         close = {
             child.id for child in node.children.values() if child.end_page - node.end_page <= most

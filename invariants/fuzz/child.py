@@ -7,8 +7,6 @@ or "refused". The caller bounds its time and chooses what it may import (traces/
 Whatever the engine prints goes to the error stream, and its stack, when it gets SIGUSR1.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib.util
 import json
@@ -28,9 +26,9 @@ from typing import Any, TextIO
 from hicache.core.errors import CallerError
 from invariants.fuzz import laws, target
 from invariants.fuzz.own import Own
-from invariants.fuzz.play import Failure, Outcome, Player
+from invariants.fuzz.play import Failure, Outcome, TargetPlayer
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Tape, check, dumps, loads
+from invariants.fuzz.sequence import FuzzSequence, check, dumps, loads
 from invariants.fuzz.shrink import Search, ways_of_values
 from invariants.fuzz.stubs import Stubs
 from invariants.fuzz.target import Can, Target
@@ -41,7 +39,7 @@ MOST_PLAYS, SHRINK_S = 3000, 45.0  # of one failure, to shrink it
 
 class Child:
     module: ModuleType
-    known: Player
+    known: TargetPlayer
 
     def __init__(self, answers: TextIO) -> None:
         self.answers = answers
@@ -74,7 +72,7 @@ class Child:
             path = os.path.realpath(file)
             return path[above:] if path.startswith(package + os.sep) else ""
 
-        self.known = Player(kind, name, release, where)
+        self.known = TargetPlayer(kind, name, release, where)
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         if most == resource.RLIM_INFINITY or most > MEMORY:
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
@@ -89,33 +87,35 @@ class Child:
             except Exception as error:  # of what is outside the sequence
                 text = f"{self.known.name}: draw: {type(error).__name__}: {error}"
                 raise CallerError(text) from error
-            said: dict[str, Any] = {"seed": each, "busy_ns": time.process_time_ns() - began}
-            said |= {"operations": len(outcome.tape.entries), "counts": _counts(outcome)}
-            said |= {"tape": dumps(outcome.tape)} if outcome.failure else {}
+            row: dict[str, Any] = {"seed": each, "busy_ns": time.process_time_ns() - began}
+            row |= {"operations": len(outcome.sequence.entries), "counts": _counts(outcome)}
+            row |= {"sequence": dumps(outcome.sequence)} if outcome.failure else {}
             last = {"done": True} if each == seed + count - 1 else {}
-            self.say(failure=outcome.failure, **said, **last)
+            self.say(failure=outcome.failure, **row, **last)
 
     def do_draw(self, seed: int, length: int, fixed: dict[str, Any]) -> None:
         """Draws a sequence that ends the process, and says it before each entry is played."""
-        outcome = self.known.generate(seed, length, fixed, lambda tape: self.say(tape=dumps(tape)))
-        self.say(done=True, tape=dumps(outcome.tape))
+        outcome = self.known.generate(
+            seed, length, fixed, lambda sequence: self.say(sequence=dumps(sequence))
+        )
+        self.say(done=True, sequence=dumps(outcome.sequence))
 
-    def do_play(self, tape: str) -> None:
+    def do_play(self, sequence: str) -> None:
         unfit = self.known.unfit
-        outcome = self.known.replay(self._checked(tape))
+        outcome = self.known.replay(self._checked(sequence))
         unfit = self.known.unfit - unfit
         self.say(done=True, counts=_counts(outcome), failure=outcome.failure, unfit=unfit)
 
-    def do_shrink(self, tape: str, failure: dict[str, Any], seconds: float) -> None:
-        """Makes a failing tape small, and answers with each smaller one. seconds: each play is a
-        process of its own, for failures that end or stop the process; 0 for others."""
-        best = first = self._checked(tape)
+    def do_shrink(self, sequence: str, failure: dict[str, Any], seconds: float) -> None:
+        """Makes a failing sequence small, and answers with each smaller one. seconds: each play is
+        a process of its own, for failures that end or stop the process; 0 for others."""
+        best = first = self._checked(sequence)
 
-        def alike(each: Tape) -> Outcome:
+        def alike(each: FuzzSequence) -> Outcome:
             nonlocal best
-            if search.tape is not best:
-                best = search.tape
-                self.say(tape=dumps(best), failure=search.failure)
+            if search.sequence is not best:
+                best = search.sequence
+                self.say(sequence=dumps(best), failure=search.failure)
             if seconds:
                 return Outcome(each, self._apart(each, seconds), None)
             return self.known.replay(each)
@@ -123,12 +123,12 @@ class Child:
         ways = ways_of_values(self.known.kind.simpler)
         search = Search(first, Failure(**failure), alike, ways, MOST_PLAYS, SHRINK_S)
         search.run()
-        self.say(done=True, tape=dumps(search.tape), failure=search.failure)
+        self.say(done=True, sequence=dumps(search.sequence), failure=search.failure)
 
-    def do_explain(self, tape: str, head: str) -> None:
-        """The functions of the engine that run in a tape, what was answered to each entry, and the
-        engine's own calls as a script."""
-        played = self._checked(tape)
+    def do_explain(self, sequence: str, head: str) -> None:
+        """The functions of the engine that run in a sequence, what was answered to each entry, and
+        the engine's own calls as a script."""
+        played = self._checked(sequence)
         self.known.replay(played)  # runs what runs once in a process
         ran: set[Any] = set()
 
@@ -142,33 +142,33 @@ class Child:
         functions = {(self.known.where(code.co_filename), code.co_name) for code in ran}
         answers = [
             ", ".join(f"{key}={value}" for key, value in answer.items() if key != "op")
-            for answer in (outcome.hand.answers if outcome.hand else ())
+            for answer in (outcome.player.answers if outcome.player else ())
         ]
         script, known = self._script(played, head), sorted(pair for pair in functions if pair[0])
         self.say(done=True, functions=known, answers=answers, script=script)
 
-    def _script(self, tape: Tape, head: str) -> str:
+    def _script(self, sequence: FuzzSequence, head: str) -> str:
         recorder, doubles = Recorder(on=True), getattr(self.module, "DOUBLES", ())
-        if not doubles or self.known.replay(tape, recorder).failure is None:
+        if not doubles or self.known.replay(sequence, recorder).failure is None:
             return ""
         sources = [Path(__file__).parent / "targets" / name for name in doubles]
         return recorder.script(head, [*sources, Path(laws.__file__), Path(target.__file__)])
 
-    def _checked(self, text: str) -> Tape:
-        tape = loads(text)
-        check(tape, self.known.ops)
-        return tape
+    def _checked(self, text: str) -> FuzzSequence:
+        sequence = loads(text)
+        check(sequence, self.known.ops)
+        return sequence
 
-    def _apart(self, tape: Tape, seconds: float) -> Failure | None:
-        """Whether a tape ends or stops a copy of this process, and how."""
+    def _apart(self, sequence: FuzzSequence, seconds: float) -> Failure | None:
+        """Whether a sequence ends or stops a copy of this process, and how."""
         child = os.fork()
         if not child:
             signal.setitimer(signal.ITIMER_REAL, seconds)
-            self.known.replay(tape)
+            self.known.replay(sequence)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         law = "HANG" if os.WTERMSIG(status) == signal.SIGALRM else "DEATH"
-        return Failure(law, law, "", len(tape.entries)) if status else None
+        return Failure(law, law, "", len(sequence.entries)) if status else None
 
 
 def loaded(path: str, name: str) -> tuple[ModuleType, type[Target]]:
@@ -179,12 +179,12 @@ def loaded(path: str, name: str) -> tuple[ModuleType, type[Target]]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise CallerError(f"{at}: expected a file that can be imported, found {found}") from None
+        text = f"{type(error).__name__}: {error}"
+        raise CallerError(f"{at}: expected a file that can be imported, found {text}") from None
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Target)):
-        found = "no such class" if kind is None else f"another {type(kind).__name__}"
-        raise CallerError(f"{at}: expected a class derived from {Target.__name__}, found {found}")
+        text = "no such class" if kind is None else f"another {type(kind).__name__}"
+        raise CallerError(f"{at}: expected a class derived from {Target.__name__}, found {text}")
     own = {key for base in kind.__mro__[: kind.__mro__.index(Target)] for key in vars(base)}
     lacks = {*getattr(kind, "__abstractmethods__", ())} | (_calls(kind.can) - own)
     copies = ("begun", "done") if kind.can.host else ()
@@ -197,7 +197,7 @@ def loaded(path: str, name: str) -> tuple[ModuleType, type[Target]]:
 
 def _calls(can: Can) -> set[str]:
     """The calls that a class must have."""
-    calls = {"draw", "pools", "let_go"}
+    calls = {"draw", "pools", "release_all"}
     calls |= {"step"} if can.serves else {"match", "admit", "prefill", "decode", "finish"}
     calls |= {"transfers", "answer"} if can.host else set()
     optional = {"abort": can.aborts, "reset": can.resets, "evict": can.evicts}
@@ -206,7 +206,7 @@ def _calls(can: Can) -> set[str]:
 
 
 def _counts(outcome: Outcome) -> Counter[str]:
-    return outcome.hand.counts + outcome.hand.target.counts if outcome.hand else Counter()
+    return outcome.player.counts + outcome.player.target.counts if outcome.player else Counter()
 
 
 def main() -> None:

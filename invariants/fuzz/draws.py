@@ -5,8 +5,6 @@ stream do not change those of another. Integers only. For a single number per ke
 `sim.keyed_draw.draw`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypeVar
@@ -44,7 +42,7 @@ class Draws:
     def chance(self, percent: int) -> bool:
         return self.below(100) < percent
 
-    def one(self, options: Sequence[T]) -> T:
+    def choice(self, options: Sequence[T]) -> T:
         return options[self.below(len(options))]
 
     def weighted(self, options: Sequence[tuple[T, int]]) -> T:

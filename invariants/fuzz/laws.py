@@ -5,8 +5,6 @@ of the project's own checks where they say the same (docs/invariants.md). A law 
 target says of its state and never a decision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,12 +36,14 @@ LAWS = {
 
 def judge(pools: Sequence[PoolState], idle: bool) -> None:
     """Raises Broken for the first law that a pool breaks. idle: nothing runs and nothing is in
-    flight."""
+    transfer."""
     for pool in pools:
         _owners(pool)
         _contents(pool)
         if pool.counted >= 0:
-            cached = sum(one.slots.size for one in pool.holdings if one.owner == "cache")
+            cached = sum(
+                holding.slots.size for holding in pool.holdings if holding.owner == "cache"
+            )
             text = f"{pool.name}: the engine counts {pool.counted} cached slots, there are {cached}"
             need(cached == pool.counted, "SIZES", text, pool.name)
         if idle and pool.protected > 0:
@@ -53,51 +53,53 @@ def judge(pools: Sequence[PoolState], idle: bool) -> None:
 
 def _owners(pool: PoolState) -> None:
     page = pool.page
-    held = [one.slots.tolist() for one in pool.holdings]
+    kept = [holding.slots.tolist() for holding in pool.holdings]
     if page > 1:
-        held = [list({slot // page for slot in slots}) for slots in held]
-    distinct = len(set().union(*held))
-    if not pool.shares and distinct != sum(map(len, held)):
-        raise Broken("OWN", _clash(pool, held), pool.name)
+        kept = [list({slot // page for slot in slots}) for slots in kept]
+    distinct = len(set().union(*kept))
+    if not pool.shares and distinct != sum(map(len, kept)):
+        raise Broken("OWN", _clash(pool, kept), pool.name)
     total = pool.slots // page
     if pool.free + distinct != total:
         raise Broken(
             "POOL-SUM",
             f"{pool.name}: {pool.free} pages free and {distinct} held of {total}"
-            f" ({', '.join(_said(pool.holdings)) or 'nothing holds any'})",
+            f" ({', '.join(_shares(pool.holdings)) or 'nothing holds any'})",
             f"{pool.name} {'lost' if pool.free + distinct < total else 'free and held'}",
         )
 
 
-def _clash(pool: PoolState, held: Sequence[Sequence[int]]) -> str:
+def _clash(pool: PoolState, numbers: Sequence[Sequence[int]]) -> str:
     owners: dict[int, str] = {}
-    for one, pages in zip(pool.holdings, held, strict=True):
+    for holding, pages in zip(pool.holdings, numbers, strict=True):
         for number in pages:
             if number in owners:
-                return f"{pool.name} page {number}: held by {owners[number]} and by {one.owner}"
-            owners[number] = one.owner
+                return f"{pool.name} page {number}: held by {owners[number]} and by {holding.owner}"
+            owners[number] = holding.owner
     raise AssertionError("no page has two holders")
 
 
-def _said(holdings: Sequence[Holding]) -> list[str]:
-    return [f"{one.owner} {one.slots.size} slots" for one in holdings if one.slots.size]
+def _shares(holdings: Sequence[Holding]) -> list[str]:
+    return [
+        f"{holding.owner} {holding.slots.size} slots" for holding in holdings if holding.slots.size
+    ]
 
 
 def _contents(pool: PoolState) -> None:
     contents = pool.contents
     if contents is None:
         return
-    for one in pool.holdings:
-        if one.expected is None or not one.slots.size:
+    for holding in pool.holdings:
+        if holding.expected is None or not holding.slots.size:
             continue
-        found = contents[one.slots]
-        if found.tobytes() != one.expected.tobytes():
-            at = int(np.flatnonzero(found != one.expected)[0])
+        content = contents[holding.slots]
+        if content.tobytes() != holding.expected.tobytes():
+            at = int(np.flatnonzero(content != holding.expected)[0])
             raise Broken(
                 "BYTES",
-                f"{pool.name} slot {int(one.slots[at])}, position {at} of {one.owner}: holds "
-                f"{_content(int(contents[one.slots[at]]))} instead of its own prefix",
-                f"{pool.name} {one.owner.partition(' ')[0]}",
+                f"{pool.name} slot {int(holding.slots[at])}, position {at} of {holding.owner}: "
+                f"holds {_content(int(contents[holding.slots[at]]))} instead of its own prefix",
+                f"{pool.name} {holding.owner.partition(' ')[0]}",
             )
 
 
@@ -106,13 +108,13 @@ def _content(value: int) -> str:
     return known.get(value, "another prefix")
 
 
-def whole(pools: Sequence[PoolState]) -> None:
+def complete(pools: Sequence[PoolState]) -> None:
     """Raises Broken unless every page is free, after everything was let go."""
     for pool in pools:
         lost = pool.slots // pool.page - pool.free
         if lost:
-            said = ", ".join(_said(pool.holdings)) or "nobody"
-            text = f"{pool.name}: {lost} pages never come back; held by {said}"
+            message = ", ".join(_shares(pool.holdings)) or "nobody"
+            text = f"{pool.name}: {lost} pages never come back; held by {message}"
             raise Broken("QUIESCENCE", text, pool.name)
 
 

@@ -2,8 +2,6 @@
 judged. What an adapter has to say is in `Own`; one with other needs derives from Target itself.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -150,19 +148,19 @@ class Own(Target, ABC):
 
     abort = retract
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         for tier, rows in self.rows.items():
             self.evict(tier, rows.size)
 
     def reset(self) -> bool:
-        self.let_go()
+        self.release_all()
         return not any(self.cached(tier) for tier in self.rows)
 
     def transfers(self) -> Sequence[Transfer]:
         begun = [*self.begun()]
         self.copies += begun
         kinds = {True: Backup, False: Load}
-        return [kinds[one.source == "device"](one, one.source == "device") for one in begun]
+        return [kinds[copy.source == "device"](copy, copy.source == "device") for copy in begun]
 
     def answer(self, transfer: Transfer, fault: str) -> None:
         copy = transfer.what
@@ -177,15 +175,15 @@ class Own(Target, ABC):
     def _pool(self, tier: str) -> PoolState:
         rows, unused, page = self.rows[tier], list(self.unused(tier)), self.config["page"]
         rows[unused] = FREED
-        held, locked = [], 0
+        kept, locked = [], 0
         for prefix, slots, lock in self.cached(tier):
-            held.append(Holding("cache", _array(slots), chain(prefix)[len(prefix) - len(slots) :]))
+            kept.append(Holding("cache", _array(slots), chain(prefix)[len(prefix) - len(slots) :]))
             locked += len(slots) * bool(lock)
         for job, request in self.running.values() if tier == "device" else ():
-            held.append(Holding(f"request {job.id}", _array(self.slots(request)[1])))
-        held += [Holding("copy", _array(one.write)) for one in self.copies if one.target == tier]
+            kept.append(Holding(f"request {job.id}", _array(self.slots(request)[1])))
+        kept += [Holding("copy", _array(copy.write)) for copy in self.copies if copy.target == tier]
         free = len(unused) // page
-        return PoolState(tier, page, rows.size, free, held, rows, protected=locked)
+        return PoolState(tier, page, rows.size, free, kept, rows, protected=locked)
 
     def laws(self) -> None:
         """A request reads its own prefix."""

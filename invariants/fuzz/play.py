@@ -4,8 +4,6 @@ Phases: the entries, with every law after each; then, without faults, every requ
 bounded number of rounds; then everything is let go, and every pool must be whole again.
 """
 
-from __future__ import annotations
-
 import linecache
 import traceback
 from bisect import bisect_right
@@ -16,12 +14,12 @@ from typing import Any, NamedTuple
 
 from hicache.core.errors import About
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hand import Hand
-from invariants.fuzz.laws import judge, whole
+from invariants.fuzz.laws import complete, judge
 from invariants.fuzz.operations import compute, operations, step
+from invariants.fuzz.player import Player
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Act, Entry, Operation, Tape
+from invariants.fuzz.sequence import Act, Entry, FuzzSequence, Operation
 from invariants.fuzz.target import Broken, Config, Target, Unfit, need
 
 ACTS = 2
@@ -30,7 +28,7 @@ TRIES = 8
 FAULTS = 40  # percent of the sequences in which transfers fail
 ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
 STALE = 4  # rounds of evictions without an effect, after which what is left stays
-WHOLE = 8  # of as many looks, one judges a state that seems not to have changed
+EVERY = 8  # of as many looks, one judges a state that seems not to have changed
 ROUNDS = 40  # for each request, and for each of its tokens on a server
 
 
@@ -62,19 +60,19 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a sequence. tape: the entries as played. hand: None if the target could not be
-    opened; then there is no failure, or the failure is that of opening it."""
+    """The result of a sequence. sequence: the entries as played. hand: None if the target could not
+    be opened; then there is no failure, or the failure is that of opening it."""
 
-    tape: Tape
+    sequence: FuzzSequence
     failure: Failure | None
-    hand: Any
+    player: Any
 
 
-Note = Callable[[Tape], None]
+Note = Callable[[FuzzSequence], None]
 Where = Callable[[str], str]  # the path of a file of the engine, as a report names it, or ""
 
 
-class Player:
+class TargetPlayer:
     """Plays sequences on one target of one release."""
 
     def __init__(self, kind: type[Target], name: str, release: str, where: Where) -> None:
@@ -88,75 +86,75 @@ class Player:
     def generate(
         self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
     ) -> Outcome:
-        """Draws and plays a sequence. length: number of entries. note: gets the tape up to each
+        """Draws and plays a sequence. length: number of entries. note: gets the sequence up to each
         entry before it is played."""
         draws = Draws(seed, "config")
         config = self.kind.draw(draws, fixed or {})
-        order = draws.one(ORDERS)
+        order = draws.choice(ORDERS)
         order += f":{draws.below(1 << 20)}" if order == "pct" else ""
         order += f":{draws.below(5)}:4" if order == "starve" else ""
-        faults = draws.one((8, 30)) if draws.chance(FAULTS) else 0
-        tape = Tape(config, (), seed, order, target=self.name, release=self.release)
+        faults = draws.choice((8, 30)) if draws.chance(FAULTS) else 0
+        sequence = FuzzSequence(config, (), seed, order, target=self.name, release=self.release)
         drawing = Draws(seed, "entries")
         entries: list[Entry] = []
 
-        def next_entry(hand: Hand, at: int) -> Entry | None:
+        def next_entry(player: Player, at: int) -> Entry | None:
             if at == length:
                 return None
-            entries.append(self._next(hand, drawing, faults))
+            entries.append(self._next(player, drawing, faults))
             if note is not None:
-                note(replace(tape, entries=tuple(entries)))
+                note(replace(sequence, entries=tuple(entries)))
             return entries[-1]
 
         if note is not None:
-            note(tape)
-        return self._run(tape, next_entry)
+            note(sequence)
+        return self._run(sequence, next_entry)
 
-    def replay(self, tape: Tape, recorder: Recorder | None = None) -> Outcome:
-        """Plays a tape. recorder: writes the calls of the engine."""
-        entries = tape.entries
+    def replay(self, sequence: FuzzSequence, recorder: Recorder | None = None) -> Outcome:
+        """Plays a sequence. recorder: writes the calls of the engine."""
+        entries = sequence.entries
 
-        def next_entry(hand: Hand, at: int) -> Entry | None:
+        def next_entry(player: Player, at: int) -> Entry | None:
             return entries[at] if at < len(entries) else None
 
-        return self._run(tape, next_entry, recorder)
+        return self._run(sequence, next_entry, recorder)
 
-    def _next(self, hand: Hand, draws: Draws, faults: int) -> Entry:
+    def _next(self, player: Player, draws: Draws, faults: int) -> Entry:
         for _ in range(TRIES):
             name = self.names[bisect_right(self.limits, draws.below(self.limits[-1]))]
-            args = self.ops[name].draw(hand, draws)
+            args = self.ops[name].draw(player, draws)
             if args is not None:
                 acts: tuple[Act, ...] = ()
-                if hand.target.can.host:
+                if player.target.can.host:
                     acts = tuple([_act(draws, faults) for _ in range(ACTS)])
-                return Entry(name, args, draws.one(GAPS), draws.chance(70), acts)
+                return Entry(name, args, draws.choice(GAPS), draws.chance(70), acts)
         return Entry("wait", {"polls": 1})
 
     def _run(
         self,
-        tape: Tape,
-        next_entry: Callable[[Hand, int], Entry | None],
+        sequence: FuzzSequence,
+        next_entry: Callable[[Player, int], Entry | None],
         recorder: Recorder | None = None,
     ) -> Outcome:
         entries: list[Entry] = []
-        hand = target = failure = None
+        player = target = failure = None
         try:
-            target = self.kind(tape.config, recorder or Recorder())
-            hand = Hand(target, tape.order)
-            while (entry := next_entry(hand, len(entries))) is not None:
+            target = self.kind(sequence.config, recorder or Recorder())
+            player = Player(target, sequence.order)
+            while (entry := next_entry(player, len(entries))) is not None:
                 entries.append(entry)
-                play_entry(hand, self.ops, entry)
-            heal(hand)
-            empty(hand)
+                play_entry(player, self.ops, entry)
+            refill(player)
+            empty(player)
         except Unfit:
             self.unfit += 1
         except Exception as error:
-            failure = self._told(error, len(entries))
+            failure = self._failure_of(error, len(entries))
         if target is not None:
             target.close()
-        return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
+        return Outcome(replace(sequence, entries=tuple(entries)), failure, player)
 
-    def _told(self, error: Exception, at: int) -> Failure:
+    def _failure_of(self, error: Exception, at: int) -> Failure:
         """What an error says: a law that is broken, or an error of the engine."""
         lines: dict[Line, None] = {}  # each once, or a recursion fills the report
         for frame, number in reversed([*traceback.walk_tb(error.__traceback__)]):
@@ -182,24 +180,24 @@ def _act(draws: Draws, faults: int) -> Act:
     return Act(delay, roll // 13 % 4, "fail" if faults and draws.chance(faults) else "")
 
 
-def play_entry(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
+def play_entry(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
     """Plays one entry, and judges the state after it. Raises Broken, and what the engine raises."""
-    hand.begin(entry.op, entry.gap, entry.poll, entry.acts)
+    player.begin(entry.op, entry.gap, entry.poll, entry.acts)
     op = ops.get(entry.op)
     if op is not None:
-        op.play(hand, entry.args)
-        hand.collect()
-    look(hand)
+        op.play(player, entry.args)
+        player.collect()
+    look(player)
 
 
-def look(hand: Hand, whole: bool = False) -> None:
+def look(player: Player, full: bool = False) -> None:
     """Judges the state, if it has changed since it was judged. whole: in any case, as every few
     looks do."""
-    target, idle = hand.target, not hand.jobs and not hand.pending
+    target, idle = player.target, not player.jobs and not player.pending
     mark = target.mark()
-    hand.looks += 1
-    if whole or mark is None or (mark, idle) != hand.judged or hand.looks % WHOLE == 0:
-        hand.judged = mark, idle
+    player.looks += 1
+    if full or mark is None or (mark, idle) != player.judged or player.looks % EVERY == 0:
+        player.judged = mark, idle
         target.recorder.check(judge, target.pools(), idle)
         target.laws()
     try:
@@ -207,79 +205,79 @@ def look(hand: Hand, whole: bool = False) -> None:
     except Broken:
         raise
     except AssertionError as error:
-        said = str(error).strip().splitlines()
-        kind = said[0].partition(":")[0][:80] if said else ""
-        raise Broken("OWN-CHECK", " ".join(said)[:400] or "an assertion", kind) from error
+        message = str(error).strip().splitlines()
+        kind = message[0].partition(":")[0][:80] if message else ""
+        raise Broken("OWN-CHECK", " ".join(message)[:400] or "an assertion", kind) from error
 
 
-def heal(hand: Hand) -> None:
+def refill(player: Player) -> None:
     """Serves every request to its end, without faults. Raises Broken("PROGRESS")."""
-    hand.settle()
-    if hand.target.can.serves:
-        _serve(hand)
+    player.settle()
+    if player.target.can.serves:
+        _serve(player)
     else:
-        _schedule(hand)
-    hand.settle()
+        _schedule(player)
+    player.settle()
 
 
-def _serve(hand: Hand) -> None:
-    for _ in range(ROUNDS * (1 + sum(1 + job.asked for job in hand.jobs.values()))):
-        if not hand.jobs:
+def _serve(player: Player) -> None:
+    for _ in range(ROUNDS * (1 + sum(1 + job.more for job in player.jobs.values()))):
+        if not player.jobs:
             return
-        step(hand)
-        hand.settle()
-        look(hand)
-    if hand.jobs:
-        hand.target.judge_ends()
-        said = ", ".join(f"request {job.id}" for job in hand.jobs.values())
-        raise Broken("PROGRESS", f"with every transfer answered, {said} never ends")
+        step(player)
+        player.settle()
+        look(player)
+    if player.jobs:
+        player.target.judge_ends()
+        text = ", ".join(f"request {job.id}" for job in player.jobs.values())
+        raise Broken("PROGRESS", f"with every transfer answered, {text} never ends")
 
 
-def _schedule(hand: Hand) -> None:
+def _schedule(player: Player) -> None:
     """First come, first served, one at a time; what runs goes first."""
-    jobs = sorted(hand.jobs.values(), key=lambda job: (job.stage == "waiting", job.id))
+    jobs = sorted(player.jobs.values(), key=lambda job: (job.stage == "waiting", job.id))
     running = [job for job in jobs if job.stage != "waiting"]
     for job in running[1:]:
-        hand.target.finish(job, False)
-        hand.end(job)
-        look(hand)
+        player.target.finish(job, False)
+        player.end(job)
+        look(player)
     for job in [*running[:1], *(job for job in jobs if job.stage == "waiting")]:
-        _finish_alone(hand, job)
-        hand.settle()
-        look(hand)
+        _finish_alone(player, job)
+        player.settle()
+        look(player)
 
 
-def _finish_alone(hand: Hand, job: Job) -> None:
+def _finish_alone(player: Player, job: Job) -> None:
     """The only request that runs: it must be admitted and computed, if it fits at all."""
-    if not hand.target.fits(job):
+    if not player.target.fits(job):
         if job.stage != "waiting":
-            hand.target.finish(job, False)
+            player.target.finish(job, False)
         else:
-            hand.target.leave(job)
-        hand.end(job)
+            player.target.leave(job)
+        player.end(job)
         return
     admitted = job.stage != "waiting"
     for _ in range(ROUNDS):
-        if not admitted and hand.target.admit(job) is not None:
+        if not admitted and player.target.admit(job) is not None:
             admitted, job.stage = True, "idle"
-        hand.settle()
-        if admitted and (job.stage == "decoding" or compute(hand, job, job.prompt)):
-            hand.target.finish(job, True)
-            hand.end(job)
+        player.settle()
+        if admitted and (job.stage == "decoding" or compute(player, job, job.prompt)):
+            player.target.finish(job, True)
+            player.end(job)
             return
     what = "computed" if admitted else "admitted"
     text = f"request {job.id} of {len(job.tokens)} tokens runs alone and is never {what}"
     raise Broken("PROGRESS", text, what)
 
 
-def empty(hand: Hand) -> None:
+def empty(player: Player) -> None:
     """Lets everything go: every pool must be whole again."""
     before, same = [-1], 0
     while any(before) and same < STALE:
-        hand.target.let_go()
-        hand.settle()
-        left = [pool.slots // pool.page - pool.free for pool in hand.target.pools()]
+        player.target.release_all()
+        player.settle()
+        left = [pool.slots // pool.page - pool.free for pool in player.target.pools()]
         before, same = left, same + 1 if left == before else 0
-    look(hand, True)
-    need(not hand.pending, "QUIESCENCE", "transfers are under way after the end")
-    hand.target.recorder.check(whole, hand.target.pools())
+    look(player, True)
+    need(not player.pending, "QUIESCENCE", "transfers are under way after the end")
+    player.target.recorder.check(complete, player.target.pools())

@@ -1,7 +1,5 @@
 """Records of a run: a request as the engine knows it, and a pending reply. Data only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,8 +10,8 @@ LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 
 @dataclass(slots=True)
 class Job:
-    """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. flights: of
-    its passes in flight, in their order. begun: tokens up to where they go. asked: tokens that a
+    """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. transfers:
+    of its passes in flight, in their order. begun: tokens up to where they go. asked: tokens that a
     server is to generate for it.
     """
 
@@ -24,14 +22,14 @@ class Job:
     stage: str = "waiting"
     computed: int = 0
     committed: int = 0
-    told: int = 0  # computed tokens reported to the core
-    flights: list[int] = field(default_factory=list)
+    reported: int = 0  # computed tokens reported to the core
+    transfers: list[int] = field(default_factory=list)
     begun: int = 0
-    asked: int = 0
+    more: int = 0
 
     def may_go_on(self, passes: int) -> bool:
         """Whether its next chunk may begin, if so many of its passes may be in flight."""
-        more = self.begun < self.prompt and len(self.flights) < passes
+        more = self.begun < self.prompt and len(self.transfers) < passes
         return self.stage == "idle" or (self.stage == "prefilling" and more)
 
 

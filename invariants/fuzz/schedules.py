@@ -1,10 +1,8 @@
 """Schedules: the order in which the host takes due replies.
 
-A tape's order is "name" or "name:1:2:3": a schedule and its integer parameters, so the tape
+A sequence's order is "name" or "name:1:2:3": a schedule and its integer parameters, so the sequence
 contains the whole schedule. One schedule serves one run.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -18,7 +16,7 @@ DIGITS = 18
 POLL = "poll"
 SOURCES = ("Load", "Backup", "Prefill", POLL)
 PATIENCE = 3  # empty polls before the poll gets the lowest priority
-LANES = ("Load", "Backup", "Prefill", "Lookup", "Fetch", "Store", "Delete")
+ACTIONS = ("Load", "Backup", "Prefill", "Lookup", "Fetch", "Store", "Delete")
 
 
 class Schedule:
@@ -35,14 +33,14 @@ class Schedule:
 
     def offers(self, now: int, pending: Sequence[Pending]) -> list[Pending]:
         """Returns the replies that `choose` may choose from."""
-        return [one for one in pending if one.due <= now]
+        return [item for item in pending if item.due <= now]
 
     def later(self, delay: int) -> int:
         return delay
 
 
-def by_time(one: Pending) -> tuple[int, int, int]:
-    return (one.due, one.tie, one.number)
+def by_time(pending: Pending) -> tuple[int, int, int]:
+    return (pending.due, pending.tie, pending.number)
 
 
 class Heavy(Schedule):
@@ -56,7 +54,7 @@ class Priority(Schedule):
     """Takes due replies in order of their drawn ties, and so in any order."""
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        return min(ready, key=lambda one: (one.tie, one.due, one.number))
+        return min(ready, key=lambda pending: (pending.tie, pending.due, pending.number))
 
 
 class Starve(Schedule):
@@ -65,12 +63,12 @@ class Starve(Schedule):
     replies of this kind are pending.
     """
 
-    def __init__(self, lane: int = 0, most: int = 4, *more: int) -> None:
-        self.lane, self.most = LANES[lane % len(LANES)], most or 4
+    def __init__(self, kind: int = 0, most: int = 4, *more: int) -> None:
+        self.kind, self.most = ACTIONS[kind % len(ACTIONS)], most or 4
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        starved = [one for one in pending if type(one.action).__name__ == self.lane]
-        others = [one for one in ready if type(one.action).__name__ != self.lane]
+        starved = [item for item in pending if type(item.action).__name__ == self.kind]
+        others = [pending for pending in ready if type(pending.action).__name__ != self.kind]
         if others:
             return min(others, key=by_time)
         full = len(starved) >= self.most or len(starved) == len(pending)
@@ -97,7 +95,7 @@ class Pct(Schedule):
         self.step = self.polls = 0
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        there = {type(one.action).__name__ for one in ready} | {POLL}
+        there = {type(pending.action).__name__ for pending in ready} | {POLL}
         first = next(name for name in self.order if name in there)
         if len(there) > 1:
             if self.step in self.changes:
@@ -109,7 +107,9 @@ class Pct(Schedule):
             if self.polls % PATIENCE == 0:
                 self._last(POLL)
             return None
-        return min((one for one in ready if type(one.action).__name__ == first), key=by_time)
+        return min(
+            (pending for pending in ready if type(pending.action).__name__ == first), key=by_time
+        )
 
     def _last(self, name: str) -> None:
         self.order.remove(name)
@@ -126,9 +126,11 @@ KINDS: dict[str, type[Schedule]] = {
 
 
 def schedule_of(order: str) -> Schedule:
-    """Returns the schedule of a tape's order. Raises CallerError."""
+    """Returns the schedule of a sequence's order. Raises CallerError."""
     name, *numbers = order.split(":")
-    plain = all(one.isascii() and one.isdigit() and len(one) <= DIGITS for one in numbers)
+    plain = all(
+        number.isascii() and number.isdigit() and len(number) <= DIGITS for number in numbers
+    )
     if name not in KINDS or not plain:
         raise CallerError(
             f"order: expected one of {', '.join(KINDS)}, with numbers of at most {DIGITS} "

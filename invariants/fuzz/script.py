@@ -6,8 +6,6 @@ on the real object, and written as a line. Test doubles, and the laws that judge
 into the script: only the definitions that it uses.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import enum
@@ -49,8 +47,8 @@ class Recorder:
         uses the result."""
         if not self.on:
             return function(*args)
-        said = f"{self.reference(function)}({self._arguments(args)})"
-        return StandIn(self, said, function(*raw(args)))
+        text = f"{self.reference(function)}({self._arguments(args)})"
+        return StandIn(self, text, function(*raw(args)))
 
     def check(self, function: Callable[..., None], *args: Any) -> None:
         """Calls a function that raises if a law is broken. Only the last of several such lines
@@ -89,20 +87,20 @@ class Recorder:
         self.lines[at] = f"{name} = {expression}"
         return self.stand_in(name, value)
 
-    def stand_in(self, said: str, value: Any) -> Any:
+    def stand_in(self, text: str, value: Any) -> Any:
         if _is_raw(value):
             return value
-        return StandIn(self, self._names.setdefault(id(value), (said, value))[0], value)
+        return StandIn(self, self._names.setdefault(id(value), (text, value))[0], value)
 
     def _arguments(self, args: Iterable[Any], named: dict[str, Any] | None = None) -> str:
-        said = [f"{key}={self.spell(value)}" for key, value in (named or {}).items()]
-        return ", ".join([*map(self.spell, args), *said])
+        texts = [f"{key}={self.spell(value)}" for key, value in (named or {}).items()]
+        return ", ".join([*map(self.spell, args), *texts])
 
     def spell(self, value: Any) -> str:
         """How a value is written."""
         kind = type(value)
         if kind is StandIn:
-            return str(value._said_)
+            return str(value._text_)
         if isinstance(value, enum.Enum):
             return f"{self.reference(kind)}.{value.name}"
         if isinstance(value, np.generic):
@@ -154,34 +152,34 @@ class Recorder:
 class StandIn:
     """Stands in for an object of the engine: does everything on the real one, and writes it."""
 
-    __slots__ = ("_real_", "_recorder_", "_said_")
+    __slots__ = ("_real_", "_recorder_", "_text_")
 
-    def __init__(self, recorder: Recorder, said: str, real: Any) -> None:
-        for name, value in (("_recorder_", recorder), ("_said_", said), ("_real_", real)):
+    def __init__(self, recorder: Recorder, text: str, real: Any) -> None:
+        for name, value in (("_recorder_", recorder), ("_text_", text), ("_real_", real)):
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        return self._recorder_.stand_in(f"{self._said_}.{name}", getattr(self._real_, name))
+        return self._recorder_.stand_in(f"{self._text_}.{name}", getattr(self._real_, name))
 
     def __setattr__(self, name: str, new: Any) -> None:
-        self._recorder_.lines.append(f"{self._said_}.{name} = {self._recorder_.spell(new)}")
+        self._recorder_.lines.append(f"{self._text_}.{name} = {self._recorder_.spell(new)}")
         setattr(self._real_, name, raw(new))
 
     def __getitem__(self, key: Any) -> Any:
-        said = f"{self._said_}[{self._recorder_.spell(key)}]"
-        return self._recorder_.stand_in(said, self._real_[raw(key)])
+        text = f"{self._text_}[{self._recorder_.spell(key)}]"
+        return self._recorder_.stand_in(text, self._real_[raw(key)])
 
     def __setitem__(self, key: Any, new: Any) -> None:
         spell = self._recorder_.spell
-        self._recorder_.lines.append(f"{self._said_}[{spell(key)}] = {spell(new)}")
+        self._recorder_.lines.append(f"{self._text_}[{spell(key)}] = {spell(new)}")
         self._real_[raw(key)] = raw(new)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._recorder_.run(self._said_, self._real_, args, named)
+        return self._recorder_.run(self._text_, self._real_, args, named)
 
     def __iter__(self) -> Iterator[Any]:
         for at, each in enumerate(self._real_):
-            yield self._recorder_.stand_in(f"{self._said_}[{at}]", each)
+            yield self._recorder_.stand_in(f"{self._text_}[{at}]", each)
 
     def __len__(self) -> int:
         return len(self._real_)

@@ -1,6 +1,7 @@
 """A sequence: the life of one cache, with an entry per operation and every choice literal in it.
 
-    line 1      {"tape": "hicache-fuzz", "version": 1, "seed": 7, "order": "time", "config": {...}}
+    line 1      {"sequence": "hicache-fuzz", "version": 2, "seed": 7, "order": "time", "config":
+    {...}}
     then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
     last line   {"end": 118}
 
@@ -26,7 +27,7 @@ from hicache import files
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, parsed, show, unlike, whole
+from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, integer, parsed, show, unlike
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from .draws import Draws
@@ -34,7 +35,7 @@ from .hicache.executors import FILES, REPLIES, settings_of
 from .records import LEAST_MADE_UP
 from .schedules import schedule_of
 
-FORMAT, VERSION = "hicache-fuzz", 1
+FORMAT, VERSION = "hicache-fuzz", 2
 OURS = "hicache"  # the target that a head without one has
 ATTACH = "attach"  # the operation that attaches a storage, and the argument of others that do
 MOST_RANKS = 8
@@ -43,7 +44,7 @@ MOST_LINE = 4 << 20  # characters; parsing a line takes many times its length
 MOST = 1 << 30  # of any number except the seed
 MOST_PAGES = 1 << 20  # of one pool: a thousand times the largest drawn pool
 MOST_TOKENS = 1 << 20  # of one prompt
-_AGAIN = "record the tape again"
+_AGAIN = "record the sequence again"
 _MEND = f"mend the line or {_AGAIN}"
 
 
@@ -53,7 +54,7 @@ Schema = dict[str, Any]
 
 
 def number(least: int = 0, most: int = MOST, optional: bool = False) -> Any:
-    return Spare(whole(least, most)) if optional else whole(least, most)
+    return Spare(integer(least, most)) if optional else integer(least, most)
 
 
 def word(*options: str, optional: bool = False) -> Any:
@@ -76,7 +77,7 @@ def _is_prompt(value: Any) -> bool:
     return bool(0 < sum(count for _, count in runs) <= MOST_TOKENS)
 
 
-_TOKEN, COUNT = whole(0, (1 << 62) - 1), whole(1, MOST_TOKENS)
+_TOKEN, COUNT = integer(0, (1 << 62) - 1), integer(1, MOST_TOKENS)
 FLAG = files.FLAG
 OPTIONAL_FLAG = Spare(FLAG)
 PROMPT = Value(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", _is_prompt)
@@ -128,7 +129,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tape:
+class FuzzSequence:
     """A sequence. config: of the core, or the JSON values that another target has. order: schedule
     that takes the replies. seed: that it was drawn from. target, release: where it was recorded; it
     plays on any release. Of hicache alone: ranks, the number of cores; executor, see executors;
@@ -150,38 +151,44 @@ class Tape:
 # -- files
 
 
-def dumps(tape: Tape) -> str:
-    head: dict[str, Any] = {"tape": FORMAT, "version": VERSION}
-    if isinstance(tape.config, Config):
-        head["config"] = written(tape.config)
+def dumps(sequence: FuzzSequence) -> str:
+    head: dict[str, Any] = {"sequence": FORMAT, "version": VERSION}
+    if isinstance(sequence.config, Config):
+        head["config"] = written(sequence.config)
         usual = {"executor": REPLIES, "ranks": 1, "pairs": False}
-        head |= {name: getattr(tape, name) for name in usual if getattr(tape, name) != usual[name]}
+        head |= {
+            name: getattr(sequence, name)
+            for name in usual
+            if getattr(sequence, name) != usual[name]
+        }
     else:
-        head |= {"config": tape.config, "target": tape.target, "release": tape.release}
-    head |= {"seed": tape.seed, "order": tape.order, "notes": tape.notes}
+        head |= {"config": sequence.config, "target": sequence.target, "release": sequence.release}
+    head |= {"seed": sequence.seed, "order": sequence.order, "notes": sequence.notes}
     rows = [
         head,
-        *(one._asdict() | {"acts": list(map(list, one.acts))} for one in tape.entries),
-        {"end": len(tape.entries)},
+        *(entry._asdict() | {"acts": list(map(list, entry.acts))} for entry in sequence.entries),
+        {"end": len(sequence.entries)},
     ]
     return "".join(json.dumps(row, separators=(",", ":"), sort_keys=True) + "\n" for row in rows)
 
 
-def read(path: Path) -> Tape:
+def read(path: Path) -> FuzzSequence:
     """Reads a sequence. Raises CallerError with one line if the file holds no complete one."""
-    text = files.text_of(str(path), "tape of hicache fuzz", MOST_BYTES, "copy it anew")
+    text = files.text_of(str(path), "sequence of hicache fuzz", MOST_BYTES, "copy it anew")
     return loads(text, str(path))
 
 
-def loads(text: str, name: str = "tape") -> Tape:
+def loads(text: str, name: str = "sequence") -> FuzzSequence:
     """Parses a sequence. Raises CallerError with one line unless it is complete and of this
     version."""
     rows = _rows(text, name)
     head = next(rows, {})
-    if head.get("tape") != FORMAT:
+    if head.get("version") == 1:  # whose first field has another name
+        head = head | {"sequence": head.pop("tape", None), "version": VERSION}
+    if head.get("sequence") != FORMAT:
         keys = f"the fields {', '.join(list(head)[:4])}" if head else "an empty file"
-        raise unlike(name, "a tape of hicache fuzz", keys[:80], "name one")
-    fit(head.get("version"), whole(VERSION, VERSION), name, _AGAIN, "version")
+        raise unlike(name, "a sequence of hicache fuzz", keys[:80], "name one")
+    fit(head.get("version"), integer(VERSION, VERSION), name, _AGAIN, "version")
     entries: list[Entry] = []
     end: Any = None
     for line, row in enumerate(rows, 2):
@@ -197,22 +204,22 @@ def loads(text: str, name: str = "tape") -> Tape:
     if type(end) is not int or end != len(entries):
         expected = f"the number of its entries, {len(entries)}, in the last line"
         raise unlike(name, expected, show(end), "it was cut off, copy it again")
-    return _tape(fit(head, _HEAD, name, _AGAIN), tuple(entries), name)
+    return _sequence(fit(head, _HEAD, name, _AGAIN), tuple(entries), name)
 
 
-_COUNT = whole(0, MOST)
+_COUNT = integer(0, MOST)
 _HEAD = Only(
     {
-        "tape": TEXT,
-        "version": whole(VERSION, VERSION),
+        "sequence": TEXT,
+        "version": integer(VERSION, VERSION),
         "config": Named(ANY),
         "order": TEXT,
-        "seed": Spare(whole(0, (1 << 64) - 1)),
+        "seed": Spare(integer(0, (1 << 64) - 1)),
         "notes": Spare(Named(TEXT)),
         "target": Spare(TEXT),
         "release": Spare(TEXT),
         "executor": Spare(TEXT),
-        "ranks": Spare(whole(1, MOST_RANKS)),
+        "ranks": Spare(integer(1, MOST_RANKS)),
         "pairs": Spare(FLAG),
     }
 )
@@ -239,51 +246,53 @@ def _rows(text: str, name: str) -> Iterator[dict[str, Any]]:
     for number_of_line, line in enumerate(io.StringIO(text), 1):
         where = f"{name}, line {number_of_line}"
         if len(line) > MOST_LINE:
-            raise unlike(where, f"at most {MOST_LINE} characters", f"{len(line)}", "name a tape")
+            raise unlike(
+                where, f"at most {MOST_LINE} characters", f"{len(line)}", "name a sequence"
+            )
         try:
             row = parsed(line)
         except ValueError as error:
-            found = f"{show(line.strip())} ({str(error).partition(': line ')[0]})"
-            raise unlike(where, "JSON", found, "the file was cut off or edited") from None
+            result = f"{show(line.strip())} ({str(error).partition(': line ')[0]})"
+            raise unlike(where, "JSON", result, "the file was cut off or edited") from None
         yield fit(row, Named(ANY), where, _MEND)
 
 
-def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
-    del head["tape"], head["version"]
+def _sequence(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> FuzzSequence:
+    del head["sequence"], head["version"]
     try:
         schedule_of(head["order"])
         settings_of(head.get("executor", REPLIES))
     except CallerError as error:
         raise CallerError(f"{name}: {error}; {_AGAIN}") from error
     if "target" in head:
-        return Tape(entries=entries, **head)
-    tape = Tape(**head | {"entries": entries, "config": _config(head["config"], name)})
+        return FuzzSequence(entries=entries, **head)
+    sequence = FuzzSequence(**head | {"entries": entries, "config": _config(head["config"], name)})
     attaches = (entry.op == ATTACH or entry.args.get(ATTACH) for entry in entries)
-    device = tape.executor not in (REPLIES, FILES)
-    if (device and (tape.pairs or tape.config.storage or any(attaches))) or (
-        tape.ranks > 1 and tape.executor != REPLIES
+    device = sequence.executor not in (REPLIES, FILES)
+    if (device and (sequence.pairs or sequence.config.storage or any(attaches))) or (
+        sequence.ranks > 1 and sequence.executor != REPLIES
     ):
         expected = f"{REPLIES} on several ranks, with token pairs and with a storage"
-        raise unlike(f"{name}: executor", expected, repr(tape.executor), _AGAIN)
-    return tape
+        raise unlike(f"{name}: executor", expected, repr(sequence.executor), _AGAIN)
+    return sequence
 
 
 # By the type of a setting of a core. The core decides which numbers and names are legal.
-_NAME = Value("a name", lambda one: isinstance(one, str) and len(one) <= 100)
+_NAME = Value("a name", lambda text: isinstance(text, str) and len(text) <= 100)
 _SETTINGS: dict[str, Any] = {
-    "int": whole(-MOST, MOST),
+    "int": integer(-MOST, MOST),
     "bool": FLAG,
     "str": _NAME,
     "tuple[str, ...]": [_NAME],
-    "tuple[int, ...]": [whole(-MOST_PAGES, MOST_PAGES)],
+    "tuple[int, ...]": [integer(-MOST_PAGES, MOST_PAGES)],
 }
 
 
 def _config(values: dict[str, Any], name: str) -> Config:
     kinds = types(values.get("components"))
     if strange := sorted({*values, *MAY_LACK} ^ kinds.keys()):
-        found = f"a difference in {show(', '.join(strange[:4]))}"
-        raise unlike(f"{name}: config", "the settings of this version", found, _AGAIN)
+        text = f"a difference in {show(', '.join(strange[:4]))}"
+        raise unlike(f"{name}: config", "the settings of this version", text, _AGAIN)
     shapes = {key: Spare(_SETTINGS[kind]) for key, kind in kinds.items()}
     fitted = fit(values, shapes, name, _AGAIN, "config").items()
     try:
@@ -297,8 +306,8 @@ def _config(values: dict[str, Any], name: str) -> Config:
 
 class Operation(NamedTuple):
     """weight: how often it is drawn; 0: only where something else asks for it. args: the shapes of
-    its arguments. draw: from a hand and draws, literal arguments for this state, or None if it is
-    not possible. play: performs it, from a hand and its arguments.
+    its arguments. draw: from a player and draws, literal arguments for this state, or None if it is
+    not possible. play: performs it, from a player and its arguments.
     """
 
     weight: int
@@ -311,40 +320,40 @@ def of_request(
     weight: int,
     stages: tuple[str, ...],
     play: Callable[[Any, Any, dict[str, Any]], object],
-    draw: Callable[[Any, Draws, Any], dict[str, Any]] = lambda hand, draws, job: {},
-    able: Callable[[Any], bool] = lambda hand: True,
+    draw: Callable[[Any, Draws, Any], dict[str, Any]] = lambda player, draws, job: {},
+    able: Callable[[Any], bool] = lambda player: True,
     **args: Any,
 ) -> Operation:
-    """The operation of a request in one of these stages, of a hand that is able to do it. draw: its
-    further arguments."""
+    """The operation of a request in one of these stages, of a player that is able to do it. draw:
+    its further arguments."""
 
-    def drawn(hand: Any, draws: Draws) -> dict[str, Any] | None:
-        job = draws.one(jobs) if able(hand) and (jobs := hand.pick(*stages)) else None
-        return {"request": job.id, **draw(hand, draws, job)} if job else None
+    def drawn(player: Any, draws: Draws) -> dict[str, Any] | None:
+        job = draws.choice(jobs) if able(player) and (jobs := player.pick(*stages)) else None
+        return {"request": job.id, **draw(player, draws, job)} if job else None
 
-    def played(hand: Any, args: dict[str, Any]) -> None:
-        job = hand.job(args["request"], *stages)
-        if job is not None and able(hand):
-            play(hand, job, args)
+    def played(player: Any, args: dict[str, Any]) -> None:
+        job = player.job(args["request"], *stages)
+        if job is not None and able(player):
+            play(player, job, args)
 
     return Operation(weight, {"request": REQUEST, **args}, drawn, played)
 
 
 def check(
-    tape: Tape,
+    sequence: FuzzSequence,
     ops: Mapping[str, Operation],
-    name: str = "tape",
+    name: str = "sequence",
     faults: Iterable[str] | None = None,
 ) -> None:
     """Raises CallerError with one line if an operation, a fault (None: any) or a setting of our
     core is unknown or invalid."""
-    if isinstance(tape.config, Config):
+    if isinstance(sequence.config, Config):
         try:
-            Core(tape.config)
+            Core(sequence.config)
         except CallerError as error:
             raise CallerError(f"{name}: config: {error}; {_AGAIN}") from error
     known = None if faults is None else ("", *faults)
-    for line, entry in enumerate(tape.entries, 2):
+    for line, entry in enumerate(sequence.entries, 2):
         where = f"{name}, line {line}"
         if entry.op not in ops:
             expected = f"an operation of this version ({', '.join(ops)})"

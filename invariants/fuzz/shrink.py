@@ -9,8 +9,6 @@ turn into another, and only if its `weight` is less, so that the search ends. Th
 draws: without a limit of time, the same sequence and cache give the same result.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.errors import CallerError
 
-from .sequence import Act, Entry, Tape, dumps, pack, unpack
+from .sequence import Act, Entry, FuzzSequence, dumps, pack, unpack
 
 MOST_PLAYS = 4000
 FEW = 10  # up to this many entries, every pair is tried
@@ -27,20 +25,20 @@ LONG = 2000  # longer than any drawn delay
 QUIET = ("wait", "quiesce")  # operations that only let time pass
 FAULTS = ("", "fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
 _LAST = {"end": "none", "empty": "nothing", "space": ""}  # words: that of least effect
-_ONE = ("chunk", "first", "more", "polls", "second", "slots", "steps")
-_LEAST = {"behind": -1, **dict.fromkeys(_ONE, 1)}  # else 0
+_FROM_ONE = ("chunk", "first", "more", "polls", "second", "slots", "steps")
+_LEAST = {"behind": -1, **dict.fromkeys(_FROM_ONE, 1)}  # else 0
 _NAMES = ("request", "again", "others")  # arguments that are numbers of requests
 
 Failure = Any
-Play = Callable[[Tape], Any]  # returns an outcome with a `failure`
-Proposals = Callable[[Tape], Iterable[Tape]]
+Play = Callable[[FuzzSequence], Any]  # returns an outcome with a `failure`
+Proposals = Callable[[FuzzSequence], Iterable[FuzzSequence]]
 
 
 class Ways(NamedTuple):
     """What a target knows of simpler sequences. weight: of all but the entries; simpler: with
     another configuration; parts: what an entry of many events may be reduced to."""
 
-    weight: Callable[[Tape], tuple[int, ...]]
+    weight: Callable[[FuzzSequence], tuple[int, ...]]
     simpler: Proposals
     parts: Callable[[Entry], Iterable[Entry]] = lambda entry: ()
 
@@ -49,14 +47,14 @@ def ways_of_values(simpler: Callable[[Any], Iterable[Any]]) -> Ways:
     """The ways of a target whose configuration is a dict of JSON values. simpler: configurations
     that are one step simpler than one, the simplest first."""
 
-    def weight(tape: Tape) -> tuple[int, ...]:
-        values = tape.config.values()
+    def weight(sequence: FuzzSequence) -> tuple[int, ...]:
+        values = sequence.config.values()
         numbers = [value for value in values if type(value) in (int, float)]
         others = [value for value in values if type(value) not in (int, float)]
         return sum(map(bool, values)), len(json.dumps(others)), round(sum(map(abs, numbers)))
 
-    def configs(tape: Tape) -> Iterator[Tape]:
-        return (replace(tape, config=config) for config in simpler(tape.config))
+    def configs(sequence: FuzzSequence) -> Iterator[FuzzSequence]:
+        return (replace(sequence, config=config) for config in simpler(sequence.config))
 
     return Ways(weight, configs)
 
@@ -71,7 +69,7 @@ class Search:
 
     def __init__(
         self,
-        tape: Tape,
+        sequence: FuzzSequence,
         failure: Failure,
         play: Play,
         ways: Ways,
@@ -80,61 +78,63 @@ class Search:
     ) -> None:
         self.play, self.ways, self.most = play, ways, most
         self.due = time.monotonic() + seconds
-        self.plays, self.whole = 0, False
+        self.plays, self.complete = 0, False
         self.tried: set[str] = set()
-        self._keep(tape, failure)
+        self._keep(sequence, failure)
 
     def run(self) -> None:
         """Searches until nothing smaller is found."""
         try:
-            while not self.whole:
+            while not self.complete:
                 before = self.weight
                 self._round()
-                self.whole = self.weight == before
+                self.complete = self.weight == before
         except _Enough:
             pass
 
-    def _keep(self, tape: Tape, failure: Failure) -> None:
-        small = replace(tape, entries=tape.entries[: failure.at])  # the others were not played
-        self.tape, self.failure, self.weight = small, failure, weight(small, self.ways)
+    def _keep(self, sequence: FuzzSequence, failure: Failure) -> None:
+        small = replace(
+            sequence, entries=sequence.entries[: failure.at]
+        )  # the others were not played
+        self.sequence, self.failure, self.weight = small, failure, weight(small, self.ways)
 
-    def take(self, tape: Tape) -> bool:
+    def take(self, sequence: FuzzSequence) -> bool:
         """Plays a sequence, and keeps it if it is smaller and fails alike. Returns whether it was
         kept."""
-        if weight(tape, self.ways) >= self.weight or (text := dumps(tape)) in self.tried:
+        if weight(sequence, self.ways) >= self.weight or (text := dumps(sequence)) in self.tried:
             return False
         self.tried.add(text)
         if self.plays >= self.most or time.monotonic() > self.due:
             raise _Enough
         self.plays += 1
         try:
-            failure = self.play(tape).failure
+            failure = self.play(sequence).failure
         except CallerError:
             return False  # the target refuses these settings or arguments
         wanted = self.failure.code, self.failure.kind
         if failure is None or (failure.code, failure.kind) != wanted:
             return False
-        self._keep(tape, failure)
+        self._keep(sequence, failure)
         return True
 
     def take_any(self, proposals: Proposals) -> None:
         """Takes simpler sequences until none of those one step simpler is kept."""
-        while any(self.take(tape) for tape in proposals(self.tape)):
+        while any(self.take(sequence) for sequence in proposals(self.sequence)):
             pass
 
     def take_each(self, proposals: Callable[[Entry], Iterable[Entry]]) -> None:
         """For each entry from the last, takes simpler ones until none is kept."""
-        for at in reversed(range(len(self.tape.entries))):
+        for at in reversed(range(len(self.sequence.entries))):
 
-            def changed(tape: Tape, at: int = at) -> Iterator[Tape]:
-                return (_changed(tape, at, entry) for entry in proposals(tape.entries[at]))
+            def changed(sequence: FuzzSequence, at: int = at) -> Iterator[FuzzSequence]:
+                return (_changed(sequence, at, entry) for entry in proposals(sequence.entries[at]))
 
-            if at < len(self.tape.entries):
+            if at < len(self.sequence.entries):
                 self.take_any(changed)
 
     def _round(self) -> None:
-        for tape in plain(self.tape):  # try everything at once first
-            self.take(tape)
+        for sequence in plain(self.sequence):  # try everything at once first
+            self.take(sequence)
         self.take_any(_without_a_request)
         self._delete()
         self.take_each(lambda entry: [entry._replace(op="wait", args={"polls": 1})])
@@ -143,45 +143,47 @@ class Search:
         self.take_any(prompts)
         self.take_each(self.ways.parts)
         self.take_each(_arguments)
-        self.take(names(self.tape))
-        if len(self.tape.entries) <= FEW:
+        self.take(names(self.sequence))
+        if len(self.sequence.entries) <= FEW:
             self.take_any(self._without_pairs)
 
     def _delete(self) -> None:
         """Deletes runs of entries: halves, quarters, single ones."""
-        size = max(1, len(self.tape.entries) // 2)
+        size = max(1, len(self.sequence.entries) // 2)
         while True:
-            end = len(self.tape.entries)
+            end = len(self.sequence.entries)
             while end > 0:
-                end = min(end, len(self.tape.entries))
+                end = min(end, len(self.sequence.entries))
                 start = max(0, end - size)
-                rest = self.tape.entries[:start] + self.tape.entries[end:]
-                self.take(replace(self.tape, entries=rest))
+                rest = self.sequence.entries[:start] + self.sequence.entries[end:]
+                self.take(replace(self.sequence, entries=rest))
                 end = start
             if size == 1:
                 return
-            size = max(1, min(size, len(self.tape.entries)) // 2)
+            size = max(1, min(size, len(self.sequence.entries)) // 2)
 
-    def _without_pairs(self, tape: Tape) -> Iterator[Tape]:
+    def _without_pairs(self, sequence: FuzzSequence) -> Iterator[FuzzSequence]:
         """The sequence without two entries."""
-        entries = tape.entries
+        entries = sequence.entries
         for second in reversed(range(len(entries))):
             for first in reversed(range(second)):
                 head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
-                yield replace(tape, entries=head + last)
+                yield replace(sequence, entries=head + last)
 
 
-def shrink(tape: Tape, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS) -> Search:
+def shrink(
+    sequence: FuzzSequence, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS
+) -> Search:
     """The search for the smallest sequence that fails like `failure`, with at most `most` plays."""
-    search = Search(tape, failure, play, ways, most)
+    search = Search(sequence, failure, play, ways, most)
     search.run()
     return search
 
 
-def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
+def weight(sequence: FuzzSequence, ways: Ways) -> tuple[int, ...]:
     """Compares the number of entries first, then faults, the configuration, the schedule,
     and the arguments."""
-    entries = tape.entries
+    entries = sequence.entries
     acts = [act for entry in entries for act in entry.acts]
     words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
     args = [pair for entry in entries for pair in entry.args.items() if pair[0] not in _NAMES]
@@ -190,8 +192,8 @@ def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
         sum(entry.op not in QUIET for entry in entries),
         sum(bool(act.fault) for act in acts),
         sum((*FAULTS, act.fault).index(act.fault) for act in acts),
-        *ways.weight(tape),
-        int(tape.order != "time") + len(acts) + sum(not entry.poll for entry in entries),
+        *ways.weight(sequence),
+        int(sequence.order != "time") + len(acts) + sum(not entry.poll for entry in entries),
         sum(map(len, words)),
         sum(len(value) for name, value in args if isinstance(value, list) and name != "tokens"),
         sum(value is True or value != _LAST.get(name, value) for name, value in args),
@@ -202,25 +204,25 @@ def weight(tape: Tape, ways: Ways) -> tuple[int, ...]:
     )
 
 
-def _changed(tape: Tape, at: int, entry: Entry) -> Tape:
-    return replace(tape, entries=(*tape.entries[:at], entry, *tape.entries[at + 1 :]))
+def _changed(sequence: FuzzSequence, at: int, entry: Entry) -> FuzzSequence:
+    return replace(sequence, entries=(*sequence.entries[:at], entry, *sequence.entries[at + 1 :]))
 
 
-def plain(tape: Tape) -> Iterator[Tape]:
+def plain(sequence: FuzzSequence) -> Iterator[FuzzSequence]:
     """Everything at once: plain times and no acts; the plain order; no acts; no faults."""
-    entries = tape.entries
+    entries = sequence.entries
     usual = tuple(entry._replace(acts=(), gap=1, poll=True) for entry in entries)
-    yield replace(tape, entries=usual, order="time")
-    yield replace(tape, order="time")
-    yield replace(tape, entries=tuple(entry._replace(acts=()) for entry in entries))
-    yield replace(tape, entries=tuple(_without_faults(entry) for entry in entries))
+    yield replace(sequence, entries=usual, order="time")
+    yield replace(sequence, order="time")
+    yield replace(sequence, entries=tuple(entry._replace(acts=()) for entry in entries))
+    yield replace(sequence, entries=tuple(_without_faults(entry) for entry in entries))
 
 
-def _without_a_request(tape: Tape) -> Iterator[Tape]:
-    requests = dict.fromkeys(entry.args.get("request") for entry in tape.entries)
-    for request in reversed([one for one in requests if one is not None]):
-        kept = [entry for entry in tape.entries if entry.args.get("request") != request]
-        yield replace(tape, entries=tuple(kept))
+def _without_a_request(sequence: FuzzSequence) -> Iterator[FuzzSequence]:
+    requests = dict.fromkeys(entry.args.get("request") for entry in sequence.entries)
+    for request in reversed([request for request in requests if request is not None]):
+        kept = [entry for entry in sequence.entries if entry.args.get("request") != request]
+        yield replace(sequence, entries=tuple(kept))
 
 
 def _without_faults(entry: Entry) -> Entry:
@@ -246,16 +248,16 @@ def _replies(entry: Entry) -> Iterator[Entry]:
         yield entry._replace(gap=gap)
 
 
-def prompts(tape: Tape) -> Iterator[Tape]:
+def prompts(sequence: FuzzSequence) -> Iterator[FuzzSequence]:
     """Shorter prompts: all alike, so that they share the same pages; then each by itself."""
-    every = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
+    every = [at for at, entry in enumerate(sequence.entries) if "tokens" in entry.args]
     for which in (every, *([at] for at in reversed(every))):
-        tokens = {at: unpack(tape.entries[at].args["tokens"]) for at in which}
+        tokens = {at: unpack(sequence.entries[at].args["tokens"]) for at in which}
         longest = max(map(len, tokens.values()), default=0)
         stretch = longest // 2
         while stretch:
             for start in range(longest - stretch, -1, -stretch):
-                shorter = tape
+                shorter = sequence
                 for at, row in tokens.items():
                     left = row[:start] + row[start + stretch :]
                     shorter = _with_tokens(shorter, at, left or row)
@@ -263,9 +265,9 @@ def prompts(tape: Tape) -> Iterator[Tape]:
             stretch //= 2
 
 
-def _with_tokens(tape: Tape, at: int, tokens: list[int]) -> Tape:
-    entry = tape.entries[at]
-    return _changed(tape, at, entry._replace(args=entry.args | {"tokens": pack(tokens)}))
+def _with_tokens(sequence: FuzzSequence, at: int, tokens: list[int]) -> FuzzSequence:
+    entry = sequence.entries[at]
+    return _changed(sequence, at, entry._replace(args=entry.args | {"tokens": pack(tokens)}))
 
 
 def _arguments(entry: Entry) -> Iterator[Entry]:
@@ -281,12 +283,12 @@ def _arguments(entry: Entry) -> Iterator[Entry]:
             values = [False]
         elif type(value) is int and name not in _NAMES:
             less = dict.fromkeys((-1, 0, 1, value // 2, value - 1))
-            values = [one for one in less if _LEAST.get(name, 0) <= one < value]
-        for one in values:
-            yield entry._replace(args=entry.args | {name: one})
+            values = [number for number in less if _LEAST.get(name, 0) <= number < value]
+        for item in values:
+            yield entry._replace(args=entry.args | {name: item})
 
 
-def names(tape: Tape) -> Tape:
+def names(sequence: FuzzSequence) -> FuzzSequence:
     """Renumbers requests in order of arrival, and tokens in order of use, from 0."""
     numbers: dict[Any, int] = {}
     words: dict[Any, int] = {}
@@ -296,10 +298,10 @@ def names(tape: Tape) -> Tape:
         return [*map(new, value)] if many else numbers.setdefault(value, len(numbers))
 
     entries = []
-    for entry in tape.entries:
+    for entry in sequence.entries:
         args = {name: new(value) if name in _NAMES else value for name, value in entry.args.items()}
         if "tokens" in args:
             row = [words.setdefault(token, len(words)) for token in unpack(args["tokens"])]
             args["tokens"] = pack(row)
         entries.append(entry._replace(args=args))
-    return replace(tape, entries=tuple(entries))
+    return replace(sequence, entries=tuple(entries))

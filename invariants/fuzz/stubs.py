@@ -12,8 +12,6 @@ returns is false, empty, neither more nor less than anything, and a stub again. 
 engine derives from a stub has the names that it defines, and no others.
 """
 
-from __future__ import annotations
-
 import sys
 from abc import ABCMeta
 from collections.abc import Iterator, Sequence
@@ -60,8 +58,8 @@ class _Module(ModuleType):
         full = f"{self.__name__}.{name}"
         if not _is_special(name) and self.__path__ and find_spec(full) is not None:  # it is bare
             return import_module(full)
-        setattr(self, name, found := _stub(full))
-        return found
+        setattr(self, name, kind := _stub(full))
+        return kind
 
 
 def _stub(name: str) -> type:
@@ -92,19 +90,19 @@ class _StubClass(_Empty, ABCMeta):
     def __getattr__(cls, name: str) -> Any:
         if "_name" not in vars(cls):
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-        setattr(cls, name, found := _stub(f"{cls._name}.{name}"))
-        return found
+        setattr(cls, name, kind := _stub(f"{cls._name}.{name}"))
+        return kind
 
-    def __call__(cls, *given: Any, **named: Any) -> Any:
-        if "_name" in vars(cls) and _decorates(given, named):
-            return given[0]
-        return super().__call__(*given, **named)
+    def __call__(cls, *items: Any, **named: Any) -> Any:
+        if "_name" in vars(cls) and _decorates(items, named):
+            return items[0]
+        return super().__call__(*items, **named)
 
-    def register(cls, *given: Any, **named: Any) -> Any:
+    def register(cls, *items: Any, **named: Any) -> Any:
         """A name that classes have here, and that libraries give to decorators."""
         if "_name" in vars(cls):
-            return _stub(f"{cls._name}.register")(*given, **named)
-        return super().register(*given, **named)
+            return _stub(f"{cls._name}.register")(*items, **named)
+        return super().register(*items, **named)
 
     def _same(cls, other: Any) -> Any:
         return cls
@@ -115,7 +113,7 @@ class _StubClass(_Empty, ABCMeta):
 class _Stub(_Empty, metaclass=_StubClass):
     """The base of stubs. An instance is what a call of a stub returns."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *value: Any, **named: Any) -> None:
         pass
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -127,16 +125,16 @@ class _Stub(_Empty, metaclass=_StubClass):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         return _stub(f"{kind._name}().{name}")()
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return given[0] if _decorates(given, named) else self
+    def __call__(self, *items: Any, **named: Any) -> Any:
+        return items[0] if _decorates(items, named) else self
 
     def __len__(self) -> int:
         return 0
 
 
-def _decorates(given: Sequence[Any], named: Any) -> bool:
+def _decorates(items: Sequence[Any], named: Any) -> bool:
     """Whether a call may be that of a decorator: it then leaves what it decorates as it is."""
-    return len(given) == 1 and not named and callable(given[0])
+    return len(items) == 1 and not named and callable(items[0])
 
 
 def _is_special(name: str) -> bool:

@@ -2,12 +2,10 @@
 
 Lives here: the protocol, and the records that the laws read. A target calls its engine's own code
 and follows the contents of every slot; it decides nothing and judges little: what must hold in each
-state is in laws. Two kinds of engines are known. Of a *cache*, the hand is the scheduler: it admits
-requests, computes chunks and finishes them. A *server* has a scheduler of its own: the hand gives
-it requests and lets it take steps.
+state is in laws. Two kinds of engines are known. Of a *cache*, the player is the scheduler: it
+admits requests, computes chunks and finishes them. A *server* has a scheduler of its own: the
+player gives it requests and lets it take steps.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
@@ -250,7 +248,7 @@ class Target:
 
     def free(self) -> dict[str, int]:
         """The free slots of each pool."""
-        return {one.name: one.free * one.page for one in self.pools()}
+        return {pool.name: pool.free * pool.page for pool in self.pools()}
 
     def mark(self) -> Any:
         """What stays equal as long as nothing changes that the laws read; most looks are spared by
@@ -260,7 +258,7 @@ class Target:
     def laws(self) -> None:
         """Laws of this engine alone. Raises Broken."""
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Evicts everything that nothing holds, on every tier."""
         raise NotImplementedError
 
@@ -271,8 +269,8 @@ class Target:
 def chain(tokens: Sequence[int], namespace: str = "") -> Slots:
     """The content of each position: a digest of the whole prefix up to it, always positive."""
     digest = blake2b(namespace.encode() + b"\0", digest_size=7)
-    found = np.empty(len(tokens), np.int64)
+    result = np.empty(len(tokens), np.int64)
     for at, token in enumerate(tokens):
         digest.update(token.to_bytes(4, "little"))
-        found[at] = int.from_bytes(digest.digest(), "little")
-    return found
+        result[at] = int.from_bytes(digest.digest(), "little")
+    return result

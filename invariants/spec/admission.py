@@ -4,8 +4,6 @@ A request reuses as much as it can, and is never refused needlessly: if it does 
 it starts without. All of it happens, or the request is refused and waits on.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hicache.core.actions import Admitted
@@ -17,7 +15,7 @@ from .growth import begin_pass, fill_windows
 from .insertion import counts_as_used, hold_prefix
 from .kinds import FULL
 from .matching import end_nodes_before_windows, known_of, path_to, reach, requires
-from .records import DEVICE, HOST, Flight, Hold, Node, Request
+from .records import DEVICE, HOST, Hold, Node, Request, Transfer
 from .refusals import can_never_fit, lacks_pages, say_refused
 
 SLOTS = 3  # of a request for states: one to work on, two for checkpoints
@@ -41,7 +39,7 @@ class Start(NamedTuple):
         return self.path[-1].end if self.path else 0
 
     def loaded(self, kind: int) -> int:
-        return sum(len(node.pages(HOST, one)) for one, node in self.loads if one == kind)
+        return sum(len(node.pages(HOST, number)) for number, node in self.loads if number == kind)
 
     def needed(self, kind: int) -> int:
         return self.fresh[kind] + self.loaded(kind)
@@ -54,19 +52,19 @@ def start(cache: Cache, request: Request, chunk: int) -> None:
     if prefetching.must_wait(cache, request):
         return
     known = known_of(cache, request.key, request.match_pages)
-    found = reach(cache, known)
-    loading = _is_worth_it(cache, request, found.best - found.device)
-    how = _how(cache, request, chunk, found.best if loading else found.device)
+    result = reach(cache, known)
+    loading = _is_worth_it(cache, request, result.best - result.device)
+    how = _how(cache, request, chunk, result.best if loading else result.device)
     arriving = _first_under_way(cache, how.loads)
     if arriving:
         pages, free = cache.rounded_up(request.length), cache.free(DEVICE, FULL)
         say_refused(cache, "arriving", pages, free, request.number, after=arriving)
         return
     if how.short is not None and how.loads:
-        how = _how(cache, request, chunk, found.device)
+        how = _how(cache, request, chunk, result.device)
     if not _got(cache, request, how):
         return
-    request.branch, reused = known.depth, min(found.device, how.pages)
+    request.branch, reused = known.depth, min(result.device, how.pages)
     request.computed = min(request.length, how.pages * cache.config.page_size)
     cache.say(
         Admitted(
@@ -74,7 +72,7 @@ def start(cache: Cache, request: Request, chunk: int) -> None:
             reused,
             how.pages - reused,
             request.length - request.computed,
-            found.alone,
+            result.alone,
             tuple(how.loaded(kind) for kind in range(len(cache.kinds))),
             request.branch,
         )
@@ -93,10 +91,10 @@ def _is_worth_it(cache: Cache, request: Request, more: int) -> bool:
 def _first_under_way(cache: Cache, loads: Loads) -> int:
     """The load in flight that brings the first of these that one brings; 0 if none does."""
     brings = {
-        move.source: flight.number
-        for flight in cache.flights.values()
-        for move in flight.moves
-        if flight.to == DEVICE
+        move.source: transfer.number
+        for transfer in cache.transfers.values()
+        for move in transfer.moves
+        if transfer.to == DEVICE
     }
     pages = (page for kind, node in loads for page in node.pages(HOST, kind))
     return next((brings[page] for page in pages if page in brings), 0)
@@ -154,18 +152,18 @@ def _got(cache: Cache, request: Request, how: Start) -> bool:
     return False
 
 
-def _hold_for_load(cache: Cache, request: Request, how: Start) -> Flight:
+def _hold_for_load(cache: Cache, request: Request, how: Start) -> Transfer:
     """A load holds what it reads, and full attention on the whole path, until its reply. In an
     exchange, the host copies that it reads are free when it has landed."""
-    flight = copies.begin(cache, DEVICE, request)
+    transfer = copies.begin(cache, DEVICE, request)
     for node in how.path:
-        copies.hold(flight.hold, node, DEVICE, FULL)
-        copies.hold(flight.hold, node, HOST, FULL)
+        copies.hold(transfer.hold, node, DEVICE, FULL)
+        copies.hold(transfer.hold, node, HOST, FULL)
     for kind, node in how.loads:
-        copies.hold(flight.hold, node, HOST, kind)
+        copies.hold(transfer.hold, node, HOST, kind)
     if cache.config.exchange_pages:
-        flight.gives_up = {kind: how.loaded(kind) for kind in range(len(cache.kinds))}
-    return flight
+        transfer.gives_up = {kind: how.loaded(kind) for kind in range(len(cache.kinds))}
+    return transfer
 
 
 def _take(cache: Cache, request: Request, how: Start) -> None:

@@ -1,10 +1,8 @@
-"""Storage is attached, detached and emptied while requests wait and flights are under way.
+"""Storage is attached, detached and emptied while requests wait and transfers are under way.
 
-What the cache believes of a storage holds for the time in which it is attached. Flights that began
-before a detachment or a flush go on, for nobody; their replies set free what they use.
+What the cache believes of a storage holds for the time in which it is attached. Transfers that
+began before a detachment or a flush go on, for nobody; their replies set free what they use.
 """
-
-from __future__ import annotations
 
 from hicache.core.actions import Delete, PrefetchEnd, StorageDetached
 
@@ -20,16 +18,16 @@ def begin(cache: Cache) -> None:
         return
     cache.attached = True
     _believe_nothing(cache)
-    for flight in cache.storage.values():
-        flight.outdated = True
+    for transfer in cache.storage.values():
+        transfer.outdated = True
 
 
 def stop(cache: Cache) -> None:
     cache.attached = False
     _believe_nothing(cache)
     _tell_waiters(cache, "detached")
-    for flight in cache.storage.values():
-        prefetching.give_up(cache, flight)
+    for transfer in cache.storage.values():
+        prefetching.give_up(cache, transfer)
     say_when_unused(cache)
 
 
@@ -43,9 +41,9 @@ def forget_tree(cache: Cache) -> None:
     """The tree is forgotten. What storage says of it from now on is of no use."""
     _believe_nothing(cache)
     _tell_waiters(cache, "flushed")
-    for flight in cache.in_flight("lookup", "fetch", "store"):
-        prefetching.give_up(cache, flight)
-        flight.hold, flight.flushed = set(), True
+    for transfer in cache.in_flight("lookup", "fetch", "store"):
+        prefetching.give_up(cache, transfer)
+        transfer.hold, transfer.flushed = set(), True
 
 
 def empty(cache: Cache) -> None:

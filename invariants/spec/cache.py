@@ -7,8 +7,6 @@ could need is worked out from the records below each time a rule asks.
     hold    a set of pages that somebody uses. A page in no hold is unlocked
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from hicache.core.actions import KvRemoved, KvStored, Outcome
@@ -16,9 +14,9 @@ from hicache.core.config import Config
 from hicache.core.types import Tier, chain_digests, root_digest
 
 from .kinds import FULL, Facts, Policies, kinds_of, policies_of
-from .records import DEVICE, HOST, Flight, Hold, Node, Pin, Rank, Request, StorageFlight
+from .records import DEVICE, HOST, Hold, Node, Pin, Rank, Request, StorageTransfer, Transfer
 
-Flights = Collection[Flight]
+Transfers = Collection[Transfer]
 
 
 class Cache:
@@ -28,18 +26,18 @@ class Cache:
         self.config = config
         self.writes, self.order, self.waits, declared = policies or policies_of(config)
         self.kinds = kinds_of(config, declared)
-        self.windows = [at for at, one in enumerate(self.kinds) if one.per_page and at != FULL]
-        self.stateful = [at for at, one in enumerate(self.kinds) if not one.per_page]
-        self.interval = max(one.interval for one in self.kinds)
+        self.windows = [at for at, kind in enumerate(self.kinds) if kind.per_page and at != FULL]
+        self.stateful = [at for at, kind in enumerate(self.kinds) if not kind.per_page]
+        self.interval = max(kind.interval for kind in self.kinds)
         self.root = Node(None, "", [], len(self.kinds))
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []  # in the order of admission
-        self.flights: dict[int, Flight] = {}  # in the order in which they began
+        self.transfers: dict[int, Transfer] = {}  # in the order in which they began
         self.tick = 0
-        self.last_page = self.last_flight = 0
+        self.last_page = self.last_transfer = 0
         self.out: list[Outcome] = []
         self.attached = config.storage
-        self.storage: dict[int, StorageFlight] = {}  # in the order in which they began
+        self.storage: dict[int, StorageTransfer] = {}  # in the order in which they began
         self.to_store: list[Node] = []  # in the order in which they are stored
         self.believed: set[tuple[int, bytes]] = set()  # kind and digest of pages that are stored
         self.distrusted: list[bytes] = []  # digests, oldest first
@@ -50,10 +48,10 @@ class Cache:
 
     def nodes(self) -> list[Node]:
         """Every node but the root, parents first."""
-        found = list(self.root.children)
-        for node in found:
-            found += node.children
-        return found
+        nodes = list(self.root.children)
+        for node in nodes:
+            nodes += node.children
+        return nodes
 
     def down_to(self, node: Node) -> list[Node]:
         """The nodes from the top down to this one."""
@@ -67,21 +65,23 @@ class Cache:
     def cached(self, tier: int, kind: int) -> set[int]:
         return {page for node in self.nodes() for page in node.copies[tier][kind] or ()}
 
-    def in_use(self, tier: int, kind: int, ended: Flights = ()) -> set[int]:
-        """Pages that a request has to itself, and those that a flight reads or writes. ended: see
+    def in_use(self, tier: int, kind: int, ended: Transfers = ()) -> set[int]:
+        """Pages that a request has to itself, and those that a transfer reads or writes. ended: see
         `available`."""
-        found: set[int] = set()
-        for flight in self.flights.values():
-            to_here, over = flight.to == tier, flight in ended
+        numbers: set[int] = set()
+        for transfer in self.transfers.values():
+            to_here, over = transfer.to == tier, transfer in ended
             if tier == DEVICE and not over:
-                found |= flight.lent.get(kind, set())
-            if not over or (to_here and flight.request is not None):  # a request uses what came
-                found.update(one.target if to_here else one.source for one in flight.of(kind))
+                numbers |= transfer.lent.get(kind, set())
+            if not over or (to_here and transfer.request is not None):  # a request uses what came
+                numbers.update(
+                    item.target if to_here else item.source for item in transfer.of(kind)
+                )
         for request in self.running if tier == DEVICE else ():
-            found.update(self.own(request, kind))
+            numbers.update(self.own(request, kind))
         for other in self.storage.values() if tier == HOST else ():
-            found.update(part.page for part in other.parts if part.kind == kind)
-        return found
+            numbers.update(part.page for part in other.parts if part.kind == kind)
+        return numbers
 
     def own(self, request: Request, kind: int) -> list[int]:
         """Device pages of a running request that no node has."""
@@ -96,33 +96,33 @@ class Cache:
         return self.capacity(tier, kind) - len(self.used(tier, kind))
 
     def available(
-        self, tier: int, kind: int, hold: Collection[int] = (), ended: Flights = ()
+        self, tier: int, kind: int, hold: Collection[int] = (), ended: Transfers = ()
     ) -> int:
         """All pages but those that a node has and somebody holds, and those in use that no node
-        has. Supposes that somebody took this hold, and that these flights have ended."""
+        has. Supposes that somebody took this hold, and that these transfers have ended."""
         return self.counts(tier, kind, hold, ended)[1]
 
     def counts(
-        self, tier: int, kind: int, hold: Collection[int] = (), ended: Flights = ()
+        self, tier: int, kind: int, hold: Collection[int] = (), ended: Transfers = ()
     ) -> tuple[int, int]:
         """How many pages are free, and how many are available."""
         cached, in_use = self.cached(tier, kind), self.in_use(tier, kind, ended)
         taken = len(cached) + len(in_use - cached)
-        idle = cached - self.held(ended)
+        idle = cached - self.holds(ended)
         free = self.capacity(tier, kind) - taken
         return free, free + len(idle.difference(hold))
 
-    def held(self, ended: Flights = (), storage: bool = True) -> Hold:
-        """All pages in a hold of anything but these flights, and with or without what flights for
-        storage hold."""
-        owners: list[Request | Flight | Pin | StorageFlight]
-        owners = [*self.running, *self.flights.values(), *self.pins.values()]
+    def holds(self, ended: Transfers = (), storage: bool = True) -> Hold:
+        """All pages in a hold of anything but these transfers, and with or without what transfers
+        for storage hold."""
+        owners: list[Request | Transfer | Pin | StorageTransfer]
+        owners = [*self.running, *self.transfers.values(), *self.pins.values()]
         owners += self.storage.values() if storage else ()
-        found: Hold = set()
-        for one in owners:
-            if one not in ended:
-                found |= one.hold
-        return found
+        result: Hold = set()
+        for owner in owners:
+            if owner not in ended:
+                result |= owner.hold
+        return result
 
     def new_pages(self, count: int) -> list[int]:
         """Pages that were free. That there are enough is for the rules to see to."""
@@ -135,14 +135,14 @@ class Cache:
 
     # -- actions for storage
 
-    def begin_storage(self, action: str) -> StorageFlight:
-        self.last_flight += 1
-        flight = StorageFlight(self.last_flight, action)
-        self.storage[flight.number] = flight
-        return flight
+    def begin_storage(self, action: str) -> StorageTransfer:
+        self.last_transfer += 1
+        transfer = StorageTransfer(self.last_transfer, action)
+        self.storage[transfer.number] = transfer
+        return transfer
 
-    def in_flight(self, *actions: str) -> list[StorageFlight]:
-        return [flight for flight in self.storage.values() if flight.action in actions]
+    def in_flight(self, *actions: str) -> list[StorageTransfer]:
+        return [transfer for transfer in self.storage.values() if transfer.action in actions]
 
     # -- use
 
@@ -163,29 +163,29 @@ class Cache:
         requires, on either tier. Full attention is on one of them at every node."""
         path = self.down_to(node)
         return all(
-            one.anywhere(kind)
+            item.anywhere(kind)
             for kind in (*self.stateful, *self.windows)
-            for one in path
-            if node.end - one.end < self.kinds[kind].window
+            for item in path
+            if node.end - item.end < self.kinds[kind].window
         )
 
     def is_garbage(self, node: Node, kind: int) -> bool:
         """Whether no live end at or below the node requires its copy of this kind."""
-        found = [node]
-        for below in found:
+        nodes = [node]
+        for below in nodes:
             if self.is_live(below):
                 return False
             window = self.kinds[kind].window
-            found += [one for one in below.children if one.end - node.end < window]
+            nodes += [child for child in below.children if child.end - node.end < window]
         return True
 
     def hopeful(self) -> set[Node]:
         """The nodes that have a live end at or below them."""
-        found: set[Node] = set()
+        nodes: set[Node] = set()
         for node in reversed(self.nodes()):
-            if not found.isdisjoint(node.children) or self.is_live(node):
-                found.add(node)
-        return found
+            if not nodes.isdisjoint(node.children) or self.is_live(node):
+                nodes.add(node)
+        return nodes
 
     # -- outcomes
 

@@ -8,8 +8,6 @@ the reply. A target belongs to the copy until then, and goes to the node of its 
 needs it.
 """
 
-from __future__ import annotations
-
 from itertools import groupby, takewhile
 
 from hicache.core.actions import Backup, Copy, Load
@@ -18,7 +16,7 @@ from hicache.core.types import Tier
 from . import eviction
 from .cache import Cache
 from .kinds import FULL
-from .records import DEVICE, HOST, Flight, Hold, Move, Node, Request, as_pages
+from .records import DEVICE, HOST, Hold, Move, Node, Request, Transfer, as_pages
 
 Wanted = list[tuple[Node, list[int]]]  # nodes of one path, parents first, and their kinds
 
@@ -29,18 +27,21 @@ Wanted = list[tuple[Node, list[int]]]  # nodes of one path, parents first, and t
 def after_use(cache: Cache, path: list[Node]) -> None:
     """A request used this path. Copies its leading nodes that were used often enough, as far as
     they are not on host, if no more copies are under way than may be."""
-    uses, under_way = cache.writes.uses, [one for one in cache.flights.values() if one.to == HOST]
+    uses, under_way = (
+        cache.writes.uses,
+        [transfer for transfer in cache.transfers.values() if transfer.to == HOST],
+    )
     if not uses or not cache.config.has_host or len(under_way) >= cache.config.max_backups:
         return
     lacking = [(node, kinds) for node in path if (kinds := lacking_on_host(cache, node))]
-    due = list(takewhile(lambda one: one[0].hits >= uses, lacking))
+    due = list(takewhile(lambda pair: pair[0].hits >= uses, lacking))
     if due:
         copy_to_host(cache, due, {})
 
 
 def lacking_on_host(cache: Cache, node: Node) -> list[int]:
     """The kinds of the node that are on device, needed, and neither on host nor on their way."""
-    coming = {one.source for flight in cache.flights.values() for one in flight.moves}
+    coming = {item.source for transfer in cache.transfers.values() for item in transfer.moves}
     return [
         kind
         for kind, pages in enumerate(node.copies[DEVICE])
@@ -55,7 +56,7 @@ def lacking_on_host(cache: Cache, node: Node) -> list[int]:
 def copy_to_host(cache: Cache, wanted: Wanted, frees: dict[int, int]) -> bool:
     """Begins one copy of the leading nodes for which host has room if everything goes that may.
     Whether there was room for any. It holds what it copies, and full attention above that on both
-    tiers: this may not go. frees: see Flight."""
+    tiers: this may not go. frees: see Transfer."""
     above: Hold = set()
     for node in cache.down_to(wanted[-1][0]):
         hold(above, node, HOST, FULL)
@@ -68,22 +69,22 @@ def copy_to_host(cache: Cache, wanted: Wanted, frees: dict[int, int]) -> bool:
         wanted = wanted[:-1]
     if not wanted:
         return False
-    flight = begin(cache, HOST)
+    transfer = begin(cache, HOST)
     for node in cache.down_to(wanted[-1][0]):
-        hold(flight.hold, node, DEVICE, FULL)
-        hold(flight.hold, node, HOST, FULL)
+        hold(transfer.hold, node, DEVICE, FULL)
+        hold(transfer.hold, node, HOST, FULL)
     for node, missing in wanted:
         for kind in missing:
-            hold(flight.hold, node, DEVICE, kind)
+            hold(transfer.hold, node, DEVICE, kind)
     for kind in kinds:
         count = _pages(wanted, kind)
         if count and not eviction.make_room(cache, HOST, kind, count):
             raise AssertionError("host has no room for pages that were to fit")
     add_moves(
-        cache, flight, [(kind, node) for kind in kinds for node, all_ in wanted if kind in all_]
+        cache, transfer, [(kind, node) for kind in kinds for node, all_ in wanted if kind in all_]
     )
-    flight.frees = frees
-    cache.say(Backup(flight.number, in_words(cache, flight)))
+    transfer.frees = frees
+    cache.say(Backup(transfer.number, in_words(cache, transfer)))
     return True
 
 
@@ -91,30 +92,32 @@ def _pages(wanted: Wanted, kind: int) -> int:
     return sum(len(node.pages(DEVICE, kind)) for node, missing in wanted if kind in missing)
 
 
-def end_backup(cache: Cache, flight: Flight, ok: bool) -> None:
+def end_backup(cache: Cache, transfer: Transfer, ok: bool) -> None:
     """A copy to host ended. Its pages go to the nodes that may have them, else they are free. What
     host did not take when it was to be evicted is noted: next time it is dropped."""
-    for node, kind, targets in _by_node(cache, flight):
+    for node, kind, targets in _by_node(cache, transfer):
         node.refused_by_host.discard(kind)
-        if not ok and flight.frees:
+        if not ok and transfer.frees:
             node.refused_by_host.add(kind)
-        if ok and not node.has(HOST, kind) and may_be_added(cache, node, kind, but=[flight]):
+        if ok and not node.has(HOST, kind) and may_be_added(cache, node, kind, but=[transfer]):
             add(cache, node, HOST, kind, targets)
-    end(cache, flight)
+    end(cache, transfer)
 
 
-def may_be_added(cache: Cache, node: Node, kind: int, but: list[Flight]) -> bool:
+def may_be_added(cache: Cache, node: Node, kind: int, but: list[Transfer]) -> bool:
     """Whether a host copy leaves no gap and no copy that could not be evicted.
 
     A gap, unless the write policy allows it: full attention without that of the parent, and
     another kind without full attention. A copy above or beside one that somebody holds could not be
-    evicted; what flights for storage hold does not matter, since they will hold it too. but: the
-    flight that brings it.
+    evicted; what transfers for storage hold does not matter, since they will hold it too. but: the
+    transfer that brings it.
     """
-    gaps, held = cache.writes.gaps, cache.held(but, storage=False)
+    gaps, kept = cache.writes.gaps, cache.holds(but, storage=False)
     if kind != FULL:
         return gaps or node.has(HOST, FULL)
-    stuck = node.any_held(held, HOST) or any(one.is_held(held, HOST, FULL) for one in node.children)
+    stuck = node.any_in_use(kept, HOST) or any(
+        child.is_in_use(kept, HOST, FULL) for child in node.children
+    )
     above = cache.down_to(node)[:-1]
     return not stuck and (gaps or not above or above[-1].has(HOST, FULL))
 
@@ -123,21 +126,25 @@ def may_be_added(cache: Cache, node: Node, kind: int, but: list[Flight]) -> bool
 
 
 def begin_loading(
-    cache: Cache, flight: Flight, request: Request, loads: list[tuple[int, Node]]
+    cache: Cache, transfer: Transfer, request: Request, loads: list[tuple[int, Node]]
 ) -> None:
     """loads: (kind, node), all nodes of one kind after those of another, parents first."""
-    add_moves(cache, flight, loads)
-    request.load = flight
-    cache.say(Load(flight.number, request.number, in_words(cache, flight)))
+    add_moves(cache, transfer, loads)
+    request.load = transfer
+    cache.say(Load(transfer.number, request.number, in_words(cache, transfer)))
 
 
-def arrive(cache: Cache, flight: Flight) -> None:
+def arrive(cache: Cache, transfer: Transfer) -> None:
     """The bytes of a load are there, at its own reply or at that of the pass that read them. Nodes
     get the pages; a node that got a copy meanwhile keeps that, and the request uses it too. If the
     request is gone, its pass holds what it still reads."""
-    request = flight.request
-    passes = [one for one in cache.flights.values() if one.to is None and one.request is None]
-    for node, kind, targets in _by_node(cache, flight):
+    request = transfer.request
+    passes = [
+        transfer
+        for transfer in cache.transfers.values()
+        if transfer.to is None and transfer.request is None
+    ]
+    for node, kind, targets in _by_node(cache, transfer):
         if not node.has(DEVICE, kind):
             add(cache, node, DEVICE, kind, targets)
             for reader in passes:
@@ -146,32 +153,32 @@ def arrive(cache: Cache, flight: Flight) -> None:
             hold(request.hold, node, DEVICE, kind)
             if cache.kinds[kind].per_page:
                 request.tables[kind][node.start : node.end] = node.pages(DEVICE, kind)
-    flight.moves, flight.request = [], None
+    transfer.moves, transfer.request = [], None
     if request is not None:
         request.load = None
 
 
-# -- all flights
+# -- all transfers
 
 
-def begin(cache: Cache, to: Tier | None, request: Request | None = None) -> Flight:
-    cache.last_flight += 1
-    flight = Flight(cache.last_flight, to, request)
-    cache.flights[flight.number] = flight
-    return flight
+def begin(cache: Cache, to: Tier | None, request: Request | None = None) -> Transfer:
+    cache.last_transfer += 1
+    transfer = Transfer(cache.last_transfer, to, request)
+    cache.transfers[transfer.number] = transfer
+    return transfer
 
 
-def end(cache: Cache, flight: Flight) -> None:
+def end(cache: Cache, transfer: Transfer) -> None:
     """The reply came: what it held and what was lent to it is so no longer."""
-    del cache.flights[flight.number]
+    del cache.transfers[transfer.number]
 
 
-def add_moves(cache: Cache, flight: Flight, wanted: list[tuple[int, Node]]) -> None:
-    """The flight copies these to new pages of the other tier."""
+def add_moves(cache: Cache, transfer: Transfer, wanted: list[tuple[int, Node]]) -> None:
+    """The transfer copies these to new pages of the other tier."""
     for kind, node in wanted:
-        source = node.pages(HOST if flight.to == DEVICE else DEVICE, kind)
+        source = node.pages(HOST if transfer.to == DEVICE else DEVICE, kind)
         pairs = zip(source, cache.new_pages(len(source)), strict=True)
-        flight.moves += [Move(kind, *pair) for pair in pairs]
+        transfer.moves += [Move(kind, *pair) for pair in pairs]
 
 
 def hold(whose: Hold, node: Node, tier: Tier, kind: int) -> None:
@@ -180,29 +187,29 @@ def hold(whose: Hold, node: Node, tier: Tier, kind: int) -> None:
 
 
 def add(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) -> None:
-    """The node has these pages now. Flights for storage that hold a host copy of it or right below
-    it hold those on all its path."""
+    """The node has these pages now. Transfers for storage that hold a host copy of it or right
+    below it hold those on all its path."""
     node.copies[tier][kind] = pages
     if kind != FULL:
         return
     cache.tell_routers(tier, node, stored=True)
-    for flight in cache.storage.values() if tier == HOST else ():
-        below = any(child.is_held(flight.hold, HOST, FULL) for child in node.children)
-        if below or node.any_held(flight.hold, HOST):
+    for transfer in cache.storage.values() if tier == HOST else ():
+        below = any(child.is_in_use(transfer.hold, HOST, FULL) for child in node.children)
+        if below or node.any_in_use(transfer.hold, HOST):
             for above in cache.down_to(node):
-                hold(flight.hold, above, HOST, FULL)
+                hold(transfer.hold, above, HOST, FULL)
 
 
-def nodes_of(cache: Cache, flight: Flight) -> list[Node]:
+def nodes_of(cache: Cache, transfer: Transfer) -> list[Node]:
     """The nodes that a transfer copies."""
-    return [node for node, *_ in _by_node(cache, flight)]
+    return [node for node, *_ in _by_node(cache, transfer)]
 
 
-def _by_node(cache: Cache, flight: Flight) -> list[tuple[Node, int, list[int]]]:
+def _by_node(cache: Cache, transfer: Transfer) -> list[tuple[Node, int, list[int]]]:
     """What the transfer copies, in this order: (node, kind, targets). Copies of nodes that are gone
     since a flush are left out."""
-    source = HOST if flight.to == DEVICE else DEVICE
-    targets = {move.source: move.target for move in flight.moves}
+    source = HOST if transfer.to == DEVICE else DEVICE
+    targets = {move.source: move.target for move in transfer.moves}
     return [
         (node, kind, [targets[page] for page in pages])
         for kind in range(len(cache.kinds))
@@ -211,10 +218,10 @@ def _by_node(cache: Cache, flight: Flight) -> list[tuple[Node, int, list[int]]]:
     ]
 
 
-def in_words(cache: Cache, flight: Flight) -> tuple[Copy, ...]:
+def in_words(cache: Cache, transfer: Transfer) -> tuple[Copy, ...]:
     """The transfer in the form that an action carries."""
-    found = []
-    for kind, group in groupby(flight.moves, key=lambda move: move.kind):
+    copies = []
+    for kind, group in groupby(transfer.moves, key=lambda move: move.kind):
         source, target = zip(*((move.source, move.target) for move in group), strict=True)
-        found.append(Copy(cache.kinds[kind].name, as_pages(source), as_pages(target)))
-    return tuple(found)
+        copies.append(Copy(cache.kinds[kind].name, as_pages(source), as_pages(target)))
+    return tuple(copies)

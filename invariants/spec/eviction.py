@@ -12,8 +12,6 @@ A copy may go if it is in nobody's hold. Full attention goes from the leaves up:
 it on the tier, and no other kind of the node may be in a hold.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hicache.core.actions import Evicted
@@ -46,7 +44,7 @@ def kept_for_exchanges(cache: Cache, kind: int) -> int:
     """Host pages, less those that loads in flight will free."""
     if not cache.config.exchange_pages:
         return 0
-    coming = sum(flight.gives_up.get(kind, 0) for flight in cache.flights.values())
+    coming = sum(transfer.gives_up.get(kind, 0) for transfer in cache.transfers.values())
     return max(0, cache.config.exchange_pages[kind] - coming)
 
 
@@ -55,7 +53,7 @@ def free_pages(cache: Cache, tier: Tier, kind: int, count: int) -> None:
     is in use, or if what goes next is being copied to host."""
     goal = cache.free(tier, kind) + count if count > 0 else 0
     while count > 0:
-        copied = (flight.frees.get(kind, 0) for flight in cache.flights.values())
+        copied = (transfer.frees.get(kind, 0) for transfer in cache.transfers.values())
         wanted = count - (sum(copied) if tier == DEVICE else 0)
         node = next_to_go(cache, tier, kind) if wanted > 0 else None
         if node is None or _is_too_early(cache, node, tier, kind):
@@ -74,21 +72,21 @@ def next_to_go(cache: Cache, tier: Tier, kind: int) -> Node | None:
 
 
 def _may_go(cache: Cache, tier: Tier, kind: int) -> list[Node]:
-    held = cache.held()
+    kept = cache.holds()
     inner = {node.parent for node in cache.nodes() if node.has(tier, FULL)}
     return [
         node
         for node in cache.nodes()
         if node.has(tier, kind)
-        and not node.is_held(held, tier, kind)
-        and (kind != FULL or not (node in inner or node.any_held(held, tier)))
+        and not node.is_in_use(kept, tier, kind)
+        and (kind != FULL or not (node in inner or node.any_in_use(kept, tier)))
     ]
 
 
 def _order(cache: Cache, node: Node, tier: Tier, kind: int) -> tuple[object, ...]:
     needed = not cache.is_garbage(node, kind)
-    whole = range(len(cache.kinds)) if kind == FULL else [kind]
-    twice = not any(node.has(HOST, one) and not node.has(DEVICE, one) for one in whole)
+    full = range(len(cache.kinds)) if kind == FULL else [kind]
+    twice = not any(node.has(HOST, number) and not node.has(DEVICE, number) for number in full)
     return needed, tier == HOST and twice, cache.rank(node, kind), -node.end, node.made
 
 
@@ -96,18 +94,18 @@ def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:
     """Whether something colder would be on its way out, were it not being copied to host: what
     copies alone hold, and what is right above a node that leaves with its copy. So the order of
     evictions does not depend on whether there is a host."""
-    copied = [flight for flight in cache.flights.values() if flight.to == HOST]
+    copied = [transfer for transfer in cache.transfers.values() if transfer.to == HOST]
     if tier == HOST or kind != FULL or not copied or cache.is_garbage(node, FULL):
         return False
-    out = [flight for flight in copied if flight.frees.get(FULL)]
-    leaving = [one for flight in out for one in copies.nodes_of(cache, flight)]
-    above = {one.parent for one in leaving}.difference([cache.root, *leaving])
-    read = set[int]().union(*(flight.hold for flight in copied if not flight.frees))
-    held = cache.held(copied, storage=False)
-    waiting = [one for one in cache.nodes() if one.is_held(read, DEVICE, FULL)]
-    waiting = [one for one in waiting if not one.any_held(held, DEVICE)]
+    out = [transfer for transfer in copied if transfer.frees.get(FULL)]
+    leaving = [node for transfer in out for node in copies.nodes_of(cache, transfer)]
+    above = {node.parent for node in leaving}.difference([cache.root, *leaving])
+    read = set[int]().union(*(transfer.hold for transfer in copied if not transfer.frees))
+    kept = cache.holds(copied, storage=False)
+    waiting = [node for node in cache.nodes() if node.is_in_use(read, DEVICE, FULL)]
+    waiting = [node for node in waiting if not node.any_in_use(kept, DEVICE)]
     rank = cache.rank(node, FULL)
-    return any(cache.rank(one, FULL) < rank for one in (*waiting, *above) if one is not None)
+    return any(cache.rank(node, FULL) < rank for node in (*waiting, *above) if node is not None)
 
 
 # -- what goes with it
@@ -118,12 +116,12 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
     node this kind alone. For a state a leaf goes as a whole. Where only other kinds are wanted, no
     prefix goes that something below it on host needs. A policy may want copies on host first; what
     host cannot take is lost."""
-    whole = kind == FULL or _is_free_leaf(cache, node, tier)
-    lacking = _to_host_first(cache, node, kind, whole) if tier == DEVICE else []
-    whole = whole and (kind == FULL or kind in lacking or not lacking)
+    full = kind == FULL or _is_free_leaf(cache, node, tier)
+    lacking = _to_host_first(cache, node, kind, full) if tier == DEVICE else []
+    full = full and (kind == FULL or kind in lacking or not lacking)
     nodes = {*cache.nodes()}
-    first = lacking if whole else [kind] if kind in lacking else []
-    if whole and cache.kinds[kind].per_page:
+    first = lacking if full else [kind] if kind in lacking else []
+    if full and cache.kinds[kind].per_page:
         keep = max(0, len(node.rows) - wanted)
         stays = bool(first) or node.has(1 - tier, FULL)
         node = tail(cache, node, keep, shorten=not stays and _is_bare(cache, node))
@@ -131,7 +129,7 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
     frees = {kind: len(node.pages(tier, kind))}
     if first and copies.copy_to_host(cache, [(node, first)], frees):
         pass
-    elif not whole:
+    elif not full:
         free_kind(cache, node, tier, kind)
     elif node.has(1 - tier, FULL):
         _leave(cache, node, tier)
@@ -147,20 +145,22 @@ def _is_free_leaf(cache: Cache, node: Node, tier: Tier) -> bool:
     there, and on host, it is not on device as well."""
     leaf = not any(child.has(tier, FULL) for child in node.children)
     alone = tier == DEVICE or not node.has(DEVICE, FULL)
-    return leaf and alone and not node.any_held(cache.held(), tier)
+    return leaf and alone and not node.any_in_use(cache.holds(), tier)
 
 
-def _to_host_first(cache: Cache, node: Node, kind: int, whole: bool) -> list[int]:
+def _to_host_first(cache: Cache, node: Node, kind: int, full: bool) -> list[int]:
     """The kinds that are copied to host before this one leaves the device. None if the copy is
     garbage, or if host cannot hold one of those that go: without it the rest is worth nothing."""
     if not (cache.writes.before_eviction and cache.config.has_host):
         return []
-    goes = [one for one in range(len(cache.kinds)) if node.has(DEVICE, one)] if whole else [kind]
+    goes = (
+        [index for index in range(len(cache.kinds)) if node.has(DEVICE, index)] if full else [kind]
+    )
     lost = [
-        one
-        for one in goes
-        if not node.has(HOST, one)
-        and (one in node.refused_by_host or not cache.capacity(HOST, one))
+        item
+        for item in goes
+        if not node.has(HOST, item)
+        and (item in node.refused_by_host or not cache.capacity(HOST, item))
     ]
     return [] if lost or cache.is_garbage(node, kind) else copies.lacking_on_host(cache, node)
 
@@ -179,8 +179,8 @@ def delete(cache: Cache, node: Node) -> None:
     for tier in (HOST, DEVICE):
         _leave(cache, node, tier)
     gone = set(cache.digests(node)) if cache.believed else set()
-    cache.believed = {one for one in cache.believed if one[1] not in gone}
-    cache.to_store = [one for one in cache.to_store if one is not node]
+    cache.believed = {pair for pair in cache.believed if pair[1] not in gone}
+    cache.to_store = [item for item in cache.to_store if item is not node]
     assert node.parent is not None
     node.parent.children.remove(node)
 
@@ -191,9 +191,9 @@ def delete_useless(cache: Cache, before: Tree) -> None:
     gone = before.nodes.difference(cache.nodes())
     useful = before.hopeful.union(*(cache.down_to(node) for node in gone))
     useless = useful.intersection(cache.nodes()) - cache.hopeful()
-    held = cache.held() if useless else Hold()
+    kept = cache.holds() if useless else Hold()
     for node in sorted(useless, key=lambda node: -node.end):
-        if not (node.children or any(node.any_held(held, tier) for tier in BOTH)):
+        if not (node.children or any(node.any_in_use(kept, tier) for tier in BOTH)):
             delete(cache, node)
 
 
@@ -201,20 +201,20 @@ def free_kind(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
     """Frees one kind of a node that stays. Later kinds go too where they are in nobody's hold, and
     are on the other tier as well or garbage now."""
     _free_copy(cache, node, tier, kind)
-    held = cache.held()
+    kept = cache.holds()
     for later in range(kind + 1, len(cache.kinds)):
         useless = node.has(1 - tier, later) or cache.is_garbage(node, later)
-        if node.has(tier, later) and not node.is_held(held, tier, later) and useless:
+        if node.has(tier, later) and not node.is_in_use(kept, tier, later) and useless:
             _free_copy(cache, node, tier, later)
 
 
 def end_exchange(cache: Cache, nodes: list[Node]) -> None:
     """Frees the host copies that are on device too and in nobody's hold."""
-    held = cache.held()
+    kept = cache.holds()
     for node in nodes:
         for kind in range(len(cache.kinds)):
             twice = node.has(DEVICE, kind) and node.has(HOST, kind)
-            if twice and not node.is_held(held, HOST, kind):
+            if twice and not node.is_in_use(kept, HOST, kind):
                 _take_away(cache, node, HOST, kind)
 
 

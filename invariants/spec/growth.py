@@ -7,8 +7,6 @@ A chunk and a growth first give back what no later token reads. Then they take a
 or change nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hicache.core.actions import Granted, Prefill, StateSlots
@@ -19,7 +17,7 @@ from .cache import Cache
 from .eviction import make_room
 from .kinds import FULL
 from .matching import end_nodes_at
-from .records import DEVICE, Flight, Request, as_pages
+from .records import DEVICE, Request, Transfer, as_pages
 from .refusals import can_never_fit, lacks_pages
 
 
@@ -97,15 +95,15 @@ def give_back_passed(cache: Cache, request: Request, computed: int, cut: bool = 
         low = boundary
     for kind in cache.windows:
         first = max(low - cache.kinds[kind].window, request.cleared[kind])
-        held = [node for node in cache.nodes() if node.is_held(request.hold, DEVICE, kind)]
-        for node in held if cut else ():
+        nodes = [node for node in cache.nodes() if node.is_in_use(request.hold, DEVICE, kind)]
+        for node in nodes if cut else ():
             end_nodes_at(cache, [node], [first])
-        let_go_before(cache, request, kind, first)
+        release_before(cache, request, kind, first)
         request.cleared[kind] = max(0, first)
         request.tables[kind][: request.cleared[kind]] = [None] * request.cleared[kind]
 
 
-def let_go_before(cache: Cache, request: Request, kind: int, depth: int) -> None:
+def release_before(cache: Cache, request: Request, kind: int, depth: int) -> None:
     """The request holds a kind no longer on device at nodes that end at or before this depth."""
     for node in cache.nodes():
         if node.end <= depth:
@@ -122,33 +120,37 @@ def fill_windows(cache: Cache, request: Request, upto: int) -> None:
 # -- a pass, and the states that boundaries need
 
 
-def passes_of(cache: Cache, request: Request) -> list[Flight]:
-    return [one for one in cache.flights.values() if one.to is None and one.request is request]
+def passes_of(cache: Cache, request: Request) -> list[Transfer]:
+    return [
+        transfer
+        for transfer in cache.transfers.values()
+        if transfer.to is None and transfer.request is request
+    ]
 
 
 def begun(cache: Cache, request: Request) -> int:
     """Where the next pass begins: what is computed, or will be when those in flight have ended."""
-    return max([request.computed, *(one.end_token for one in passes_of(cache, request))])
+    return max([request.computed, *(transfer.end_token for transfer in passes_of(cache, request))])
 
 
 def begin_pass(cache: Cache, request: Request, end: int) -> None:
     """The pass may use the request's own pages, and the targets of its load, until its reply."""
     start, stored = begun(cache, request), _states_to_store(cache, request, end)
-    flight, load = copies.begin(cache, None, request), request.load
-    flight.end_token, flight.checkpoints = end, stored
+    transfer, load = copies.begin(cache, None, request), request.load
+    transfer.end_token, transfer.checkpoints = end, stored
     for kind in range(len(cache.kinds)):
         loaded = {move.target for move in load.of(kind)} if load is not None else set()
-        flight.lent[kind] = loaded.union(cache.own(request, kind))
+        transfer.lent[kind] = loaded.union(cache.own(request, kind))
     cache.say(
         Prefill(
-            flight.number,
+            transfer.number,
             request.number,
             start,
             end,
             tables_of(cache, request),
             (load.number,) if load is not None else (),
             end == request.length,
-            slots_of(cache, request, flight),
+            slots_of(cache, request, transfer),
         )
     )
     request.sources = [None] * len(cache.kinds)
@@ -187,15 +189,17 @@ def where_it_ends(cache: Cache, request: Request, pages: int, tokens: int) -> li
 def _states_to_store(cache: Cache, request: Request, end: int) -> list[tuple[int, int, int]]:
     """(kind, tokens, slot): the deepest goes where decode would put it, the one before it into the
     other slot; a slot without a page, or one that a pass in flight writes, stores nothing."""
-    size, found = cache.config.page_size, []
-    busy = [(kind, at) for one in passes_of(cache, request) for kind, _, at in one.checkpoints]
+    size, pairs = cache.config.page_size, []
+    busy = [
+        (kind, at) for transfer in passes_of(cache, request) for kind, _, at in transfer.checkpoints
+    ]
     depths = where_others_start(cache, request, begun(cache, request), end)[::-1]
     for kind in cache.stateful if depths else ():
         first = slot_for(cache, kind, depths[0] * size)
         for depth, slot in zip(depths, (first, 1 - first), strict=False):
             if request.tables[kind][1 + slot] is not None and (kind, slot) not in busy:
-                found.append((kind, depth * size, slot))
-    return found
+                pairs.append((kind, depth * size, slot))
+    return pairs
 
 
 def slot_for(cache: Cache, kind: int, tokens: int) -> int:
@@ -234,15 +238,15 @@ def tables_of(cache: Cache, request: Request) -> tuple[Pages, ...]:
 
 
 def slots_of(
-    cache: Cache, request: Request, flight: Flight | None = None
+    cache: Cache, request: Request, transfer: Transfer | None = None
 ) -> tuple[StateSlots, ...]:
-    """The slots for states; with a flight, also what its pass has to copy."""
-    found = []
+    """The slots for states; with a transfer, also what its pass has to copy."""
+    state_slots = []
     for kind in cache.stateful:
         working, first, second = (-1 if page is None else page for page in request.tables[kind])
-        source = request.sources[kind] if flight is not None else None
-        stored = flight.checkpoints if flight is not None else []
-        found.append(
+        source = request.sources[kind] if transfer is not None else None
+        stored = transfer.checkpoints if transfer is not None else []
+        state_slots.append(
             StateSlots(
                 cache.kinds[kind].name,
                 -1 if source is None else source,
@@ -250,8 +254,10 @@ def slots_of(
                 (first, second),
                 cache.kinds[kind].interval,
                 tuple(
-                    sorted((at, (first, second)[slot]) for one, at, slot in stored if one == kind)
+                    sorted(
+                        (at, (first, second)[slot]) for number, at, slot in stored if number == kind
+                    )
                 ),
             )
         )
-    return tuple(found)
+    return tuple(state_slots)

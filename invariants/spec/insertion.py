@@ -12,8 +12,6 @@ Pages of a window are kept only before a boundary. What lies behind the last bou
 request.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hicache.core.types import Key
@@ -21,7 +19,7 @@ from hicache.core.types import Key
 from . import copies
 from .cache import Cache
 from .eviction import free_kind, free_pages
-from .growth import let_go_before, refill_slots
+from .growth import refill_slots, release_before
 from .kinds import FULL
 from .matching import end_nodes_at, path_to, requires, rows_of
 from .records import BOTH, DEVICE, HOST, Hold, Node, Request
@@ -48,7 +46,7 @@ def publish(
     request.shared = upto
     hold_prefix(cache, request.hold, path)
     for kind in range(FULL + 1, len(cache.kinds)):
-        let_go_before(cache, request, kind, upto - cache.kinds[kind].window)
+        release_before(cache, request, kind, upto - cache.kinds[kind].window)
     counts_as_used(cache, request, path, made)
     for node in path:
         node.refused_by_host = set()
@@ -184,12 +182,13 @@ def thin_out_states(cache: Cache, path: list[Node]) -> None:
     """Of more states on a path than there may be, the shallowest go, except those in use, those
     where the tree branches, and the deepest."""
     for kind in (kind for kind in cache.stateful if cache.kinds[kind].states):
-        limit, held = cache.kinds[kind].states, cache.held()
+        limit, kept = cache.kinds[kind].states, cache.holds()
         having = [node for node in path if node.anywhere(kind)]
         may_go = [
             node
             for node in having[:-1]
-            if len(node.children) <= 1 and not any(node.is_held(held, one, kind) for one in BOTH)
+            if len(node.children) <= 1
+            and not any(node.is_in_use(kept, tier, kind) for tier in BOTH)
         ]
         for node in may_go[: max(0, len(having) - limit)]:
             for tier in (HOST, DEVICE):

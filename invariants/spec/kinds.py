@@ -9,8 +9,6 @@ rules.
     prefetch policy  whether an admission waits for the request's prefetch
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -87,19 +85,25 @@ class Policies(NamedTuple):
 
 
 def kinds_of(config: Config, declared: dict[str, Kind]) -> tuple[Kind, ...]:
-    settings = {one.component: one for one in config.settings}
+    settings = {setting.component: setting for setting in config.settings}
     kinds = []
     for name in config.components:
-        told, page = settings.get(name), config.page_size
+        component_settings, page = settings.get(name), config.page_size
         if name == "full":
             kinds.append(Kind(name, True, FOREVER, page))
         elif name == "swa":
-            tokens: int = getattr(told, "window_tokens", 1)
+            tokens: int = getattr(component_settings, "window_tokens", 1)
             kinds.append(Kind(name, True, -(-tokens // page), page))
         elif name == "mamba":
-            interval: int = getattr(told, "interval_tokens", 0)
+            interval: int = getattr(component_settings, "interval_tokens", 0)
             kinds.append(
-                Kind(name, False, 1, interval or page, getattr(told, "states_per_path", 0))
+                Kind(
+                    name,
+                    False,
+                    1,
+                    interval or page,
+                    getattr(component_settings, "states_per_path", 0),
+                )
             )
         else:
             kinds.append(declared[name])

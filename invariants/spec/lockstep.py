@@ -4,14 +4,12 @@ Outcomes must be equal and in the same order, with these liberties:
 
     page numbers     names. Two pages are the same if the outcomes before named them together, until
                      the specification has no use for the page any more
-    flight numbers   names, paired when the action appears
+    transfer numbers   names, paired when the action appears
     evictions        `Evicted`, and the KV events of routers, may stand anywhere among the outcomes
                      of an event, page by page; what they say of one page is in order
 
 Knows outcomes only: it reads nothing from the core.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
@@ -56,7 +54,7 @@ _ACTIONS = (Backup, Load, Prefill, Lookup, Fetch, Store, Delete)
 _COPIES, _OF_PIECES, _OF_TABLES = (Load, Backup), (Fetch, Store), (Prefill, Granted, Cached)
 _ANYWHERE = (Evicted, KvStored, KvRemoved)
 _PLAIN = {  # of which every field says the same in the core and here
-    one for one in get_args(Outcome) if not {*one._fields} & {"flight", "after", "tables"}
+    kind for kind in get_args(Outcome) if not {*kind._fields} & {"transfer", "after", "tables"}
 }
 Place = tuple[int, str, int]  # tier, component, page
 
@@ -65,11 +63,13 @@ class Differs(AssertionError):
     """The core answers otherwise than the specification. at: the index of the core's outcome that
     differs, or the number of its outcomes if one is missing. expected, found: the outcomes."""
 
-    def __init__(self, text: str, at: int, expected: Outcome | None, found: Outcome | None) -> None:
+    def __init__(
+        self, text: str, at: int, expected: Outcome | None, prefill: Outcome | None
+    ) -> None:
         super().__init__(text)
         self.at = at
         self.expected = expected
-        self.found = found
+        self.actual = prefill
 
 
 class Lockstep:
@@ -80,22 +80,22 @@ class Lockstep:
         self.specification = Specification(config, policies)
         self.config = config
         self.events = 0
-        self._flights: dict[int, int] = {}  # of the core: that of the specification
+        self._transfers: dict[int, int] = {}  # of the core: that of the specification
         self._pages: dict[Place, int] = {}  # of the core: that of the specification
         self._paired: dict[int, int] = {}  # page of the specification: number in the core
         self._used: dict[tuple[int, str], set[int]] = {}  # in the current comparison
         self._per_page = [kind.name for kind in self.specification.cache.kinds if kind.per_page]
 
-    def compare(self, event: Event, found: Sequence[Outcome]) -> None:
+    def compare(self, event: Event, prefills: Sequence[Outcome]) -> None:
         """Raises Differs if the specification answers otherwise to an event that a core took."""
         self.events += 1
         if isinstance(event, _REPLIES):
-            event = event._replace(flight=self._flights.pop(event.flight))
+            event = event._replace(transfer=self._transfers.pop(event.transfer))
         expected = self.specification.handle(event)
         self._used.clear()
         evicted = _by_page(item for item in expected if type(item) is Evicted)
         waiting = [item for item in expected if type(item) not in _ANYWHERE]
-        for at, item in enumerate(found):
+        for at, item in enumerate(prefills):
             if isinstance(item, Evicted):
                 self._compare_eviction(at, item, evicted)
             elif type(item) not in _ANYWHERE:
@@ -103,29 +103,29 @@ class Lockstep:
                     raise Differs("expected no further outcome", at, None, item)
                 self._compare_item(at, waiting.pop(0), item)
         if waiting:
-            raise Differs("an outcome is missing", len(found), waiting[0], None)
+            raise Differs("an outcome is missing", len(prefills), waiting[0], None)
         if evicted:
             missing = next(item for item in expected if isinstance(item, Evicted))
-            raise Differs(f"{len(evicted)} evictions are missing", len(found), missing, None)
-        mine, other = _router_news(expected), _router_news(found)
+            raise Differs(f"{len(evicted)} evictions are missing", len(prefills), missing, None)
+        mine, other = _router_news(expected), _router_news(prefills)
         for tier, digest in sorted({*mine, *other}) if mine != other else ():
-            one = mine.get((tier, digest), "nothing"), other.get((tier, digest), "nothing")
-            if one[0] != one[1]:
+            pair = mine.get((tier, digest), "nothing"), other.get((tier, digest), "nothing")
+            if pair[0] != pair[1]:
                 where = f"KV events of page {digest.hex()[:8]} on {Tier(tier).name.lower()}"
-                text = f"{where}: expected {one[0]}, found {one[1]}"
-                raise Differs(text, len(found), None, None)
+                text = f"{where}: expected {pair[0]}, found {pair[1]}"
+                raise Differs(text, len(prefills), None, None)
 
     def in_numbers_of_core(self, item: Any) -> Any:
-        """An outcome of the specification with the core's page and flight numbers; -1 where the
-        core has not named the page or flight yet."""
+        """An outcome of the specification with the core's page and transfer numbers; -1 where the
+        core has not named the page or transfer yet."""
         if isinstance(item, np.ndarray):
             return np.array([self._paired.get(page, -1) for page in item.tolist()], dtype=np.int64)
         if isinstance(item, StateSlots):
-            one, other = item.checkpoint_slots
+            number, other = item.checkpoint_slots
             return item._replace(
                 source=self._paired.get(item.source, -1),
                 working=self._paired.get(item.working, -1),
-                checkpoint_slots=(self._paired.get(one, -1), self._paired.get(other, -1)),
+                checkpoint_slots=(self._paired.get(number, -1), self._paired.get(other, -1)),
                 checkpoints=tuple(
                     (at, self._paired.get(page, -1)) for at, page in item.checkpoints
                 ),
@@ -134,55 +134,55 @@ class Lockstep:
             return item
         names = getattr(item, "_fields", None)
         if names is None:
-            return tuple(self.in_numbers_of_core(one) for one in item)
-        flights = {mine: other for other, mine in self._flights.items()}
+            return tuple(self.in_numbers_of_core(value) for value in item)
+        transfers = {mine: other for other, mine in self._transfers.items()}
         values: list[Any] = []
         for name, value in zip(names, item, strict=True):
             if name == "after" and isinstance(value, tuple):
-                values.append(tuple(flights.get(one, -1) for one in value))
-            elif name in ("flight", "after") and value:
-                values.append(flights.get(value, -1))
+                values.append(tuple(transfers.get(item, -1) for item in value))
+            elif name in ("transfer", "after") and value:
+                values.append(transfers.get(value, -1))
             else:
                 values.append(self.in_numbers_of_core(value))
         made: Any = type(item)
         return made(*values)
 
-    def _compare_item(self, at: int, expected: Outcome, found: Outcome) -> None:
-        if type(expected) is not type(found):
-            raise Differs("another outcome was expected", at, expected, found)
-        if type(expected) in _PLAIN and expected == found:
+    def _compare_item(self, at: int, expected: Outcome, prefill: Outcome) -> None:
+        if type(expected) is not type(prefill):
+            raise Differs("another outcome was expected", at, expected, prefill)
+        if type(expected) in _PLAIN and expected == prefill:
             return
-        if isinstance(expected, _ACTIONS) and isinstance(found, _ACTIONS):
-            self._flights[found.flight] = expected.flight
-        fields: Any = zip(expected._fields, expected, found, strict=True)
-        for name, one, other in fields:
-            if name == "flight" and isinstance(expected, Abandoned):
+        if isinstance(expected, _ACTIONS) and isinstance(prefill, _ACTIONS):
+            self._transfers[prefill.transfer] = expected.transfer
+        fields: Any = zip(expected._fields, expected, prefill, strict=True)
+        for name, pieces, other in fields:
+            if name == "transfer" and isinstance(expected, Abandoned):
                 other = self._renamed(other)
-            elif name in ("flight", "copies", "tables"):
+            elif name in ("transfer", "copies", "tables"):
                 continue
             elif name == "pieces":
-                one, other = [piece[:3] for piece in one], [piece[:3] for piece in other]
+                pieces, other = [piece[:3] for piece in pieces], [piece[:3] for piece in other]
             elif name == "states":
-                one, other = [_without_pages(one), _without_pages(other)]
+                pieces, other = [_without_pages(pieces), _without_pages(other)]
             elif name == "after":
                 other = self._renamed(other)
-            if one != other:
-                raise Differs(f"{name}: expected {one}, found {other}", at, expected, found)
-        places, others = self._places(expected), self._places(found)
+            if pieces != other:
+                raise Differs(f"{name}: expected {pieces}, found {other}", at, expected, prefill)
+        places, others = self._places(expected), self._places(prefill)
         if [page for *_, page in places] == [self._pages.get(place, -1) for place in others]:
             return
         if [place[:2] for place in places] != [place[:2] for place in others]:
-            raise Differs("expected pages of other tables or copies", at, expected, found)
+            raise Differs("expected pages of other tables or copies", at, expected, prefill)
         for (_, _, page), place in zip(places, others, strict=True):
             if self._pages.get(place, -1) != page:
-                self._pair(at, page, place, expected, found)
+                self._pair(at, page, place, expected, prefill)
 
     def _renamed(self, after: Any) -> Any:
         if isinstance(after, tuple):
-            return tuple(self._flights.get(one, -1) for one in after)
-        return self._flights.get(after, -1) if after else 0
+            return tuple(self._transfers.get(item, -1) for item in after)
+        return self._transfers.get(after, -1) if after else 0
 
-    def _pair(self, at: int, page: int, place: Place, expected: Outcome, found: Outcome) -> None:
+    def _pair(self, at: int, page: int, place: Place, expected: Outcome, prefill: Outcome) -> None:
         """From now on these two pages are the same. Neither may still be another one."""
         tier, component, number = place
         before = self._pages.get(place)
@@ -192,12 +192,12 @@ class Lockstep:
             return
         here = f"{Tier(tier).name.lower()} page {number} of {component}"
         if page < 0:
-            raise Differs(f"expected no page of {component}, found {here}", at, expected, found)
+            raise Differs(f"expected no page of {component}, found {here}", at, expected, prefill)
         if number < 0:
-            raise Differs(f"expected a page of {component}, found none", at, expected, found)
+            raise Differs(f"expected a page of {component}, found none", at, expected, prefill)
         if other:
-            raise Differs(f"{here} still has other content", at, expected, found)
-        raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, found)
+            raise Differs(f"{here} still has other content", at, expected, prefill)
+        raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, prefill)
 
     def _in_use(self, tier: int, component: str) -> set[int]:
         """The pages of a pool that are in use after the event, as the specification numbers
@@ -210,17 +210,17 @@ class Lockstep:
         return used
 
     def _compare_eviction(
-        self, at: int, found: Evicted, evicted: dict[Place, tuple[int, bool]]
+        self, at: int, result: Evicted, evicted: dict[Place, tuple[int, bool]]
     ) -> None:
-        tier, name = int(found.tier), found.component
-        for number in found.pages.tolist():
+        tier, name = int(result.tier), result.component
+        for number in result.pages.tolist():
             page = self._pages.get((tier, name, number), -1)
             expected = evicted.pop((tier, name, page), None)
             if expected is None:
-                raise Differs(f"page {number} was not to be evicted", at, None, found)
-            if expected != (found.last_use, found.demoted):
+                raise Differs(f"page {number} was not to be evicted", at, None, result)
+            if expected != (result.last_use, result.demoted):
                 text = f"eviction of page {number}: expected last use and demoted {expected}"
-                raise Differs(text, at, None, found)
+                raise Differs(text, at, None, result)
 
     def _places(self, item: Outcome) -> list[Place]:
         """Every page that an outcome names, in order."""
@@ -229,8 +229,8 @@ class Lockstep:
             return [
                 place
                 for copy in item.copies
-                for one, other in zip(copy.source.tolist(), copy.target.tolist(), strict=True)
-                for place in ((source, copy.component, one), (target, copy.component, other))
+                for value, other in zip(copy.source.tolist(), copy.target.tolist(), strict=True)
+                for place in ((source, copy.component, value), (target, copy.component, other))
             ]
         if isinstance(item, _OF_PIECES):
             return [

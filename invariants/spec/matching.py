@@ -5,8 +5,6 @@ what it requires. The *device* boundary is the deepest where all of it is on dev
 boundary the deepest where each part is on device or host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
@@ -41,7 +39,7 @@ def known_of(cache: Cache, key: Key, limit: int) -> Known:
     rows, nodes, depth, children = rows_of(key, limit), list[Node](), 0, cache.root.children
     while depth < len(rows):
         begin = key.namespace, rows[depth]
-        same = [one for one in children if (one.namespace, one.rows[0]) == begin]
+        same = [child for child in children if (child.namespace, child.rows[0]) == begin]
         if not same:
             break
         (node,) = same
@@ -67,11 +65,11 @@ def deepest(cache: Cache, known: Known, tiers: Sequence[int], kinds: Sequence[in
 
     def is_boundary(end: int) -> bool:
         for kind in kinds:
-            one = cache.kinds[kind]
+            item = cache.kinds[kind]
             for node in known.nodes:
-                usable = one.per_page or node.end <= end
+                usable = item.per_page or node.end <= end
                 there = usable and any(node.copies[tier][kind] is not None for tier in tiers)
-                if not there and node.start < end and end - node.end < one.window:
+                if not there and node.start < end and end - node.end < item.window:
                     return False
         return True
 
@@ -81,9 +79,9 @@ def deepest(cache: Cache, known: Known, tiers: Sequence[int], kinds: Sequence[in
 
 def tell_what_is_cached(cache: Cache, request: Request) -> None:
     """Says what an admission would find now, and changes nothing."""
-    found = reach(cache, known_of(cache, request.key, request.match_pages))
-    pages = found.best - found.device
-    cache.say(Matched(request.number, found.device, pages, found.alone))
+    result = reach(cache, known_of(cache, request.key, request.match_pages))
+    pages = result.best - result.device
+    cache.say(Matched(request.number, result.device, pages, result.alone))
 
 
 def requires(cache: Cache, path: Sequence[Node], kind: int) -> list[Node]:

@@ -8,34 +8,32 @@ Models with windows or states get the whole boundary that was fetched, or none. 
 allowed to leave a gap that the write policy does not allow: then it ends above the gap.
 """
 
-from __future__ import annotations
-
 from . import copies, prefetching
 from .cache import Cache
 from .fetches import depths_in_tree, needed_at
 from .insertion import ends_for, grow_down, thin_out_states
 from .kinds import FULL
 from .matching import end_nodes_at, path_to
-from .records import HOST, Node, StorageFlight
+from .records import HOST, Node, StorageTransfer
 from .stores import believe
 
 MOST_DISTRUSTED = 1024
 Arrived = dict[tuple[int, int], int]  # the page of each kind and depth
 
 
-def storage_brought(cache: Cache, fetch: StorageFlight, pages: int) -> None:
+def storage_brought(cache: Cache, fetch: StorageTransfer, pages: int) -> None:
     """The reply of a fetch: everything less than so many pages behind its first has arrived. The
     page that storage promised and did not deliver is distrusted."""
     published = 0 if fetch.flushed else _publish(cache, fetch, pages)
     short = pages < fetch.pages
     if short and not (fetch.abandoned or fetch.outdated):
         digest = fetch.key.page_digests()[fetch.first + pages]
-        others = [one for one in cache.distrusted if one != digest]
+        others = [data for data in cache.distrusted if data != digest]
         cache.distrusted = [*others, digest][-MOST_DISTRUSTED:]
     prefetching.is_over(cache, fetch, published, "short" if short else "")
 
 
-def _publish(cache: Cache, fetch: StorageFlight, pages: int) -> int:
+def _publish(cache: Cache, fetch: StorageTransfer, pages: int) -> int:
     """Returns how many pages after the first the fetch has brought."""
     upto, hybrid = fetch.first + pages, len(cache.kinds) > 1
     arrived = {(part.kind, part.depth): part.page for part in fetch.parts if part.depth < upto}
@@ -57,7 +55,7 @@ def _publish(cache: Cache, fetch: StorageFlight, pages: int) -> int:
     return 0 if hybrid and reached < upto else max(0, reached - fetch.first)
 
 
-def _is_complete(cache: Cache, fetch: StorageFlight, pages: int, arrived: Arrived) -> bool:
+def _is_complete(cache: Cache, fetch: StorageTransfer, pages: int, arrived: Arrived) -> bool:
     """Whether all that was fetched came, and every kind has what the boundary requires, in the tree
     or among what arrived."""
     end = fetch.key.pages
@@ -69,7 +67,7 @@ def _is_complete(cache: Cache, fetch: StorageFlight, pages: int, arrived: Arrive
     return pages == fetch.pages and arrived.keys() >= set(lacking)
 
 
-def _adopt(cache: Cache, fetch: StorageFlight, node: Node, arrived: Arrived) -> bool:
+def _adopt(cache: Cache, fetch: StorageTransfer, node: Node, arrived: Arrived) -> bool:
     """A node of the tree gets the host copies that it lacks. Returns whether nodes below it may get
     theirs too."""
     for kind in range(len(cache.kinds)):
@@ -92,7 +90,7 @@ def _may_go_on(cache: Cache, path: list[Node], upto: int, arrived: Arrived) -> b
 
 
 def _add_below(
-    cache: Cache, fetch: StorageFlight, path: list[Node], ends: list[int], arrived: Arrived
+    cache: Cache, fetch: StorageTransfer, path: list[Node], ends: list[int], arrived: Arrived
 ) -> None:
     owner = next(iter(prefetching.waiters(cache, fetch)), None)
     for node in grow_down(cache, path, fetch.key, ends, owner):
@@ -106,10 +104,10 @@ def _add_below(
 def _whole_copy(cache: Cache, node: Node, kind: int, arrived: Arrived) -> list[int]:
     """What arrived of this kind, if it is the node's whole copy."""
     places = [(kind, depth) for depth in cache.positions(node, kind)]
-    return [arrived[one] for one in places] if arrived.keys() >= set(places) else []
+    return [arrived[item] for item in places] if arrived.keys() >= set(places) else []
 
 
-def _add(cache: Cache, fetch: StorageFlight, node: Node, kind: int, pages: list[int]) -> None:
+def _add(cache: Cache, fetch: StorageTransfer, node: Node, kind: int, pages: list[int]) -> None:
     copies.add(cache, node, HOST, kind, pages)
     if cache.attached and not fetch.outdated:
         believe(cache, node, kind)

@@ -58,12 +58,12 @@ class Node:
         assert pages is not None
         return pages
 
-    def is_held(self, hold: Hold, tier: int, kind: int) -> bool:
+    def is_in_use(self, hold: Hold, tier: int, kind: int) -> bool:
         """Whether there is a copy, and it is in the hold."""
         return not hold.isdisjoint(self.copies[tier][kind] or ())
 
-    def any_held(self, hold: Hold, tier: int) -> bool:
-        return any(self.is_held(hold, tier, kind) for kind in range(len(self.copies[tier])))
+    def any_in_use(self, hold: Hold, tier: int) -> bool:
+        return any(self.is_in_use(hold, tier, kind) for kind in range(len(self.copies[tier])))
 
 
 class Move(NamedTuple):
@@ -75,7 +75,7 @@ class Move(NamedTuple):
 
 
 @dataclass(eq=False)
-class Flight:
+class Transfer:
     """An action without its reply. to: the tier that it copies to; None for a pass.
 
     moves: what is copied. hold: what it uses. lent: by kind, the pages that a pass may write or
@@ -109,7 +109,7 @@ class Part(NamedTuple):
 
 
 @dataclass(eq=False)
-class StorageFlight:
+class StorageTransfer:
     """An action for storage without its reply. action: "lookup", "fetch", "store" or "delete".
 
     hold: what it uses. parts: the pages that it fills or reads. abandoned: nobody waits for it.
@@ -128,8 +128,8 @@ class StorageFlight:
     outdated: bool = False
     key: Key = field(default_factory=lambda: Key(b"", 1))
     first: int = 0
-    asked: int = 0
-    found: int = 0
+    asked_pages: int = 0
+    found_pages: int = 0
     flushed: bool = False
 
     @property
@@ -167,8 +167,8 @@ class Request:
     states: list[list[int]] = field(default_factory=list)
     refilled: int = 0
     sources: list[int | None] = field(default_factory=list)
-    load: Flight | None = None
-    prefetch: StorageFlight | None = None
+    load: Transfer | None = None
+    prefetch: StorageTransfer | None = None
 
 
 @dataclass(eq=False)
@@ -178,7 +178,7 @@ class Pin:
     key: Key
     tier: Tier
     hold: Hold = field(default_factory=set)
-    held: int = 0
+    held_pages: int = 0
 
 
 def as_pages(pages: Sequence[int | None]) -> Pages:

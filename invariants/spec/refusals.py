@@ -6,10 +6,8 @@ writing_back   replies under way make enough pages available; ask again after th
 no_pages       they do not: a request has to end, or to be retracted
 
 Each rule supposes something and looks at what would be then: that the replies come in the order in
-which the flights began, and that the request shares all that it can.
+which the transfers began, and that the request shares all that it can.
 """
-
-from __future__ import annotations
 
 from hicache.core.actions import NO_REQUEST, RefusalReason, Refused
 
@@ -74,30 +72,33 @@ def lacks_pages(
 
 
 def _first_reply_that_helps(cache: Cache, kind: int, needed: int, hold: Hold) -> int:
-    """The flight with whose reply enough pages are available; 0 if there is none.
+    """The transfer with whose reply enough pages are available; 0 if there is none.
 
-    If enough are available already, what goes next is being copied to host. Then it is the flight
+    If enough are available already, what goes next is being copied to host. Then it is the transfer
     with which all is free that leaves with its copy; if that is too little, the last with which
     something leaves; if nothing does, the first copy that keeps anything from going.
     """
-    flights = list(cache.flights.values())
+    transfers = list(cache.transfers.values())
     rooms = [
-        cache.available(DEVICE, kind, hold, flights[:count]) for count in range(len(flights) + 1)
+        cache.available(DEVICE, kind, hold, transfers[:count])
+        for count in range(len(transfers) + 1)
     ]
     if rooms[0] < needed:
         enough = (
-            one.number for one, room in zip(flights, rooms[1:], strict=True) if room >= needed
+            transfer.number
+            for transfer, room in zip(transfers, rooms[1:], strict=True)
+            if room >= needed
         )
         return next(enough, 0)
-    leaving = [flight for flight in flights if flight.frees.get(kind)]
+    leaving = [transfer for transfer in transfers if transfer.frees.get(kind)]
     room = cache.free(DEVICE, kind)
-    for flight in leaving:
-        room += flight.frees[kind]
+    for transfer in leaving:
+        room += transfer.frees[kind]
         if room >= needed:
-            return flight.number
+            return transfer.number
     keeping = [
-        flight
-        for flight, before, after in zip(flights, rooms, rooms[1:], strict=False)
-        if flight.to == HOST and after > before
+        transfer
+        for transfer, before, after in zip(transfers, rooms, rooms[1:], strict=False)
+        if transfer.to == HOST and after > before
     ]
-    return next((flight.number for flight in [*leaving[-1:], *keeping]), 0)
+    return next((transfer.number for transfer in [*leaving[-1:], *keeping]), 0)

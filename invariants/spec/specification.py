@@ -1,9 +1,7 @@
 """The rule for each event: given the same events, the core answers with the same outcomes.
 
-Page numbers and flight numbers are names: the specification has its own.
+Page numbers and transfer numbers are names: the specification has its own.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
@@ -46,10 +44,10 @@ from . import (
     fetches,
     growth,
     matching,
+    pins,
     prefetching,
     publishing,
     stores,
-    wants,
 )
 from .cache import Cache
 from .insertion import publish
@@ -68,14 +66,14 @@ class Specification:
         self.cache.out = []
         RULES[type(event)](self.cache, event)
         if type(event) in COMES_TO:
-            wants.pins_take_hold(self.cache, COMES_TO[type(event)])
+            pins.apply_pins(self.cache, COMES_TO[type(event)])
         return self.cache.out
 
 
 # -- a request waits
 
 
-def comes(cache: Cache, event: Arrived) -> None:
+def arrives(cache: Cache, event: Arrived) -> None:
     request = Request(event.request, event.key, event.length, event.match_pages, event.priority)
     cache.requests[request.number] = request
     matching.tell_what_is_cached(cache, request)
@@ -87,11 +85,11 @@ def asks_what_is_cached(cache: Cache, event: MatchWanted) -> None:
     matching.tell_what_is_cached(cache, cache.requests[event.request])
 
 
-def is_to_start(cache: Cache, event: AdmitWanted) -> None:
+def admit(cache: Cache, event: AdmitWanted) -> None:
     admission.start(cache, cache.requests[event.request], event.chunk)
 
 
-def waits_no_longer(cache: Cache, event: PrefetchLimitReached) -> None:
+def prefetch_timeout(cache: Cache, event: PrefetchLimitReached) -> None:
     prefetching.goes_without(cache, cache.requests[event.request])
 
 
@@ -100,20 +98,20 @@ def waits_no_longer(cache: Cache, event: PrefetchLimitReached) -> None:
 
 def pass_ends(cache: Cache, event: PrefillDone) -> None:
     """A pass ended. What it loaded has landed, and what it computed goes into the tree."""
-    flight = cache.flights[event.flight]
-    request = flight.request
-    copies.end(cache, flight)
+    transfer = cache.transfers[event.transfer]
+    request = transfer.request
+    copies.end(cache, transfer)
     if request is None:
         return
     if not event.ok:
-        begins_anew(cache, request)
+        restart(cache, request)
         return
     if request.load is not None:
         copies.arrive(cache, request.load)
-    start, request.computed = request.computed, flight.end_token
-    for kind, tokens, slot in flight.checkpoints:
+    start, request.computed = request.computed, transfer.end_token
+    for kind, tokens, slot in transfer.checkpoints:
         request.states[kind][slot] = tokens
-    new = growth.where_others_start(cache, request, start, flight.end_token)
+    new = growth.where_others_start(cache, request, start, transfer.end_token)
     path = publish(cache, request, request.key, new, ending=False)
     growth.give_back_passed(cache, request, request.computed)
     tables, slots = growth.tables_of(cache, request), growth.slots_of(cache, request)
@@ -122,11 +120,11 @@ def pass_ends(cache: Cache, event: PrefillDone) -> None:
     stores.were_used(cache, path)
 
 
-def goes_on(cache: Cache, event: ContinueWanted) -> None:
+def continue_prefill(cache: Cache, event: ContinueWanted) -> None:
     growth.next_chunk(cache, cache.requests[event.request], event.chunk)
 
 
-def needs_more(cache: Cache, event: PagesWanted) -> None:
+def grow(cache: Cache, event: PagesWanted) -> None:
     growth.more_pages(cache, cache.requests[event.request], event.length, event.computed_tokens)
 
 
@@ -153,7 +151,7 @@ def goes_away(cache: Cache, event: Aborted) -> None:
     cache.say(Released(event.request))
 
 
-def begins_anew(cache: Cache, request: Request) -> None:
+def restart(cache: Cache, request: Request) -> None:
     """A load or a pass failed. The request waits again, and will compute instead of loading."""
     _give_all_back(cache, request)
     _queue_again(cache, request, request, may_load=False)
@@ -173,11 +171,11 @@ def _keep_what_it_computed(cache: Cache, request: Request, key: Key, tokens: int
 def _give_all_back(cache: Cache, request: Request) -> None:
     """The request has no pages and holds nothing any more. What is in flight for it goes on for
     nobody; a pass takes over what the request held, since it still reads it."""
-    cache.running = [one for one in cache.running if one is not request]
-    for flight in cache.flights.values():
-        if flight.request is request:
-            flight.request = None
-            flight.hold = flight.hold if flight.to is not None else request.hold
+    cache.running = [item for item in cache.running if item is not request]
+    for transfer in cache.transfers.values():
+        if transfer.request is request:
+            transfer.request = None
+            transfer.hold = transfer.hold if transfer.to is not None else request.hold
 
 
 def _queue_again(cache: Cache, request: Request, now: Request | Retracted, may_load: bool) -> None:
@@ -190,23 +188,23 @@ def _queue_again(cache: Cache, request: Request, now: Request | Retracted, may_l
 
 
 def load_ends(cache: Cache, event: LoadDone) -> None:
-    flight = cache.flights[event.flight]
+    transfer = cache.transfers[event.transfer]
     if not event.ok:
-        if flight.request is not None:
-            begins_anew(cache, flight.request)
-        copies.end(cache, flight)
+        if transfer.request is not None:
+            restart(cache, transfer.request)
+        copies.end(cache, transfer)
         return
-    copies.arrive(cache, flight)
-    nodes = [node for node in cache.nodes() if node.any_held(flight.hold, HOST)]
-    copies.end(cache, flight)
+    copies.arrive(cache, transfer)
+    nodes = [node for node in cache.nodes() if node.any_in_use(transfer.hold, HOST)]
+    copies.end(cache, transfer)
     if cache.config.exchange_pages:
         eviction.end_exchange(cache, nodes)
 
 
 def backup_ends(cache: Cache, event: BackupDone) -> None:
-    flight = cache.flights[event.flight]
-    nodes = copies.nodes_of(cache, flight)
-    copies.end_backup(cache, flight, event.ok)
+    transfer = cache.transfers[event.transfer]
+    nodes = copies.nodes_of(cache, transfer)
+    copies.end_backup(cache, transfer, event.ok)
     if event.ok:
         stores.came_to_host(cache, nodes)
 
@@ -215,22 +213,22 @@ def backup_ends(cache: Cache, event: BackupDone) -> None:
 
 
 def lookup_ends(cache: Cache, event: LookupDone) -> None:
-    fetches.storage_has(cache, cache.storage.pop(event.flight), event.pages)
+    fetches.storage_has(cache, cache.storage.pop(event.transfer), event.pages)
     attaching.say_when_unused(cache)
 
 
 def fetch_ends(cache: Cache, event: FetchDone) -> None:
-    publishing.storage_brought(cache, cache.storage.pop(event.flight), event.pages)
+    publishing.storage_brought(cache, cache.storage.pop(event.transfer), event.pages)
     attaching.say_when_unused(cache)
 
 
 def store_ends(cache: Cache, event: StoreDone) -> None:
-    stores.storage_took(cache, cache.storage.pop(event.flight), event.pages)
+    stores.storage_took(cache, cache.storage.pop(event.transfer), event.pages)
     attaching.say_when_unused(cache)
 
 
 def delete_ends(cache: Cache, event: DeleteDone) -> None:
-    del cache.storage[event.flight]
+    del cache.storage[event.transfer]
     stores.begin_stores(cache)
     attaching.say_when_unused(cache)
 
@@ -253,8 +251,8 @@ def pages_are_wanted(cache: Cache, event: EvictWanted) -> None:
 
 def forget_all(cache: Cache, event: Flushed) -> None:
     """Forgets everything that is cached, unless a request runs or a pass is in flight. What is in
-    flight goes on, for nobody."""
-    passes = sum(flight.to is None for flight in cache.flights.values())
+    transfer goes on, for nobody."""
+    passes = sum(transfer.to is None for transfer in cache.transfers.values())
     busy = max(len(cache.running), passes)
     if busy:
         say_refused(cache, "running", busy, 0)
@@ -266,20 +264,20 @@ def forget_all(cache: Cache, event: Flushed) -> None:
                 cache.tell_routers(tier, node, stored=False)
     cache.root = Node(None, "", [], len(cache.kinds))
     for pin in cache.pins.values():
-        pin.hold, pin.held = set(), 0
-    for flight in cache.flights.values():
-        flight.hold, flight.frees = set(), {}
+        pin.hold, pin.held_pages = set(), 0
+    for transfer in cache.transfers.values():
+        transfer.hold, transfer.frees = set(), {}
     if event.storage:
         attaching.empty(cache)
 
 
 RULES: dict[type, Callable[[Cache, Any], None]] = {
-    Arrived: comes,
+    Arrived: arrives,
     MatchWanted: asks_what_is_cached,
-    AdmitWanted: is_to_start,
+    AdmitWanted: admit,
     PrefillDone: pass_ends,
-    ContinueWanted: goes_on,
-    PagesWanted: needs_more,
+    ContinueWanted: continue_prefill,
+    PagesWanted: grow,
     Finished: ends,
     Retracted: is_put_back,
     Aborted: goes_away,
@@ -287,16 +285,16 @@ RULES: dict[type, Callable[[Cache, Any], None]] = {
     BackupDone: backup_ends,
     EvictWanted: pages_are_wanted,
     Flushed: forget_all,
-    PrefetchLimitReached: waits_no_longer,
+    PrefetchLimitReached: prefetch_timeout,
     LookupDone: lookup_ends,
     FetchDone: fetch_ends,
     StoreDone: store_ends,
     DeleteDone: delete_ends,
     StorageAttached: storage_comes,
     DetachWanted: storage_goes,
-    TimePassed: wants.time_passed,
-    PinWanted: wants.pin,
-    UnpinWanted: wants.unpin,
+    TimePassed: pins.time_passed,
+    PinWanted: pins.pin,
+    UnpinWanted: pins.unpin,
 }
 # The events with which copies come to a tier: at their end, pins hold what came.
 COMES_TO = {

@@ -7,8 +7,6 @@ storage is attached anew or detached. A node whose pages storage does not take i
 so many times it waits for its next use.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 
 from hicache.core.actions import KvStored, Store
@@ -18,7 +16,7 @@ from . import copies
 from .cache import Cache
 from .fetches import in_runs
 from .kinds import FULL
-from .records import HOST, Node, Part, StorageFlight
+from .records import HOST, Node, Part, StorageTransfer
 
 
 def came_to_host(cache: Cache, nodes: list[Node]) -> None:
@@ -67,15 +65,15 @@ def begin_stores(cache: Cache) -> None:
 
 def _store(cache: Cache, node: Node, kinds: list[int]) -> None:
     """Reads these host copies. Holds them, and full attention on the path to the node."""
-    flight = cache.begin_storage("store")
+    transfer = cache.begin_storage("store")
     for above in cache.down_to(node):
-        copies.hold(flight.hold, above, HOST, FULL)
+        copies.hold(transfer.hold, above, HOST, FULL)
     digests = cache.digests(node)
     for kind in kinds:
-        copies.hold(flight.hold, node, HOST, kind)
+        copies.hold(transfer.hold, node, HOST, kind)
         for depth, page in zip(cache.positions(node, kind), node.pages(HOST, kind), strict=True):
-            flight.parts.append(Part(kind, depth, digests[depth - node.start], page))
-    cache.say(Store(flight.number, in_runs(cache, flight)))
+            transfer.parts.append(Part(kind, depth, digests[depth - node.start], page))
+    cache.say(Store(transfer.number, in_runs(cache, transfer)))
 
 
 def _not_stored(cache: Cache, node: Node) -> list[int]:
@@ -85,7 +83,7 @@ def _not_stored(cache: Cache, node: Node) -> list[int]:
 
 
 def _being_stored(cache: Cache) -> set[int]:
-    return {part.page for flight in cache.in_flight("store") for part in flight.parts}
+    return {part.page for transfer in cache.in_flight("store") for part in transfer.parts}
 
 
 def _stored(cache: Cache, node: Node, kind: int) -> set[tuple[int, bytes]]:
@@ -98,34 +96,34 @@ def believe(cache: Cache, node: Node, kind: int) -> None:
     cache.believed |= _stored(cache, node, kind)
 
 
-def storage_took(cache: Cache, flight: StorageFlight, pages: int) -> None:
+def storage_took(cache: Cache, transfer: StorageTransfer, pages: int) -> None:
     """The reply of a store: so many of its leading pages are durable. A node of which all are is
     believed to be stored; the others are tried again. A storage that was attached since is not
     believed to have any."""
-    if not (flight.abandoned or flight.outdated):
-        durable = flight.parts[:pages]
-        copies_read = [one for one in _by_copy(cache, flight) if one[0] is not None]
+    if not (transfer.abandoned or transfer.outdated):
+        durable = transfer.parts[:pages]
+        copies_read = [pair for pair in _by_copy(cache, transfer) if pair[0] is not None]
         there = {part.digest for *_, parts in copies_read for part in parts if part in durable}
-        cache.distrusted = [one for one in cache.distrusted if one not in there]
+        cache.distrusted = [data for data in cache.distrusted if data not in there]
         failed: list[Node] = []
         for node, kind, parts in copies_read:
             if node is not None and parts[-1] in durable:
                 believe(cache, node, kind)
-                node.failures = 0 if pages == len(flight.parts) else node.failures
+                node.failures = 0 if pages == len(transfer.parts) else node.failures
                 if kind == FULL and cache.config.kv_events:
                     cache.say(KvStored(Tier.STORAGE, tuple(part.digest for part in parts)))
             elif node is not None and node not in failed:
                 failed.append(node)
                 node.failures += 1
-        wait_in_line(cache, [one for one in failed if one.failures < cache.config.store_tries])
+        wait_in_line(cache, [node for node in failed if node.failures < cache.config.store_tries])
     begin_stores(cache)
 
 
-def _by_copy(cache: Cache, flight: StorageFlight) -> list[tuple[Node | None, int, list[Part]]]:
+def _by_copy(cache: Cache, transfer: StorageTransfer) -> list[tuple[Node | None, int, list[Part]]]:
     """What a store reads, copy by copy. Its nodes may have been split since it began; None: of one
     that is gone."""
     owners = {
         page: node for node in cache.nodes() for pages in node.copies[HOST] for page in pages or ()
     }
-    groups = groupby(flight.parts, key=lambda part: (owners.get(part.page), part.kind))
+    groups = groupby(transfer.parts, key=lambda part: (owners.get(part.page), part.kind))
     return [(node, kind, list(parts)) for (node, kind), parts in groups]

@@ -4,12 +4,10 @@ The detector sees only the calls that issue work, so it works in front of any de
 
     an access of stream s is ordered after one of stream t at tick k  <=>  clock_s[t] >= k
 
-`record` copies the stream's clock into a mark. `wait` merges the mark into the stream's clock. A
-`query` that returns True merges the mark into the host's clock. Every issued access merges the
+`record` copies the stream's clock into an event. `wait` merges the event into the stream's clock. A
+`query` that returns True merges the event into the host's clock. Every issued access merges the
 host's clock into the stream's.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Mapping
@@ -22,12 +20,12 @@ from numpy.typing import NDArray
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
+from hicache.devices.base import Area, CopyJob, D, DeviceEvent, Front, Stream, Touch
 
 from ..errors import HazardError
 
 _Mode = Literal["r", "w"]
-_SUBJECT = re.compile(r"\b(request|flight)s? (\d+)")
+_SUBJECT = re.compile(r"\b(request|transfer)s? (\d+)")
 _Place = tuple[Tier, str]
 _REMEMBERED = 65_536
 # By the earlier access and the unordered one after it: read after write, and so on.
@@ -74,7 +72,7 @@ class Hazards:
         self._size = streams
         self._clocks: dict[Stream, _StreamClock] = {}
         self._host = [0] * streams
-        self._marks: dict[Mark, tuple[int, ...]] = {}
+        self._device_events: dict[DeviceEvent, tuple[int, ...]] = {}
         self._layers = layers
         self._capacities = dict(capacities)
         self._logs: dict[_Place, _Log] = {
@@ -89,15 +87,15 @@ class Hazards:
             raise HazardError(f"hazard detector: made for {self._size} streams, {name} is one more")
         self._clocks[stream] = _StreamClock(name, len(self._clocks), [0] * self._size)
 
-    def record(self, stream: Stream, mark: Mark) -> None:
-        self._marks[mark] = tuple(self._clocks[stream].clock)
+    def record(self, stream: Stream, device_event: DeviceEvent) -> None:
+        self._device_events[device_event] = tuple(self._clocks[stream].clock)
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        _merge(self._clocks[stream].clock, self._marks[mark])
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
+        _merge(self._clocks[stream].clock, self._device_events[device_event])
 
-    def observed(self, mark: Mark) -> None:
-        """Records that the host has seen the mark reached."""
-        _merge(self._host, self._marks[mark])
+    def observed(self, device_event: DeviceEvent) -> None:
+        """Records that the host has seen the event reached."""
+        _merge(self._host, self._device_events[device_event])
 
     def access(self, stream: Stream, area: Area, mode: _Mode, why: str) -> None:
         """Records an issued access. Raises HazardError if it conflicts with an earlier one."""
@@ -179,19 +177,19 @@ class HazardDevice(Front[D]):
         self._hazards.stream(stream, name)
         return stream
 
-    def record(self, stream: Stream) -> Mark:
-        mark = self.inner.record(stream)
-        self._hazards.record(stream, mark)
-        return mark
+    def record(self, stream: Stream) -> DeviceEvent:
+        device_event = self.inner.record(stream)
+        self._hazards.record(stream, device_event)
+        return device_event
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        self._hazards.wait(stream, mark)
-        self.inner.wait(stream, mark)
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
+        self._hazards.wait(stream, device_event)
+        self.inner.wait(stream, device_event)
 
-    def query(self, mark: Mark) -> bool:
-        reached = self.inner.query(mark)
+    def query(self, device_event: DeviceEvent) -> bool:
+        reached = self.inner.query(device_event)
         if reached:
-            self._hazards.observed(mark)
+            self._hazards.observed(device_event)
         return reached
 
     def copy(self, stream: Stream, job: CopyJob) -> None:

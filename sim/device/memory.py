@@ -4,8 +4,6 @@
 ordered, the two agree at any timing. A difference means that one access overtook another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import sha256
 
@@ -70,7 +68,7 @@ class Memory:
         tags: Words = self._claims[place][span[0] : span[1], pages]
         return tags
 
-    def scribble_tags(self, pages: Pages) -> Words:
+    def pattern_tags(self, pages: Pages) -> Words:
         """Returns new, unique tags for a write of unknown content."""
         first = self._scribbles
         self._scribbles += len(pages)
@@ -88,10 +86,10 @@ class Memory:
     def fetch(self, place: Place, pages: Pages, words: Span, span: Span) -> Words:
         """Returns words [first, last) of the pages, concatenated, in each layer of the span."""
         index = np.arange(words[0], words[1])
-        found: Words = self._rows[place][
+        result: Words = self._rows[place][
             pages[index // ROW_WORDS], span[0] : span[1], index % ROW_WORDS
         ]
-        return found
+        return result
 
     def store(self, place: Place, pages: Pages, words: Span, span: Span, block: Words) -> None:
         """Writes the words that `fetch` returned."""
@@ -104,8 +102,8 @@ class Memory:
 
     def _of(self, place: Place, pages: Pages, span: Span) -> Words:
         """A copy of the pages' content: uint64[n, layers of span, ROW_WORDS]."""
-        found: Words = self._rows[place][pages, span[0] : span[1]]
-        return found
+        words: Words = self._rows[place][pages, span[0] : span[1]]
+        return words
 
     def verify(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
         """Compares the content of the pages with the tags. Raises WrongBytesError if it differs.
@@ -118,10 +116,10 @@ class Memory:
 
     def _compare(self, place: Place, pages: Pages, expected: Words, span: Span, why: str) -> None:
         self.checked += 1
-        found = self._of(place, pages, span)
-        if found.tobytes() == expected.tobytes():
+        result = self._of(place, pages, span)
+        if result.tobytes() == expected.tobytes():
             return
-        wrong = (found != expected).any(axis=2)
+        wrong = (result != expected).any(axis=2)
         slot, layer = (int(axis[0]) for axis in np.nonzero(wrong))
         tier, component = place
         raise WrongBytesError(

@@ -1,13 +1,11 @@
 """Checks in front of a device with real bytes: hazards, overwritten targets, poisoned free pages.
 
-scribble  overwrites the targets of a load just before the copy, so that bytes that the copy
+write_pattern  overwrites the targets of a load just before the copy, so that bytes that the copy
           did not write are recognised
 poison    overwrites a page when it becomes free. Reading it is an error. It must still hold
           the poison when it is next written or swept; if not, something wrote outside its
           own pages
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
@@ -25,8 +23,8 @@ from hicache.devices.base import (
     Bytes,
     CopyJob,
     Device,
+    DeviceEvent,
     Direction,
-    Mark,
     Stream,
     Touch,
     Words,
@@ -50,7 +48,7 @@ class _Look(NamedTuple):
     page: int
     why: str
     expected: list[bytes]
-    found: list[bytes]
+    actual: list[bytes]
 
 
 class Shadow(HazardDevice[Device]):
@@ -71,8 +69,8 @@ class Shadow(HazardDevice[Device]):
         self._use(stream, far, "w", job.why)
         count = len(far.pages)
         if load and count:
-            self._hazards.access(stream, far, "w", f"{job.why}, scribble")
-            self.scribble(stream, far, self._seeds(count))
+            self._hazards.access(stream, far, "w", f"{job.why}, write_pattern")
+            self.write_pattern(stream, far, self._seeds(count))
             self.spoiled += count
         super().copy(stream, job)
 
@@ -86,25 +84,25 @@ class Shadow(HazardDevice[Device]):
         """
         if not len(pages):
             return
-        area = self._whole((tier, component), pages)
+        area = self._layers((tier, component), pages)
         stream = self.stream(_POISONER[tier])
         self._hazards.access(stream, area, "w", "poison of freed pages")
-        self.scribble(stream, area, self._seeds(len(pages)))
-        held: list[list[bytes]] = [[] for _ in pages]
-        self._look(stream, area, held)
-        self._poisoned.setdefault(area.place, {}).update(zip(pages.tolist(), held, strict=True))
+        self.write_pattern(stream, area, self._seeds(len(pages)))
+        values: list[list[bytes]] = [[] for _ in pages]
+        self._look(stream, area, values)
+        self._poisoned.setdefault(area.place, {}).update(zip(pages.tolist(), values, strict=True))
 
-    def sweep(self) -> tuple[Mark, ...]:
-        """Queues a comparison of every free page. `check` has the result when the marks are
+    def sweep(self) -> tuple[DeviceEvent, ...]:
+        """Queues a comparison of every free page. `check` has the result when the events are
         reached.
         """
-        marks = []
+        device_events = []
         for place, poisoned in self._poisoned.items():
             stream = self.stream(_POISONER[place[0]])
             pages = np.array(list(poisoned), dtype=np.int64)
-            self._compare(stream, self._whole(place, pages), "the sweep")
-            marks.append(self.record(stream))
-        return tuple(marks)
+            self._compare(stream, self._layers(place, pages), "the sweep")
+            device_events.append(self.record(stream))
+        return tuple(device_events)
 
     def check(self) -> bool:
         """Whether all queued comparisons are done. Raises WrongBytesError for the first free page
@@ -112,9 +110,9 @@ class Shadow(HazardDevice[Device]):
         """
         left = []
         for look in self._compared:
-            if not look.found or not look.expected:
+            if not look.actual or not look.expected:
                 left.append(look)
-            elif look.found == look.expected:
+            elif look.actual == look.expected:
                 self.intact += 1
             else:
                 raise WrongBytesError(
@@ -141,7 +139,7 @@ class Shadow(HazardDevice[Device]):
                 "READ OF FREE",
                 About("page", free[0], int(area.tier), area.component),
             )
-        self._compare(stream, self._whole(area.place, np.array(free, dtype=np.int64)), repr(why))
+        self._compare(stream, self._layers(area.place, np.array(free, dtype=np.int64)), repr(why))
         for page in free:
             del poisoned[page]
 
@@ -149,20 +147,20 @@ class Shadow(HazardDevice[Device]):
         poisoned = self._poisoned[area.place]
         looks = [_Look(area.place, page, why, poisoned[page], []) for page in area.pages.tolist()]
         self._compared += looks
-        self._look(stream, area, [look.found for look in looks])
+        self._look(stream, area, [look.actual for look in looks])
 
-    def _look(self, stream: Stream, area: Area, held: Sequence[list[bytes]]) -> None:
+    def _look(self, stream: Stream, area: Area, values: Sequence[list[bytes]]) -> None:
         """Queues a read of the pages; the digest of each goes into its list when the device gets
         there.
         """
 
-        def keep(found: tuple[Bytes, ...]) -> None:
-            for position, digests in enumerate(held):
-                digests.append(_seal(found, position))
+        def keep(arrays: tuple[Bytes, ...]) -> None:
+            for position, digests in enumerate(values):
+                digests.append(_seal(arrays, position))
 
-        self.peek(stream, area, keep)
+        self.read(stream, area, keep)
 
-    def _whole(self, place: _Place, pages: Pages) -> Area:
+    def _layers(self, place: _Place, pages: Pages) -> Area:
         """The area of the pages in all layers."""
         return Area(*place, pages, (0, self.layers))
 
@@ -195,9 +193,9 @@ class FreedPages:
                 self._known[tier, component] = generation.copy()
 
 
-def _seal(found: tuple[Bytes, ...], position: int) -> bytes:
+def _seal(arrays: tuple[Bytes, ...], position: int) -> bytes:
     """Returns the SHA-256 of one page of a peek."""
     digest = hashlib.sha256()
-    for block in found:
+    for block in arrays:
         digest.update(np.ascontiguousarray(block[:, position]).data)
     return digest.digest()

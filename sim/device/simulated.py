@@ -1,4 +1,4 @@
-"""A device in virtual time: FIFO streams, copies in chunks, and marks that the host sees late.
+"""A device in virtual time: FIFO streams, copies in chunks, and events that the host sees late.
 
 Times do not depend on whether bytes are kept: runs with and without checks have the same history.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, Direction, Mark, Peeker, Stream, Touch
+from hicache.devices.base import Area, CopyJob, DeviceEvent, Direction, Peeker, Stream, Touch
 
 from ..clock import Clock
 from ..content import ROW_WORDS, Words, draw
@@ -39,10 +39,10 @@ class SimDeviceOptions:
     """page_bytes: bytes of a page in each layer group, by component. to_host: the same of a copy to
     host, where that moves fewer over a link; None for page_bytes. seed: seed of all random draws.
 
-    lag_ns     the host sees a mark up to this long after it was reached (drawn for each).
+    lag_ns     the host sees an event up to this long after it was reached (drawn for each).
     chunks     a copy is read and written in 1 to this many parts (drawn for each).
     faults     decides which copies fail, from the number in order of issue and the direction.
-    scribble   a write by `touch` leaves unique bytes; off if `publish` always writes the
+    write_pattern   a write by `touch` leaves unique bytes; off if `publish` always writes the
                real content afterwards.
     """
 
@@ -51,7 +51,7 @@ class SimDeviceOptions:
     lag_ns: int = 5_000
     chunks: int = 4
     faults: FaultRule = no_faults
-    scribble: bool = True
+    write_pattern: bool = True
     to_host: Mapping[str, tuple[int, ...]] | None = None
 
     def copied_bytes(self, direction: Direction) -> Mapping[str, tuple[int, ...]]:
@@ -65,15 +65,15 @@ class SimDeviceOptions:
 class _Stream:
     """Work in order of issue. held: the first item runs or waits, and no later one may begin.
 
-    marks: number of marks reached. Random draws use the stream's name and this number, so that
-    marks of one stream do not change the draws of another.
+    events: number of events reached. Random draws use the stream's name and this number, so that
+    events of one stream do not change the draws of another.
     """
 
     name: str
     work: deque[Callable[[_Stream], None]] = field(default_factory=deque)
-    held: bool = False
+    paused: bool = False
     failed: bool = False
-    marks: int = 0
+    device_events: int = 0
 
 
 class SimDevice:
@@ -94,7 +94,7 @@ class SimDevice:
         self._layers = len(next(iter(options.page_bytes.values())))
         self._names: dict[str, Stream] = {}
         self._streams: list[_Stream] = []
-        # by mark: when it was reached, and when the host sees that, in nanoseconds
+        # by event: when it was reached, and when the host sees that, in nanoseconds
         self._reached_ns = array("q")
         self._visible_ns = array("q")
         self._failed: dict[int, None] = {}
@@ -108,39 +108,43 @@ class SimDevice:
         return self._layers
 
     def stream(self, name: str) -> Stream:
-        found = self._names.get(name)
-        if found is None:
-            found = self._names[name] = Stream(len(self._streams))
+        stream = self._names.get(name)
+        if stream is None:
+            stream = self._names[name] = Stream(len(self._streams))
             self._streams.append(_Stream(name))
-        return found
+        return stream
 
-    def record(self, stream: Stream) -> Mark:
+    def record(self, stream: Stream) -> DeviceEvent:
         number = len(self._reached_ns)
         self._reached_ns.append(NEVER)
         self._visible_ns.append(UNSEEN)
         self._issue(stream, lambda line: self._reach(line, number))
-        return Mark(number)
+        return DeviceEvent(number)
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        if self._reached_ns[mark] == NEVER:
-            self._issue(stream, lambda line: self._hold_for(line, mark))
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
+        if self._reached_ns[device_event] == NEVER:
+            self._issue(stream, lambda line: self._hold_for(line, device_event))
 
-    def query(self, mark: Mark) -> bool:
-        return self._visible_ns[mark] <= self._clock.now_ns
+    def query(self, device_event: DeviceEvent) -> bool:
+        return self._visible_ns[device_event] <= self._clock.now_ns
 
-    def failed(self, mark: Mark) -> bool:
-        if self._reached_ns[mark] == NEVER:
-            raise CallerError(f"failed: expected a mark that was reached, found mark {mark}")
-        return mark in self._failed
+    def failed(self, device_event: DeviceEvent) -> bool:
+        if self._reached_ns[device_event] == NEVER:
+            raise CallerError(
+                f"failed: expected an event that was reached, found event {device_event}"
+            )
+        return device_event in self._failed
 
-    def reached_ns(self, mark: Mark) -> int:
-        """Time at which the mark was reached; the host may have seen it later."""
-        return self._reached_ns[mark]
+    def reached_ns(self, device_event: DeviceEvent) -> int:
+        """Time at which the event was reached; the host may have seen it later."""
+        return self._reached_ns[device_event]
 
-    def sync(self, mark: Mark, action: Action) -> None:
-        """Calls `action` when the mark is reached; the host sees this mark without lag."""
-        assert self._reached_ns[mark] == NEVER, "a mark that was reached already needs no sync"
-        self._synced[mark] = action
+    def sync(self, device_event: DeviceEvent, action: Action) -> None:
+        """Calls `action` when the event is reached; the host sees this event without lag."""
+        assert self._reached_ns[device_event] == NEVER, (
+            "an event that was reached already needs no sync"
+        )
+        self._synced[device_event] = action
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
         """Queues `duration_ns` of the model's work."""
@@ -164,8 +168,8 @@ class SimDevice:
 
     def touch(self, stream: Stream, touch: Touch) -> None:
         """Queues a write of unique bytes, if scribbling is on; `publish` writes known content."""
-        if touch.mode == "w" and self._memory is not None and self._options.scribble:
-            self.publish(stream, touch, self._memory.scribble_tags(touch.pages))
+        if touch.mode == "w" and self._memory is not None and self._options.write_pattern:
+            self.publish(stream, touch, self._memory.pattern_tags(touch.pages))
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
         """Queues the model's write of known content. tags: uint64[len(pages)]."""
@@ -173,11 +177,11 @@ class SimDevice:
             self._write(self._memory, stream, touch.area, tags, touch.why)
 
     def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[DeviceEvent, ...] = ()
     ) -> None:
         """Queues the model's read and compares the content with the tags when it runs.
 
-        Skips the comparison if one of the marks `unless` has failed: the data did not arrive.
+        Skips the comparison if one of the events `unless` has failed: the data did not arrive.
         """
         memory = self._memory
         if memory is None:
@@ -185,27 +189,27 @@ class SimDevice:
         place = (Tier.DEVICE, touch.component)
 
         def check(_: _Stream) -> None:
-            if not any(mark in self._failed for mark in unless):
+            if not any(device_event in self._failed for device_event in unless):
                 memory.verify(place, touch.pages, tags, touch.layers, touch.why)
 
         self._issue(stream, check)
 
-    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
+    def write_pattern(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queues a write of the content of these seeds, on either tier. Raises CallerError if the
         device keeps no bytes.
         """
-        self._write(self._kept("scribble"), stream, area, seeds, "scribble")
+        self._write(self._kept("write_pattern"), stream, area, seeds, "write_pattern")
 
     def _write(self, memory: Memory, stream: Stream, area: Area, tags: Words, why: str) -> None:
         place, pages, layers = area.place, area.pages, area.layers
         memory.claim(place, pages, tags, layers)
         self._issue(stream, lambda _: memory.write(place, pages, tags, layers, why))
 
-    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
         """Queues a read of the pages; `then` gets their bytes. Raises CallerError if the device
         keeps no bytes.
         """
-        memory = self._kept("peek")
+        memory = self._kept("read")
 
         def look(_: _Stream) -> None:
             then((memory.block(area.place, area.pages, area.layers).view(np.uint8),))
@@ -223,42 +227,42 @@ class SimDevice:
     def _issue(self, stream: Stream, work: Callable[[_Stream], None]) -> None:
         line = self._streams[stream]
         line.work.append(work)
-        if not line.held:
+        if not line.paused:
             self._pump(line)
 
     def _pump(self, line: _Stream) -> None:
-        while line.work and not line.held:
+        while line.work and not line.paused:
             line.work.popleft()(line)
 
     def _release(self, line: _Stream) -> None:
-        line.held = False
+        line.paused = False
         self._pump(line)
 
     def _run(self, line: _Stream, duration_ns: int) -> None:
-        line.held = True
+        line.paused = True
         self._clock.after(duration_ns, lambda: self._release(line))
 
-    def _hold_for(self, line: _Stream, mark: Mark) -> None:
-        if self._reached_ns[mark] == NEVER:
-            line.held = True
-            self._waiting.setdefault(mark, []).append(lambda: self._release(line))
+    def _hold_for(self, line: _Stream, device_event: DeviceEvent) -> None:
+        if self._reached_ns[device_event] == NEVER:
+            line.paused = True
+            self._waiting.setdefault(device_event, []).append(lambda: self._release(line))
 
-    def _reach(self, line: _Stream, mark: int) -> None:
+    def _reach(self, line: _Stream, device_event: int) -> None:
         now = self._clock.now_ns
-        self._reached_ns[mark] = now
+        self._reached_ns[device_event] = now
         if line.failed:
-            self._failed[mark] = None
+            self._failed[device_event] = None
             line.failed = False
-        for resume in self._waiting.pop(mark, ()):
+        for resume in self._waiting.pop(device_event, ()):
             resume()
-        synced = self._synced.pop(mark, None)
+        synced = self._synced.pop(device_event, None)
         if synced is not None:
-            self._visible_ns[mark] = now
+            self._visible_ns[device_event] = now
             synced()
             return
-        line.marks += 1
-        lag_ns = self._lag_ns(line, mark)
-        self._visible_ns[mark] = now + lag_ns
+        line.device_events += 1
+        lag_ns = self._lag_ns(line, device_event)
+        self._visible_ns[device_event] = now + lag_ns
         self._clock.after(lag_ns, lambda: self.listener())
 
     def _send(self, line: _Stream, copy: _Copy, number: int, size: int) -> None:
@@ -268,13 +272,13 @@ class SimDevice:
         direction = copy.job.direction
         first = min(copy.job.layers[0], self._layers - 1)
         link = self._links[first * len(self._links) // self._layers]
-        line.held = True
+        line.paused = True
         if self._options.faults(number, direction):
             line.failed = True
             link.send(direction, 0, [lambda: self._release(line)])
             return
         if not size:
-            line.held = False
+            line.paused = False
             if self._memory is not None:
                 self._read(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
                 self._store(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
@@ -292,10 +296,11 @@ class SimDevice:
         )
         self._read(copy, bounds, 0)
 
-    def _lag_ns(self, line: _Stream, mark: int) -> int:
-        """Nanoseconds from the reaching of a mark until the host sees it. Fuzzing overrides it."""
+    def _lag_ns(self, line: _Stream, device_event: int) -> int:
+        """Nanoseconds from the reaching of an event until the host sees it. Fuzzing overrides
+        it."""
         options = self._options
-        return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
+        return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.device_events)
 
     def _parts(self, number: int) -> int:
         """Number of chunks of a copy. Fuzzing overrides it."""

@@ -16,8 +16,6 @@ while the one before it runs does not see a request that comes during a pass unt
 composed, so that it joins the one after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from hicache.core.actions import Prefill, Refused
@@ -62,7 +60,7 @@ class Engine:
         self._released: list[Sequence] = []
         self._busy = False
         self._woken = False
-        self._told = False
+        self._notified = False
         self._launched_ns = 0  # the last pass, and its time without waits
         self._compute_ns = 0
         self._before_last_ns = 0  # of a pass of several decode steps, all but the last
@@ -126,12 +124,12 @@ class Engine:
     def stored(self) -> None:
         """Storage has replies. They are taken at this instant, also while a pass runs: a prefetch
         goes on behind it."""
-        if not self._told:
-            self._told = True
+        if not self._notified:
+            self._notified = True
             self._clock.after(0, self._take_stored)
 
     def _take_stored(self) -> None:
-        self._told = False
+        self._notified = False
         self._running.take_stored()
         self.wake()
 

@@ -16,8 +16,6 @@ on a stage when the stage before has sent it and when the pass before it has lef
 layers is divided by their number; of the rest, and of the host, see `TimeModel` and `_of_stages`.
 """
 
-from __future__ import annotations
-
 from collections import abc
 from collections.abc import Callable
 from itertools import pairwise
@@ -31,7 +29,7 @@ from hicache.core.components import Component
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from hicache.core.types import Pages
-from hicache.devices.base import Device, Mark, Stream, Touch
+from hicache.devices.base import Device, DeviceEvent, Stream, Touch
 from hicache.models.base import stage_layers
 from hicache.runtime.controller import COMPUTE, TransferController, of_stage
 
@@ -75,34 +73,34 @@ class Accesses:
     def first(self, prefill: Prefill) -> list[Access]:
         """Accesses before the pass computes: reads of cached pages, and the copy of a state."""
         why = f"prefill of request {prefill.request} at token {prefill.start_token}"
-        found = self._whole(prefill.tables, prefill.start_token, why)
+        access = self._full_reads(prefill.tables, prefill.start_token, why)
         for slots in prefill.states:
             if slots.source >= 0:
-                found.append(_state(slots.component, "r", slots.source, prefill.start_token))
-                found.append(_state(slots.component, "w", slots.working, prefill.start_token))
+                access.append(_state(slots.component, "r", slots.source, prefill.start_token))
+                access.append(_state(slots.component, "w", slots.working, prefill.start_token))
             elif prefill.start_token:
-                found.append(_state(slots.component, "r", slots.working, prefill.start_token))
-        return found
+                access.append(_state(slots.component, "r", slots.working, prefill.start_token))
+        return access
 
     def last(self, prefill: Prefill) -> list[Access]:
         """Accesses after the pass has computed: its writes."""
         why = f"prefill of request {prefill.request} to token {prefill.end_token}"
-        found = self.moved(prefill.tables, prefill.start_token, prefill.end_token, why)
+        access = self.moved(prefill.tables, prefill.start_token, prefill.end_token, why)
         for slots in prefill.states:
             if prefill.end_token > prefill.start_token:
-                found.append(_state(slots.component, "w", slots.working, prefill.end_token))
+                access.append(_state(slots.component, "w", slots.working, prefill.end_token))
             for depth, page in slots.checkpoints:
                 if not prefill.start_token < depth <= prefill.end_token:
                     raise CoreBug(f"{why}: a checkpoint at {depth}, outside of the pass")
-                found.append(_state(slots.component, "w", page, depth))
-        return found
+                access.append(_state(slots.component, "w", page, depth))
+        return access
 
     def decoded(
         self,
         tables: abc.Sequence[Pages],
         states: abc.Sequence[StateSlots],
         since: int,
-        held: int,
+        number: int,
         why: str,
     ) -> list[Access]:
         """Reads and writes of the decode steps from `since` to `held` tokens.
@@ -110,37 +108,37 @@ class Accesses:
         Decoding stores states in two checkpoint slots by turns. Only the last state of each slot
         counts: later steps on the same stream overwrite the earlier ones.
         """
-        found = self._whole(tables, since, why)
-        found += self.moved(tables, since, held, why)
+        access = self._full_reads(tables, since, why)
+        access += self.moved(tables, since, number, why)
         for slots in states:
-            found.append(_state(slots.component, "r", slots.working, since))
-            found.append(_state(slots.component, "w", slots.working, held))
+            access.append(_state(slots.component, "r", slots.working, since))
+            access.append(_state(slots.component, "w", slots.working, number))
             interval = slots.interval
-            newest = held // interval
+            newest = number // interval
             for turn in range(max(since // interval, newest - _HALVES) + 1, newest + 1):
                 page = slots.checkpoint_slots[turn % _HALVES]
                 if page >= 0:
-                    found.append(_state(slots.component, "w", page, turn * interval))
-        return found
+                    access.append(_state(slots.component, "w", page, turn * interval))
+        return access
 
-    def held(
-        self, tables: abc.Sequence[Pages], states: abc.Sequence[StateSlots], held: int, why: str
+    def context_reads(
+        self, tables: abc.Sequence[Pages], states: abc.Sequence[StateSlots], number: int, why: str
     ) -> list[Access]:
         """Reads of all full pages and states that a request at `held` tokens depends on."""
-        found = self._whole(tables, held, why)
-        if held:
-            found += [_state(slots.component, "r", slots.working, held) for slots in states]
-        return found
+        access = self._full_reads(tables, number, why)
+        if number:
+            access += [_state(slots.component, "r", slots.working, number) for slots in states]
+        return access
 
-    def _whole(self, tables: abc.Sequence[Pages], start: int, why: str) -> list[Access]:
+    def _full_reads(self, tables: abc.Sequence[Pages], start: int, why: str) -> list[Access]:
         """Reads of the full pages that a token at `start` attends to."""
-        size, found = self.page_size, []
+        size, access = self.page_size, []
         last = start // size
         for (name, window), table in zip(self._tables, tables, strict=True):
             first = max(0, start - window + 1) // size
             if first < last:
-                found.append(self._access(name, "r", table, (first, last), last * size, why))
-        return found
+                access.append(self._access(name, "r", table, (first, last), last * size, why))
+        return access
 
     def moved(
         self,
@@ -257,39 +255,41 @@ class Forward:
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
         self.durations, self.send_ns = self._of_stages(chunks, decoding, layer_ns)
-        waits = self._load_marks(prefills)
-        mark: Mark | None = None
+        waits = self._load_events(prefills)
+        device_event: DeviceEvent | None = None
         for number, stage in enumerate(self._stages):
             stream, duration_ns = stage.stream, self.durations[number]
-            if mark is not None:
-                self._sync(mark, number - 1, left)
-                self._device.wait(stage.sent, mark)
+            if device_event is not None:
+                self._sync(device_event, number - 1, left)
+                self._device.wait(stage.sent, device_event)
                 self._model.compute(stage.sent, self.send_ns)
                 self._device.wait(stream, self._device.record(stage.sent))
             if waits:
                 for group, size in enumerate(stage.sizes, stage.groups[0]):
-                    for marks in waits:
-                        self._device.wait(stream, marks[group])
+                    for device_events in waits:
+                        self._device.wait(stream, device_events[group])
                     self._group(stream, prefills, (group, group + 1), size * layer_ns)
                 self._model.compute(stream, duration_ns - sum(stage.sizes) * layer_ns)
             else:
                 self._group(stream, prefills, stage.groups, duration_ns)
-            mark = self._device.record(stream)
-        assert mark is not None
-        self._close(mark, ended)
+            device_event = self._device.record(stream)
+        assert device_event is not None
+        self._close(device_event, ended)
         return sum(self.durations) + (len(self._stages) - 1) * self.send_ns
 
-    def _sync(self, mark: Mark, stage: int, left: Callable[[int], None] | None) -> None:
+    def _sync(
+        self, device_event: DeviceEvent, stage: int, left: Callable[[int], None] | None
+    ) -> None:
         if left is not None:
-            self._model.sync(mark, lambda: left(stage))
+            self._model.sync(device_event, lambda: left(stage))
 
     def _of_stages(self, chunks: Chunks, decoding: int, layer_ns: int) -> tuple[list[int], int]:
         """Nanoseconds of a pass on each stage, and between two. The scheduler's host is that of the
         first stage; a device waits between two passes on each."""
-        found, send_ns = stages_ns(self._costs, self._layers, chunks, decoding, layer_ns)
+        numbers, send_ns = stages_ns(self._costs, self._layers, chunks, decoding, layer_ns)
         added_ns, least_ns = self.profile.host_ns(decoding, len(chunks))
-        first_ns = max(found[0] + added_ns, least_ns)
-        return [first_ns, *(one + self.profile.step_gap_ns for one in found[1:])], send_ns
+        first_ns = max(numbers[0] + added_ns, least_ns)
+        return [first_ns, *(number + self.profile.step_gap_ns for number in numbers[1:])], send_ns
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
         """Launches one or more decode steps of known total duration. One stage only."""
@@ -306,12 +306,12 @@ class Forward:
         """
         if not self.checked:
             return
-        held = sequence.held
-        why = f"decode of request {sequence.job.index} at token {held}"
+        kept = sequence.kv_tokens
+        why = f"decode of request {sequence.job.index} at token {kept}"
         tables, states = sequence.tables, sequence.states
-        if held != sequence.reported:
-            since, sequence.reported = sequence.reported, held
-            decoded = self._accesses.decoded(tables, states, since, held, why)
+        if kept != sequence.reported:
+            since, sequence.reported = sequence.reported, kept
+            decoded = self._accesses.decoded(tables, states, since, kept, why)
             for stream, _, layers, _ in self._stages:
                 for access in decoded:
                     if access.mode == "r" and not access.state:
@@ -319,39 +319,39 @@ class Forward:
                     else:
                         self._perform(stream, sequence, access, layers, why)
         if leaving:
-            found = self._accesses.held(tables, states, held, why)
+            result = self._accesses.context_reads(tables, states, kept, why)
             for stream, _, layers, _ in self._stages:
-                for access in found:
+                for access in result:
                     self._perform(stream, sequence, access, layers, why)
 
-    def _close(self, mark: Mark, ended: Callable[[], None]) -> None:
+    def _close(self, device_event: DeviceEvent, ended: Callable[[], None]) -> None:
         def finish() -> None:
-            seen = self._device.query(mark)
-            assert seen, "a synchronised mark is visible"
+            seen = self._device.query(device_event)
+            assert seen, "a synchronised event is visible"
             ended()
 
-        self._model.sync(mark, finish)
+        self._model.sync(device_event, finish)
 
-    def _load_marks(
+    def _load_events(
         self, prefills: abc.Sequence[tuple[Sequence, Prefill]]
-    ) -> list[tuple[Mark, ...]]:
-        """Returns the marks per layer group of each load that the pass depends on, without
+    ) -> list[tuple[DeviceEvent, ...]]:
+        """Returns the events per layer group of each load that the pass depends on, without
         duplicates.
         """
-        found = {
-            marks: None
+        row = {
+            device_events: None
             for _, prefill in prefills
-            for flight in prefill.after
-            if (marks := self._controller.load_marks(flight))
+            for transfer in prefill.after
+            if (device_events := self._controller.load_events(transfer))
         }
-        return list(found)
+        return list(row)
 
-    def _marks_of(self, prefill: Prefill, groups: int) -> tuple[Mark, ...]:
-        """Returns the marks of the first `groups` layer groups of the loads that a chunk reads."""
+    def _events_of(self, prefill: Prefill, groups: int) -> tuple[DeviceEvent, ...]:
+        """Returns the events of the first `groups` layer groups of the loads that a chunk reads."""
         return tuple(
-            mark
-            for flight in prefill.after
-            for mark in self._controller.load_marks(flight)[:groups]
+            device_event
+            for transfer in prefill.after
+            for device_event in self._controller.load_events(transfer)[:groups]
         )
 
     def _group(
@@ -364,7 +364,7 @@ class Forward:
         if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} at token {prefill.start_token}"
-                arriving = self._marks_of(prefill, layers[1])
+                arriving = self._events_of(prefill, layers[1])
                 for access in self._accesses.first(prefill):
                     self._perform(stream, sequence, access, layers, why, arriving)
         self._model.compute(stream, duration_ns)
@@ -381,7 +381,7 @@ class Forward:
         access: Access,
         layers: tuple[int, int],
         why: str,
-        unless: tuple[Mark, ...] = (),
+        unless: tuple[DeviceEvent, ...] = (),
     ) -> None:
         """Reports the access, then compares (read) or writes (write) the content of its pages."""
         touch = access.touch(layers, why)
@@ -398,9 +398,9 @@ def tags_of(sequence: Sequence, access: Access, page_size: int) -> Words:
     request.
     """
     count, end = len(access.depths), access.depths.item(-1)
-    whole = end // page_size  # the pages of an access follow each other
+    number = end // page_size  # the pages of an access follow each other
     if end % page_size == 0:
-        return sequence.tags[whole - count : whole]
+        return sequence.tags[number - count : number]
     return np.concatenate(
-        (sequence.tags[whole + 1 - count : whole], partial_tag(sequence.job.index, end))
+        (sequence.tags[number + 1 - count : number], partial_tag(sequence.job.index, end))
     )

@@ -7,8 +7,6 @@ of its pass is done at once. A sequence whose pages another needs while it is in
 when that pass ends. Decode steps are not combined.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -104,22 +102,22 @@ class Pipeline(Engine):
         )
         begun.durations, begun.send_ns = self._forward.durations, self._forward.send_ns
 
-    def _left(self, one: _Pass, stage: int) -> None:
+    def _left(self, item: _Pass, stage: int) -> None:
         """A pass has left a stage, which is not the last."""
-        one.left_ns.append(self._clock.now_ns)
+        item.left_ns.append(self._clock.now_ns)
         if not stage:
             self._busy = False
             self._boundary()
 
-    def _last_left(self, one: _Pass) -> None:
-        now_ns, batch = self._clock.now_ns, one.turn
-        one.left_ns.append(now_ns)
+    def _last_left(self, item: _Pass) -> None:
+        now_ns, batch = self._clock.now_ns, item.turn
+        item.left_ns.append(now_ns)
         batch.busy, batch.waits_ns = False, now_ns
         self._idle.append(batch)
         self._running.give_turn(batch)
-        elapsed_ns = now_ns - one.launched_ns
-        self._running.decoded(one.steps, elapsed_ns)
-        self._prefills.ended(one.chunks, elapsed_ns, self._stood_still(one))
+        elapsed_ns = now_ns - item.launched_ns
+        self._running.decoded(item.steps, elapsed_ns)
+        self._prefills.ended(item.chunks, elapsed_ns, self._stood_still(item))
         self._running.finish_ended()
         self._running.retract_wanted()
         if len(self._idle) == len(self._running.batches):
@@ -129,15 +127,15 @@ class Pipeline(Engine):
         else:
             self._controller.start()
 
-    def _stood_still(self, one: _Pass) -> int:
+    def _stood_still(self, item: _Pass) -> int:
         """How long a pass that has left the last stage waited for loads: on each stage, from when
         it was there and the pass before it was not, but for what it computed."""
-        waited_ns, there_ns = 0, one.launched_ns
+        waited_ns, there_ns = 0, item.launched_ns
         for stage, (duration_ns, left_ns) in enumerate(
-            zip(one.durations, one.left_ns, strict=True)
+            zip(item.durations, item.left_ns, strict=True)
         ):
             waited_ns += left_ns - max(there_ns, self._left_ns[stage]) - duration_ns
             self._left_ns[stage] = left_ns
             self._computing_ns[stage] += duration_ns
-            there_ns = left_ns + one.send_ns
+            there_ns = left_ns + item.send_ns
         return waited_ns

@@ -1,8 +1,6 @@
 """The prefill chunks of the next pass. Chunks are chosen before a pass decodes: first those of
 running prefills, then new admissions."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 from hicache.core.actions import Admitted, Matched, Outcome, Prefill
@@ -140,7 +138,7 @@ class Prefills:
             return
         for index, sequence in list(running.prefilling.items()):
             left = sequence.length - sequence.begun
-            if not left or len(sequence.flights) >= self._passes:
+            if not left or len(sequence.transfers) >= self._passes:
                 continue
             chunk = self._chunk(left)
             if chunk < 1:
@@ -246,7 +244,7 @@ class Prefills:
                     raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
                 sequence.set_tables(outcome)
                 sequence.begun = outcome.end_token
-                sequence.flights.append(outcome.flight)
+                sequence.transfers.append(outcome.transfer)
                 if sequence.incoming:
                     assert self._relay is not None
                     self._running.arriving[sequence.job.index] = sequence
@@ -261,14 +259,16 @@ class Prefills:
 
     def _prefilled(self, sequence: Sequence, prefill: Prefill) -> None:
         running = self._running
-        failed = any(self._controller.load_failed(flight) for flight in prefill.after)
-        ok = not failed and prefill.flight in sequence.flights  # else it was restarted meanwhile
-        running.feed(PrefillDone(prefill.flight, ok))
+        failed = any(self._controller.load_failed(transfer) for transfer in prefill.after)
+        ok = (
+            not failed and prefill.transfer in sequence.transfers
+        )  # else it was restarted meanwhile
+        running.feed(PrefillDone(prefill.transfer, ok))
         running.progress += 1
         if not ok:
             return
-        sequence.flights.remove(prefill.flight)
-        sequence.held = sequence.reported = prefill.end_token
+        sequence.transfers.remove(prefill.transfer)
+        sequence.kv_tokens = sequence.reported = prefill.end_token
         if not prefill.completes_prompt:
             return
         running.prefilling.pop(sequence.job.index, None)

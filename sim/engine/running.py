@@ -30,7 +30,7 @@ from hicache.core.components import Component
 from hicache.core.config import UNBOUNDED
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, PagesWanted, PrefetchLimitReached, Retracted
-from hicache.core.types import FlightId, RequestId, Tier
+from hicache.core.types import RequestId, Tier, TransferId
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
 
@@ -42,7 +42,7 @@ from ..times.base import TimeModel
 from .forward import Forward
 from .sequence import UNSET_NS, MicroBatch, Sequence
 
-_ONE = 1_000_000
+_MILLION = 1_000_000
 _LEAST_PERCENT = 14  # SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 _DECAY_STEPS = 600  # SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
 _RETRACT_STEPS = 20  # SGLANG_RETRACT_DECODE_STEPS
@@ -72,7 +72,7 @@ class Reserve:
         """A request was retracted; these are left."""
 
 
-class Whole(Reserve):
+class FullReserve(Reserve):
     """All pages that a request may ever need are reserved: none is preempted. TensorRT-LLM's
     GUARANTEED_NO_EVICT."""
 
@@ -96,14 +96,14 @@ class Estimated(Reserve):
     settled = False
 
     def __init__(self, permille: int) -> None:
-        self._first = min(_ONE, permille * _ONE // 1000)
+        self._first = min(_MILLION, permille * _MILLION // 1000)
         self._least = self._first * _LEAST_PERCENT // 100
         self._decay = (self._first - self._least) // _DECAY_STEPS
         self._part = self._first
 
     def admits(self, sequence: Sequence, running: Running) -> bool:
-        expected = sum(min(running.left(one), _CLIP) for one in running.admitted.values())
-        room = running.pool.available * running.page_size - self._part * expected // _ONE
+        expected = sum(min(running.left(sequence), _CLIP) for sequence in running.admitted.values())
+        room = running.pool.available * running.page_size - self._part * expected // _MILLION
         return sequence.length + min(running.left(sequence), _CLIP) < room
 
     def idle(self) -> None:
@@ -114,15 +114,15 @@ class Estimated(Reserve):
 
     def retracted(self, running: Running) -> None:
         left = running.admitted.values()
-        outputs = sum(one.outputs for one in left)
-        generated = sum(one.outputs - running.left(one) for one in left)
-        part = (generated + _RETRACT_STEPS * len(left)) * _ONE // (outputs + 1)
-        self._part = min(_ONE, part)
+        outputs = sum(sequence.outputs for sequence in left)
+        generated = sum(sequence.outputs - running.left(sequence) for sequence in left)
+        part = (generated + _RETRACT_STEPS * len(left)) * _MILLION // (outputs + 1)
+        self._part = min(_MILLION, part)
 
 
 RESERVES: dict[str, Callable[[int], Reserve]] = {
     "none": lambda permille: Reserve(),
-    "whole": lambda permille: Whole(),
+    "whole": lambda permille: FullReserve(),
     "estimated": Estimated,
 }
 
@@ -168,11 +168,11 @@ class Platform:
 class Blocked:
     """The state at a refusal; the request is repeated only after this state has changed.
 
-    progress: the value of `Running.progress` then. after: a flight without a reply then, or 0.
+    progress: the value of `Running.progress` then. after: a transfer without a reply then, or 0.
     """
 
     progress: int
-    after: FlightId = 0
+    after: TransferId = 0
 
 
 class Running:
@@ -334,13 +334,13 @@ class Running:
                 sequence.refusals += 1
                 return outcome
         if self.wanted:  # it has what it needed
-            self.wanted = {one: by for one, by in self.wanted.items() if by is not sequence}
+            self.wanted = {number: by for number, by in self.wanted.items() if by is not sequence}
         return None
 
     def _in_flight(self, index: RequestId) -> bool:
         """Whether a pass under way computes it."""
         sequence = self.sequences[index]
-        return bool(sequence.flights) or self.batches[sequence.home].holds(sequence)
+        return bool(sequence.transfers) or self.batches[sequence.home].holds(sequence)
 
     def retract_wanted(self) -> None:
         """Retracts those that had a pass under way when another needed their pages, and that still
@@ -380,15 +380,15 @@ class Running:
 
         No pass is in flight, so pages behind the window of the next token may be freed.
         """
-        index, held = sequence.job.index, sequence.held
-        tokens = min(held + self._stretch, sequence.final)
+        index, kept = sequence.job.index, sequence.kv_tokens
+        tokens = min(kept + self._stretch, sequence.final)
         for _ in range(len(self.admitted) + 2):
-            refusal = self.refusal_of(self.feed(PagesWanted(index, tokens, held)), sequence)
+            refusal = self.refusal_of(self.feed(PagesWanted(index, tokens, kept)), sequence)
             if refusal is None:
                 self.decode.join(sequence, self.page_size)
                 return
-            if (tokens - 1) // self.page_size > held // self.page_size:
-                tokens = held + 1  # ask again for one page only, which may be granted
+            if (tokens - 1) // self.page_size > kept // self.page_size:
+                tokens = kept + 1  # ask again for one page only, which may be granted
             elif refusal.preempt != NO_REQUEST and refusal.preempt not in self.arriving:
                 self.retract(self.sequences[refusal.preempt])
                 if refusal.preempt == index:
@@ -427,7 +427,7 @@ class Running:
         length = job.input_length + sequence.generated
         key = sequence.key.first(length // self.page_size)
         reusable = (length - 1) // self.page_size
-        self.feed(Retracted(job.index, key, length, reusable, sequence.held))
+        self.feed(Retracted(job.index, key, length, reusable, sequence.kv_tokens))
         sequence.retractions += 1
         self.retractions += 1
         self._requeue(sequence)
@@ -470,8 +470,8 @@ class Running:
     def _requeue(self, sequence: Sequence) -> None:
         """Puts a sequence that is no longer admitted at the front of the queue."""
         sequence.length = sequence.job.input_length + sequence.generated
-        sequence.held = sequence.reported = sequence.begun = 0
-        sequence.flights.clear()
+        sequence.kv_tokens = sequence.reported = sequence.begun = 0
+        sequence.transfers.clear()
         self._leave(sequence)
         self.progress += 1
         self.waiting.push_front(sequence)

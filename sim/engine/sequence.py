@@ -3,8 +3,8 @@
 Every active sequence gains one token per decode step, so a `DecodeSet` counts the tokens of all
 without visiting each. With `steps` decode steps done so far,
 
-    held(s) = s.held + steps - s.since        context of the next step = base + active * (steps + 1)
-    base    = sum of (s.held - s.since)       changes only when a sequence joins or leaves
+    held(s) = s.kv_tokens + steps - s.since   context of the next step = base + active * (steps + 1)
+    base    = sum of (s.kv_tokens - s.since)   changes only when a sequence joins or leaves
 
 `TokenGaps` has the times between two tokens of a request (inter-token latency), exact, in 8 bytes a
 step and 32 bytes a range of steps:
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from hicache.core.actions import Admitted, Cached, Granted, Prefill, StateSlots
 from hicache.core.components import Component
-from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
+from hicache.core.types import NO_PAGES, Key, Pages, RequestId, TransferId
 
 from ..content import Words
 from ..workload import Job
@@ -99,7 +99,7 @@ class Sequence:
     length     tokens of its prompt; after a retraction this includes the generated tokens.
     generated  tokens sampled so far. held: tokens whose KV is on the device. While it decodes,
                both are as of decode step `since`.
-    begun      tokens of its prompt that passes have computed or compute. flights: of the passes
+    begun      tokens of its prompt that passes have computed or compute. transfers: of the passes
                under way that compute chunks of it. passed_ns: when one has ended last.
     home       its micro-batch, when it decodes or has decoded.
     key, tags  for all tokens it will ever have; empty until it is announced.
@@ -128,12 +128,12 @@ class Sequence:
     tables: tuple[Pages, ...] = ()
     states: tuple[StateSlots, ...] = ()
     generated: int = 0
-    held: int = 0
+    kv_tokens: int = 0
     reported: int = 0
     since: int = 0
     due: tuple[int, int] = NEVER_DUE
     begun: int = 0
-    flights: list[FlightId] = field(default_factory=list)
+    transfers: list[TransferId] = field(default_factory=list)
     home: int = 0
     passed_ns: int = 0
     device_tokens: int = 0
@@ -163,9 +163,9 @@ class Sequence:
         """Tokens whose KV it has when it ends: the last sampled token has none."""
         return final_length(self.job)
 
-    def set_tables(self, told: Prefill | Granted | Cached) -> None:
+    def set_tables(self, prefill: Prefill | Granted | Cached) -> None:
         """Stores its current pages and states."""
-        self.table, self.tables, self.states = told.tables[0], told.tables, told.states
+        self.table, self.tables, self.states = prefill.tables[0], prefill.tables, prefill.states
 
     @property
     def result(self) -> RequestResult:
@@ -274,8 +274,8 @@ class TokenGaps:
         counts = np.cumsum(change[:-1])
         alone = np.concatenate((steps[first[late]] + waited_ns[late], single_ns))
         used = counts > 0
-        ones = np.ones(len(alone), dtype=np.int64)
-        return np.concatenate((steps[used], alone)), np.concatenate((counts[used], ones))
+        items = np.ones(len(alone), dtype=np.int64)
+        return np.concatenate((steps[used], alone)), np.concatenate((counts[used], items))
 
     def slower(self, limit_ns: int, requests: int) -> Times:
         """How many gaps of each request, by its number, are longer than the limit."""
@@ -285,11 +285,11 @@ class TokenGaps:
         slow = before[end] - before[first]
         slow += (steps[first] <= limit_ns) & (steps[first] + waited_ns > limit_ns)
         slow -= (steps[first] > limit_ns) & (steps[first] + waited_ns <= limit_ns)
-        found = np.zeros(requests, dtype=np.int64)
-        np.add.at(found, request, slow)
+        result = np.zeros(requests, dtype=np.int64)
+        np.add.at(result, request, slow)
         single, single_ns = (np.asarray(column) for column in self._single)
-        np.add.at(found, single[single_ns > limit_ns], 1)
-        return found
+        np.add.at(result, single[single_ns > limit_ns], 1)
+        return result
 
 
 def _append(columns: tuple[array[int], ...], *values: int) -> None:
@@ -299,9 +299,9 @@ def _append(columns: tuple[array[int], ...], *values: int) -> None:
 
 def _kept(columns: tuple[array[int], ...], requests: Times) -> tuple[Times, ...]:
     """The rows of these requests."""
-    found = [np.asarray(column) for column in columns]
-    rows = np.isin(found[0], requests)
-    return tuple(column[rows] for column in found)
+    arrays = [np.asarray(column) for column in columns]
+    rows = np.isin(arrays[0], requests)
+    return tuple(column[rows] for column in arrays)
 
 
 _ENDS, _FULL = 0, 1
@@ -333,8 +333,8 @@ class DecodeSet:
         sequence.since = self.steps
         self._gaps.join(sequence, self.steps)
         self._active[sequence.job.index] = sequence
-        self._base += sequence.held - sequence.since
-        room = len(sequence.table) * page_size - sequence.held
+        self._base += sequence.kv_tokens - sequence.since
+        room = len(sequence.table) * page_size - sequence.kv_tokens
         left = sequence.outputs - sequence.generated
         kind = _FULL if room < left else _ENDS
         sequence.due = (self.steps + min(room, left), kind)
@@ -343,8 +343,8 @@ class DecodeSet:
     def leave(self, sequence: Sequence) -> None:
         """Removes a sequence and brings its counters up to date."""
         done = self.steps - sequence.since
-        self._base -= sequence.held - sequence.since
-        sequence.held += done
+        self._base -= sequence.kv_tokens - sequence.since
+        sequence.kv_tokens += done
         sequence.generated += done
         sequence.due = NEVER_DUE
         self._gaps.leave(sequence, self.steps)

@@ -7,8 +7,6 @@ pass, and `solving` finds the factors. Errors are those of all rows, and of the 
 rows of one server and benchmark were left out. See docs/times.md and docs/figures.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
@@ -42,12 +40,12 @@ def errors_of(
     samples: Sequence[Sample], seconds: Sequence[float]
 ) -> list[tuple[Sample, str, float]]:
     """predicted / published - 1 of every figure, with its sample and what it is."""
-    figures = [(sample, one) for sample in samples for one in sample.figures]
-    found = []
-    for (sample, one), took in zip(figures, seconds, strict=True):
-        ratio = one.measured / took if one.what == THROUGHPUT else took / one.measured
-        found.append((sample, one.what, ratio - 1))
-    return found
+    figures = [(sample, figure) for sample in samples for figure in sample.figures]
+    result = []
+    for (sample, item), took in zip(figures, seconds, strict=True):
+        ratio = item.measured / took if item.what == THROUGHPUT else took / item.measured
+        result.append((sample, item.what, ratio - 1))
+    return result
 
 
 def print_errors(title: str, errors: Sequence[tuple[Sample, str, float]]) -> None:

@@ -14,8 +14,6 @@ between two passes is in it. Where no request was there, the time until one came
 that are nearly alike become one, with their weights added.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -116,9 +114,9 @@ class _Prompts:
 class Recorder(Roofline):
     """A time model that notes every pass. now_ns: the time of the run; set before it begins."""
 
-    def __init__(self, run: Run, given: tuple[Factor, ...]) -> None:
+    def __init__(self, run: Run, factors: tuple[Factor, ...]) -> None:
         """given: factors on its constants."""
-        kernels = fitted.roofline(run.hardware, run.engine, run.model.name, given)
+        kernels = fitted.roofline(run.hardware, run.engine, run.model.name, factors)
         super().__init__(run.model, run.hardware, run.parallelism, run.engine, kernels)
         self.now_ns: Callable[[], int] = lambda: 0
         self.columns = {name: array("q") for name in ("at_ns", *_WORK, "ns")}
@@ -142,11 +140,11 @@ class Recorder(Roofline):
 
 
 def replay(
-    run: Run, given: tuple[Factor, ...]
+    run: Run, factors: tuple[Factor, ...]
 ) -> tuple[tuple[RequestResult, ...], Recorder, EngineProfile]:
     """The requests of a replay with these factors, all of its passes, and the engine."""
-    profile = fitted.engine(run.engine, run.hardware.name, run.model.name, given)
-    recorder = Recorder(run, given)
+    profile = fitted.engine(run.engine, run.hardware.name, run.model.name, factors)
+    recorder = Recorder(run, factors)
     longest = max(job.input_length + job.output_length for job in run.jobs)
     growth = longest
     if run.concurrency * longest > run.pool_tokens:
@@ -168,14 +166,14 @@ def replay(
     return world.run().requests, recorder, profile
 
 
-def recorded(runs: Sequence[Run], given: tuple[Factor, ...], jobs: int) -> list[Sample]:
+def recorded(runs: Sequence[Run], factors: tuple[Factor, ...], jobs: int) -> list[Sample]:
     """Their samples, from replays with these factors. jobs: processes."""
     with ProcessPoolExecutor(jobs) as pool:
-        return list(pool.map(partial(_sample, given), runs))
+        return list(pool.map(partial(_sample, factors), runs))
 
 
-def _sample(given: tuple[Factor, ...], run: Run) -> Sample:
-    requests, recorder, engine = replay(run, given)
+def _sample(factors: tuple[Factor, ...], run: Run) -> Sample:
+    requests, recorder, engine = replay(run, factors)
     passes = {name: np.asarray(column) for name, column in recorder.columns.items()}
     begin, done, end = _times(passes, requests, engine)
     took = np.maximum(done - begin, 1).astype(np.float64)
@@ -190,7 +188,7 @@ def _sample(given: tuple[Factor, ...], run: Run) -> Sample:
             weights = (until(done) - until(begin)) / took / _NS
             rest = float((until(end) - until(done)).sum())
         if what == TTFT:
-            waited = fmean(max(0, begin[0] - one.arrival_ns) for one in requests)
+            waited = fmean(max(0, begin[0] - request.arrival_ns) for request in requests)
             rest += (waited - engine.request_host_ns) * _NS
         summed = np.bincount(cluster, weights, count).astype(np.float64)
         figures.append(Target(what, value, summed, rest))
@@ -208,8 +206,8 @@ def _sample(given: tuple[Factor, ...], run: Run) -> Sample:
     chunks, *_, decoding = columns
     machine, profile = run.hardware, run.engine
     name = known_model(run.model.name)
-    waited_ns = sum(one.queue_ns for one in requests)
-    served_ns = sum(one.finish_ns - one.arrival_ns for one in requests) - waited_ns
+    waited_ns = sum(request.queue_ns for request in requests)
+    served_ns = sum(request.finish_ns - request.arrival_ns for request in requests) - waited_ns
     return Sample(
         run,
         Labels(family(machine), machine.name, profile.name, profile.label, name),
@@ -218,8 +216,8 @@ def _sample(given: tuple[Factor, ...], run: Run) -> Sample:
         decoding + chunks,
         chunks,
         np.array(starts, dtype=np.float64),
-        served_ns / max(one.finish_ns for one in requests),
-        waited_ns / sum(one.first_token_ns - one.arrival_ns for one in requests),
+        served_ns / max(request.finish_ns for request in requests),
+        waited_ns / sum(request.first_token_ns - request.arrival_ns for request in requests),
         tuple(figures),
     )
 
@@ -232,8 +230,8 @@ def _times(
     device = ns * (engine.device_permille / 1000)
     host = engine.per_sequence_host_ns * sequences
     host = host + engine.step_host_ns + engine.prefill_host_ns * passes["chunks"]
-    whole = np.maximum(device, host) if engine.overlap else device + host
-    busy = np.rint(whole + engine.step_gap_ns).astype(np.int64)
+    full = np.maximum(device, host) if engine.overlap else device + host
+    busy = np.rint(full + engine.step_gap_ns).astype(np.int64)
     # steps that were computed at one instant run one after another
     before = np.cumsum(busy) - busy
     new = np.append(True, at_ns[1:] != at_ns[:-1])
@@ -248,7 +246,7 @@ def _seconds(what: str, requests: Sequence[RequestResult]) -> Callable[[Integers
     """Until a time in nanoseconds, the seconds of a figure: the sum over the requests of their
     share of it x the time that they were in it."""
     arrival, first, finish, outputs = (
-        np.array([getattr(one, name) for one in requests], dtype=np.float64)
+        np.array([getattr(request, name) for request in requests], dtype=np.float64)
         for name in ("arrival_ns", "first_token_ns", "finish_ns", "output_length")
     )
     some = outputs > 1

@@ -6,8 +6,6 @@ What a row does not say comes from the version of its date, from the script that
 with TensorRT-LLM), from the engine's profile or from a constant here. No rule looks at an error.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -119,8 +117,8 @@ def _filled(row: Row) -> Row:
 def _run(row: Row) -> Run | None:
     run = tuple(row[name] for name in ("model", "engine", "hardware", "weights", "date"))
     model, engine, machine, *_ = run
-    ranks, given = row["tp"] * row["pp"] * row["dp_attention"], row["workload"]
-    replicas = given.get("concurrency_per_replica") or row["kind"].startswith(_BURST)
+    ranks, value = row["tp"] * row["pp"] * row["dp_attention"], row["workload"]
+    replicas = value.get("concurrency_per_replica") or row["kind"].startswith(_BURST)
     if (
         not row["gpu"].lower().startswith(machine.partition("_")[0])
         or (row["gpu_count"] > ranks >= row["ep"] and not replicas)
@@ -162,9 +160,9 @@ def _figures(row: Row) -> dict[str, float]:
 def _load(row: Row) -> tuple[tuple[Job, ...], int] | None:
     """The requests of a closed loop, or of trtllm-bench (all at once), and how many are in flight.
     None where the row does not say enough."""
-    (isl, osl), given = row["lengths"], row["workload"]
+    (isl, osl), value = row["lengths"], row["workload"]
     closed = row["kind"].startswith(_CLOSED)
-    count, concurrency = given.get("num_prompts") or 0, given.get("concurrency") or 0
+    count, concurrency = value.get("num_prompts") or 0, value.get("concurrency") or 0
     if not isl or not osl or not (concurrency if closed else count):
         return None
     # some rows divide it by the ranks of one replica; what counts is how many replicas there are
@@ -172,12 +170,12 @@ def _load(row: Row) -> tuple[tuple[Job, ...], int] | None:
     in_flight = max(1, concurrency // replicas) if closed else count
     count = count or _WAVES * in_flight
     inputs, outputs = [isl] * count, [osl] * count
-    if "uniform" in str(given.get("distribution")):
+    if "uniform" in str(value.get("distribution")):
         # InferenceX, utils/bench_serving, sample_uniform: prompts before outputs
         random = np.random.RandomState(0)
         inputs, outputs = (
-            random.randint(max(1, int(0.8 * one)), one + 1, size=count).tolist()
-            for one in (isl, osl)
+            random.randint(max(1, int(0.8 * item)), item + 1, size=count).tolist()
+            for item in (isl, osl)
         )
     jobs = (Job(index, 0, inputs[index], outputs[index]) for index in range(count))
     return tuple(jobs), in_flight
@@ -208,24 +206,24 @@ def _flags(row: Row, concurrency: int) -> dict[str, Any]:
 def _server(row: Row, concurrency: int, length: int, flags: Row, admitted: int) -> dict[str, Any]:
     """The fields of a run that say what served it. length: of a mean request. Raises CallerError
     for weights that do not fit."""
-    machine, groups, said = hardware.get(row["hardware"]), row["dp_attention"], flags.get
+    machine, groups, message = hardware.get(row["hardware"]), row["dp_attention"], flags.get
     parallelism = Parallelism(row["tp"] * groups, row["pp"], row["ep"], groups)
     model = models.get(row["model"])
     model = models.checkpoint(model, row["weights"]) if row["weights"] else model
     quantized = row["engine"] == "trtllm" and row["weights"] in ("fp8", "fp4", "nvfp4")
-    rows = row["kv_dtype"] or row["limits"].get("kv_cache_dtype") or said("kv_dtype")
+    rows = row["kv_dtype"] or row["limits"].get("kv_cache_dtype") or message("kv_dtype")
     if (rows or ("fp8" if quantized else "")) == "fp8":  # as in checkpoints of TensorRT-LLM
         model = models.cached_as(model, "fp8")
     engine = engine_profiles.get(_engine(row))
-    engine = replace(engine, all_reduce=said("all_reduce") or engine.all_reduce)
+    engine = replace(engine, all_reduce=message("all_reduce") or engine.all_reduce)
     large = row["engine"] == "sglang" and machine.hbm_bytes >= _LARGE_MEMORY
     budget = _number(row, "max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size")
-    budget = budget or said("token_budget", 0)
+    budget = budget or message("token_budget", 0)
     budget = budget or max(engine.token_budget, _SGLANG_CHUNK_LARGE if large else 0)
     if "not given" in str(row["workload"].get("distribution")) and row["engine"] != "sglang":
         budget = row["lengths"][0] + concurrency  # an assumption of this family
     part = _number(row, "gpu_memory_utilization", "mem_fraction_static", "kv_fraction")
-    part = part or said("memory") or engine.memory_permille / 1000
+    part = part or message("memory") or engine.memory_permille / 1000
     # TensorRT-LLM takes a part of what weights and buffers leave; others a part of all memory
     memory = machine.hbm_bytes * _REPORTED
     used = model.weight_bytes / parallelism.ranks + _BUFFERS[row["engine"]]
@@ -234,7 +232,7 @@ def _server(row: Row, concurrency: int, length: int, flags: Row, admitted: int) 
         raise CallerError(f"{model.name} does not fit into {machine.name}; delete the row")
     # of a window as far as it reaches, of a state once for each request
     tp = parallelism.attention_tp
-    held = sum(
+    total = sum(
         pool.page_bytes(model.page_size, tp)
         if pool.kind == "state"
         else min(length, pool.window or length) * pool.token_bytes(tp)
@@ -246,22 +244,22 @@ def _server(row: Row, concurrency: int, length: int, flags: Row, admitted: int) 
         "parallelism": parallelism,
         "engine": engine,
         "token_budget": max(_BLOCK, int(budget)),
-        "max_running": admitted or said("max_running") or engine.max_running,
-        "pool_tokens": int(left * parallelism.pp * length / held) * groups,
+        "max_running": admitted or message("max_running") or engine.max_running,
+        "pool_tokens": int(left * parallelism.pp * length / total) * groups,
     }
 
 
 def _engine(row: Row) -> str:
     """What names the engine profile, such as vllm@0.12.0."""
     text, engine = row["engine_version"], row["engine"]
-    if found := re.search(r"\d+\.\d[\w.]*", text):
-        return f"{engine}@{found[0]}"
+    if match := re.search(r"\d+\.\d[\w.]*", text):
+        return f"{engine}@{match[0]}"
     pattern = re.compile(r"(20\d\d)-?(\d\d)")
     date = pattern.search(text) or pattern.search(row["date"])
     if not date:
         return str(engine)
     releases = _RELEASES[engine]
-    earlier = [one for since, one in releases if since <= f"{date[1]}-{date[2]}"]
+    earlier = [item for since, item in releases if since <= f"{date[1]}-{date[2]}"]
     return f"{engine}@{earlier[-1] if earlier else releases[0][1]}"
 
 
@@ -276,7 +274,7 @@ def _admitted(row: Row, concurrency: int) -> int:
     if row["limits"].get("max_num_seqs") == "CONC":
         return max(1, concurrency)
     text = str(row["limits"].get("max_running_requests"))
-    if found := re.search(r"(\d+) for 1k/1k, (\d+) else", text):
-        return int(found[1] if row["lengths"] == [1024, 1024] else found[2])
+    if match := re.search(r"(\d+) for 1k/1k, (\d+) else", text):
+        return int(match[1] if row["lengths"] == [1024, 1024] else match[2])
     names = ("max_num_seqs", "max_batch_size", "max_batch", "max_running_requests")
     return int(_number(row, *names))

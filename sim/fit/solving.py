@@ -10,8 +10,6 @@ before any row is seen.
     figure  = sum over passes of pass x weight, + what no pass explains
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
@@ -84,7 +82,7 @@ _RULES: dict[str, dict[str, float]] = {
 def parameters(samples: Sequence[Sample]) -> dict[Name, float]:
     """The factors on what these runs have, with their spreads."""
     known: dict[Name, float] = {}
-    seen = {(one.labels, name) for one in samples for name in _constants(one)}
+    seen = {(sample.labels, name) for sample in samples for name in _constants(sample)}
     for labels, constant in sorted(seen):
         for pattern, spreads in _RULES.items():
             for levels, spread in spreads.items() if fnmatchcase(constant, pattern) else ():
@@ -108,7 +106,7 @@ class Table:
     def __init__(self, samples: Sequence[Sample], names: Sequence[Name]) -> None:
         cells: dict[tuple[Labels, str], Kernel] = {}
         for sample in samples:
-            cells |= {(sample.labels, kind): one for kind, one in sample.kernels.items()}
+            cells |= {(sample.labels, kind): kernel for kind, kernel in sample.kernels.items()}
         numbers = {cell: number for number, cell in enumerate(cells)}
         lengths = [len(sample.sequences) for sample in samples]
         works = []
@@ -125,26 +123,27 @@ class Table:
             for name in ("sequences", "prompts", "starts")
         )
         engines = [sample.run.engine for sample in samples]
-        self._overlap = np.array([one.overlap for one in engines])[self._sample]
-        permille = np.array([one.device_permille for one in engines])
+        self._overlap = np.array([engine.overlap for engine in engines])[self._sample]
+        permille = np.array([engine.device_permille for engine in engines])
         self._device = permille[self._sample] / 1000
         self._weights = csr_array(
-            block_diag([np.stack([one.weights for one in each.figures]) for each in samples])
+            block_diag([np.stack([figure.weights for figure in each.figures]) for each in samples])
         )
-        targets = [one for sample in samples for one in sample.figures]
-        self.owner = np.repeat(np.arange(len(samples)), [len(one.figures) for one in samples])
+        targets = [figure for sample in samples for figure in sample.figures]
+        self.owner = np.repeat(np.arange(len(samples)), [len(sample.figures) for sample in samples])
         self._rest, self._request, self.measured = np.array(
-            [(one.rest, one.what == TTFT, one.measured) for one in targets], dtype=np.float64
+            [(target.rest, target.what == TTFT, target.measured) for target in targets],
+            dtype=np.float64,
         ).T
         self._base = np.array(
-            [[getattr(one, field) for field in _FIELDS] for one in cells.values()]
+            [[getattr(cell, field) for field in _FIELDS] for cell in cells.values()]
         )
-        constants = [(one, f"{kind}.{field}") for one, kind in cells for field in _FIELDS]
+        constants = [(labels, f"{kind}.{field}") for labels, kind in cells for field in _FIELDS]
         self._matrix = _changes(names, constants)
         self._host_base = np.array(
-            [[getattr(one, name) for name in HOST] for one in engines], float
+            [[getattr(engine, name) for name in HOST] for engine in engines], float
         )
-        hosts = [(one.labels, ENGINE + name) for one in samples for name in HOST]
+        hosts = [(sample.labels, ENGINE + name) for sample in samples for name in HOST]
         self._host_matrix = _changes(names, hosts)
 
     def predict(self, logs: Floats, slopes: bool = False) -> tuple[Floats, Floats]:
@@ -219,8 +218,8 @@ def fit(runs: Sequence[Run], jobs: int) -> tuple[tuple[Factor, ...], list[Sample
 
 def predicted(samples: Sequence[Sample], factors: Sequence[Factor]) -> list[float]:
     """Every figure of the samples under these factors, in seconds."""
-    table = Table(samples, [(one.constant, one.where) for one in factors])
-    seconds: list[float] = table.predict(np.log([one.factor for one in factors]))[0].tolist()
+    table = Table(samples, [(factor.constant, factor.where) for factor in factors])
+    seconds: list[float] = table.predict(np.log([factor.factor for factor in factors]))[0].tolist()
     return seconds
 
 
@@ -230,13 +229,14 @@ def left_out(
     """The samples, and every figure of them predicted without any sample of its series, in ten
     folds. factors: that fit all, where each search begins."""
     series = {
-        name: number for number, name in enumerate(sorted({one.run.series for one in samples}))
+        name: number
+        for number, name in enumerate(sorted({sample.run.series for sample in samples}))
     }
     parted: list[Sample] = []
     seconds: list[float] = []
     for fold in range(_FOLDS):
-        out = [one for one in samples if series[one.run.series] % _FOLDS == fold]
-        rest = [one for one in samples if series[one.run.series] % _FOLDS != fold]
+        out = [sample for sample in samples if series[sample.run.series] % _FOLDS == fold]
+        rest = [sample for sample in samples if series[sample.run.series] % _FOLDS != fold]
         parted += out
         seconds += predicted(out, fitted_to(rest, factors)) if out else []
     return parted, seconds
@@ -245,11 +245,13 @@ def left_out(
 def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Factor, ...]:
     """The factors that fit these samples best and change something, rounded as the file has them.
     begin: where the search begins."""
-    given = parameters(samples)
-    table, spread = Table(samples, list(given)), np.array(list(given.values()))
-    sizes = Counter(one.run.group for one in samples)
+    value = parameters(samples)
+    table, spread = Table(samples, list(value)), np.array(list(value.values()))
+    sizes = Counter(sample.run.group for sample in samples)
     mean = len(samples) / len(sizes)
-    of_sample = np.array([min(1.0, (sizes[one.run.group] / mean) ** -0.25) for one in samples])
+    of_sample = np.array(
+        [min(1.0, (sizes[sample.run.group] / mean) ** -0.25) for sample in samples]
+    )
     weights = of_sample[table.owner]
 
     def errors(logs: Floats, robust: float) -> Floats:
@@ -265,9 +267,9 @@ def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Facto
         rows = (weights * bend / seconds)[:, None] * slope
         return np.concatenate([rows, np.diag(1 / spread)])
 
-    most = np.array([_MOST_HOST if one.startswith(ENGINE) else _MOST for one, _ in given])
-    known = {(one.constant, one.where): one.factor for one in begin}
-    logs = np.log([known.get(name, 1.0) for name in given])
+    most = np.array([_MOST_HOST if text.startswith(ENGINE) else _MOST for text, _ in value])
+    known = {(factor.constant, factor.where): factor.factor for factor in begin}
+    logs = np.log([known.get(name, 1.0) for name in value])
     # a wide loss first: what is far from its rows would count as a bad row in the narrow one
     for robust in (_ROBUST,) if begin else (_WIDE, _ROBUST):
         logs = least_squares(
@@ -282,5 +284,5 @@ def fitted_to(samples: Sequence[Sample], begin: Sequence[Factor]) -> tuple[Facto
             args=(robust,),
         ).x
     rounded = [float(f"{factor:.{_DIGITS}g}") for factor in np.exp(logs)]
-    pairs = zip(given, rounded, strict=True)
-    return tuple(Factor(*name, one) for name, one in pairs if abs(one - 1) >= _SMALLEST)
+    pairs = zip(value, rounded, strict=True)
+    return tuple(Factor(*name, number) for name, number in pairs if abs(number - 1) >= _SMALLEST)

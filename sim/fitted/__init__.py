@@ -7,8 +7,6 @@ the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.1
 whatever its factors say: a kernel does not move more than the data sheet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
@@ -54,16 +52,16 @@ def read(file: Path) -> tuple[Factor, ...]:
 
 def text_of(factors: Iterable[Factor]) -> str:
     """The file, one constant a line."""
-    lines = [encode(one).decode() for one in factors]
+    lines = [encode(factor).decode() for factor in factors]
     return '{"constants": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def total(constant: str, labels: frozenset[str], given: Iterable[Factor]) -> float:
+def total(constant: str, labels: frozenset[str], factors: Iterable[Factor]) -> float:
     """The product of the factors of a constant for a run with these labels."""
     product = 1.0
-    for one in given:
-        if labels.issuperset(one.where) and fnmatchcase(constant, one.constant):
-            product *= one.factor
+    for item in factors:
+        if labels.issuperset(item.where) and fnmatchcase(constant, item.constant):
+            product *= item.factor
     return product
 
 
@@ -71,21 +69,23 @@ def roofline(
     hardware: HardwareProfile,
     engine: EngineProfile,
     model: str,
-    given: tuple[Factor, ...] | None = None,
+    arguments: tuple[Factor, ...] | None = None,
 ) -> dict[str, Kernel]:
     """The constants of a run. model: its name. given: None for those of this project."""
     generation = family(hardware)
     labels = frozenset((generation, hardware.name, known_model(model), engine.name, engine.label))
-    known = [f for f in (factors() if given is None else given) if labels.issuperset(f.where)]
-    found = {}
+    known = [
+        f for f in (factors() if arguments is None else arguments) if labels.issuperset(f.where)
+    ]
+    result = {}
     for kind, kernel in defaults(generation).items():
         values = asdict(kernel)
         for name, value in values.items():
             factor = total(f"{kind}.{name}", labels, known)
             if factor != 1.0:
                 values[name] = min(value * factor, PEAK if is_part(name) else inf)
-        found[kind] = Kernel(**values)
-    return found
+        result[kind] = Kernel(**values)
+    return result
 
 
 def is_part(constant: str) -> bool:
@@ -94,13 +94,13 @@ def is_part(constant: str) -> bool:
 
 
 def engine(
-    profile: EngineProfile, hardware: str, model: str, given: tuple[Factor, ...] | None = None
+    profile: EngineProfile, hardware: str, model: str, value: tuple[Factor, ...] | None = None
 ) -> EngineProfile:
     """A profile with its fitted times of the host, on this accelerator and with this model."""
-    known = factors() if given is None else given
+    known = factors() if value is None else value
     labels = frozenset((hardware, known_model(model), profile.name, profile.label))
     changed: dict[str, Any] = {}
-    for name in sorted({one.constant for one in known if one.constant.startswith(ENGINE)}):
+    for name in sorted({item.constant for item in known if item.constant.startswith(ENGINE)}):
         field = name.removeprefix(ENGINE)
         factor = total(name, labels, known)
         changed[field] = round(getattr(profile, field) * factor)

@@ -5,8 +5,6 @@ values go. A value has no bytes here: its content follows from its digest. `Faul
 contents of another store, whose values then get lost or do not verify.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -159,8 +157,8 @@ class Faulty(Contents):
         there = self._contents.lookup(component, digests)
         lost = [(component, digest) in self._lost for digest in digests]
         return [
-            (one and not gone) or self._happens("lying", self._options.lying, digest)
-            for one, gone, digest in zip(there, lost, digests, strict=True)
+            (item and not gone) or self._happens("lying", self._options.lying, digest)
+            for item, gone, digest in zip(there, lost, digests, strict=True)
         ]
 
     def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:

@@ -13,8 +13,6 @@ batch has moved. `abandon` ends a lookup at once with nothing, and a fetch or st
 moved. A store that hangs answers only what is abandoned.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ import numpy as np
 
 from hicache.core.actions import Delete, Fetch, Lookup, Piece, StorageAction, Store
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
-from hicache.core.types import FlightId, Key, Tier
+from hicache.core.types import Key, Tier, TransferId
 from hicache.storage.base import Losses, Status
 
 from ..clock import Timer
@@ -113,7 +111,7 @@ class StoreExecutor:
         self.page_bytes = page_bytes
         self.listener: Callable[[], None] = lambda: None
         self._components = tuple(components)
-        self._open: dict[FlightId, StorageAction] = {}
+        self._open: dict[TransferId, StorageAction] = {}
         self._replies: list[StorageReply] = []
 
     @property
@@ -121,12 +119,12 @@ class StoreExecutor:
         """Number of submitted actions whose reply was not taken yet."""
         return len(self._open) + len(self._replies)
 
-    def is_unanswered(self, flight: FlightId) -> bool:
+    def is_unanswered(self, transfer: TransferId) -> bool:
         """Whether the action was submitted and its reply was not taken yet."""
-        return flight in self._open or any(reply.flight == flight for reply in self._replies)
+        return transfer in self._open or any(reply.transfer == transfer for reply in self._replies)
 
     def submit(self, action: StorageAction) -> None:
-        self._open[action.flight] = action
+        self._open[action.transfer] = action
 
     def start(self) -> None:
         """Begin what is queued. Nothing waits for it here."""
@@ -136,14 +134,14 @@ class StoreExecutor:
         replies, self._replies = self._replies, []
         return replies
 
-    def abandon(self, flight: FlightId) -> None:
-        """Nobody waits for this flight any more: answer soon."""
+    def abandon(self, transfer: TransferId) -> None:
+        """Nobody waits for this transfer any more: answer soon."""
 
     def close(self) -> None:
         self.contents.close()
 
     def _answer(self, reply: StorageReply) -> None:
-        if self._open.pop(reply.flight, None) is not None:
+        if self._open.pop(reply.transfer, None) is not None:
             self._replies.append(reply)
             self.listener()
 
@@ -162,18 +160,18 @@ class StoreExecutor:
         """Answer an action of which nothing is done."""
         replies: dict[type, Any] = {Lookup: LookupDone, Fetch: FetchDone, Store: StoreDone}
         reply = replies.get(type(action), partial(DeleteDone, ok=False))
-        self._answer(reply(action.flight))
+        self._answer(reply(action.transfer))
 
     def _perform(self, action: StorageAction, moved: int) -> None:
         """moved: how many values of a fetch or a store have moved."""
         if type(action) is Lookup:
-            self._answer(LookupDone(action.flight, self._looked_up(action)))
+            self._answer(LookupDone(action.transfer, self._looked_up(action)))
         elif type(action) is Fetch:
-            self._answer(FetchDone(action.flight, self._fetched(action, moved)))
+            self._answer(FetchDone(action.transfer, self._fetched(action, moved)))
         elif type(action) is Store:
-            self._answer(StoreDone(action.flight, self._stored(action, moved)))
+            self._answer(StoreDone(action.transfer, self._stored(action, moved)))
         elif type(action) is Delete:
-            self._answer(DeleteDone(action.flight, self.contents.clear()))
+            self._answer(DeleteDone(action.transfer, self.contents.clear()))
 
     def _looked_up(self, action: Lookup) -> int:
         there: list[tuple[int, list[bool | None]]] = []
@@ -185,7 +183,7 @@ class StoreExecutor:
             there.append((trailing, [*[True] * known, *rest]))
         for pages in range(len(action.digests), 0, -1):
             first = [max(0, pages - trailing) if trailing else 0 for trailing, _ in there]
-            if all(all(one[start:pages]) for start, (_, one) in zip(first, there, strict=True)):
+            if all(all(item[start:pages]) for start, (_, item) in zip(first, there, strict=True)):
                 return pages
         return 0
 
@@ -228,7 +226,7 @@ class ImmediateStore(StoreExecutor):
 class _Batch:
     """ends: bytes up to the end of each value. factor: how many times as long it takes."""
 
-    flight: FlightId
+    transfer: TransferId
     ends: list[int]
     ready_ns: int
     factor: int
@@ -257,31 +255,33 @@ class Pipe:
         self.bytes = 0
         self.busy_ns = 0
 
-    def send(self, flight: FlightId, sizes: Sequence[int], ended: Ended, factor: int = 1) -> None:
+    def send(
+        self, transfer: TransferId, sizes: Sequence[int], ended: Ended, factor: int = 1
+    ) -> None:
         """Queues a batch of values. ended: called with the number of values that have moved."""
         ready_ns = self._clock.now_ns + self._latency_ns * factor
-        batch = _Batch(flight, list(accumulate(sizes)), ready_ns, factor, ended)
+        batch = _Batch(transfer, list(accumulate(sizes)), ready_ns, factor, ended)
         self._queue.append(batch)
         if self._current is None:
             self._next()
 
-    def cut(self, flight: FlightId) -> bool:
+    def cut(self, transfer: TransferId) -> bool:
         """Ends a batch now. False if it is not here."""
         batch = self._current
-        if batch is not None and batch.flight == flight:
-            self._end(batch, self._moved(flight))
+        if batch is not None and batch.transfer == transfer:
+            self._end(batch, self._moved(transfer))
             return True
         for batch in self._queue:
-            if batch.flight == flight:
+            if batch.transfer == transfer:
                 self._queue.remove(batch)
                 batch.ended(0)
                 return True
         return False
 
-    def _moved(self, flight: FlightId) -> int:
+    def _moved(self, transfer: TransferId) -> int:
         """How many values of a batch have moved by now."""
         batch = self._current
-        if batch is None or batch.flight != flight or self._clock.now_ns < batch.began_ns:
+        if batch is None or batch.transfer != transfer or self._clock.now_ns < batch.began_ns:
             return 0
         elapsed_ns = self._clock.now_ns - batch.began_ns
         reached = elapsed_ns * self._rate // (_SECOND_NS * batch.factor)
@@ -325,7 +325,7 @@ class TimedStore(StoreExecutor):
         self._value_bytes = value_bytes
         self.reads = Pipe(clock, options.read_bytes_per_s, options.latency_ns)
         self.writes = Pipe(clock, options.write_bytes_per_s, options.latency_ns)
-        self._hung: dict[FlightId, StorageAction] = {}
+        self._hung: dict[TransferId, StorageAction] = {}
         self._batches = 0
 
     def submit(self, action: StorageAction) -> None:
@@ -333,21 +333,23 @@ class TimedStore(StoreExecutor):
         factor = self._factor()
         if type(action) is Fetch or type(action) is Store:
             pipe = self.reads if type(action) is Fetch else self.writes
-            sizes = [self._value_bytes[one.component] for one in action.pieces for _ in one.digests]
-            pipe.send(action.flight, sizes, lambda moved: self._ended(action, moved), factor)
+            sizes = [
+                self._value_bytes[piece.component] for piece in action.pieces for _ in piece.digests
+            ]
+            pipe.send(action.transfer, sizes, lambda moved: self._ended(action, moved), factor)
         else:
             self._clock.after(self._options.latency_ns * factor, lambda: self._ended(action, 0))
 
-    def abandon(self, flight: FlightId) -> None:
-        action = self._open.get(flight)
+    def abandon(self, transfer: TransferId) -> None:
+        action = self._open.get(transfer)
         if action is None or type(action) is Delete:
             return
-        if self._hung.pop(flight, None) is not None:
+        if self._hung.pop(transfer, None) is not None:
             self._lose(action)
         elif type(action) is Lookup:
             self._fail(action)
-        elif not self.reads.cut(flight):
-            self.writes.cut(flight)
+        elif not self.reads.cut(transfer):
+            self.writes.cut(transfer)
 
     def _factor(self) -> int:
         """How many times as long this batch takes."""
@@ -359,11 +361,11 @@ class TimedStore(StoreExecutor):
 
     def _ended(self, action: StorageAction, moved: int) -> None:
         """If the store is dead, the action fails; if it hangs, it waits."""
-        if action.flight not in self._open:
+        if action.transfer not in self._open:
             return
         now_ns = self._clock.now_ns
         if self._options.hangs(now_ns):
-            self._hung[action.flight] = action
+            self._hung[action.transfer] = action
             if self._options.back_at_ns > now_ns:
                 self._clock.after(self._options.back_at_ns - now_ns, lambda: self._woken(action))
         elif self._options.is_dead(now_ns):
@@ -372,5 +374,5 @@ class TimedStore(StoreExecutor):
             self._perform(action, moved)
 
     def _woken(self, action: StorageAction) -> None:
-        if self._hung.pop(action.flight, None) is not None:
+        if self._hung.pop(action.transfer, None) is not None:
             self._lose(action)

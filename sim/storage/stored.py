@@ -7,8 +7,6 @@ it, and all of the model, so that no engine takes them for pages of its model. A
 several pools has a value for each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -19,8 +17,8 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.storage.base import Losses, Status, Storage
+from hicache.storage.checksummed import HEADER_BYTES
 from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
-from hicache.storage.verified import HEADER_BYTES
 
 from .contents import Contents
 
@@ -104,10 +102,10 @@ class StoredContents(Contents):
             read = self._store.read([entry.key], [(memoryview(buffer),)]) == [Status.DONE]
             theirs = _fields(bytes(buffer), key.context) if read else {}
             if theirs.get("workload") == ours["workload"]:
-                names = [one for one in {*ours, *theirs} if ours.get(one) != theirs.get(one)]
+                names = [text for text in {*ours, *theirs} if ours.get(text) != theirs.get(text)]
                 if len(names) > 1 and "definition" in names:
                     names.remove("definition")  # of the whole model, which the others say better
-                names.sort(key=lambda one: (" of pool " in one, one))
+                names.sort(key=lambda name: (" of pool " in name, name))
                 raise CallerError(
                     f"--storage: {name} has pages of this workload under another key (different: "
                     f"{', '.join(names[:_MOST_FIELDS])}); name another place, or give the options "
@@ -115,13 +113,13 @@ class StoredContents(Contents):
                 )
 
     def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
-        found: list[bool | None] = [True] * len(digests)
+        result: list[bool | None] = [True] * len(digests)
         for keys in self._keys(component, digests):
-            found = [a and b for a, b in zip(found, self._store.lookup(keys), strict=True)]
-        return found
+            result = [a and b for a, b in zip(result, self._store.lookup(keys), strict=True)]
+        return result
 
     def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:
-        found = [Status.DONE] * len(digests)
+        result = [Status.DONE] * len(digests)
         length = self._lengths[component]
         for keys in self._keys(component, digests):
             buffers = [bytearray(length) for _ in keys]
@@ -130,19 +128,19 @@ class StoredContents(Contents):
                 status = statuses[place]
                 if status is Status.DONE and bytes(buffer) != _value(digest, length):
                     status = Status.CORRUPT
-                if found[place] is Status.DONE:
-                    found[place] = status
-        return found
+                if result[place] is Status.DONE:
+                    result[place] = status
+        return result
 
     def write(self, component: str, digests: Sequence[bytes]) -> list[Status]:
-        found = [Status.DONE] * len(digests)
+        statuses = [Status.DONE] * len(digests)
         self._write_context()
-        values = [(memoryview(_value(one, self._lengths[component])),) for one in digests]
+        values = [(memoryview(_value(digest, self._lengths[component])),) for digest in digests]
         for keys in self._keys(component, digests):
             for place, status in enumerate(self._store.write(keys, values)):
-                if found[place] is Status.DONE:
-                    found[place] = status
-        return found
+                if statuses[place] is Status.DONE:
+                    statuses[place] = status
+        return statuses
 
     def clear(self) -> bool:
         keys = [entry.key for entry in self._store.entries(f"{self._digest}/")]
@@ -184,7 +182,7 @@ def _fields(text: bytes, digest: str) -> dict[str, Any]:
     fields = dict(document_of(text, digest) or {})
     kind, *parts = str(fields.pop("revision", "")).split(";")
     if kind == REVISION:
-        fields |= dict(one.partition("=")[::2] for one in parts)
+        fields |= dict(part.partition("=")[::2] for part in parts)
     for pool, inner in fields.pop("pools", {}).items():
         fields |= {f"{name} of pool {pool}": value for name, value in inner.items()}
     return fields

@@ -145,13 +145,13 @@ def times(
     groups = parallelism.attention_dp
     shares = {"tp_size": parallelism.attention_tp, "pp_size": 1, "attention_dp_size": groups}
     if model.experts:
-        whole = {"moe_ep_size": parallelism.ep, "moe_tp_size": parallelism.tp // parallelism.ep}
-        shares |= whole
+        row = {"moe_ep_size": parallelism.ep, "moe_tp_size": parallelism.tp // parallelism.ep}
+        shares |= row
     lacks = ""
     for modes in precisions(model, hardware, backend):
         try:
-            given = tuple({**shares, **modes}.items())
-            return _measured(known, model.layers, system, backend, groups, given)
+            items = tuple({**shares, **modes}.items())
+            return _measured(known, model.layers, system, backend, groups, items)
         except _LACKS as error:
             lacks = lacks or str(error).partition("\n")[0]
     ranks = ", ".join(f"{name} {size}" for name, size in shares.items())
@@ -165,9 +165,9 @@ def _measured(
     system: str,
     backend: str,
     groups: int,
-    given: tuple[tuple[str, int | str], ...],
+    texts: tuple[tuple[str, int | str], ...],
 ) -> MeasuredKernels:
-    spec = compile_engine(model, system, backend, **dict(given))
+    spec = compile_engine(model, system, backend, **dict(texts))
     tables = f"{system}, {backend} {resolve_query_version(system, backend, 'current')}"
     label = f"aiconfigurator-core {version('aiconfigurator-core')}, tables of {tables}"
     measured = MeasuredKernels(AicEngine.from_spec(spec), layers, groups, label)
@@ -231,11 +231,11 @@ def _operations(evaluate: _Evaluate) -> list[_Operations]:
         except ValueError as error:
             if "out of range" not in str(error):
                 raise
-            return [_asked(evaluate, numbers) for numbers in kinds]
+            return [_evaluated(evaluate, numbers) for numbers in kinds]
         kinds[2 if name.endswith(_HEAD) else name.endswith(_OF_SEQUENCES)].append(number)
 
 
-def _asked(evaluate: _Evaluate, numbers: Sequence[int]) -> _Operations:
+def _evaluated(evaluate: _Evaluate, numbers: Sequence[int]) -> _Operations:
     def ask(*shape: float) -> list[tuple[str, float]]:
         return [(name, ms) for name, ms, _, _ in evaluate(numbers, *shape)] if numbers else []
 

@@ -4,8 +4,6 @@ A module of this folder defines `times(model, hardware, parallelism, engine)`, w
 `TimeModel`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -48,11 +46,11 @@ class Parallelism:
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "ep", "attention_dp", "dcp"):
-            found = getattr(self, name)
-            if found < 1:
-                raise CallerError(f"{name}: expected at least 1, found {found}")
-            if name in ("ep", "attention_dp") and self.tp % found:
-                raise CallerError(f"{name}: expected a divisor of {self.tp} ranks, found {found}")
+            result = getattr(self, name)
+            if result < 1:
+                raise CallerError(f"{name}: expected at least 1, found {result}")
+            if name in ("ep", "attention_dp") and self.tp % result:
+                raise CallerError(f"{name}: expected a divisor of {self.tp} ranks, found {result}")
 
     @property
     def ranks(self) -> int:
@@ -104,13 +102,13 @@ def stages_ns(
     """Nanoseconds of a pass on each stage with so many layers, and between two stages. layer_ns: of
     a layer, as `times` says for this pass."""
     overhead_ns = times.overhead_ns(chunks, decoding)
-    found, send_ns = [count * layer_ns for count in layers], 0
-    if len(found) > 1:
+    numbers, send_ns = [count * layer_ns for count in layers], 0
+    if len(numbers) > 1:
         first_ns, send_ns = times.first_ns(chunks, decoding), times.send_ns(chunks, decoding)
-        found[0] += first_ns
+        numbers[0] += first_ns
         overhead_ns -= first_ns
-    found[-1] += overhead_ns
-    return found, send_ns
+    numbers[-1] += overhead_ns
+    return numbers, send_ns
 
 
 def make(
@@ -150,7 +148,7 @@ def check_ranks(model: ModelDescription, parallelism: Parallelism) -> None:
     special = model.selected_tokens or any(
         pool.window or pool.kind not in ROWS for pool in model.pools
     )
-    for wrong, said in (
+    for wrong, text in (
         (
             model.attention_heads % tp or any(count % tp and tp % count for count in cached),
             f"tp: expected a divisor of the {model.attention_heads} query heads of {name} that "
@@ -175,7 +173,7 @@ def check_ranks(model: ModelDescription, parallelism: Parallelism) -> None:
         ),
     ):
         if wrong:
-            raise CallerError(said)
+            raise CallerError(text)
     model.stages(parallelism.pp)
 
 
@@ -190,14 +188,14 @@ def stage_weight_bytes(model: ModelDescription, parallelism: Parallelism) -> lis
     head; a table that serves as both is on both."""
     groups, pp = parallelism.attention_dp - 1, parallelism.pp
     bits = sum(
-        one.layers * one.parameters * WEIGHT_BITS[one.dtype]
-        for one in model.matrices
-        if one.part == "attention" and groups
+        item.layers * item.parameters * WEIGHT_BITS[item.dtype]
+        for item in model.matrices
+        if item.part == "attention" and groups
     )
-    whole = model.weight_bytes + int(groups * bits) // 8
+    number = model.weight_bytes + int(groups * bits) // 8
     if pp == 1:
-        return [whole // parallelism.tp]
-    of_layers, table = whole - model.embeddings * model.head_bytes, model.head_bytes
+        return [number // parallelism.tp]
+    of_layers, table = number - model.embeddings * model.head_bytes, model.head_bytes
     tables = [(stage == 0) + (stage == pp - 1) for stage in range(pp)]
     return [
         (of_layers * (last - first) // model.layers + count * table) // parallelism.tp

@@ -139,33 +139,33 @@ class Roofline:
         return busiest + -(-decoding // self._groups), new
 
     def _of_tokens(self, group: int, stage: int) -> list[Work]:
-        found = [each.of(group) for each in self._of_group]
-        found += [each.of(stage) for each in self._of_stage]
+        result = [each.of(group) for each in self._of_group]
+        result += [each.of(stage) for each in self._of_stage]
         if self._experts is not None:
-            found.append(self._experts.of(stage))
-        return found
+            result.append(self._experts.of(stage))
+        return result
 
     def _of_context(self, chunks: Chunks, decoding: int, context: int) -> list[Work]:
         groups = self._groups
         each, attended = -(-decoding // groups), -(-context // groups)
-        found = []
+        result = []
         if chunks:
-            found += [one.of_prefill(chunks, groups) for one in self._attention]
+            result += [group.of_prefill(chunks, groups) for group in self._attention]
         if decoding:
-            found += [one.of_decode(each, attended) for one in self._attention]
-            found += [one.of(each) for one in self._decoded]
+            result += [group.of_decode(each, attended) for group in self._attention]
+            result += [exchange.of(each) for exchange in self._decoded]
         starts = [start for start, _ in chunks] or [0]
         if self._cached is not None and max(starts):
             busiest = -int(-share(sum(starts), max(starts), groups) // 1)
-            found.append(self._cached.of(busiest))
+            result.append(self._cached.of(busiest))
         if self._expanding:
             ends = [end for _, end in chunks] or [0]
             rows = each - int(-share(sum(ends), max(ends), groups) // 1)
-            found += [one.of(rows) for one in self._expanding]
+            result += [per_token.of(rows) for per_token in self._expanding]
         if self._states is not None:
             sequences = each - -len(chunks) // groups
-            found.append(self._states.of(self._tokens(chunks, decoding)[0], sequences))
-        return found
+            result.append(self._states.of(self._tokens(chunks, decoding)[0], sequences))
+        return result
 
     def _of_ends(self, sampled: int) -> list[Work]:
         return [*(each.of(sampled) for each in self._of_sampled), _REST]
@@ -209,13 +209,13 @@ class Roofline:
         sampled = len(real(chunks)) + decoding
         if not sampled:
             return 0
-        found = self._ended.get(sampled)
-        if found is None:
+        number = self._ended.get(sampled)
+        if number is None:
             if len(self._ended) >= _MOST_KEPT:
                 self._ended.clear()
             total = self._sum(self._of_ends(sampled))[0] * self._device
-            found = self._ended[sampled] = int(total + 0.5)
-        return found
+            number = self._ended[sampled] = int(total + 0.5)
+        return number
 
     def first_ns(self, chunks: Chunks, decoding: int) -> int:
         """See `TimeModel`."""

@@ -7,8 +7,6 @@ DATA is that of `python -m sim.fit`, and the constants are the shipped ones. Pri
 how often the bar of nine of ten holds, made of half of the series, for the others.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -57,29 +55,29 @@ def table(errors: Iterable[Error]) -> str:
     groups: dict[Kind, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     models: dict[Kind, set[str]] = defaultdict(set)
     wide: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for one, metric, error in errors:
-        saturated = one.queueing > MOST_QUEUEING
-        for engine in (ALL, one.engine):
-            run = one.times, one.hardware, one.ranks, one.precision, one.load
+    for judged, metric, error in errors:
+        saturated = judged.queueing > MOST_QUEUEING
+        for engine in (ALL, judged.engine):
+            run = judged.times, judged.hardware, judged.ranks, judged.precision, judged.load
             kind = (*run, engine, saturated)
             groups[kind][metric].append(abs(error))
-            models[kind].add(one.model)
+            models[kind].add(judged.model)
             for more in _wider(kind):
                 wide[*more, metric].append(abs(error))
     lines = []
-    for kind, found in sorted(groups.items()):
-        told: dict[str, dict[str, float]] = {}
-        for metric, each in sorted(found.items()):
-            near, all_loads = (wide[*one, metric] for one in _wider(kind))
+    for kind, row in sorted(groups.items()):
+        message: dict[str, dict[str, float]] = {}
+        for metric, each in sorted(row.items()):
+            near, all_loads = (wide[*item, metric] for item in _wider(kind))
             many = sorted(all_loads if len(near) < _ENOUGH <= len(all_loads) else near)
             tenth = many[min(len(many), math.ceil(0.9 * (len(many) + 1))) - 1]
-            told[metric] = {
+            message[metric] = {
                 "runs": len(each),
                 "median": round(median(each), 4),
                 "nine_tenths": round(max(median(each), tenth), 4),
             }
         group = dict(zip(_KIND, kind, strict=True)) | {"models": sorted(models[kind])}
-        lines.append(json.dumps(group | {"errors": told}))
+        lines.append(json.dumps(group | {"errors": message}))
     return '{"groups": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
@@ -92,28 +90,28 @@ def within_bars(errors: Sequence[Error], tried: Sequence[Error]) -> Counter[tupl
     """How many figures of `tried` are within the bar that the others make, by whether requests
     mostly wait and whether it holds."""
     groups = convert(json.loads(table(errors))["groups"], list[Group])
-    found: Counter[tuple[bool, bool]] = Counter()
+    counts: Counter[tuple[bool, bool]] = Counter()
     for run, metric, error in tried:
         bar = getattr(expected_error(run, groups, groups), metric)
         if bar is not None:
-            found[run.queueing > MOST_QUEUEING, abs(error) <= bar.nine_tenths] += 1
-    return found
+            counts[run.queueing > MOST_QUEUEING, abs(error) <= bar.nine_tenths] += 1
+    return counts
 
 
 def main(data: str, output: str) -> None:
     factors = fitted.factors()
     samples = recorded(read([Path(data)]), factors, os.cpu_count() or 1)
-    found = errors_of(*left_out(samples, factors))
-    print_errors("left out", found)
-    series = sorted({sample.run.series for sample, *_ in found})
+    result = errors_of(*left_out(samples, factors))
+    print_errors("left out", result)
+    series = sorted({sample.run.series for sample, *_ in result})
     halves: tuple[list[Error], list[Error]] = ([], [])
-    for sample, what, error in found:
+    for sample, what, error in result:
         half = halves[series.index(sample.run.series) % 2]
         half.append((judged(sample), what, error))
     Path(output).write_text(table(itertools.chain(*halves)))
-    held = within_bars(*halves) + within_bars(*halves[::-1])
+    counts = within_bars(*halves) + within_bars(*halves[::-1])
     for waits, name in enumerate(("short queues", "requests mostly wait")):
-        within, beyond = held[bool(waits), True], held[bool(waits), False]
+        within, beyond = counts[bool(waits), True], counts[bool(waits), False]
         print(f"{name}: {within / max(1, within + beyond):.1%} of {within + beyond} within the bar")
 
 

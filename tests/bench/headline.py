@@ -8,8 +8,6 @@ files on the way):
 Replays that a killed run had done are kept (--points). tests/test_docs compares all of this.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -33,15 +31,15 @@ Document = Mapping[str, Any]
 def command() -> list[str]:
     """The words of the first command of the README, without the file that it writes."""
     text = PAGE.read_text()
-    found = re.search(r"^ *hicache (size TRACE\.jsonl .*?) -o report\.html$", text, re.MULTILINE)
-    assert found, f"{PAGE.name}: expected hicache size TRACE.jsonl ... -o report.html"
-    return found[1].split()
+    match = re.search(r"^ *hicache (size TRACE\.jsonl .*?) -o report\.html$", text, re.MULTILINE)
+    assert match, f"{PAGE.name}: expected hicache size TRACE.jsonl ... -o report.html"
+    return match[1].split()
 
 
 def bought(report: Document) -> dict[str, Any]:
     """What is kept of the report of the command."""
     decision = report["decision"]
-    tried = [one for one in decision["candidates"] if one["served"] is not None]
+    tried = [item for item in decision["candidates"] if item["served"] is not None]
     return {
         "command": " ".join(["hicache", *command()]),
         "decisions": decisions(),
@@ -55,9 +53,9 @@ def bought(report: Document) -> dict[str, Any]:
     }
 
 
-def told(purchase: Document) -> str:
+def line_of(purchase: Document) -> str:
     """What stands between the marks of the page."""
-    sentences = "\n".join(fill(one, _WIDTH) for one in purchase["sentences"])
+    sentences = "\n".join(fill(item, _WIDTH) for item in purchase["sentences"])
     return f"```text\n{sentences}\n```"
 
 
@@ -72,10 +70,10 @@ def _write(folder: Path) -> None:
     report = folder / "report.json"
     files = ["--json", str(report), "--points", str(folder / "points.jsonl")]
     assert main([size, str(TRACE), *options, *files]) == 0
-    found = bought(json.loads(report.read_text()))
-    BOUGHT.write_text(json.dumps(found, indent=1) + "\n")
+    result = bought(json.loads(report.read_text()))
+    BOUGHT.write_text(json.dumps(result, indent=1) + "\n")
     before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{told(found)}\n{END}{rest.split(END)[1]}")
+    PAGE.write_text(f"{before}{BEGIN}\n{line_of(result)}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""Checked operations per second: drawn tapes, played on small trees."""
-
-from __future__ import annotations
+"""Checked operations per second: drawn sequences, played on small trees."""
 
 import statistics
 from time import process_time
@@ -10,10 +8,10 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
-from invariants.fuzz.hicache.hand import Hand
+from invariants.checker import Checker
 from invariants.fuzz.hicache.play import generate, step
+from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.sequence import Entry
-from invariants.watch import Watch
 from tests.configs import configured
 from tests.invariants.life import OPS, corner
 
@@ -21,7 +19,7 @@ WARM, MEASURED = 3_000, 5_000
 CONFIG = Config(16, (260,), (520,), kv_events=True)
 
 
-class NoRecounts(Watch):
+class NoRecounts(Checker):
     """Incremental checks alone: what they cost without the audits that they are held against."""
 
     @property
@@ -32,24 +30,24 @@ class NoRecounts(Watch):
 def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
     without = ("evict", "flush", "hoard", "meddle", "misuse", "revisit")
-    return [*generate(corner(config, 0, without), OPS, 3, count, "off").tape.entries]
+    return [*generate(corner(config, 0, without), OPS, 3, count, "off").sequence.entries]
 
 
 def rate(
-    entries: list[Entry], watch: Observer, config: Config = CONFIG, warm: int = WARM
+    entries: list[Entry], checker: Observer, config: Config = CONFIG, warm: int = WARM
 ) -> tuple[float, float]:
     """Operations per second of one core that plays, decides and checks, and mean live nodes."""
-    hand = Hand(config, "time", Watch("off"))
-    hand._driver.observers = (watch,)  # the probes count for the fuzzer
+    player = Player(config, "time", Checker("off"))
+    player._driver.observers = (checker,)  # the probes count for the fuzzer
     for entry in entries[:warm]:
-        step(hand, OPS, entry)
-    before, nodes, start = hand.events, [], process_time()
+        step(player, OPS, entry)
+    before, nodes, start = player.events, [], process_time()
     for first in range(warm, len(entries), MEASURED // 10):
         for entry in entries[first : first + MEASURED // 10]:
-            step(hand, OPS, entry)
-        nodes.append(sum(1 for _ in hand.core.view.nodes()))
+            step(player, OPS, entry)
+        nodes.append(sum(1 for _ in player.core.view.nodes()))
     spent = process_time() - start
-    return (hand.events - before) / spent, statistics.mean(nodes)
+    return (player.events - before) / spent, statistics.mean(nodes)
 
 
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
@@ -58,16 +56,16 @@ def test_checked_operations_per_second(components: str, benchmark: Any) -> None:
     entries = drawn(config)
 
     def triples() -> list[tuple[float, float, float, float]]:
-        found = []
+        result = []
         for _ in range(3):
-            unchecked, _ = rate(entries, Watch("off"), config)
+            unchecked, _ = rate(entries, Checker("off"), config)
             alone, _ = rate(entries, NoRecounts("every"), config)
-            checked, nodes = rate(entries, Watch("every"), config)
-            found.append((checked, unchecked / alone, unchecked / checked, nodes))
-        return found
+            checked, nodes = rate(entries, Checker("every"), config)
+            result.append((checked, unchecked / alone, unchecked / checked, nodes))
+        return result
 
-    found = benchmark.pedantic(triples, rounds=1, iterations=1)
-    speed, alone, cost, nodes = (statistics.median(one) for one in zip(*found, strict=True))
+    results = benchmark.pedantic(triples, rounds=1, iterations=1)
+    speed, alone, cost, nodes = (statistics.median(item) for item in zip(*results, strict=True))
     name = f"checked operations, {components}, {nodes:.0f} live nodes"
     print(f"{name}: {speed:,.0f} /s, target >= 4,000 /s")
     print(f"the same, incremental checks against none: {alone:.2f} x, target <= 2 x")

@@ -1,7 +1,5 @@
 """The command as its users run it, compiled and from the source: CPU time of fresh processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the suite of stores needs of each: how it is opened, its server, and what it can do."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The suite of every file in traces/commands, and of what `hicache --help` may load."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import cast
@@ -52,8 +50,8 @@ def loaded(*names: str, before: str = "") -> dict[str, set[str]]:
         timeout=PATIENCE_S,
     )
     assert done.stdout.count("Usage: hicache") == len(names)
-    found = dict(line.partition(" ")[::2] for line in done.stderr.splitlines())
-    return {name: set(found[name].split()) for name in names}
+    result = dict(line.partition(" ")[::2] for line in done.stderr.splitlines())
+    return {name: set(result[name].split()) for name in names}
 
 
 def test_every_command_is_listed() -> None:
@@ -78,15 +76,15 @@ def test_help_of_every_command(arguments: list[str], capsys: pytest.CaptureFixtu
 
 
 def test_help_loads_no_command() -> None:
-    found = loaded("")[""]
-    assert found >= LIGHT
-    assert not [one for one in found if one.startswith("traces.commands.")]
-    assert not found & {"numpy", "simpy", "torch", "sim", "invariants"}
+    result = loaded("")[""]
+    assert result >= LIGHT
+    assert not [item for item in result if item.startswith("traces.commands.")]
+    assert not result & {"numpy", "simpy", "torch", "sim", "invariants"}
 
 
 def test_a_command_loads_no_other_and_no_torch() -> None:
     """Every option is there before any device is."""
-    for name, found in loaded(*NAMES, before="numpy,rich,simpy").items():
+    for name, result in loaded(*NAMES, before="numpy,rich,simpy").items():
         others = {f"{COMMANDS}.{other.replace('-', '_')}" for other in NAMES if other != name}
-        assert not found & others, name
-        assert "torch" not in found, name
+        assert not result & others, name
+        assert "torch" not in result, name

@@ -4,8 +4,6 @@ Each is made over the corners of its settings: windows of one page to eight and 
 page, and a page larger than the window. A component that has no window ignores it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +25,9 @@ from hicache.core.entries import Shape
 from hicache.core.events import Arrived, MatchWanted
 from hicache.core.tree import attach, label_of, new_child
 from hicache.core.types import Key, Pages, Tier
-from invariants.against import Against
+from invariants.differential import DifferentialChecker
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,22 +65,22 @@ def matched(config: Config, path: list[tuple[int, bool]]) -> int:
     core.handle(Arrived(0, key, key.pages * config.page_size, key.pages))
     last, ends = len(state.components) - 1, [0]
     node = state.root
-    for span, held in path:
+    for span, kept in path:
         start, end = ends[-1], ends[-1] + span
         first = rows[start * stride : (start + 1) * stride]
         label = first if start else label_of("", first)
         node = new_child(state, node, rows[start * stride : end * stride], label)
         for index, component in enumerate(state.components):
-            if index != last or held:
+            if index != last or kept:
                 count = span if component.positional else 1
                 taken = state.pools[Tier.DEVICE][index].take(count, 1)
                 attach(state, node, Tier.DEVICE, index, taken)
         ends.append(end)
-    (found,) = core.handle(MatchWanted(0))
-    assert isinstance(found, Matched)
-    assert found.host_pages == 0
-    assert found.depths[last] == found.device_pages
-    return ends.index(found.device_pages)
+    (result,) = core.handle(MatchWanted(0))
+    assert isinstance(result, Matched)
+    assert result.host_pages == 0
+    assert result.depths[last] == result.device_pages
+    return ends.index(result.device_pages)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,11 +138,11 @@ def test_a_component_from_outside_is_drawn_checked_and_judged_by_what_it_declare
     try:
         assert known().index("full") < known().index("chunked") < known().index("mamba")
         config = Config(1, (8, 8), (0, 0), ("full", "chunked"))
-        assert Against(config).unspecified == ""
+        assert DifferentialChecker(config).unspecified == ""
         failures = []
         for seed in range(8):
-            swarm = draw_swarm(seed, ("full", "chunked"))
-            outcome = play.generate(swarm, OPERATIONS, seed, 60, command="")
+            sample = sample_config(seed, ("full", "chunked"))
+            outcome = play.generate(sample, OPERATIONS, seed, 60, command="")
             failures += [outcome.failure] if outcome.failure else []
         assert bool(failures) == fails, failures[0].text
     finally:

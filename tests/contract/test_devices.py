@@ -3,8 +3,6 @@
 A new device is one function that returns a `Rig`, and one line in `RIGS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -13,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.types import NO_PAGES, Tier
-from hicache.devices.base import CopyJob, Device, DeviceOptions, Direction, Mark, Stream, Touch
+from hicache.devices.base import (
+    CopyJob,
+    Device,
+    DeviceEvent,
+    DeviceOptions,
+    Direction,
+    Stream,
+    Touch,
+)
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
 from sim.clock import Clock
@@ -39,8 +45,8 @@ class Rig(Protocol):
     @property
     def device(self) -> Device: ...
 
-    def settle(self, mark: Mark) -> None:
-        """Return once the mark is reached and the host may see that."""
+    def settle(self, device_event: DeviceEvent) -> None:
+        """Return once the event is reached and the host may see that."""
 
     def close(self) -> None:
         """Give back threads and memory."""
@@ -58,8 +64,8 @@ class RealRig:
         else:
             self.device = CpuDevice(*sizes)
 
-    def settle(self, mark: Mark) -> None:
-        self.device.synchronize(mark)
+    def settle(self, device_event: DeviceEvent) -> None:
+        self.device.synchronize(device_event)
 
     def close(self) -> None:
         self.device.close()
@@ -73,8 +79,8 @@ class SimRig:
         link = Link(self.clock, single=10**9, shared=10**9, latency_ns=1000)
         self.device = SimDevice(self.clock, link, options, Memory(places, LAYERS))
 
-    def settle(self, mark: Mark) -> None:
-        run(self.clock, lambda: not self.device.query(mark))
+    def settle(self, device_event: DeviceEvent) -> None:
+        run(self.clock, lambda: not self.device.query(device_event))
 
     def close(self) -> None:
         run(self.clock)
@@ -104,11 +110,11 @@ def order(device: Device, first: Stream, then: Stream) -> None:
     device.wait(then, device.record(first))
 
 
-def settled(rig: Rig, stream: Stream) -> Mark:
-    mark = rig.device.record(stream)
-    rig.settle(mark)
-    assert rig.device.query(mark)
-    return mark
+def settled(rig: Rig, stream: Stream) -> DeviceEvent:
+    device_event = rig.device.record(stream)
+    rig.settle(device_event)
+    assert rig.device.query(device_event)
+    return device_event
 
 
 def test_one_stream_keeps_its_order(rig: Rig) -> None:
@@ -130,9 +136,9 @@ def test_a_mark_is_reported_reached_only_after_its_work(rig: Rig) -> None:
         device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
         order(device, compute, write)
         device.copy(write, CopyJob(D2H, "full", pages(0), pages(turn), ALL, "test"))
-        mark = device.record(write)
-        if not device.query(mark):
-            rig.settle(mark)
+        device_event = device.record(write)
+        if not device.query(device_event):
+            rig.settle(device_event)
         copied = device.digest(Tier.HOST, "full", turn)
         assert copied == device.digest(Tier.DEVICE, "full", 0)
         order(device, write, compute)
@@ -197,8 +203,8 @@ def test_ordered_programs_agree_with_a_table_of_writers(
             way, (near, far) = D2H if down else H2D, (pages(*numbers) for numbers in pair)
             device.copy(stream, CopyJob(way, "full", near, far, layers, "step"))
             source, target = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
-            for one, other in zip(*pair, strict=True):
-                table[target, other][slice(*layers)] = table[source, one][slice(*layers)]
+            for item, other in zip(*pair, strict=True):
+                table[target, other][slice(*layers)] = table[source, item][slice(*layers)]
         last = device.record(stream)
     rig.settle(last)
     by_content: dict[tuple[object, ...], set[bytes]] = {}

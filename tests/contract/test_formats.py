@@ -1,8 +1,6 @@
 """Every trace format in traces/formats: its sample is recognised, and its keys are those of one
 sequence of tokens at every page size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -45,16 +43,16 @@ def test_every_format_keeps_the_contract(name: str, read: Reader) -> None:
         paged = trace.paged(size)
         for job in trace.jobs:
             final = job.input_length + job.output_length - 1
-            whole = paged.key(job, final)
-            assert whole.pages == final // size
+            key = paged.key(job, final)
+            assert key.pages == final // size
             # a key of less is the beginning of a key of more
             for length in (0, 1, min(size, final), job.input_length):
-                assert paged.key(job, length) == whole.first(length // size)
+                assert paged.key(job, length) == key.first(length // size)
             prompt = paged.prompt_key(job)
             assert prompt.pages == paged.prompt_pages[job.index]
             assert prompt.pages <= -(-job.input_length // size)
             known = min(prompt.pages, job.input_length // size)
-            assert prompt.first(known) == whole.first(known)
+            assert prompt.first(known) == key.first(known)
             assert len(paged.chain(job)) >= prompt.pages
         first, second = trace.jobs
         if trace.identity and len(paged.chain(first)):

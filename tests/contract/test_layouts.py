@@ -1,7 +1,5 @@
 """Layouts against address formulas written by hand, and every legal copy against byte equality."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -80,15 +78,15 @@ def content(pool: Pool, layout: str) -> dict[tuple[int, int], bytes]:
     layers, count, parts, tokens, heads, size = pool.view.shape
     of = (layers, count, parts, tokens, heads)
     flat = pool.flat.tobytes()
-    found = {}
+    result = {}
     for local, layer in enumerate(pool.plan.pool.layers):
         for page in range(count):
             starts = [
                 address(layout, (local, page, *place), of, size)
                 for place in np.ndindex(parts, tokens, heads)
             ]
-            found[layer, page] = b"".join(flat[start : start + size] for start in starts)
-    return found
+            result[layer, page] = b"".join(flat[start : start + size] for start in starts)
+    return result
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -108,8 +106,8 @@ def test_a_page_has_as_many_runs_as_the_plan_says(model: str, layout: str) -> No
 def raw(pool: Pool, page: int) -> Bytes:
     """The bytes of a page that is one run."""
     size = pool.plan.page_bytes
-    found: Bytes = pool.flat[page * size : (page + 1) * size]
-    return found
+    result: Bytes = pool.flat[page * size : (page + 1) * size]
+    return result
 
 
 def host_pool(layout: str, tp: int = 1) -> Pool:
@@ -120,18 +118,18 @@ def host_pool(layout: str, tp: int = 1) -> Pool:
 @pytest.mark.parametrize("tp", [2, 4])
 def test_ranks_of_any_tp_share_page_head_pages_byte_for_byte(tp: int) -> None:
     """Rank r's page is a slice of TP=1's page, so ranks can read what fewer or more ranks wrote."""
-    whole = host_pool("page_head")
-    whole.flat[:] = np.random.default_rng(8).integers(0, 256, whole.flat.shape, dtype=np.uint8)
+    full = host_pool("page_head")
+    full.flat[:] = np.random.default_rng(8).integers(0, 256, full.flat.shape, dtype=np.uint8)
     ranks = [host_pool("page_head", tp) for _ in range(tp)]
     share = MHA.pools[0].heads // tp
     for rank, pool in enumerate(ranks):
-        pool.view[:] = whole.view[..., rank * share : (rank + 1) * share, :]
+        pool.view[:] = full.view[..., rank * share : (rank + 1) * share, :]
     for page in range(4):
-        assert b"".join(raw(pool, page).tobytes() for pool in ranks) == raw(whole, page).tobytes()
+        assert b"".join(raw(pool, page).tobytes() for pool in ranks) == raw(full, page).tobytes()
     other = host_pool("page_first", tp)
-    other.view[:] = whole.view[..., :share, :]
+    other.view[:] = full.view[..., :share, :]
     same = host_pool("page_first")
-    same.view[:] = whole.view
+    same.view[:] = full.view
     assert raw(other, 0).tobytes() != raw(same, 0).tobytes()[: other.plan.page_bytes]
 
 
@@ -198,8 +196,8 @@ def test_stamps_differ_wherever_a_row_differs() -> None:
         for place in np.ndindex(2, 2, 3)
     }
     assert len({row[-1] for row in rows}) == len(rows) == 2 * 3 * 2 * 2 * 3
-    whole = stamp(seeds, 1, range(3), 2, 3, 12)
-    assert (whole[1:2, 1:] == stamp(seeds[1:], 1, range(1, 2), 2, 3, 12)).all()
+    full = stamp(seeds, 1, range(3), 2, 3, 12)
+    assert (full[1:2, 1:] == stamp(seeds[1:], 1, range(1, 2), 2, 3, 12)).all()
 
 
 @pytest.mark.parametrize(

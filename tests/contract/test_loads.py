@@ -1,7 +1,5 @@
 """What every load model must keep to: order, determinism, and the rate that it was given."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,8 +1,6 @@
 """Models from a `config.json`: as many parameters as the library transformers makes of the same
 configuration, the sizes that publishers name, what the source says, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -40,12 +38,12 @@ def test_every_parameter_of_the_library_is_counted(kind: str) -> None:
     config = transformers.AutoConfig.for_model(kind, **TYPES[kind])
     with torch.device("meta"):
         made = transformers.AutoModelForCausalLM.from_config(config)
-    own = sum(one.numel() for one in made.parameters())
-    biases = [one.numel() for name, one in made.named_buffers() if "correction" in name]
+    own = sum(parameter.numel() for parameter in made.parameters())
+    biases = [item.numel() for name, item in made.named_buffers() if "correction" in name]
     model = models.described(json.loads(config.to_json_string()), kind, kind)
     assert model.parameters == own + sum(biases)
-    held = {layer for pool in model.pools for layer in pool.layers}
-    assert held == set(range(model.layers))
+    pools = {layer for pool in model.pools for layer in pool.layers}
+    assert pools == set(range(model.layers))
 
 
 def test_a_folder_is_read_and_the_source_names_what_was_taken(tmp_path: Path) -> None:
@@ -82,7 +80,7 @@ def test_windows_latents_and_states_are_pools_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "text"),
     [
         ({"num_hidden_layers": None}, "num_hidden_layers: expected an integer from 1 to 16384"),
         ({"hidden_size": "64"}, "hidden_size: expected an integer"),
@@ -95,7 +93,7 @@ def test_windows_latents_and_states_are_pools_of_their_own() -> None:
         ({"compress_ratios": [2] * 4, "head_dim": 8}, "index_head_dim: expected an integer"),
     ],
 )
-def test_what_is_not_described_is_refused_with_its_key(changed: Any, said: str) -> None:
+def test_what_is_not_described_is_refused_with_its_key(changed: Any, text: str) -> None:
     with pytest.raises(CallerError) as caught:
         models.described({**LLAMA, **changed}, "own", "own")
-    assert str(caught.value).startswith(f"own: {said}")
+    assert str(caught.value).startswith(f"own: {text}")

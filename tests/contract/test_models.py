@@ -1,7 +1,5 @@
 """What every model description owes its users, and the figures that are published."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -38,9 +36,9 @@ def test_bytes_count_every_element_on_every_rank_and_stage(data: st.DataObject) 
     page_size = 128 * data.draw(st.integers(1, 4))
     stages = model.stages(pp)
     for name in model.components:
-        whole = sum(by_hand(pool, page_size, tp) for pool in model.pools_of(name))
-        assert model.bytes_per_page(name, page_size, tp) == whole
-        assert sum(stage.bytes_per_page(name, page_size, tp) for stage in stages) == whole
+        total = sum(by_hand(pool, page_size, tp) for pool in model.pools_of(name))
+        assert model.bytes_per_page(name, page_size, tp) == total
+        assert sum(stage.bytes_per_page(name, page_size, tp) for stage in stages) == total
     for number, pool in enumerate(model.pools):
         shards = [stage.pools[number].layers for stage in stages]
         assert tuple(layer for shard in shards for layer in shard) == pool.layers
@@ -83,7 +81,7 @@ def test_page_size_must_be_a_multiple_of_the_compression_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "text"),
     [
         ({"dtype": "int3"}, "dtype: expected one of fp32, bf16, fp16, fp8, fp4, found 'int3'"),
         ({"kind": "other"}, "kind: expected one of kv, latent, indexer, state, logical"),
@@ -99,13 +97,13 @@ def test_page_size_must_be_a_multiple_of_the_compression_group() -> None:
         ({"dtype": "fp4", "head_elements": 5}, "head_elements: expected whole bytes of fp4"),
     ],
 )
-def test_an_impossible_pool_is_refused(changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(CallerError, match=f"pool kv: {said}"):
+def test_an_impossible_pool_is_refused(changed: dict[str, Any], text: str) -> None:
+    with pytest.raises(CallerError, match=f"pool kv: {text}"):
         replace(models.get("llama-3.1-8b").pools[0], **changed)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         ("llama-3-8b", r"deepseek-v3.*did you mean llama-3\.1-8b\?"),
         ("org/Llama-3.1-8B-Instruct", r"did you mean llama-3\.1-8b\?"),
@@ -115,9 +113,9 @@ def test_an_impossible_pool_is_refused(changed: dict[str, Any], said: str) -> No
         ("none/", "or a config.json or its folder, found 'none/'"),
     ],
 )
-def test_unknown_names_are_refused_with_those_that_exist(name: str, said: str) -> None:
+def test_unknown_names_are_refused_with_those_that_exist(name: str, text: str) -> None:
     assert models.get("Qwen3-Next-80B") is models.get("qwen3-next-80b-a3b")
-    with pytest.raises(CallerError, match=said):
+    with pytest.raises(CallerError, match=text):
         models.get(name)
 
 

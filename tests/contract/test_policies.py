@@ -1,8 +1,6 @@
 """Every eviction, write and prefetch policy, and others that a user might write: what each
 declares is all that the core, the specification and the checks ask of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,8 +15,8 @@ from hicache.core.core import Core
 from hicache.core.events import PrefetchLimitReached
 from hicache.core.eviction_policies import Facts, LruPath, Term, before
 from hicache.core.node import Node
-from invariants.against import Against
-from invariants.fuzz.hicache.draw import ORDERS, POLICIES, draw_swarm
+from invariants.differential import DifferentialChecker
+from invariants.fuzz.hicache.draw import ORDERS, POLICIES, sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 from tests.core.rig import Rig
@@ -39,14 +37,14 @@ def added(package: str, maker: Any) -> Iterator[str]:
 
 def played(seeds: range, components: tuple[str, ...] = (), **policy: str) -> set[str]:
     """The kinds of failures of drawn sequences, each compared with the specification."""
-    found = set()
+    texts = set()
     for seed in seeds:
-        outcome = generate(draw_swarm(seed, components, **policy), OPERATIONS, seed, 100)
-        config = outcome.hand.config
+        outcome = generate(sample_config(seed, components, **policy), OPERATIONS, seed, 100)
+        config = outcome.player.config
         assert {*policy.values()} <= {config.eviction_policy, config.write_policy}
-        assert Against(config).lockstep is not None
-        found.add(outcome.failure.kind if outcome.failure is not None else "")
-    return found
+        assert DifferentialChecker(config).lockstep is not None
+        texts.add(outcome.failure.kind if outcome.failure is not None else "")
+    return texts
 
 
 # -- eviction
@@ -92,13 +90,13 @@ class Misjudged(Own):
         return (-facts.hits,)
 
 
-class Whole(Sound):
+class Lossless(Sound):
     """A whole path is used."""
 
     whole_path = True
 
 
-@pytest.mark.parametrize("maker", [Sound, Own, Whole])
+@pytest.mark.parametrize("maker", [Sound, Own, Lossless])
 def test_a_policy_of_the_user_decides_as_it_declares(maker: Any) -> None:
     with added(EVICTION, maker) as name:
         assert played(range(2), eviction=name) == {""}
@@ -155,14 +153,14 @@ def keeps_to(name: str) -> None:
     rig = Rig(8, 8, storage=True, prefetch_policy=name)
     lookup = rig.lookup(1, "ab")
     outcomes = rig.admit(1)
-    ended = [Prefetched(1, 0, 2, 0, 0, "late"), Abandoned(lookup.flight)]
+    ended = [Prefetched(1, 0, 2, 0, 0, "late"), Abandoned(lookup.transfer)]
     if rig.view.prefetching.waits:
-        assert rig.one(Refused, outcomes).reason == "fetching"
+        assert rig.single(Refused, outcomes).reason == "fetching"
         assert rig.feed(PrefetchLimitReached(1)) == ended
         outcomes = rig.admit(1)
     else:
         assert outcomes[:2] == ended
-    rig.one(Admitted, outcomes)
+    rig.single(Admitted, outcomes)
 
 
 @pytest.mark.parametrize("name", registry.stems(PREFETCH))

@@ -1,7 +1,5 @@
 """A folder is a registry: what is listed, what loads, and what a wrong name is told."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

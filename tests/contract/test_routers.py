@@ -1,8 +1,6 @@
 """Every router: it chooses a replica whatever it is told, the same one each
 time, and it forgets what has ended."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -34,12 +32,12 @@ def ask(router: Router, request: int, pages: int = 4, session: int = -1) -> int:
     return router.choose(job, lambda: digests(request, pages))
 
 
-def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[int]:
+def drawn(name: str, replicas: int, texts: list[tuple[str, int, int]]) -> list[int]:
     """The choices of a router that hears these events."""
     router = router_of(name)(replicas, PAGE, RouterOptions(name, Fraction(1, 2)))
     chosen: list[int] = []
     left: list[int] = []
-    for kind, number, pages in told:
+    for kind, number, pages in texts:
         if kind == "ask":
             left.append(len(chosen))
             chosen.append(ask(router, len(chosen), pages, number - 1))
@@ -56,7 +54,7 @@ def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[in
                 router.loads.end(request)
     for request in left:
         router.loads.end(request)
-    assert router.loads.waiting == router.loads.held == [0] * replicas
+    assert router.loads.waiting == router.loads.kv_tokens == [0] * replicas
     return chosen
 
 
@@ -74,11 +72,11 @@ def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[in
     ),
 )
 def test_a_router_chooses_a_replica_and_forgets_what_has_ended(
-    name: str, replicas: int, told: list[tuple[str, int, int]]
+    name: str, replicas: int, texts: list[tuple[str, int, int]]
 ) -> None:
-    chosen = drawn(name, replicas, told)
+    chosen = drawn(name, replicas, texts)
     assert all(0 <= place < replicas for place in chosen)
-    assert chosen == drawn(name, replicas, told)
+    assert chosen == drawn(name, replicas, texts)
 
 
 def test_prefix_aware_costs_what_its_formula_says() -> None:

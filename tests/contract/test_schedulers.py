@@ -1,8 +1,6 @@
 """Every admission order in sim/schedulers serves everybody, and in its own order, told again over
 plain lists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +35,8 @@ def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -
 Rule = Callable[[list[Request]], Request]
 RULES: dict[str, Rule] = {
     "fcfs": lambda line: line[0],
-    "longest-prefix": lambda line: max(line[:WINDOW], key=lambda one: one.length),
-    "priority": lambda line: max(line, key=lambda one: one.job.priority),
+    "longest-prefix": lambda line: max(line[:WINDOW], key=lambda item: item.length),
+    "priority": lambda line: max(line, key=lambda item: item.job.priority),
 }
 
 
@@ -64,7 +62,7 @@ def test_an_order_follows_its_rule(name: str, steps: list[Any]) -> None:
             scheduler.push(arrived)
             line.append(arrived)
         elif line:
-            best = scheduler.best(lambda one: one.length)
+            best = scheduler.best(lambda item: item.length)
             assert best is RULES[name](line)
             scheduler.remove(best)
             line.remove(best)

@@ -1,8 +1,6 @@
 """Stores that die, hang, fill up, refuse writes or are slow, in one table: what a caller sees, and
 what must never happen."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -82,12 +80,12 @@ def stopped(number: int) -> Fault:
 
 @contextmanager
 def disk_hangs(rig: Rig, folder: Path) -> Iterator[None]:
-    let_go = threading.Event()
+    released = threading.Event()
 
     def late(real: Any) -> Any:
-        def call(*given: Any) -> Any:
-            let_go.wait(PATIENCE_S)
-            return real(*given)
+        def call(*items: Any) -> Any:
+            released.wait(PATIENCE_S)
+            return real(*items)
 
         return call
 
@@ -96,7 +94,7 @@ def disk_hangs(rig: Rig, folder: Path) -> Iterator[None]:
         mock.patch.object(os, "pwritev", late(os.pwritev)),
     ):
         yield
-        let_go.set()
+        released.set()
 
 
 def disk_refuses(code: int) -> Fault:
@@ -156,10 +154,10 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> set[Status]:
     """Read all; what is there is right."""
-    found = [blank(value) for value in values]
-    statuses = store.read(keys, found)
-    for status, one, value in zip(statuses, found, values, strict=True):
-        assert status is not Status.DONE or joined([one]) == joined([value])
+    views = [blank(value) for value in values]
+    statuses = store.read(keys, views)
+    for status, item, value in zip(statuses, views, values, strict=True):
+        assert status is not Status.DONE or joined([item]) == joined([value])
     return set(statuses)
 
 
@@ -171,7 +169,7 @@ def test_an_outage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     scheme, fault, (reads, writes), after = TABLE[name]
     if fault is holder_dead:
         monkeypatch.setattr(servers, "_CLIENT_S", 8)
-    keys, others, new = (keys_of(one, 16) for one in ("kept", "written", "new"))
+    keys, others, new = (keys_of(text, 16) for text in ("kept", "written", "new"))
     values = [value_of(drawn(number, 100_000), 64) for number in range(16)]
     notices, ended, begun, batches = list[str](), False, threading.Event(), list[list[Status]]()
     with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as raw:
@@ -205,8 +203,8 @@ def test_an_outage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             painted = [blank(value) for value in values]
             if reads == {Status.FAILED}:
                 assert set(raw.read(others, painted)) == {Status.FAILED}
-            for one in painted:
-                for buffer in one:
+            for views in painted:
+                for buffer in views:
                     buffer[:] = b"\xaa" * buffer.nbytes
         assert {status for batch in batches for status in batch} <= {Status.DONE, *writes}
         eventually(lambda: check(store, keys, values) <= after)
@@ -247,26 +245,26 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
     value = value_of(drawn(1, size), 64, size // 2)
     with started(scheme, tmp_path) as rig:
         for timeout_s in (0.5, 2.0, 8.0, 32.0, 128.0):
-            lasts_s, said = 4 * timeout_s, list[str]()
+            lasts_s, texts = 4 * timeout_s, list[str]()
             with slowed(rig, size / lasts_s) as (slow, link):
                 options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=timeout_s)
                 breaker = BreakerOptions(slow_s=timeout_s)
                 store = open_store(
-                    parse(slow.address), options, time.monotonic, said.append, breaker
+                    parse(slow.address), options, time.monotonic, texts.append, breaker
                 )
                 with closing(store), polled(store):
-                    began_s, found = time.monotonic(), blank(value)
-                    done = [store.write([key], [value]), store.read([key], [found])]
-                    took_s, well = time.monotonic() - began_s, not said
+                    began_s, views = time.monotonic(), blank(value)
+                    done = [store.write([key], [value]), store.read([key], [views])]
+                    took_s, well = time.monotonic() - began_s, not texts
                     if link is not None:
                         link.left = size // 2
                         assert store.write([key], [value]) == [Status.FAILED]
             if well and done == [[Status.DONE]] * 2:
-                assert joined([found]) == joined([value])
+                assert joined([views]) == joined([value])
                 assert took_s > 2 * lasts_s
                 break
         else:
-            pytest.fail(f"{done}, {said}")
+            pytest.fail(f"{done}, {texts}")
 
 
 def port_of(rig: Rig) -> int:
@@ -275,9 +273,9 @@ def port_of(rig: Rig) -> int:
 
 def tell(port: int, command: str) -> None:
     """A command for a Redis server."""
-    with socket.create_connection(("127.0.0.1", port)) as one:
-        one.sendall(command.encode() + b"\r\n")
-        assert one.recv(100) == b"+OK\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(command.encode() + b"\r\n")
+        assert connection.recv(100) == b"+OK\r\n"
 
 
 @contextmanager
@@ -318,7 +316,7 @@ def test_an_outage_costs_a_batch_one_round_of_requests(
         assert rig.server is not None
         for process in rig.server.processes:
             end(process)
-        with refusing(port_of(rig)) as asked:
-            found = getattr(store, kind)(keys, *([values] if kind in ("read", "write") else []))
-    assert set(found) == {None if kind == "lookup" else Status.FAILED}
-    assert 0 < asked[0] <= 2 * at_once, f"{asked[0]} requests"
+        with refusing(port_of(rig)) as requested:
+            result = getattr(store, kind)(keys, *([values] if kind in ("read", "write") else []))
+    assert set(result) == {None if kind == "lookup" else Status.FAILED}
+    assert 0 < requested[0] <= 2 * at_once, f"{requested[0]} requests"

@@ -1,7 +1,5 @@
 """The suite of every file in hicache/storage/backends, against real servers on this machine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,14 +21,14 @@ LISTED = 1100  # values: more than a page of S3, of Redis and of the index of fi
 @pytest.fixture(scope="session", params=NAMES)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """One server of each kind for each process of pytest, for the tests that do not harm it."""
-    with started(request.param, tmp_path_factory.mktemp(request.param)) as one:
-        yield one
+    with started(request.param, tmp_path_factory.mktemp(request.param)) as rig:
+        yield rig
 
 
 @pytest.fixture(scope="session")
 def store(rig: Rig) -> Iterator[Storage]:
-    with closing(rig.open()) as one:
-        yield one
+    with closing(rig.open()) as storage:
+        yield storage
 
 
 def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
@@ -46,11 +44,11 @@ def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
     assert store.lookup(keys) == [False] * 5
     assert store.write(keys, values) == [Status.DONE] * 5
     assert store.lookup(keys) == [True] * 5
-    found = [blank(value) for value in values]
+    views = [blank(value) for value in values]
     target = memoryview(bytearray(MIB))
-    found[1] = (found[1][0], target[1000:66536])
-    assert store.read(keys, found) == [Status.DONE] * 5
-    assert joined(found) == joined(values)
+    views[1] = (views[1][0], target[1000:66536])
+    assert store.read(keys, views) == [Status.DONE] * 5
+    assert joined(views) == joined(values)
     cut = [value_of(bytes(len(text)), len(text) // 3) for text in joined(values)]
     assert store.read(keys, cut) == [Status.DONE] * 5
     assert joined(cut) == joined(values)
@@ -61,9 +59,9 @@ def test_a_key_that_is_written_again_has_one_of_the_values_whole(store: Storage)
     old, new = value_of(drawn(4, 9000), 100), value_of(drawn(5, 9000), 8000)
     assert store.write([key], [old]) == [Status.DONE]
     assert store.write([key], [new]) == [Status.DONE]
-    found = blank(new)
-    assert store.read([key], [found]) == [Status.DONE]
-    assert joined([found]) == joined([new])
+    views = blank(new)
+    assert store.read([key], [views]) == [Status.DONE]
+    assert joined([views]) == joined([new])
     other = value_of(drawn(6, 300))
     assert store.write([key, key], [other, other]) == [Status.DONE] * 2
     short = blank(other)
@@ -76,16 +74,16 @@ def test_missing_values_and_wrong_lengths_leave_the_others_alone(store: Storage)
     values = [value_of(drawn(number, 4096), 64) for number in range(5)]
     assert store.write(keys[:4], values[:4]) == [Status.DONE] * 4
     assert store.lookup(keys) == [True] * 4 + [False]
-    found = [blank(value) for value in values]
-    found[1] = value_of(bytes(4095))
-    found[2] = value_of(bytes(4097), 64)
-    assert store.read(keys, found) == [
+    views = [blank(value) for value in values]
+    views[1] = value_of(bytes(4095))
+    views[2] = value_of(bytes(4097), 64)
+    assert store.read(keys, views) == [
         *(Status.DONE, Status.CORRUPT, Status.CORRUPT, Status.DONE, Status.MISSING),
     ]
-    assert joined([found[0], found[3]]) == joined([values[0], values[3]])
+    assert joined([views[0], views[3]]) == joined([values[0], values[3]])
     assert store.delete([keys[1], keys[4]])[0] is Status.DONE
     assert store.lookup(keys) == [True, False, True, True, False]
-    assert store.read(keys[1:2], found[:1]) == [Status.MISSING]
+    assert store.read(keys[1:2], views[:1]) == [Status.MISSING]
     assert store.delete(keys)[2:4] == [Status.DONE] * 2
     assert store.lookup(keys) == [False] * 5
 
@@ -97,12 +95,12 @@ def test_big_batches_and_big_values(store: Storage) -> None:
     values += [value_of(bytes([1]) * (9 * MIB + 1), 64, 5 * MIB), value_of(drawn(7, MIB), 64)]
     assert store.write(keys, values) == [Status.DONE] * 102
     assert store.lookup(keys) == [True] * 102
-    found = [blank(value) for value in values]
-    assert store.read(keys, found) == [Status.DONE] * 102
-    assert joined(found) == joined(values)
+    views = [blank(value) for value in values]
+    assert store.read(keys, views) == [Status.DONE] * 102
+    assert joined(views) == joined(values)
     assert store.delete(keys[::3]) == [Status.DONE] * 34
     left = [Status.MISSING, Status.DONE, Status.DONE] * 34
-    assert store.read(keys, found) == left
+    assert store.read(keys, views) == left
     assert Status.FAILED not in store.delete(keys)
 
 
@@ -112,8 +110,8 @@ def test_empty_batches(store: Storage) -> None:
 
 
 def test_a_folder_of_a_bucket_may_begin_with_a_slash(tmp_path: Path) -> None:
-    with started("s3", tmp_path) as one:
-        inside = replace(one, address=f"{one.address}&prefix=/a%20team/")
+    with started("s3", tmp_path) as rig:
+        inside = replace(rig, address=f"{rig.address}&prefix=/a%20team/")
         with closing(inside.open()) as store:
             [key], value = keys_of("folder", 1), value_of(drawn(5, 100))
             assert store.write([key], [value]) == store.read([key], [value]) == [Status.DONE]
@@ -125,11 +123,11 @@ def test_entries_have_the_prefix(store: Storage) -> None:
     values = [value_of(bytes(100 + number)) for number in range(6)]
     assert store.write(keys, values) == [Status.DONE] * 6
     prefix = f"{CONTEXT}/entries/"
-    found = sorted(store.entries(prefix))
-    assert [(entry.key, entry.size_bytes) for entry in found] == [
+    entries = sorted(store.entries(prefix))
+    assert [(entry.key, entry.size_bytes) for entry in entries] == [
         (key, 100 + number) for number, key in enumerate(keys[:5])
     ]
-    assert all(entry.used_at_s >= 0 for entry in found)
+    assert all(entry.used_at_s >= 0 for entry in entries)
     assert list(store.entries("nothing/of/this*")) == []
     assert isinstance(store.stats(), dict)
 
@@ -165,10 +163,10 @@ def test_threads_at_a_time(store: Storage) -> None:
     def use(number: int) -> None:
         keys = keys_of(f"thread{number}", 8)
         for again in range(4):
-            values = [value_of(drawn(again + one, 20_000), 64) for one in range(8)]
-            found = [blank(value) for value in values]
-            done = [store.write(keys, values), store.read(keys, found)]
-            if done != [[Status.DONE] * 8] * 2 or joined(found) != joined(values):
+            values = [value_of(drawn(again + index, 20_000), 64) for index in range(8)]
+            views = [blank(value) for value in values]
+            done = [store.write(keys, values), store.read(keys, views)]
+            if done != [[Status.DONE] * 8] * 2 or joined(views) != joined(values):
                 wrong.append(done)
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
@@ -192,8 +190,8 @@ def test_a_full_store_says_so_or_evicts(scheme: str, tmp_path: Path) -> None:
             end = min(start + 3, 40)
             done = store.write(keys[start:end], values[start:end])
             assert set(done) <= {Status.DONE, Status.FULL}
-        found = [blank(value) for value in values]
-        statuses = store.read(keys, found)
+        views = [blank(value) for value in values]
+        statuses = store.read(keys, views)
         assert set(statuses) == {Status.DONE, Status.MISSING}
-        for status, one, value in zip(statuses, found, values, strict=True):
-            assert status is Status.MISSING or joined([one]) == joined([value])
+        for status, item, value in zip(statuses, views, values, strict=True):
+            assert status is Status.MISSING or joined([item]) == joined([value])

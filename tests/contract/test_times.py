@@ -1,7 +1,5 @@
 """Every time model in sim/times: whole nanoseconds that grow with the work, and the same twice."""
 
-from __future__ import annotations
-
 import pytest
 
 from hicache import models, registry
@@ -28,18 +26,18 @@ def test_a_time_model_keeps_the_contract(name: str) -> None:
     except ImportError as error:
         pytest.skip(str(error))
     tried = models.get("llama-3.1-8b" if name == "aiconfigurator" else TINY.name)  # its smallest
-    one, other = (entry.times(tried, H100, Parallelism(), None) for _ in range(2))
-    assert one.layers == tried.layers
-    assert one.label.isprintable()
+    item, other = (entry.times(tried, H100, Parallelism(), None) for _ in range(2))
+    assert item.layers == tried.layers
+    assert item.label.isprintable()
     before = 0
     for batch in (*NOTHING, *GROWING):
         step, layer, overhead = (
-            one.step_ns(*batch),
-            one.layer_ns(*batch),
-            one.overhead_ns(*batch[:2]),
+            item.step_ns(*batch),
+            item.layer_ns(*batch),
+            item.overhead_ns(*batch[:2]),
         )
         assert {type(value) for value in (step, layer, overhead)} == {int}
-        assert step == one.layers * layer + overhead == other.step_ns(*batch)
+        assert step == item.layers * layer + overhead == other.step_ns(*batch)
         assert step >= before
         assert min(layer, overhead) >= 0
         assert not step or batch not in NOTHING
@@ -49,16 +47,16 @@ def test_a_time_model_keeps_the_contract(name: str) -> None:
 def test_ranks_are_checked_before_any_time() -> None:
     with pytest.raises(CallerError, match=r"times: expected one of .*pure-roofline"):
         make("roofing", TINY, H100)
-    for more, said in (
+    for more, text in (
         ({"tp": 0}, "tp: expected at least 1, found 0"),
         ({"tp": 4, "ep": 3}, "ep: expected a divisor of 4 ranks, found 3"),
         ({"tp": 4, "attention_dp": 8}, "attention_dp: expected a divisor of 4 ranks, found 8"),
     ):
-        with pytest.raises(CallerError, match=said):
+        with pytest.raises(CallerError, match=text):
             Parallelism(**more)
     with pytest.raises(CallerError, match=r"dcp: expected 1 with --times pure-roofline"):
         make("pure-roofline", models.get("deepseek-v3"), H100, Parallelism(16, dcp=2))
-    for name, more, said in (
+    for name, more, message in (
         ("qwen3-next-80b-a3b", {"tp": 32}, r"cached heads \[2, 32\] or is a multiple, found 32"),
         ("deepseek-v3", {"tp": 6, "attention_dp": 2}, "128 query heads .* found 3 for a request"),
         ("gpt-oss-120b", {"tp": 8, "ep": 8, "pp": 37}, "pp: expected 1 to 36 stages, one for each"),
@@ -73,5 +71,5 @@ def test_ranks_are_checked_before_any_time() -> None:
         ("deepseek-v3.2", {"tp": 8, "dcp": 8}, "dcp: expected 1, because deepseek-v3.2 has more"),
         ("llama-3.1-8b", {"tp": 2, "ep": 2}, "ep: expected 1, because .* found 2"),
     ):
-        with pytest.raises(CallerError, match=said):
+        with pytest.raises(CallerError, match=message):
             check_ranks(models.get(name), Parallelism(**more))

@@ -1,8 +1,6 @@
 """The matrices of every described model are all of its parameters and bytes; the types of weights
 and cached rows that a user may name."""
 
-from __future__ import annotations
-
 import pytest
 
 from hicache import models
@@ -11,14 +9,14 @@ from hicache.core.errors import CallerError
 
 def types(name: str, precision: str) -> dict[str, str]:
     """The type of each part of the model's checkpoint of a precision."""
-    found = models.checkpoint(models.get(name), precision)
-    return {one.part: one.dtype for one in found.matrices}
+    checkpoint = models.checkpoint(models.get(name), precision)
+    return {item.part: item.dtype for item in checkpoint.matrices}
 
 
 def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
     kept = {"router": "bf16", "other": "bf16"}
     fp4, block = "nvfp4", "fp8-block"
-    for name, precision, said in (
+    for name, precision, message in (
         ("llama-3.1-70b", "bf16", {"attention": "bf16", "mlp": "bf16"}),
         ("llama-3.1-70b", "fp4", {"attention": fp4, "mlp": fp4}),
         ("qwen3-32b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
@@ -32,9 +30,9 @@ def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
         ("gpt-oss-120b", "nvfp4", {"attention": "bf16", "experts": fp4}),
         ("deepseek-v4-pro", "nvfp4", {"attention": block, "mlp": block, "experts": fp4}),
     ):
-        found = types(name, precision)
-        said |= {part: dtype for part, dtype in kept.items() if part in found}
-        assert found == said, (name, precision)
+        result = types(name, precision)
+        message |= {part: dtype for part, dtype in kept.items() if part in result}
+        assert result == message, (name, precision)
     published = models.get("deepseek-v3")
     assert models.checkpoint(published, "fp8") == published
     with pytest.raises(CallerError, match="precision: expected one of bf16, fp8, fp4, nvfp4"):
@@ -57,11 +55,11 @@ def test_another_type_of_weights_changes_all_but_the_embeddings() -> None:
         ("mxfp4", 4.25),
         ("nvfp4", 4.5),
     ):
-        found = models.stored(llama, dtype)
-        assert found.weight_dtype == dtype
+        result = models.stored(llama, dtype)
+        assert result.weight_dtype == dtype
         stay = 2 * (tables + norms)
-        assert found.weight_bytes == pytest.approx(stay + matrices * bits / 8, abs=1)
-        assert found.bytes_per_token() == llama.bytes_per_token()
+        assert result.weight_bytes == pytest.approx(stay + matrices * bits / 8, abs=1)
+        assert result.bytes_per_token() == llama.bytes_per_token()
     with pytest.raises(
         CallerError, match="weight_dtype: expected one of bf16, fp8, fp8-block, int4,"
     ):

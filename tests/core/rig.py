@@ -1,11 +1,9 @@
 """A small hand on the core for tests: keys from letters, replies on demand, nothing hidden.
 
-`Rig` feeds events and keeps every outcome; flights stay open until the test answers them. A letter
-is a page of PAGE tokens. `Rig()` has one component; `hybrid("full,swa", ...)` has several, each
-with its own sizes.
+`Rig` feeds events and keeps every outcome; transfers stay open until the test answers them. A
+letter is a page of PAGE tokens. `Rig()` has one component; `hybrid("full,swa", ...)` has several,
+each with its own sizes.
 """
-
-from __future__ import annotations
 
 from typing import TypeVar
 
@@ -79,10 +77,10 @@ class Rig:
         self.log += outcomes
         return outcomes
 
-    def one(self, kind: type[T], outcomes: list[Outcome]) -> T:
-        found = [outcome for outcome in outcomes if isinstance(outcome, kind)]
-        assert len(found) == 1, f"expected one {kind.__name__} in {outcomes}"
-        return found[0]
+    def single(self, kind: type[T], outcomes: list[Outcome]) -> T:
+        result = [outcome for outcome in outcomes if isinstance(outcome, kind)]
+        assert len(result) == 1, f"expected one {kind.__name__} in {outcomes}"
+        return result[0]
 
     def arrive(self, request: int, text: str, namespace: str = "", **fields: int) -> list[Outcome]:
         self.texts[request] = text
@@ -96,10 +94,10 @@ class Rig:
     def begin(self, request: int, text: str, chunk: int = 1 << 40) -> tuple[Admitted, Prefill]:
         self.arrive(request, text)
         outcomes = self.admit(request, chunk)
-        return self.one(Admitted, outcomes), self.one(Prefill, outcomes)
+        return self.single(Admitted, outcomes), self.single(Prefill, outcomes)
 
     def continue_prefill(self, request: int, chunk: int) -> Prefill:
-        return self.one(Prefill, self.feed(ContinueWanted(request, chunk)))
+        return self.single(Prefill, self.feed(ContinueWanted(request, chunk)))
 
     def settle(self, outcomes: list[Outcome], ok: bool = True) -> list[Outcome]:
         """Answer every action in `outcomes`, and every action that this leads to. A lookup finds
@@ -109,11 +107,11 @@ class Rig:
         for outcome in todo:
             seen.append(outcome)
             if isinstance(outcome, Prefill):
-                todo += self.feed(PrefillDone(outcome.flight, ok))
+                todo += self.feed(PrefillDone(outcome.transfer, ok))
             elif isinstance(outcome, Load):
-                todo += self.feed(LoadDone(outcome.flight, ok))
+                todo += self.feed(LoadDone(outcome.transfer, ok))
             elif isinstance(outcome, Backup):
-                todo += self.feed(BackupDone(outcome.flight, ok))
+                todo += self.feed(BackupDone(outcome.transfer, ok))
             else:
                 todo += self.answer(outcome, ok)
         return seen
@@ -121,34 +119,36 @@ class Rig:
     def answer(self, outcome: Outcome, ok: bool = True) -> list[Outcome]:
         """The reply of a whole storage, or of one that fails, to an action for it."""
         if isinstance(outcome, Lookup):
-            return self.feed(LookupDone(outcome.flight, self.found(outcome) if ok else 0))
+            return self.feed(LookupDone(outcome.transfer, self.result_of(outcome) if ok else 0))
         if isinstance(outcome, Fetch):
-            return self.feed(FetchDone(outcome.flight, outcome.pages if ok else 0))
+            return self.feed(FetchDone(outcome.transfer, outcome.pages if ok else 0))
         if isinstance(outcome, Delete):
             self.stored.clear()
-            return self.feed(DeleteDone(outcome.flight, ok))
+            return self.feed(DeleteDone(outcome.transfer, ok))
         if isinstance(outcome, Store):
-            pages = [(one.component, digest) for one in outcome.pieces for digest in one.digests]
+            pages = [
+                (piece.component, digest) for piece in outcome.pieces for digest in piece.digests
+            ]
             self.stored.update(pages if ok else ())
-            return self.feed(StoreDone(outcome.flight, len(pages) if ok else 0))
+            return self.feed(StoreDone(outcome.transfer, len(pages) if ok else 0))
         return []
 
     def lookup(self, request: int, text: str) -> Lookup:
         """A request arrives, and a lookup begins for it."""
-        return self.one(Lookup, self.arrive(request, text))
+        return self.single(Lookup, self.arrive(request, text))
 
     def fetch(self, lookup: Lookup, pages: int | None = None) -> Fetch:
         """The lookup finds so many pages, or what `stored` has, and a fetch begins."""
-        pages = self.found(lookup) if pages is None else pages
-        return self.one(Fetch, self.feed(LookupDone(lookup.flight, pages)))
+        pages = self.result_of(lookup) if pages is None else pages
+        return self.single(Fetch, self.feed(LookupDone(lookup.transfer, pages)))
 
-    def found(self, lookup: Lookup) -> int:
+    def result_of(self, lookup: Lookup) -> int:
         """How many pages a storage with `stored` says that it has."""
 
         def has(name: str, trailing: int, pages: int) -> bool:
             start = lookup.known_pages if name == "full" else 0
             start = max(0, pages - trailing) if trailing else start
-            return all((name, one) in self.stored for one in lookup.digests[start:pages])
+            return all((name, digest) in self.stored for digest in lookup.digests[start:pages])
 
         pairs = list(zip(self.names, lookup.trailing_pages, strict=True))
         boundaries = range(len(lookup.digests), 0, -1)
@@ -174,7 +174,7 @@ class Rig:
         outcomes = self.settle(self.admit(request, chunk))
         self.compute(request, chunk)
         self.settle(self.finish(request))
-        return self.one(Admitted, outcomes)
+        return self.single(Admitted, outcomes)
 
     def evict(self, name: str, pages: int, tier: Tier = Tier.DEVICE) -> list[Evicted]:
         """Evict, and let what has to be copied first be copied."""
@@ -214,7 +214,7 @@ class Rig:
     def residency(self) -> dict[str, str]:
         """Letters from the root to each node's end, and where that node is: D, H, DH or - for each
         component, joined by slashes."""
-        found: dict[str, str] = {}
+        row: dict[str, str] = {}
         for node in self.view.nodes():
             letters, above = "", node
             while above.parent is not None:
@@ -225,8 +225,8 @@ class Rig:
                 "".join("DH"[tier] for tier in (0, 1) if node.pages[tier][index] is not None)
                 for index in range(len(self.names))
             ]
-            found[letters] = "/".join(side or "-" for side in sides)
-        return dict(sorted(found.items()))
+            row[letters] = "/".join(side or "-" for side in sides)
+        return dict(sorted(row.items()))
 
 
 def hybrid(

@@ -1,7 +1,5 @@
 """The door of the core: one call at a time, no call after a failure, no event that is none."""
 
-from __future__ import annotations
-
 from threading import Event as Signal
 from threading import Thread
 from typing import Any
@@ -63,7 +61,7 @@ def test_a_core_that_failed_refuses_every_later_call_and_names_the_first_failure
     _, prefill = rig.begin(0, "abcd")
     rig.view.requests[0].receipt = None
     with pytest.raises(CoreBug, match="request 0 has no receipt to lock with"):
-        rig.feed(PrefillDone(prefill.flight))
+        rig.feed(PrefillDone(prefill.transfer))
     refuses_everything(rig, "PrefillDone ended in CoreBug: request 0 has no receipt")
 
 
@@ -89,19 +87,19 @@ def test_any_exception_after_a_change_poisons_the_core(
 
 
 def test_a_reentrant_call_is_a_caller_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, said = Rig(), []
+    rig, texts = Rig(), []
     real = admission._report_match
 
     def again(state: Any, request: Any) -> None:
-        with pytest.raises(CallerError) as found:
+        with pytest.raises(CallerError) as error:
             rig.core.handle(Aborted(request.id))
-        said.append(str(found.value))
+        texts.append(str(error.value))
         real(state, request)
 
     with monkeypatch.context() as patch:
         patch.setattr(admission, "_report_match", again)
         assert isinstance(rig.arrive(0, "abcd")[-1], Matched)
-    assert said == ["Aborted: handle() was called while another call runs; wait for its answer"]
+    assert texts == ["Aborted: handle() was called while another call runs; wait for its answer"]
     rig.settle(rig.admit(0))
     rig.settle(rig.finish(0))
     assert rig.residency() == {"abcd": "D"}
@@ -153,8 +151,8 @@ BAD: dict[str, tuple[Any, str]] = {
         Retracted(0, BAD_KEY, 16, 4, 15.5),  # type: ignore[arg-type]
         "committed_tokens: expected a whole number",
     ),
-    "flight as text": (PrefillDone("1"), "flight 1: expected a prefill in flight"),  # type: ignore[arg-type]
-    "flight as a list": (LoadDone([1]), "expected a load in flight"),  # type: ignore[arg-type]
+    "transfer as text": (PrefillDone("1"), "transfer 1: expected a prefill in flight"),  # type: ignore[arg-type]
+    "transfer as a list": (LoadDone([1]), "expected a load in flight"),  # type: ignore[arg-type]
     "a tier that is none": (EvictWanted(7, "full", 1), "found 1 of full on 7"),  # type: ignore[arg-type]
     "half a page": (EvictWanted(Tier.DEVICE, "full", 0.5), "pages: expected a whole number"),  # type: ignore[arg-type]
     "abort of a list": (Aborted([]), "expected a live request, found none"),  # type: ignore[arg-type]
@@ -167,8 +165,8 @@ def test_an_object_that_is_no_event_is_refused_before_anything_changes(name: str
     rig.settle(rig.begin(0, "abcd")[1:])
     rig.arrive(1, "abxy")
     before = (list(rig.device.counts), rig.view.tick, rig.residency(), dict(rig.view.requests))
-    event, said = BAD[name]
-    with pytest.raises(CallerError, match=said):
+    event, text = BAD[name]
+    with pytest.raises(CallerError, match=text):
         rig.feed(event)
     after = (list(rig.device.counts), rig.view.tick, rig.residency(), dict(rig.view.requests))
     assert after == before

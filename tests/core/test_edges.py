@@ -1,7 +1,5 @@
 """Edges that no recorded sequence reaches: keys, queues, a flush during an exchange, passes in
-flight, and the caller's mistakes."""
-
-from __future__ import annotations
+transfer, and the caller's mistakes."""
 
 import pytest
 
@@ -36,7 +34,7 @@ from .rig import PAGE, Rig, hybrid, key, tokens
 def test_contract_violations_are_refused_before_anything_changes() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "abcd", chunk=8)
-    rig.feed(PrefillDone(prefill.flight))
+    rig.feed(PrefillDone(prefill.transfer))
     other = Key.from_tokens(range(32), 8)
     for event, message in (
         (Finished(0, key("abcd"), 16), "at most the 8 tokens"),
@@ -56,9 +54,9 @@ def test_contract_violations_are_refused_before_anything_changes() -> None:
 def test_bigram_keys_are_one_position_shorter() -> None:
     assert Key.from_tokens(tokens("ab"), PAGE, bigram=True).pages == 1
     assert Key.from_tokens(tokens("ab")[:1], PAGE, bigram=True).pages == 0
-    one = Key.from_tokens([1, 2, 3, 4, 5], PAGE, bigram=True)
+    item = Key.from_tokens([1, 2, 3, 4, 5], PAGE, bigram=True)
     other = Key.from_tokens([1, 2, 3, 4, 6], PAGE, bigram=True)
-    assert one.raw != other.raw, "the last pair reaches into the next page"
+    assert item.raw != other.raw, "the last pair reaches into the next page"
 
 
 def test_a_request_does_not_grow_before_its_prompt_is_computed() -> None:
@@ -70,7 +68,7 @@ def test_a_request_does_not_grow_before_its_prompt_is_computed() -> None:
     ):
         rig.feed(PagesWanted(0, 6 * PAGE))
     rig.settle(rig.feed(ContinueWanted(0, 2 * PAGE)))
-    assert rig.one(Granted, rig.feed(PagesWanted(0, 6 * PAGE))).tables[1].min() >= -1
+    assert rig.single(Granted, rig.feed(PagesWanted(0, 6 * PAGE))).tables[1].min() >= -1
 
 
 def test_queues_do_not_keep_dead_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +101,8 @@ def test_of_nodes_alike_the_deepest_goes_first_as_it_is_now() -> None:
         offer([[queue]], Alike(), node, DEVICE, BACKBONE)
     [cut] = [node for node in nodes if node.end_page == 4]
     truncate(rig.core._state, cut, DEVICE, 2)
-    found = [next_victim([queue], Alike()) for _ in nodes]
-    assert [node.end_page for node in found if node is not None] == [3, 2]
+    next_victims = [next_victim([queue], Alike()) for _ in nodes]
+    assert [node.end_page for node in next_victims if node is not None] == [3, 2]
 
 
 @pytest.mark.parametrize("priority", [(1 << 31) + 1, -(1 << 31) - 1])
@@ -118,19 +116,19 @@ def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
     core = Core(Config(1, (8,), (8,), write_policy="write_back", exchange_pages=(4,)))
     key = Key.from_tokens([1, 2, 3], 1)
 
-    def flight_of(event: Event, kind: type) -> int:
-        (found,) = (one for one in core.handle(event) if isinstance(one, kind))
-        return int(found.flight)
+    def transfer_of(event: Event, kind: type) -> int:
+        (result,) = (item for item in core.handle(event) if isinstance(item, kind))
+        return int(result.transfer)
 
     core.handle(Arrived(0, key, 3, 2))
-    core.handle(PrefillDone(flight_of(AdmitWanted(0, 3), Prefill)))
+    core.handle(PrefillDone(transfer_of(AdmitWanted(0, 3), Prefill)))
     core.handle(Finished(0, key, 3))
-    core.handle(BackupDone(flight_of(EvictWanted(Tier.DEVICE, "full", 3), Backup)))
+    core.handle(BackupDone(transfer_of(EvictWanted(Tier.DEVICE, "full", 3), Backup)))
     core.handle(EvictWanted(Tier.DEVICE, "full", 3))
     core.handle(Arrived(1, key, 3, 2))
     outcomes = core.handle(AdmitWanted(1, 3))
-    (load,) = (one.flight for one in outcomes if isinstance(one, Load))
-    (prefill,) = (one.flight for one in outcomes if isinstance(one, Prefill))
+    (load,) = (outcome.transfer for outcome in outcomes if isinstance(outcome, Load))
+    (prefill,) = (outcome.transfer for outcome in outcomes if isinstance(outcome, Prefill))
     assert core.view.giving_up() == 2
     core.handle(Aborted(1))
     core.handle(PrefillDone(prefill))
@@ -139,8 +137,8 @@ def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
     assert core.view.giving_up() == 0
 
 
-def ends(rig: Rig, one: Prefill) -> list[object]:
-    return list(rig.feed(PrefillDone(one.flight)))
+def ends(rig: Rig, prefill: Prefill) -> list[object]:
+    return list(rig.feed(PrefillDone(prefill.transfer)))
 
 
 def test_no_more_passes_begin_than_the_configuration_allows() -> None:
@@ -161,7 +159,7 @@ def test_passes_of_a_request_end_in_order_also_when_it_is_gone() -> None:
     _, first = rig.begin(0, "abcdef", chunk=PAGE)
     second = rig.continue_prefill(0, PAGE)
     for _ in range(2):
-        with pytest.raises(CallerError, match=f"reply to flight {first.flight} first"):
+        with pytest.raises(CallerError, match=f"reply to transfer {first.transfer} first"):
             ends(rig, second)
         if 0 in rig.view.requests:
             rig.feed(Aborted(0))

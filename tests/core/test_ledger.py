@@ -1,6 +1,4 @@
-"""The page ledger's own asserts. Where every page is, the books follow in each sequence."""
-
-from __future__ import annotations
+"""The page ledger's own asserts. Where every page is, the shadow state follow in each sequence."""
 
 import numpy as np
 import pytest

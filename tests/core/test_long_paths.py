@@ -1,7 +1,5 @@
 """A request on a path of many nodes takes steps in proportion to the nodes, and no more."""
 
-from __future__ import annotations
-
 import sys
 from types import FrameType
 from typing import Any
@@ -21,7 +19,7 @@ def serve(core: Core, request: int, tokens: Any) -> None:
     core.handle(Arrived(request, key, length, length - 1))
     prefill = core.handle(AdmitWanted(request, length))[-1]
     assert isinstance(prefill, Prefill)
-    core.handle(PrefillDone(prefill.flight))
+    core.handle(PrefillDone(prefill.transfer))
     core.handle(Finished(request, key, length))
 
 
@@ -64,6 +62,6 @@ def test_a_long_run_is_reused_up_to_the_page_that_differs(shared: int) -> None:
     serve(core, 0, tokens)
     tokens[shared] = -1
     core.handle(Arrived(1, Key.from_tokens(tokens, 1), len(tokens), len(tokens) - 1))
-    (found,) = core.handle(MatchWanted(1))
-    assert isinstance(found, Matched)
-    assert found.device_pages == shared
+    (prefill,) = core.handle(MatchWanted(1))
+    assert isinstance(prefill, Matched)
+    assert prefill.device_pages == shared

@@ -1,7 +1,5 @@
 """A split leaves each fact about a node to both halves or divides it. None may be forgotten."""
 
-from __future__ import annotations
-
 import pytest
 
 from hicache.core.node import Node
@@ -26,9 +24,9 @@ def remembers(holder: Node, names: set[str]) -> None:
 
 def alike(upper: Node, lower: Node, names: set[str]) -> None:
     for name in names:
-        one, other = getattr(upper, name), getattr(lower, name)
-        assert one == other, name
-        assert not isinstance(one, list) or one is not other, f"{name} belongs to both halves"
+        item, other = getattr(upper, name), getattr(lower, name)
+        assert item == other, name
+        assert not isinstance(item, list) or item is not other, f"{name} belongs to both halves"
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -52,9 +50,9 @@ def test_a_view_keeps_at_most_twice_its_rows_in_memory(start: int, stop: int, sh
     raw = bytes(range(256)) * (MANY_ROWS // 64)
     begin, end = start * MANY_ROWS, stop * MANY_ROWS
     for rows in (raw, memoryview(raw)):
-        found = kept_rows(rows, begin, end)
-        assert found == raw[begin:end]
-        assert isinstance(found, memoryview) is shared
+        result = kept_rows(rows, begin, end)
+        assert result == raw[begin:end]
+        assert isinstance(result, memoryview) is shared
     assert isinstance(kept_rows(kept_rows(raw, 0, len(raw)), 0, MANY_ROWS), bytes)
     assert isinstance(kept_rows(raw[:MANY_ROWS], 0, MANY_ROWS - 8), bytes)
     half = memoryview(raw)[: 2 * MANY_ROWS]  # keeps all of `raw`

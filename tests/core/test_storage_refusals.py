@@ -1,9 +1,7 @@
 """What a core refuses: settings that make no sense, replies of wrong sizes, attaching, detaching.
 
-What it decides is compared with the specification, in drawn sequences and on stored tapes.
+What it decides is compared with the specification, in drawn sequences and on stored sequences.
 """
-
-from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
@@ -36,10 +34,10 @@ from .rig import Rig
 def test_meaningless_windows_and_states_are_refused(
     component: str, settings: dict[str, object], words: str
 ) -> None:
-    given: dict[str, object] = {"page_size": 4, "device_pages": (8, 8), "host_pages": (0, 0)}
-    given |= {"components": ("full", component)} | ({"swa_window": 8} if component == "swa" else {})
+    value: dict[str, object] = {"page_size": 4, "device_pages": (8, 8), "host_pages": (0, 0)}
+    value |= {"components": ("full", component)} | ({"swa_window": 8} if component == "swa" else {})
     with pytest.raises(CallerError, match=words):
-        Core(configured(**given | settings))  # type: ignore[arg-type]
+        Core(configured(**value | settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -71,15 +69,15 @@ def test_replies_of_wrong_sizes_are_refused(pages: object) -> None:
     rig = Rig(16, 16, storage=True)
     lookup = rig.lookup(1, "abcd")
     with pytest.raises(CallerError, match="pages"):
-        rig.feed(LookupDone(lookup.flight, pages))  # type: ignore[arg-type]
+        rig.feed(LookupDone(lookup.transfer, pages))  # type: ignore[arg-type]
     fetch = rig.fetch(lookup, 4)
     with pytest.raises(CallerError, match="pages"):
-        rig.feed(FetchDone(fetch.flight, pages))  # type: ignore[arg-type]
+        rig.feed(FetchDone(fetch.transfer, pages))  # type: ignore[arg-type]
     with pytest.raises(CallerError, match="expected a lookup in flight, found a fetch"):
-        rig.feed(LookupDone(fetch.flight, 0))
-    rig.feed(FetchDone(fetch.flight, 4))
+        rig.feed(LookupDone(fetch.transfer, 0))
+    rig.feed(FetchDone(fetch.transfer, 4))
     with pytest.raises(CallerError, match="exactly once"):
-        rig.feed(FetchDone(fetch.flight, 4))
+        rig.feed(FetchDone(fetch.transfer, 4))
 
 
 def test_of_many_distrusted_pages_the_one_that_failed_longest_ago_is_forgotten() -> None:

@@ -1,7 +1,5 @@
 """`Core.validate` accepts every state that sequences reach, and none in which a record is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +9,7 @@ from hicache.core.errors import CoreBug
 from hicache.core.node import Node
 from hicache.core.state import State
 from hicache.core.types import DEVICE
-from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 
@@ -30,7 +28,7 @@ def test_every_state_that_a_sequence_reaches_is_valid(
         return outcomes
 
     monkeypatch.setattr(Core, "handle", validated)
-    outcome = generate(draw_swarm(seed), OPERATIONS, seed, 80, "off")
+    outcome = generate(sample_config(seed), OPERATIONS, seed, 80, "off")
     assert outcome.failure is None, outcome.failure.text
 
 

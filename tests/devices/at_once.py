@@ -1,7 +1,7 @@
 """An accelerator whose streams carry out all they are given at once, on the CPU.
 
 It stands where CUDA would in `CudaDevice`, so that everything in the device but CUDA itself runs
-without a GPU: routes, page numbers, contents, marks, both backends' arithmetic, and which thread
+without a GPU: routes, page numbers, contents, events, both backends' arithmetic, and which thread
 makes a call after which. It says nothing of streams that overlap.
 """
 

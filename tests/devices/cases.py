@@ -1,7 +1,5 @@
 """Models and programs for tests of devices that should agree byte for byte."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -39,12 +37,12 @@ def program(device: Device, seed: int) -> list[tuple[int, ...]]:
     stream = streams[0]
     seen: dict[int, tuple[int, ...]] = {}
 
-    def looked(number: int, found: tuple[Bytes, ...]) -> None:
-        seen[number] = tuple(hash(block.tobytes()) for block in found)
+    def looked(number: int, arrays: tuple[Bytes, ...]) -> None:
+        seen[number] = tuple(hash(block.tobytes()) for block in arrays)
 
     for number in range(14):
-        mark, stream = device.record(stream), streams[int(draw.integers(0, 3))]
-        device.wait(stream, mark)
+        device_event, stream = device.record(stream), streams[int(draw.integers(0, 3))]
+        device.wait(stream, device_event)
         look = partial(looked, number)
         first = int(draw.integers(0, LAYERS + 1))
         layers = (first, int(draw.integers(first, LAYERS + 1)))
@@ -61,15 +59,17 @@ def program(device: Device, seed: int) -> list[tuple[int, ...]]:
             device.copy(stream, CopyJob(H2D, "full", there, here, layers, "test"))
         elif step == 3:
             tier = Tier.HOST if count % 2 else Tier.DEVICE
-            device.scribble(stream, Area(tier, "full", there if count % 2 else here, layers), seeds)
+            device.write_pattern(
+                stream, Area(tier, "full", there if count % 2 else here, layers), seeds
+            )
         elif step == 4:
-            device.peek(stream, Area(Tier.HOST, "full", there, layers), look)
+            device.read(stream, Area(Tier.HOST, "full", there, layers), look)
         else:
-            device.peek(stream, Area(Tier.DEVICE, "full", here, layers), look)
+            device.read(stream, Area(Tier.DEVICE, "full", here, layers), look)
     device.wait(streams[0], device.record(stream))
     for tier, sizes in ((Tier.HOST, HOST_PAGES), (Tier.DEVICE, DEVICE_PAGES)):
         every = Area(tier, "full", np.arange(sizes["full"]), (0, LAYERS))
-        device.peek(streams[0], every, partial(looked, 100 + tier))
+        device.read(streams[0], every, partial(looked, 100 + tier))
     device.synchronize(device.record(streams[0]))  # type: ignore[attr-defined]
     for other in streams[1:]:
         device.synchronize(device.record(other))  # type: ignore[attr-defined]

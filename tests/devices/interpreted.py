@@ -4,8 +4,6 @@ The interpreter is chosen for a whole process when Triton decorates the kernel, 
 a process of their own: TRITON_INTERPRET=1 pytest tests/devices/interpreted.py
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What the CPU device adds to what every device owes its caller (tests/contract/test_devices)."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, Mark, Stream, Touch
+from hicache.devices.base import Area, CopyJob, DeviceEvent, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, HOST_PAGES, LAYERS, TINY
 from tests.patience import PATIENCE_S
@@ -33,22 +31,26 @@ def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
     with make_cpu() as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
         device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
-        device.peek(compute, FIRST, gate)
-        held = device.record(compute)
-        device.wait(write, held)
+        device.read(compute, FIRST, gate)
+        record = device.record(compute)
+        device.wait(write, record)
         device.copy(write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
         behind = device.record(write)
         free = device.record(load)
         try:
             assert entered.wait(PATIENCE_S)
             device.synchronize(free)
-            assert [device.query(mark) for mark in (free, held, behind)] == [True, False, False]
+            assert [device.query(device_event) for device_event in (free, record, behind)] == [
+                True,
+                False,
+                False,
+            ]
             with pytest.raises(CallerError, match="reached"):
-                device.failed(held)
+                device.failed(record)
         finally:
             opened.set()
         device.synchronize(behind)
-        assert device.query(held)
+        assert device.query(record)
         assert device.digest(Tier.HOST, "full", 0) == device.digest(Tier.DEVICE, "full", 0)
 
 
@@ -72,7 +74,7 @@ def test_cpu_reports_a_crash_on_a_worker() -> None:
 
     device = make_cpu()
     stream = device.stream("compute")
-    device.peek(stream, FIRST, fail)
+    device.read(stream, FIRST, fail)
     with pytest.raises(CoreBug, match="crashed"):
         device.synchronize(device.record(stream))
     with pytest.raises(CoreBug, match="crashed"):
@@ -104,5 +106,5 @@ def test_cpu_refuses_impossible_work(change: dict[str, Any], words: str, again: 
             device.copy(stream, replace(job, **change))
         with pytest.raises(CallerError, match="stream"):
             device.record(Stream(5))
-        with pytest.raises(CallerError, match="mark"):
-            device.query(Mark(0))
+        with pytest.raises(CallerError, match="event"):
+            device.query(DeviceEvent(0))

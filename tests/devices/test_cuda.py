@@ -1,7 +1,5 @@
 """The CUDA device without CUDA: everything but its streams, on an accelerator that acts at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -93,21 +91,21 @@ def test_every_pool_of_every_model_arrives_in_every_layout(name: str) -> None:
     """With the CPU device's ways to copy, and by the CUDA device's calls to the driver."""
     model = shallow(models.get(name))
     sizes = dict.fromkeys(model.components, THREE)
-    given = (model, page_size(model), sizes, sizes)
+    value = (model, page_size(model), sizes, sizes)
     ways = [DeviceOptions(layout=layout, io_backend=backend) for layout, backend in legal()]
-    makers = [partial(CpuDevice, *given, way) for way in ways]
+    makers = [partial(CpuDevice, *value, way) for way in ways]
     makers += [
-        partial(CudaDevice, *given, way, accelerator=AtOnce())
+        partial(CudaDevice, *value, way, accelerator=AtOnce())
         for way in ways
         if way.io_backend == "direct"
     ]
-    found = []
+    result = []
     for make in makers:
         with make() as device:
-            found.append(tour(device, model.components, model.layers))
-    assert all(one == found[0] for one in found)
-    for first in range(0, len(found[0]), 2 * THREE):
-        _, second, _, backup, _, other = found[0][first : first + 2 * THREE]
+            result.append(tour(device, model.components, model.layers))
+    assert all(item == result[0] for item in result)
+    for first in range(0, len(result[0]), 2 * THREE):
+        _, second, _, backup, _, other = result[0][first : first + 2 * THREE]
         assert second == backup != other
 
 
@@ -154,7 +152,7 @@ def test_marks_have_times_by_the_given_timer_and_the_latest_are_kept() -> None:
             last = device.record(stream)
         assert len(device._reached_ns) == MOST
         assert device.reached_ns(last) == 1_501_000
-        with pytest.raises(CallerError, match="one of its 65536 latest marks, reached, found 0"):
+        with pytest.raises(CallerError, match="one of its 65536 latest events, reached, found 0"):
             device.reached_ns(first)
 
 
@@ -164,12 +162,12 @@ def test_a_look_is_told_when_a_later_mark_is_seen_or_the_device_closes(closed: b
     with make(AtOnce(late=True)) as device:
         stream = device.stream("compute")
         area = Area(Tier.DEVICE, "full", pages(4, 2), (1, 3))
-        device.peek(stream, area, lambda found: seen.append(found[0].shape))
-        mark = device.record(stream)
+        device.read(stream, area, lambda result: seen.append(result[0].shape))
+        device_event = device.record(stream)
         if not closed:
-            assert not device.query(mark)
+            assert not device.query(device_event)
         assert not seen
-        assert closed or device.query(mark)
+        assert closed or device.query(device_event)
         assert seen == [(2, 2, 2, PAGE_SIZE, 2, 12)] * (not closed)
     assert len(seen) == 1
 
@@ -244,7 +242,7 @@ def test_memory_that_torch_cannot_get_is_one_line(
             CallerError,
             match=r"^memory: expected room to move 2 pages of full, found CUDA .*out",
         ) as caught:
-            device.peek(stream, Area(Tier.DEVICE, "full", pages(1, 2), ALL), lambda _: None)
+            device.read(stream, Area(Tier.DEVICE, "full", pages(1, 2), ALL), lambda _: None)
         assert "\n" not in str(caught.value)
 
 

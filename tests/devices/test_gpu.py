@@ -1,7 +1,5 @@
 """What a GPU must pass (`make gpu-check`), beside the suites of tests/contract and tests/golden."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 
@@ -42,11 +40,11 @@ def test_a_gpu_passes(check: ModuleType, machine: dict[str, Any]) -> None:
 def test_every_pool_of_every_model_arrives_as_on_the_cpu_device(name: str) -> None:
     model = shallow(models.get(name))
     sizes = dict.fromkeys(model.components, THREE)
-    given = (model, page_size(model), sizes, sizes)
-    with CpuDevice(*given) as cpu:
+    value = (model, page_size(model), sizes, sizes)
+    with CpuDevice(*value) as cpu:
         expected = tour(cpu, model.components, model.layers)
     for layout, backend in legal():
-        with CudaDevice(*given, DeviceOptions(layout=layout, io_backend=backend)) as device:
+        with CudaDevice(*value, DeviceOptions(layout=layout, io_backend=backend)) as device:
             assert tour(device, model.components, model.layers) == expected, (layout, backend)
 
 

@@ -4,8 +4,6 @@ On an accelerator that acts at once and fails where an event is used before it i
 a thread without a context calls it.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.devices import _issuing
-from hicache.devices.base import Area, CopyJob, Mark, Touch
+from hicache.devices.base import Area, CopyJob, DeviceEvent, Touch
 from hicache.devices.cuda import CudaDevice
 from tests.tiny import pages
 
@@ -34,14 +32,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_issuing, "_STUCK_S", 4.0)
 
 
-def load(device: CudaDevice) -> list[Mark]:
-    """A load as a controller issues it: a mark after each layer."""
+def load(device: CudaDevice) -> list[DeviceEvent]:
+    """A load as a controller issues it: an event after each layer."""
     stream = device.stream("load")
-    marks = []
+    device_events = []
     for layer in range(LAYERS):
         device.copy(stream, CopyJob(H2D, "full", SOURCE, TARGET, (layer, layer + 1), "test"))
-        marks.append(device.record(stream))
-    return marks
+        device_events.append(device.record(stream))
+    return device_events
 
 
 def settled(device: CudaDevice) -> None:
@@ -76,13 +74,13 @@ def test_no_mark_is_reached_before_its_record_was_issued() -> None:
     accelerator = AtOnce()
     with make(accelerator, few=0) as device:
         accelerator.door.clear()
-        marks = load(device)
-        assert not any(device.query(mark) for mark in marks)
+        device_events = load(device)
+        assert not any(device.query(device_event) for device_event in device_events)
         with pytest.raises(CallerError, match="query first"):
-            device.failed(marks[0])
+            device.failed(device_events[0])
         accelerator.door.set()
-        device.synchronize(marks[-1])
-        assert all(device.query(mark) for mark in marks)
+        device.synchronize(device_events[-1])
+        assert all(device.query(device_event) for device_event in device_events)
 
 
 def test_a_stream_waits_for_a_mark_when_its_record_was_issued_and_not_for_later_ones() -> None:
@@ -92,15 +90,15 @@ def test_a_stream_waits_for_a_mark_when_its_record_was_issued_and_not_for_later_
         moved, woken = device._issuer._moved, []
         wait = moved.wait
 
-        def told(timeout: float | None = None) -> bool:
+        def report_of(timeout: float | None = None) -> bool:
             woken.append(wait(timeout))
             return woken[-1]
 
-        moved.wait = told  # type: ignore[method-assign]
-        marks = load(device)
+        moved.wait = report_of  # type: ignore[method-assign]
+        device_events = load(device)
         compute = device.stream("compute")
-        for layer, mark in enumerate(marks):
-            device.wait(compute, mark)
+        for layer, device_event in enumerate(device_events):
+            device.wait(compute, device_event)
             made = [name for name, own in accelerator.calls if not own]
             assert made.count("record") > layer
         assert [own for name, own in accelerator.calls if name == "wait"] == [True] * LAYERS
@@ -114,7 +112,7 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
     accelerator = AtOnce()
     with make(accelerator, few=5) as device:
         stream = device.stream("load")
-        device.scribble(stream, Area(Tier.HOST, "full", SOURCE, ALL), np.arange(3, dtype="u8"))
+        device.write_pattern(stream, Area(Tier.HOST, "full", SOURCE, ALL), np.arange(3, dtype="u8"))
         opens_when_waited_for(device, accelerator)
         load(device)  # layers of 6 pieces
         device.copy(stream, CopyJob(H2D, "full", SOURCE, TARGET, ALL, "test"))
@@ -124,7 +122,7 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
         elif kind == "read":
             device.touch(stream, Touch("full", TARGET, "r", ALL, "test"))
         elif kind == "look":
-            device.peek(
+            device.read(
                 stream, Area(Tier.DEVICE, "full", TARGET, ALL), lambda got: seen.extend(got)
             )
         else:
@@ -139,14 +137,14 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
             assert np.array_equal(seen[0], expected)
 
 
-ASKS: dict[str, Callable[[CudaDevice, list[Mark]], object]] = {
-    "query": lambda device, marks: device.query(marks[-1]),
-    "failed": lambda device, marks: device.failed(marks[-1]),
-    "synchronize": lambda device, marks: device.synchronize(marks[-1]),
-    "wait": lambda device, marks: device.wait(device.stream("compute"), marks[-1]),
-    "record": lambda device, marks: device.record(device.stream("compute")),
-    "copy": lambda device, marks: load(device),
-    "close": lambda device, marks: device.close(),
+ASKS: dict[str, Callable[[CudaDevice, list[DeviceEvent]], object]] = {
+    "query": lambda device, device_events: device.query(device_events[-1]),
+    "failed": lambda device, device_events: device.failed(device_events[-1]),
+    "synchronize": lambda device, device_events: device.synchronize(device_events[-1]),
+    "wait": lambda device, device_events: device.wait(device.stream("compute"), device_events[-1]),
+    "record": lambda device, device_events: device.record(device.stream("compute")),
+    "copy": lambda device, device_events: load(device),
+    "close": lambda device, device_events: device.close(),
 }
 
 
@@ -159,19 +157,19 @@ def test_an_error_of_the_driver_reaches_the_caller(
     accelerator = AtOnce()
     error = CoreBug("driver error 700") if known else RuntimeError("driver error 700\nand more")
 
-    def refuse(*given: Any) -> None:
+    def refuse(*value: Any) -> None:
         assert accelerator.door.wait(4)
         raise error
 
     device = make(accelerator, few=0)
-    monkeypatch.setattr(device._traffic._mover, "_batch", refuse)
+    monkeypatch.setattr(device._traffic._copy_backend, "_batch", refuse)
     accelerator.door.clear()
-    marks = load(device)
+    device_events = load(device)
     accelerator.door.set()
     with device._issuer._moved:
         assert device._issuer._moved.wait_for(lambda: device._issuer.failed, 4)
     with pytest.raises(CoreBug, match=r"driver error 700$") as caught:
-        ASKS[ask](device, marks)
+        ASKS[ask](device, device_events)
     assert "\n" not in str(caught.value)
     assert known or caught.value.__cause__ is error
     assert "record" not in [name for name, own in accelerator.calls if not own], "none later"
@@ -200,8 +198,8 @@ def test_closing_issues_everything_first_and_ends_the_thread() -> None:
 
 
 @pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CudaDevice, Mark, AtOnce]]:
-    """A device whose driver does not come back from a copy, and the last mark of the load."""
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CudaDevice, DeviceEvent, AtOnce]]:
+    """A device whose driver does not come back from a copy, and the last event of the load."""
     monkeypatch.setattr(_issuing, "_STUCK_S", 0.01)
     accelerator = AtOnce()
     device = make(accelerator, few=0)
@@ -211,13 +209,13 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CudaDevice, Mark, A
 
 
 def test_a_driver_that_does_not_come_back_is_reported_and_its_memory_stays(
-    stuck: tuple[CudaDevice, Mark, AtOnce],
+    stuck: tuple[CudaDevice, DeviceEvent, AtOnce],
 ) -> None:
-    device, mark, accelerator = stuck
+    device, device_event, accelerator = stuck
     line = r"^device: expected the driver to take a copy within 0.01 s, found .*; end the process"
     for _ in range(2):
         with pytest.raises(CoreBug, match=line):
-            device.synchronize(mark)
+            device.synchronize(device_event)
     with pytest.raises(CoreBug, match=line):
         device.close()
     assert accelerator.registered, "the driver may still use it"

@@ -3,8 +3,6 @@
 Speed is measured only on a GPU (docs/devices.md).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

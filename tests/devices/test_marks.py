@@ -1,10 +1,8 @@
 """Marks over events: what they keep alive, and how many stay open."""
 
-from __future__ import annotations
-
 import weakref
 
-from hicache.devices._issuing import Issued, Line, Marks
+from hicache.devices._issuing import DeviceEvents, Issued, Line
 
 
 class Switch(Issued):
@@ -25,28 +23,28 @@ class Thing:
 
 
 def test_memory_of_work_lives_until_the_host_sees_the_next_mark() -> None:
-    marks, line, seen = Marks(), Line(), []
+    device_events, line, seen = DeviceEvents(), Line(), []
     thing = Thing()
     gone = weakref.ref(thing)
     line.kept.append(thing)
     line.after.append(lambda: seen.append(1))
     del thing
     event = Switch()
-    mark = marks.record(line, event)
-    assert not marks.reached(mark)
+    device_event = device_events.record(line, event)
+    assert not device_events.reached(device_event)
     assert gone() is not None
     assert not seen
     event.on = True
-    assert marks.reached(mark)
+    assert device_events.reached(device_event)
     assert gone() is None
     assert seen == [1]
-    assert marks.event(mark) is None
+    assert device_events.event(device_event) is None
 
 
 def test_recording_a_mark_forgets_reached_marks() -> None:
-    marks, line = Marks(), Line()
+    device_events, line = DeviceEvents(), Line()
     for _ in range(1000):
         event = Switch()
-        marks.record(line, event)
+        device_events.record(line, event)
         event.on = True
-    assert len(marks) == 1
+    assert len(device_events) == 1

@@ -1,8 +1,6 @@
 """A process of vLLM with a small Llama. Its first line of input is a `Setting` of test_vllm.py; it
 does the operations of each further line, and answers with a line. Runs in vLLM's Python."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -19,7 +17,7 @@ from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.lora.request import LoRARequest
 
-from hicache.vllm import moving
+from hicache.vllm import worker
 
 LAYERS, HIDDEN, KV, RANK = 2, 128, 64, 8
 
@@ -64,9 +62,12 @@ class Served:
         if connectors is not None:
             more["kv_transfer_config"] = KVTransferConfig(
                 **(
-                    _one(connectors)
+                    _connector_config(connectors)
                     if isinstance(connectors, dict)
-                    else _one({"connectors": [_one(one) for one in connectors]}, "MultiConnector")
+                    else _connector_config(
+                        {"connectors": [_connector_config(connector) for connector in connectors]},
+                        "MultiConnector",
+                    )
                 )
             )
         self._llm = LLM(
@@ -99,34 +100,34 @@ class Served:
             self._connectors = getattr(self._scheduler.connector, "_connectors", None) or [
                 self._scheduler.connector
             ]
-            self._watch()
+            self._checker()
 
-    def _watch(self) -> None:
-        connector, real = self._scheduler.connector, moving.Mover.poll
-        given, stats = connector.update_state_after_alloc, connector.get_kv_connector_stats
+    def _checker(self) -> None:
+        connector, real = self._scheduler.connector, worker.ConnectorWorker.poll
+        value, stats = connector.update_state_after_alloc, connector.get_kv_connector_stats
 
         def update_state_after_alloc(request: Any, blocks: Any, tokens: int) -> None:
-            given(request, blocks, tokens)
+            value(request, blocks, tokens)
             if tokens:
                 self._taken[request.request_id] = tokens
                 self.landed += tokens
                 self.hits += 0 if request.num_preemptions else tokens
 
         def get_kv_connector_stats() -> Any:
-            found = stats()
-            for one in [] if found is None else _flat(found):
-                for name, number in one.data.items():
+            result = stats()
+            for item in [] if result is None else _flat(result):
+                for name, number in item.data.items():
                     self._stats[name] = self._stats.get(name, 0) + number
-            return found
+            return result
 
-        def poll(mover: Any) -> Any:
-            loads, ended = dict(mover._waiting), real(mover)
+        def poll(worker: Any) -> Any:
+            loads, ended = dict(worker._waiting), real(worker)
             fail = {
-                flight
-                for flight, name in loads.items()
+                transfer
+                for transfer, name in loads.items()
                 if name in ended.loaded and self._draw.random() < self._faults
             }
-            ended.failed |= {loads[flight] for flight in fail}
+            ended.failed |= {loads[transfer] for transfer in fail}
             done = tuple((at, 0 if at in fail else offer) for at, offer in ended.answer.done)
             ended.answer = replace(ended.answer, done=done)
             self.landed -= sum(self._taken[name] for name in ended.failed)
@@ -134,14 +135,14 @@ class Served:
 
         connector.update_state_after_alloc = update_state_after_alloc
         connector.get_kv_connector_stats = get_kv_connector_stats
-        moving.Mover.poll = poll
+        worker.ConnectorWorker.poll = poll
 
     def ask(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """All at once. Each has tokens, salt, adapter and most (tokens of its answer)."""
         prompts: list[dict[str, Any]] = [
-            {"prompt_token_ids": one["tokens"]}
-            | ({"cache_salt": one["salt"]} if one["salt"] else {})
-            for one in requests
+            {"prompt_token_ids": request["tokens"]}
+            | ({"cache_salt": request["salt"]} if request["salt"] else {})
+            for request in requests
         ]
         sampling = [
             SamplingParams(
@@ -149,22 +150,22 @@ class Served:
                 ignore_eos=True,
                 temperature=0,
                 logprobs=2,
-                max_tokens=one["most"],
+                max_tokens=request["most"],
             )
-            for one in requests
+            for request in requests
         ]
-        adapters = [self._adapter(one["adapter"]) for one in requests]
-        found = self._llm.generate(prompts, sampling, use_tqdm=False, lora_request=adapters)
+        adapters = [self._adapter(request["adapter"]) for request in requests]
+        result = self._llm.generate(prompts, sampling, use_tqdm=False, lora_request=adapters)
         return [
             {
-                "tokens": list(one.outputs[0].token_ids),
-                "hits": one.num_cached_tokens,
+                "tokens": list(item.outputs[0].token_ids),
+                "hits": item.num_cached_tokens,
                 "logprobs": [
                     sorted((each.logprob for each in row.values()), reverse=True)
-                    for row in one.outputs[0].logprobs
+                    for row in item.outputs[0].logprobs
                 ],
             }
-            for one in found
+            for item in result
         ]
 
     def _adapter(self, name: str) -> LoRARequest | None:
@@ -204,10 +205,12 @@ class Served:
     def counts(self) -> dict[str, Any]:
         """What the connectors have counted, and what vLLM has."""
         self.settle()
-        stats = {one.name: one.value for one in self._llm.get_metrics() if hasattr(one, "value")}
+        stats = {
+            item.name: item.value for item in self._llm.get_metrics() if hasattr(item, "value")
+        }
         counted: dict[str, float] = {}
-        for one in self._connectors:
-            for name, number in one._decider.counts.as_dict.items():
+        for connector in self._connectors:
+            for name, number in connector._decider.counts.as_dict.items():
                 counted[name] = counted.get(name, 0) + number
         return {
             "counted": counted,
@@ -219,14 +222,14 @@ class Served:
         }
 
 
-def _one(settings: dict[str, Any], name: str = "HicacheConnector") -> dict[str, Any]:
+def _connector_config(settings: dict[str, Any], name: str = "HicacheConnector") -> dict[str, Any]:
     place = {} if name == "MultiConnector" else {"kv_connector_module_path": "hicache.vllm"}
     both = {"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": settings}
     return both | place
 
 
 def _flat(stats: Any) -> list[Any]:
-    nested = [one for one in stats.data.values() if hasattr(one, "data")]
+    nested = [datum for datum in stats.data.values() if hasattr(datum, "data")]
     return nested or [stats]
 
 
@@ -235,8 +238,8 @@ def main() -> None:
     os.dup2(2, 1)
     served = Served(**json.loads(sys.stdin.readline()))
     for line in sys.stdin:
-        found = [getattr(served, one.pop("do"))(**one) for one in json.loads(line)]
-        print(json.dumps(found), file=answers, flush=True)
+        items = [getattr(served, load.pop("do"))(**load) for load in json.loads(line)]
+        print(json.dumps(items), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ Drawn: prompts that begin alike, salts, adapters, preemption, loads that fail, a
 that are replaced in place, and a new process on the same store for every piece.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -50,7 +48,7 @@ class Child:
     ):
         place = ROOT / ".engines/vllm/bin/python"
         python = str(place) if place.exists() else vllm_python()
-        variables = {key: one for key, one in os.environ.items() if not key.startswith("PYTHON")}
+        variables = {key: text for key, text in os.environ.items() if not key.startswith("PYTHON")}
         variables |= {
             "PYTHONPATH": str(ROOT),
             "HF_HUB_OFFLINE": "1",
@@ -78,8 +76,8 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"vLLM has ended, code {self._process.wait()}"
-        found: list[Any] = json.loads(line)
-        return found
+        items: list[Any] = json.loads(line)
+        return items
 
     def close(self) -> None:
         self._process.communicate()
@@ -114,9 +112,9 @@ class World:
         while left > 0:
             steps += self._change(left <= calm)
             named = draw.choice([("",), ADAPTERS])
-            asked = [self._request(named) for _ in range(draw.randint(1, 10))]
-            steps.append({"do": "ask", "requests": asked})
-            left -= len(asked)
+            requests = [self._request(named) for _ in range(draw.randint(1, 10))]
+            steps.append({"do": "ask", "requests": requests})
+            left -= len(requests)
         return steps
 
     def _change(self, updates: bool) -> list[Step]:
@@ -125,8 +123,8 @@ class World:
         if what == "adapter":
             return [self._adapter(self.draw.choice([*self.adapters]))]
         if what == "weights":
-            name, whole = self.draw.choice("mn"), self.draw.random() < 0.5
-            return [{"do": "weights", "name": name, "connector": whole}]
+            name, full = self.draw.choice("mn"), self.draw.random() < 0.5
+            return [{"do": "weights", "name": name, "connector": full}]
         return [{"do": "reset"}] if what == "reset" else []
 
     def _adapter(self, name: str) -> Step:
@@ -140,7 +138,7 @@ class World:
 
     def _request(self, adapters: Sequence[str]) -> Step:
         draw = self.draw
-        alike = [one for one in self.past[-16:] if one["adapter"] in adapters]
+        alike = [row for row in self.past[-16:] if row["adapter"] in adapters]
         begun = draw.choice(alike) if alike else {"tokens": []}
         size = len(begun["tokens"])
         cut = draw.choice([0, size, size, draw.randint(0, size)])
@@ -160,36 +158,36 @@ class World:
         """The answers to the same steps of the engine that keeps nothing. There each content of an
         adapter has a name of its own."""
         known, names = self._cold_holds, self._cold_names
-        asked: list[Step] = []
-        for one in [{"do": "weights", "name": weights, "connector": False}, *steps]:
-            if one["do"] == "adapter":
-                names[one["name"]] = f"{one['seed']}-{one['alpha']}"
-                if names[one["name"]] not in known:
-                    known[names[one["name"]]] = True
-                    asked.append(one | {"name": names[one["name"]]})
-            elif one["do"] == "weights":
-                if known[""] != one["name"]:
-                    known[""] = one["name"]
-                    asked.append(one)
-            elif one["do"] == "ask":
+        requested: list[Step] = []
+        for row in [{"do": "weights", "name": weights, "connector": False}, *steps]:
+            if row["do"] == "adapter":
+                names[row["name"]] = f"{row['seed']}-{row['alpha']}"
+                if names[row["name"]] not in known:
+                    known[names[row["name"]]] = True
+                    requested.append(row | {"name": names[row["name"]]})
+            elif row["do"] == "weights":
+                if known[""] != row["name"]:
+                    known[""] = row["name"]
+                    requested.append(row)
+            elif row["do"] == "ask":
                 more = [
-                    each | {"adapter": names.get(each["adapter"], "")} for each in one["requests"]
+                    each | {"adapter": names.get(each["adapter"], "")} for each in row["requests"]
                 ]
-                asked.append(one | {"requests": more})
-        return [one for one in self.cold.do(asked) if one is not None]
+                requested.append(row | {"requests": more})
+        return [item for item in self.cold.do(requested) if item is not None]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    found = World(tmp_path_factory.mktemp("engine"))
-    yield found
-    found.cold.close()
+    world = World(tmp_path_factory.mktemp("engine"))
+    yield world
+    world.cold.close()
 
 
-def near(found: Step, right: Step) -> bool:
+def near(step: Step, right: Step) -> bool:
     """Whether an answer is the right one, up to a token that was as good as another."""
     for token, other, mine, its in zip(
-        found["tokens"], right["tokens"], found["logprobs"], right["logprobs"], strict=True
+        step["tokens"], right["tokens"], step["logprobs"], right["logprobs"], strict=True
     ):
         if abs(mine[0] - its[0]) > NEAR:
             return False
@@ -207,18 +205,18 @@ def play(world: World, piece: int) -> None:
     steps = world.steps()
     child = Child(world.folder, weights, connectors, faults=0.3)
     try:
-        *found, counts = child.do([*steps, {"do": "counts"}])
+        *items, counts = child.do([*steps, {"do": "counts"}])
     finally:
         child.close()
     right = iter(world.expected(weights, steps))
     wrong, before = [], []
-    for step, answers in zip(steps, found, strict=True):
+    for step, answers in zip(steps, items, strict=True):
         if step["do"] != "ask":
-            before.append(" ".join(str(one) for one in step.values()))
+            before.append(" ".join(str(item) for item in step.values()))
             continue
-        for asked, mine, its in zip(step["requests"], answers, next(right), strict=True):
+        for requested, mine, its in zip(step["requests"], answers, next(right), strict=True):
             if not near(mine, its):
-                what = f"{len(asked['tokens'])} tokens, adapter {asked['adapter']!r}"
+                what = f"{len(requested['tokens'])} tokens, adapter {requested['adapter']!r}"
                 wrong.append(f"{what}, after {'; '.join(before) or 'the start'}")
     world.seen += Counter({name: number for name, number in counts["counted"].items() if number})
     world.seen["preemptions"] += int(counts["preemptions"])
@@ -267,14 +265,14 @@ def test_one_at_a_time_vllm_hits_what_a_replay_counts(tmp_path: Path) -> None:
     counted = [json.loads(line)["hit_tokens"] for line in rows.read_text().splitlines()]
     steps: list[Step] = []
     for line in lines:
-        draws = [random.Random(one) for one in line["hash_ids"]]
-        tokens = [one.randrange(3, 1000) for one in draws for _ in range(size)]
-        asked = {"tokens": tokens[: line["input_length"]], "salt": "", "adapter": ""}
-        steps.append({"do": "ask", "requests": [asked | {"most": line["output_length"]}]})
+        draws = [random.Random(item) for item in line["hash_ids"]]
+        tokens = [draw.randrange(3, 1000) for draw in draws for _ in range(size)]
+        row = {"tokens": tokens[: line["input_length"]], "salt": "", "adapter": ""}
+        steps.append({"do": "ask", "requests": [row | {"most": line["output_length"]}]})
     child = Child(tmp_path, "m")
     try:
         hits = [answer["hits"] for [answer] in child.do(steps)]
     finally:
         child.close()
-    assert hits == [sum(one.values()) for one in counted]
+    assert hits == [sum(item.values()) for item in counted]
     assert sum(hits) > 10 * size

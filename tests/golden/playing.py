@@ -45,11 +45,11 @@ def play(
 ) -> Iterator[tuple[Event, list[Any]]]:
     """Each event with the outcomes of the core, after the observers have seen both."""
     for event in events_of(recording):
-        for one in observers:
-            one.on_event(event, core.view)
+        for observer in observers:
+            observer.on_event(event, core.view)
         outcomes = core.handle(event)
-        for one in observers:
-            one.on_outcomes(event, outcomes, core.view)
+        for item in observers:
+            item.on_outcomes(event, outcomes, core.view)
         yield event, outcomes
 
 
@@ -66,14 +66,14 @@ def plain(value: Any) -> Any:
 
 
 def digest_of(outcomes: Any) -> str:
-    text = json.dumps([[plain(one) for one in each] for each in outcomes])
+    text = json.dumps([[plain(item) for item in each] for each in outcomes])
     return sha256(text.encode()).hexdigest()[:32]
 
 
 def decisions(name: str) -> str:
     """The digest of all that a new core answers to the events of a recording."""
     recording = recorded(name)
-    return digest_of(said for _, said in play(recording, Core(recording.config)))
+    return digest_of(message for _, message in play(recording, Core(recording.config)))
 
 
 def replayed(folder: Path, *words: str) -> dict[str, Any]:
@@ -82,9 +82,9 @@ def replayed(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def figures(document: dict[str, Any]) -> dict[str, Any]:
-    whole = document["whole"]
+    full = document["total"]
     names = ("requests", "input_tokens", "computed_tokens", "lost_tokens", "hit_tokens")
-    return {"digest": document["digest"], **{name: whole[name] for name in names}}
+    return {"digest": document["digest"], **{name: full[name] for name in names}}
 
 
 def python(hash_seed: int, *words: str) -> str:
@@ -121,28 +121,28 @@ def conversations(
     return str(path)
 
 
-def same(name: str, key: str, found: Any) -> None:
+def same(name: str, key: str, result: Any) -> None:
     """Compare with what is recorded in the file of this name under this key. Numbers must be equal
     to the last bit."""
     file = HERE / f"{name}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
-    found = json.loads(json.dumps(found))
+    result = json.loads(json.dumps(result))
     if os.environ.get("HICACHE_GOLDEN") == "record":
         rows = [
-            f"{json.dumps(one)}: {json.dumps(it)}"
-            for one, it in sorted({**known, key: found}.items())
+            f"{json.dumps(item)}: {json.dumps(it)}"
+            for item, it in sorted({**known, key: result}.items())
         ]
         file.write_text("{\n" + ",\n".join(rows) + "\n}\n")
         return
-    assert found == known[key], f"{name}.json, {key}"
+    assert result == known[key], f"{name}.json, {key}"
 
 
 def some(document: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """The values at these places, such as "whole.hit_tokens"."""
-    found = {}
+    """The values at these places, such as "total.hit_tokens"."""
+    result = {}
     for key in keys:
         value: Any = document
         for part in key.split("."):
             value = value[part]
-        found[key] = value
-    return found
+        result[key] = value
+    return result

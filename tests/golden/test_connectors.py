@@ -16,11 +16,11 @@ def engines() -> Iterator[Any]:
 
     opened: list[Playing] = []
 
-    def one(**setting: Any) -> Playing:
+    def single(**setting: Any) -> Playing:
         opened.append(Playing(Setting(**setting)))
         return opened[-1]
 
-    yield one
+    yield single
     for playing in opened:
         playing.close()
 
@@ -29,22 +29,22 @@ def hit(playing: Any) -> tuple[int, int]:
     """Tokens of a prompt that vLLM had, and that were loaded. Every pass compares what it reads."""
     request = playing.request([1, 2, 0] * 20)
     playing.settle()
-    found: tuple[int, int] = playing.engine.hits[request.request_id]
-    return found
+    numbers: tuple[int, int] = playing.engine.hits[request.request_id]
+    return numbers
 
 
 @pytest.mark.parametrize("kinds", ["full", "window", "state", "all"])
 def test_vllm(kinds: str, engines: Any, tmp_path: Path) -> None:
     """First nothing, then vLLM's own, then from host; after a restart from the store, on two ranks
     too; with other weights never."""
-    found = []
+    result = []
     for ranks in (1, 2):
-        given = {"kinds": kinds, "store": tmp_path / str(ranks), "ranks": ranks}
-        one = engines(**given)
-        found += [hit(one), hit(one)]
-        one.engine.pool.forget()
-        found.append(hit(one))
-        found += [hit(engines(**given)), hit(engines(**given, weights="others"))]
-    assert found[4] == found[9] == (0, 0)
-    assert found[2][0] == found[3][0] == 0
-    same("connectors", f"vllm {kinds}", found)
+        value = {"kinds": kinds, "store": tmp_path / str(ranks), "ranks": ranks}
+        item = engines(**value)
+        result += [hit(item), hit(item)]
+        item.engine.pool.forget()
+        result.append(hit(item))
+        result += [hit(engines(**value)), hit(engines(**value, weights="others"))]
+    assert result[4] == result[9] == (0, 0)
+    assert result[2][0] == result[3][0] == 0
+    same("connectors", f"vllm {kinds}", result)

@@ -48,9 +48,9 @@ def test_no_hash_seed_changes_an_outcome(seed: int) -> None:
 def test_the_first_command_has_the_digest_of_the_readme_and_loads_little(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     python(77, "-c", _LIGHT, "replay", "--check", "off", "--json", str(out))
-    found = figures(json.loads(out.read_text()))
-    assert found["digest"] == README
-    assert found == GOLDEN["first command"]
+    result = figures(json.loads(out.read_text()))
+    assert result["digest"] == README
+    assert result == GOLDEN["first command"]
 
 
 @pytest.fixture(scope="module")

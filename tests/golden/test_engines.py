@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz.play import Outcome, Player
+from invariants.fuzz.play import Outcome, TargetPlayer
 from invariants.fuzz.sequence import loads, read
 from tests.mine import kind as radix
 
@@ -18,18 +18,18 @@ CORPUS = ROOT / "tests/corpus/peers"
 ENGINES = ("sglang", "vllm")
 FOUND = {
     f"{path.parent.name}/{path.stem}": path
-    for one in ENGINES
-    for path in CORPUS.glob(f"{one}/*.tape")
+    for engine in ENGINES
+    for path in CORPUS.glob(f"{engine}/*.sequence")
 }
 with TemporaryDirectory() as made:
     TARGET: Any = radix(Path(made))
-SEQUENCES = (HERE / "engines.tapes").read_text().split("\n\n")
+SEQUENCES = (HERE / "engines.sequences").read_text().split("\n\n")
 
 
 def played(kind: Any, text: str) -> Outcome:
     """A sequence on an engine. Its laws are asked after every operation."""
-    tape = loads(text)
-    return Player(kind, tape.target, tape.release, lambda file: "").replay(tape)
+    sequence = loads(text)
+    return TargetPlayer(kind, sequence.target, sequence.release, lambda file: "").replay(sequence)
 
 
 @pytest.mark.parametrize("number", range(len(SEQUENCES)))
@@ -37,9 +37,9 @@ def test_a_sequence_on_a_cache_of_ones_own(number: int) -> None:
     """No law is broken, and every answer is the recorded one."""
     outcome = played(TARGET, SEQUENCES[number])
     assert outcome.failure is None
-    assert outcome.hand is not None
-    answers = sha256(repr(outcome.hand.answers).encode()).hexdigest()
-    same("engines", f"sequence {number}", [answers, dict(sorted((+outcome.hand.counts).items()))])
+    assert outcome.player is not None
+    answers = sha256(repr(outcome.player.answers).encode()).hexdigest()
+    same("engines", f"sequence {number}", [answers, dict(sorted((+outcome.player.counts).items()))])
 
 
 def test_no_finding_is_lost() -> None:

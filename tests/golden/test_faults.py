@@ -37,13 +37,13 @@ def refused(capsys: Capsys, *words: str) -> str:
     """The line of a command that must end with code 2, and leave no file."""
     before = sorted(os.listdir())
     assert main(list(words)) == 2, words
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("hicache: "), words
-    assert said.err.count("\n") == 1, words
-    assert len(said.err) < 1000, words
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("hicache: "), words
+    assert output.err.count("\n") == 1, words
+    assert len(output.err) < 1000, words
     assert sorted(os.listdir()) == before
-    return said.err
+    return output.err
 
 
 def ran(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -87,26 +87,26 @@ READERS = (
 def test_a_hostile_trace(name: str, capsys: Capsys) -> None:
     for content in HOSTILE.values():
         Path("x").write_bytes(content)
-        said = refused(capsys, "inspect", "x", "--format", name)
-        assert said[:-1].isprintable()
+        message = refused(capsys, "inspect", "x", "--format", name)
+        assert message[:-1].isprintable()
     assert main(["inspect", "/dev/zero", "--format", name]) == 2
 
 
 @pytest.mark.parametrize("words", READERS)
 def test_a_hostile_file(words: str, capsys: Capsys) -> None:
-    given = [{"x": "x.json"}.get(word, word) for word in words.split()]
+    value = [{"x": "x.json"}.get(word, word) for word in words.split()]
     for content in HOSTILE.values():
         Path("x.json").write_bytes(content)
-        refused(capsys, *given)
+        refused(capsys, *value)
     Path("x.json").unlink()
-    refused(capsys, *given)
-    if given[0] in ("models", "replay", "fuzz", "compare", "report"):
+    refused(capsys, *value)
+    if value[0] in ("models", "replay", "fuzz", "compare", "report"):
         os.mkfifo("x.json")
-        assert "a pipe or a device" in refused(capsys, *given)
+        assert "a pipe or a device" in refused(capsys, *value)
         Path("x.json").unlink()
         with open("x.json", "wb") as sparse:
             sparse.truncate(1 << 40)
-        assert "expected at most" in refused(capsys, *given)
+        assert "expected at most" in refused(capsys, *value)
 
 
 GOOD = {"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}
@@ -115,10 +115,10 @@ GOOD = {"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1,
 @pytest.mark.parametrize(
     "changed",
     [
-        *({"timestamp": one} for one in ("0", -1, None, True)),
-        *({"input_length": one} for one in (0, -600, 600.0, 10**12, True)),
-        *({"output_length": one} for one in (-1, 0)),
-        *({"hash_ids": one} for one in ([1], [1, 2, 3], [1, True], [1, 1 << 64], [1, 1], None)),
+        *({"timestamp": item} for item in ("0", -1, None, True)),
+        *({"input_length": item} for item in (0, -600, 600.0, 10**12, True)),
+        *({"output_length": item} for item in (-1, 0)),
+        *({"hash_ids": item} for item in ([1], [1, 2, 3], [1, True], [1, 1 << 64], [1, 1], None)),
     ],
     ids=str,
 )
@@ -126,7 +126,7 @@ def test_a_field_of_a_trace_out_of_range_is_named_with_its_line(
     changed: dict[str, Any], capsys: Capsys
 ) -> None:
     lines = [GOOD, GOOD | changed]
-    Path("trace.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    Path("trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert "trace.jsonl:2: expected" in refused(capsys, "replay", "trace.jsonl")
 
 
@@ -145,9 +145,9 @@ def test_a_disk_that_fills_leaves_no_half_of_a_file(words: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     for output, how in (("out", {"preexec_fn": small}), ("/dev/full", {})):
-        found = ran(*words.split()[:-1], output, **how)
-        assert (found.returncode, found.stderr.count("\n")) == (2, 1), found.stderr
-        assert output in found.stderr
+        result = ran(*words.split()[:-1], output, **how)
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+        assert output in result.stderr
         assert (sorted(os.listdir()), Path("out").read_text()) == (["out", "trace.jsonl"], "before")
 
 
@@ -176,12 +176,12 @@ def test_a_store_without_room_is_one_line_and_the_replay_goes_on() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
     words = ["replay", trace, "--mode", "hits", "--device-tokens", "16K", "--check", "every"]
-    found = ran(*words, "--storage", "file:store", "--json", "out.json", preexec_fn=small)
-    assert found.returncode == 0, found.stderr
-    assert found.stderr.count("\n") == 1
-    assert "takes no writes" in found.stderr
+    result = ran(*words, "--storage", "file:store", "--json", "out.json", preexec_fn=small)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "takes no writes" in result.stderr
     document = json.loads(Path("out.json").read_text())
-    assert (document["complete"], document["whole"]["requests"]) == (True, 20)
+    assert (document["complete"], document["total"]["requests"]) == (True, 20)
     assert document["checks"]["violations"] == 0
 
 
@@ -194,8 +194,8 @@ def test_a_store_that_is_dead_or_hangs(listens: bool, capsys: Capsys) -> None:
         if not listens:
             server.close()
         words = ["replay", trace, "--mode", "hits", "--storage", f"redis://127.0.0.1:{port}"]
-        said = refused(capsys, *words, "--json", "out.json")
-    assert ("gives no answer" if listens else "Connection refused") in said
+        message = refused(capsys, *words, "--json", "out.json")
+    assert ("gives no answer" if listens else "Connection refused") in message
 
 
 # -- Ctrl-C
@@ -207,10 +207,10 @@ def interrupted(process: subprocess.Popen[str], ready: Callable[[], bool]) -> st
     while not ready() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    return said
+    _, message = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, message
+    assert "Traceback" not in message
+    return message
 
 
 def started(*words: str, **how: Any) -> subprocess.Popen[str]:

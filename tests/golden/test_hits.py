@@ -48,17 +48,17 @@ def lru(prompts: list[Prompt], capacity: int, page: int) -> list[int]:
     tick, hits = 0, []
     for ids, tokens in prompts:
         pages = [(ids[: -(-end // BLOCK)], end) for end in range(page, tokens + page, page)]
-        leading = next((at for at, one in enumerate(pages) if one not in used), len(pages))
+        leading = next((at for at, page in enumerate(pages) if page not in used), len(pages))
         hits.append(min(leading * page, tokens))
-        for one in pages[leading:]:
+        for item in pages[leading:]:
             if len(used) == capacity:
                 inner = {(other[: -(-(end - page) // BLOCK)], end - page) for other, end in used}
                 leaves = [other for other in used if other not in inner and other not in pages]
                 del used[min(leaves, key=used.__getitem__)]
-            used[one] = -1
-        for one in reversed(pages):  # the beginning ends as the most recent
+            used[item] = -1
+        for value in reversed(pages):  # the beginning ends as the most recent
             tick += 1
-            used[one] = tick
+            used[value] = tick
     return hits
 
 
@@ -66,30 +66,30 @@ def optimum(prompts: list[Prompt], capacity: int) -> int:
     """The most tokens that any way to keep pages hits, by trying all of them."""
 
     @cache
-    def best(at: int, held: frozenset[int]) -> int:
+    def best(at: int, numbers: frozenset[int]) -> int:
         if at == len(prompts):
             return 0
         ids, tokens = prompts[at]
-        leading = next((n for n, one in enumerate(ids) if one not in held), len(ids))
+        leading = next((n for n, item in enumerate(ids) if item not in numbers), len(ids))
         hit = min(leading * BLOCK, tokens)
-        return hit + max(best(at + 1, kept) for kept in subsets(held | set(ids), capacity))
+        return hit + max(best(at + 1, kept) for kept in subsets(numbers | set(ids), capacity))
 
     return best(0, frozenset())
 
 
 @cache
-def subsets(held: frozenset[int], size: int) -> list[frozenset[int]]:
+def subsets(numbers: frozenset[int], size: int) -> list[frozenset[int]]:
     """The largest parts of the pages that fit."""
-    if len(held) <= size:
-        return [held]
-    return list({part for one in held for part in subsets(held - {one}, size)})
+    if len(numbers) <= size:
+        return [numbers]
+    return list({part for item in numbers for part in subsets(numbers - {item}, size)})
 
 
 def curve(path: str, folder: Path, *words: str) -> dict[str, Any]:
     out = folder / "curve.json"
     assert main(["curve", path, "--page-size", str(BLOCK), *words, "--json", str(out)]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
 
 
 def hits_of(
@@ -99,15 +99,15 @@ def hits_of(
     rows, pools = folder / "rows.jsonl", ["--device-pages", str(device), "--host-pages", str(host)]
     words = ["--mode", "hits", "--check", "off", "--page-size", str(page), *pools, *more]
     assert main(["replay", path, *words, "--requests", str(rows)]) == 0
-    told = [json.loads(line)["hit_tokens"] for line in rows.read_text().splitlines()]
-    return [(one["device"], one["device"] + one["host"]) for one in told]
+    loads = [json.loads(line)["hit_tokens"] for line in rows.read_text().splitlines()]
+    return [(item["device"], item["device"] + item["host"]) for item in loads]
 
 
 @pytest.mark.parametrize("capacity", [6, 8, 11, 17, 30, 400])
 def test_one_tier_hits_as_lru_request_by_request(capacity: int, tmp_path: Path) -> None:
     prompts = drawn(capacity)
-    found = hits_of(trace_of(prompts, tmp_path), tmp_path, BLOCK, capacity, 0)
-    assert found == [(hit, hit) for hit in lru(prompts, capacity, BLOCK)]
+    result = hits_of(trace_of(prompts, tmp_path), tmp_path, BLOCK, capacity, 0)
+    assert result == [(hit, hit) for hit in lru(prompts, capacity, BLOCK)]
 
 
 @pytest.mark.parametrize(("device", "host", "page"), [(6, 9, 512), (8, 20, 512), (27, 60, 128)])
@@ -115,12 +115,12 @@ def test_two_tiers_hit_as_one_of_the_larger_size_or_of_the_sum_if_exclusive(
     device: int, host: int, page: int, tmp_path: Path
 ) -> None:
     prompts = drawn(host)
-    found = hits_of(trace_of(prompts, tmp_path), tmp_path, page, device, host)
-    assert sum(one for one, _ in found) == sum(lru(prompts, device, page))
-    assert sum(both for _, both in found) == sum(lru(prompts, host, page))
+    result = hits_of(trace_of(prompts, tmp_path), tmp_path, page, device, host)
+    assert sum(item for item, _ in result) == sum(lru(prompts, device, page))
+    assert sum(both for _, both in result) == sum(lru(prompts, host, page))
     more = ("--write-policy", "write_back", "--exclusive")
-    found = hits_of(trace_of(prompts, tmp_path), tmp_path, page, device, host, *more)
-    assert sum(both for _, both in found) == sum(lru(prompts, device + host, page))
+    result = hits_of(trace_of(prompts, tmp_path), tmp_path, page, device, host, *more)
+    assert sum(both for _, both in result) == sum(lru(prompts, device + host, page))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -128,13 +128,13 @@ def test_the_optimum_is_the_most_that_any_choice_hits(seed: int, tmp_path: Path)
     prompts = [(ids, BLOCK * len(ids)) for ids, _ in drawn(seed, 9, 3)]
     sizes = (3, 4, 5)
     words = ["--capacities", ",".join(map(str, sizes)), "--policies", "optimum"]
-    found = curve(trace_of(prompts, tmp_path), tmp_path, *words)["policies"]
-    assert found["optimum"]["hit_tokens"] == [optimum(prompts, size) for size in sizes]
-    assert found["optimum"] != found["lru"]
+    result = curve(trace_of(prompts, tmp_path), tmp_path, *words)["policies"]
+    assert result["optimum"]["hit_tokens"] == [optimum(prompts, size) for size in sizes]
+    assert result["optimum"] != result["lru"]
 
 
 @pytest.mark.parametrize("part", GOLDEN["conversation"])
 def test_the_conversation_trace_has_the_hits_that_it_had(part: str, tmp_path: Path) -> None:
     wanted = GOLDEN["conversation"][part]
-    found = curve(str(conversation()), tmp_path, *part.split())["policies"]
-    assert {name: one["hit_tokens"] for name, one in found.items()} == wanted
+    result = curve(str(conversation()), tmp_path, *part.split())["policies"]
+    assert {name: item["hit_tokens"] for name, item in result.items()} == wanted

@@ -1,6 +1,6 @@
-"""A sound core keeps every law, the books equal a recount at every event, and the specification
-beside the core notices a decision that is not the recorded one. That each law finds its bug is in
-tests/planted."""
+"""A sound core keeps every law, the shadow state equal a recount at every event, and the
+specification beside the core notices a decision that is not the recorded one. That each law finds
+its bug is in tests/planted."""
 
 from functools import cache
 from typing import Any, get_args, get_type_hints
@@ -11,9 +11,9 @@ from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError, CoreBug
-from invariants.against import Against
 from invariants.base import SpecMismatch, Violation, load_check
-from invariants.watch import Watch
+from invariants.checker import Checker
+from invariants.differential import DifferentialChecker
 
 from .playing import RECORDINGS, SHORT, events_of, play, recorded
 
@@ -41,8 +41,8 @@ def found_in(name: str, core: Any, observers: list[Any]) -> tuple[str, int]:
     try:
         for _ in play(recorded(name), core, observers):
             events += 1
-    except (Violation, SpecMismatch) as found:
-        return getattr(found, "check", "") or found.kind, events + 1
+    except (Violation, SpecMismatch) as result_of:
+        return getattr(result_of, "check", "") or result_of.kind, events + 1
     except (CallerError, CoreBug, KeyError, AttributeError, IndexError, TypeError):
         assert core.at, "a sound core"
     return "", 0
@@ -51,14 +51,18 @@ def found_in(name: str, core: Any, observers: list[Any]) -> tuple[str, int]:
 @pytest.mark.parametrize("name", [*RECORDINGS, *SHORT])
 def test_a_sound_core_keeps_every_law_and_the_books_equal_a_recount(name: str) -> None:
     recording = recorded(name)
-    core, watch, against = Core(recording.config), Watch("every"), Against(recording.config)
-    for _ in play(recording, core, [watch, against]):
-        watch.audit(core.view)
-    watch.finish(core.view)
+    core, checker, differential = (
+        Core(recording.config),
+        Checker("every"),
+        DifferentialChecker(recording.config),
+    )
+    for _ in play(recording, core, [checker, differential]):
+        checker.audit(core.view)
+    checker.finish(core.view)
     events = len(events_of(recording))
-    assert watch.incremental == against.compared == events
-    assert watch.full > events
-    assert watch.violations == 0
+    assert checker.incremental == differential.compared == events
+    assert checker.full > events
+    assert checker.violations == 0
 
 
 def test_a_locked_node_outside_of_the_tree_is_found() -> None:
@@ -77,25 +81,25 @@ def test_a_locked_node_outside_of_the_tree_is_found() -> None:
 
     core = Bent(recorded("wide").config, lose)
     check = load_check("pin-node")
-    found, at = found_in("wide", core, [Watch("every", checks=[check])])
-    assert (found, at >= core.at) == (check.name, True)
+    result, at = found_in("wide", core, [Checker("every", checks=[check])])
+    assert (result, at >= core.at) == (check.name, True)
 
 
-NAMES = {"flight", "request", "pin", "after"}  # numbers that the specification chooses itself
-KINDS = sorted(one.__name__ for one in get_args(Outcome))
+NAMES = {"transfer", "request", "pin", "after"}  # numbers that the specification chooses itself
+KINDS = sorted(kind.__name__ for kind in get_args(Outcome))
 
 
 def wrong(kind: str, field: str) -> Any:
     """A fault: the first outcome of this kind is lost, or has one more in this field."""
 
     def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
-        for at, one in enumerate(outcomes):
-            if type(one).__name__ == kind:
+        for at, outcome in enumerate(outcomes):
+            if type(outcome).__name__ == kind:
                 if not field:
                     del outcomes[at]
                     return True
-                outcomes[at] = one._replace(
-                    **{field: type(value := getattr(one, field))(value + 1)}
+                outcomes[at] = outcome._replace(
+                    **{field: type(value := getattr(outcome, field))(value + 1)}
                 )
                 return True
         return False
@@ -108,12 +112,12 @@ def said_in(name: str) -> set[str]:
     """The kinds of outcomes in a recording."""
     recording = recorded(name)
     answers = play(recording, Core(recording.config))
-    return {type(one).__name__ for _, outcomes in answers for one in outcomes}
+    return {type(outcome).__name__ for _, outcomes in answers for outcome in outcomes}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_specification_notices_at_once_what_is_lost_or_one_too_many(kind: str) -> None:
-    record = next(one for one in get_args(Outcome) if one.__name__ == kind)
+    record = next(item for item in get_args(Outcome) if item.__name__ == kind)
     hints = get_type_hints(record)
     fields = [name for name, hint in hints.items() if hint is int and name not in NAMES]
     for field in ("", *fields):
@@ -122,5 +126,5 @@ def test_the_specification_notices_at_once_what_is_lost_or_one_too_many(kind: st
         for name in having[:3]:
             config = recorded(name).config
             core = Bent(config, wrong(kind, field))
-            found, at = found_in(name, core, [Against(config)])
-            assert 0 < at == core.at, (name, field, found)
+            result, at = found_in(name, core, [DifferentialChecker(config)])
+            assert 0 < at == core.at, (name, field, result)

@@ -46,24 +46,30 @@ GRID = "--device-tokens 16K,64K --host-ratio 2 --write-policy write_back,write_t
 def test_what_to_buy(name: str, tmp_path: Path) -> None:
     shape, words = ASKED[name]
     trace = conversations(tmp_path / "trace.jsonl", *shape)
-    given = ["size", trace, *words.split(), "--jobs", "1"]
-    decision = document(tmp_path, *given)["decision"]
+    value = ["size", trace, *words.split(), "--jobs", "1"]
+    decision = document(tmp_path, *value)["decision"]
 
-    def machine(one: dict[str, Any] | None) -> dict[str, Any] | None:
-        return one and some(one, MACHINE)
+    def machine(item: dict[str, Any] | None) -> dict[str, Any] | None:
+        return item and some(item, MACHINE)
 
     sure = decision["confidence"]
-    flips = [[one["what"], one["holds"], one["at"], machine(one["to"])] for one in sure["flips"]]
-    found = {name: machine(decision[name]) for name in ("answer", "runner_up", "today")}
-    offered = [[one["cost_per_hour"], one["served"]] for one in decision["candidates"]]
-    same("machines", name, {**found, "error": sure["pass_error"], "flips": flips, "of": offered})
+    points = [
+        [item["what"], item["holds"], item["at"], machine(item["to"])] for item in sure["flips"]
+    ]
+    result = {name: machine(decision[name]) for name in ("answer", "runner_up", "today")}
+    offered = [[item["cost_per_hour"], item["served"]] for item in decision["candidates"]]
+    same(
+        "machines",
+        name,
+        {**result, "error": sure["pass_error"], "flips": points, "of": offered},
+    )
 
 
 def _points(folder: Path, how: str, *alone: str) -> list[Any]:
     trace = conversations(folder / "trace.jsonl", 20, 5, 60, 2)
-    given = [*GRID.split(), *how.split(), "--json", "out.json"]
+    value = [*GRID.split(), *how.split(), "--json", "out.json"]
     subprocess.run(
-        [*alone, sys.executable, "-m", "hicache", "sweep", trace, *given],
+        [*alone, sys.executable, "-m", "hicache", "sweep", trace, *value],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         check=True,
@@ -71,7 +77,10 @@ def _points(folder: Path, how: str, *alone: str) -> list[Any]:
         timeout=PATIENCE_S,
     )
     points = json.loads((folder / "out.json").read_text())["points"]
-    return [[one["point"], one["digest"], one["tier_rates"], one["ttft_p90_s"]] for one in points]
+    return [
+        [point["point"], point["digest"], point["tier_rates"], point["ttft_p90_s"]]
+        for point in points
+    ]
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -30,7 +30,7 @@ STATE = 36 * (32 * 128 * 128 * 4 + 3 * (2 * 16 * 128 + 32 * 128) * 2)
 
 def models(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
     run("models", "--json", *words)
-    return {one["model"]["name"]: one for one in json.loads(capsys.readouterr().out)["models"]}
+    return {load["model"]["name"]: load for load in json.loads(capsys.readouterr().out)["models"]}
 
 
 def pools(stage: dict[str, Any]) -> dict[str, list[int]]:
@@ -38,28 +38,28 @@ def pools(stage: dict[str, Any]) -> dict[str, list[int]]:
     hit reads."""
     return {
         name: [
-            *(len(one["layers"]), one["row_bytes"], one["copies"]),
-            *(one["rows_per_page"], one["page_bytes"], one["trailing_pages"]),
+            *(len(item["layers"]), item["row_bytes"], item["copies"]),
+            *(item["rows_per_page"], item["page_bytes"], item["trailing_pages"]),
         ]
-        for name, one in stage["pools"].items()
+        for name, item in stage["pools"].items()
     }
 
 
 @pytest.mark.parametrize("ranks", ["", "--tp 2 --pp 2 --page-size 128"])
 def test_every_model(ranks: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, one in models(capsys, *ranks.split()).items():
-        sizes = [one["model"][key] for key in ("parameters", "active_parameters", "weight_bytes")]
-        stages = [[stage["bytes_per_page"], pools(stage)] for stage in one["stages"]]
-        found = [one["page_size"], one["bytes_per_token"], *sizes, *stages]
-        same("models", f"{name} {ranks}".strip(), found)
+    for name, model in models(capsys, *ranks.split()).items():
+        sizes = [model["model"][key] for key in ("parameters", "active_parameters", "weight_bytes")]
+        stages = [[stage["bytes_per_page"], pools(stage)] for stage in model["stages"]]
+        result = [model["page_size"], model["bytes_per_token"], *sizes, *stages]
+        same("models", f"{name} {ranks}".strip(), result)
 
 
 def test_published_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    found = models(capsys)
-    assert {name: found[name]["bytes_per_token"] for name in PUBLISHED} == PUBLISHED
-    (stage,) = found["deepseek-v4-pro"]["stages"]
+    result = models(capsys)
+    assert {name: result[name]["bytes_per_token"] for name in PUBLISHED} == PUBLISHED
+    (stage,) = result["deepseek-v4-pro"]["stages"]
     assert {name: stage["pools"][name]["row_bytes"] for name in ROWS} == ROWS
-    assert found["qwen3-next-80b-a3b"]["stages"][0]["bytes_per_page"]["mamba"] == STATE
+    assert result["qwen3-next-80b-a3b"]["stages"][0]["bytes_per_page"]["mamba"] == STATE
 
 
 KINDS = {
@@ -81,17 +81,19 @@ def test_a_replay_on_each_kind_of_pool(kind: str, tmp_path: Path) -> None:
     words = ["--model", *KINDS[kind].split(), "--hardware", "h200", "--check", "every"]
     sizes = ["--device-tokens", "24K", "--host-ratio", "2"]
     filled = document(tmp_path, "replay", trace, *words[:-1], "off", "--limit", "1")
-    found = document(tmp_path, "replay", trace, *words, *sizes)
-    assert found["checks"]["violations"] == 0
+    result = document(tmp_path, "replay", trace, *words, *sizes)
+    assert result["checks"]["violations"] == 0
     same(
-        "models", f"replay {kind}", [_sizes(filled), found["digest"], found["whole"], _moved(found)]
+        "models",
+        f"replay {kind}",
+        [_sizes(filled), result["digest"], result["total"], _moved(result)],
     )
 
 
-def _sizes(found: dict[str, Any]) -> Any:
-    return {name: one["capacity"] for name, one in found["components"].items()}
+def _sizes(result: dict[str, Any]) -> Any:
+    return {name: item["capacity"] for name, item in result["components"].items()}
 
 
-def _moved(found: dict[str, Any]) -> Any:
+def _moved(result: dict[str, Any]) -> Any:
     keys = ("page_bytes", "backed_up", "loaded", "evicted")
-    return {name: [one[key] for key in keys] for name, one in found["components"].items()}
+    return {name: [item[key] for key in keys] for name, item in result["components"].items()}

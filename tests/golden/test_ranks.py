@@ -30,14 +30,16 @@ def test_a_replay_of_ranks(name: str, tmp_path: Path) -> None:
     """Pools as large as the memory allows, then small ones, so that copies are timed."""
     trace = conversations(tmp_path / "trace.jsonl", 20, 5, 300, 3)
     words = ["replay", trace, *RANKS[name].split(), "--hardware", "h200", "--check", "off"]
-    whole = document(tmp_path, *words, "--limit", "1")
+    full = document(tmp_path, *words, "--limit", "1")
     small = document(tmp_path, *words, "--device-tokens", "24K", "--host-ratio", "2")
-    pools = [[one["capacity"], one["pool_bytes_per_rank"]] for one in whole["components"].values()]
+    pools = [
+        [item["capacity"], item["pool_bytes_per_rank"]] for item in full["components"].values()
+    ]
     times = [small["latency_s"][key] for key in ("ttft", "tpot", "load", "makespan")]
-    bytes_ = {way: one["bytes_total"] for way, one in small["transfers"].items()}
-    digests = [whole["digest"], small["digest"]]
-    found = [digests, whole["config"]["weight_bytes_per_rank"], pools, bytes_, times]
-    same("ranks", name, found)
+    bytes_ = {way: item["bytes_total"] for way, item in small["transfers"].items()}
+    digests = [full["digest"], small["digest"]]
+    result = [digests, full["config"]["weight_bytes_per_rank"], pools, bytes_, times]
+    same("ranks", name, result)
 
 
 def test_ranks_agree_over_gloo(tmp_path: Path) -> None:
@@ -50,15 +52,15 @@ def test_ranks_agree_over_gloo(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     try:
-        said = [
-            json.loads(one.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for one in ranks
+        message = [
+            json.loads(rank.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for rank in ranks
         ]
     finally:
-        for one in ranks:
-            one.kill()
-            one.wait()
+        for item in ranks:
+            item.kill()
+            item.wait()
     keys = ("minimum", "minimum of many", "conjunction", "broadcast", "settings", "replies")
-    both = [{key: one[key] for key in keys} for one in said]
+    both = [{key: item[key] for key in keys} for item in message]
     assert both[0] == both[1]
     same("ranks", "gloo", both[0])
-    assert all(one["purpose"].startswith("COLL-SEQ: ") for one in said)
+    assert all(item["purpose"].startswith("COLL-SEQ: ") for item in message)

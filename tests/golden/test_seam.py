@@ -78,8 +78,8 @@ def real(
 ) -> Iterator[tuple[Any, Turn]]:
     places, page = places_of(recording), recording.config.page_size
     sizes = [
-        {name: count for (tier, name), count in places.items() if tier is one}
-        for one in (Tier.DEVICE, Tier.HOST)
+        {name: count for (tier, name), count in places.items() if tier is item}
+        for item in (Tier.DEVICE, Tier.HOST)
     ]
     options = DeviceOptions(layout=layout, io_backend=io_backend)
     with kind(model_of(recording), page, sizes[0], sizes[1], options) as device:
@@ -117,63 +117,67 @@ class OnDevice:
             if step.event is not None:
                 self.events += 1
                 if isinstance(step.event, LoadDone | BackupDone):
-                    self.wait_for(int(step.event.flight))
+                    self.wait_for(int(step.event.transfer))
                 outcomes = self.core.handle(step.event)
                 decisions.add(outcomes)
-                for one in outcomes:
-                    self.carry_out(one)
+                for outcome in outcomes:
+                    self.carry_out(outcome)
                 self.controller.start()
         return decisions.digest()
 
-    def wait_for(self, flight: int) -> None:
-        while flight not in self.replied:
-            self.replied.update(int(one.flight) for one in self.controller.poll())
-            if flight not in self.replied:
+    def wait_for(self, transfer: int) -> None:
+        while transfer not in self.replied:
+            self.replied.update(int(item.transfer) for item in self.controller.poll())
+            if transfer not in self.replied:
                 self.turn()
 
-    def carry_out(self, one: Any) -> None:
-        if isinstance(one, Load | Backup):
-            self.controller.submit(one)
+    def carry_out(self, item: Any) -> None:
+        if isinstance(item, Load | Backup):
+            self.controller.submit(item)
             near, far = (
-                (Tier.DEVICE, Tier.HOST) if isinstance(one, Backup) else (Tier.HOST, Tier.DEVICE)
+                (Tier.DEVICE, Tier.HOST) if isinstance(item, Backup) else (Tier.HOST, Tier.DEVICE)
             )
-            for copy in one.copies:
-                self.moved[type(one)] += len(copy.source)
+            for copy in item.copies:
+                self.moved[type(item)] += len(copy.source)
                 for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
                     self.holds[far, copy.component, target] = self.holds[
                         near, copy.component, source
                     ]
-        if isinstance(one, Prefill):
+        if isinstance(item, Prefill):
             self.controller.start()
-            for mark in (mark for load in one.after for mark in self.controller.load_marks(load)):
-                self.device.wait(self.stream, mark)
+            for device_event in (
+                device_event
+                for load in item.after
+                for device_event in self.controller.load_events(load)
+            ):
+                self.device.wait(self.stream, device_event)
             size = self.recording.config.page_size
-            for name, table in zip(self.recording.config.components, one.tables, strict=False):
-                before, own = table[: one.start_token // size], table[one.start_token // size :]
+            for name, table in zip(self.recording.config.components, item.tables, strict=False):
+                before, own = table[: item.start_token // size], table[item.start_token // size :]
                 read = Touch(name, before[before >= 0], "r", (0, LAYERS), "read")
                 self.device.touch(self.stream, read)
-                own = own[: -(-one.end_token // size) - one.start_token // size]
+                own = own[: -(-item.end_token // size) - item.start_token // size]
                 self.write(name, own[own >= 0])
 
     def pages(self) -> dict[tuple[str, int], set[bytes]]:
         """By component and content: the SHA-256 of the pages that must hold it, on both tiers."""
-        mark = self.device.record(self.stream)
-        while not self.device.query(mark):
+        device_event = self.device.record(self.stream)
+        while not self.device.query(device_event):
             self.turn()
-        found: dict[tuple[str, int], set[bytes]] = {}
+        result: dict[tuple[str, int], set[bytes]] = {}
         for (tier, name, page), content in self.holds.items():
-            found.setdefault((name, content), set()).add(self.device.digest(tier, name, page))
-        return found
+            result.setdefault((name, content), set()).add(self.device.digest(tier, name, page))
+        return result
 
 
 def sound(run: OnDevice) -> str:
     """The digest of all pages of a run, of which no two contents may be alike."""
     assert run.play() == run.recording.digest
-    found = run.pages()
-    assert all(len(each) == 1 for each in found.values())
-    assert len({(name, *each) for (name, _), each in found.items()}) == len(found)
-    whole = sha256(b"".join(one for _, each in sorted(found.items()) for one in each))
-    return whole.hexdigest()[:32]
+    pages = run.pages()
+    assert all(len(each) == 1 for each in pages.values())
+    assert len({(name, *each) for (name, _), each in pages.items()}) == len(pages)
+    full = sha256(b"".join(item for _, each in sorted(pages.items()) for item in each))
+    return full.hexdigest()[:32]
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -202,10 +206,10 @@ class WithoutWait(Front[Any]):
         super().__init__(inner)
         self.drop, self.waits = drop, 0
 
-    def wait(self, stream: Any, mark: Any) -> None:
+    def wait(self, stream: Any, device_event: Any) -> None:
         self.waits += 1
         if self.waits != self.drop + 1:
-            super().wait(stream, mark)
+            super().wait(stream, device_event)
 
 
 def watched(device: Any, name: str, drop: int) -> tuple[int, int]:
@@ -230,5 +234,5 @@ def test_the_first_wait_is_missed_on_any_device_and_a_whole_run_is_clean(device:
 
 def test_each_wait_of_a_simulated_run_that_is_left_out_is_found() -> None:
     waits, _ = watched(simulated, ROOMY, -1)
-    found = [watched(simulated, ROOMY, drop)[1] for drop in range(waits)]
-    assert found == GOLDEN["waits"]["simulated"]
+    result = [watched(simulated, ROOMY, drop)[1] for drop in range(waits)]
+    assert result == GOLDEN["waits"]["simulated"]

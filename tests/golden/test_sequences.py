@@ -35,9 +35,9 @@ def believes(handle: Any, core: Core, event: Any) -> list[Any]:
 
 def silent(handle: Any, core: Core, event: Any) -> list[Any]:
     """The first eviction of an event is not told."""
-    found = handle(core, event)
-    at = next((at for at, one in enumerate(found) if isinstance(one, Evicted)), -1)
-    return found if at < 0 else found[:at] + found[at + 1 :]
+    result = handle(core, event)
+    at = next((at for at, item in enumerate(result) if isinstance(item, Evicted)), -1)
+    return result if at < 0 else result[:at] + result[at + 1 :]
 
 
 BUGS = {"a-failed-backup-is-believed": believes, "an-eviction-is-not-told": silent}
@@ -61,27 +61,27 @@ def played(path: str, out: Path) -> list[Any]:
     code = main(["fuzz", "--replay", path, "--json", str(out)])
     document = json.loads(out.read_text())
     failure = document["failure"]
-    told = [failure[key] for key in ("code", "kind", "at")] if failure else []
-    return [code, *told, document["events"]]
+    message = [failure[key] for key in ("code", "kind", "at")] if failure else []
+    return [code, *message, document["events"]]
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_failing_sequence_fails_the_same_way_each_time(name: str, tmp_path: Path) -> None:
     with buggy(name):
-        found = [played(path_of(name), tmp_path / "out.json") for _ in range(2)]
-    assert found == [GOLDEN["failures"][name]] * 2
+        result = [played(path_of(name), tmp_path / "out.json") for _ in range(2)]
+    assert result == [GOLDEN["failures"][name]] * 2
     assert played(path_of(name), tmp_path / "out.json")[0] == 0, "without the bug"
 
 
 def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
-    tape, ops = read(path_of("an-eviction-is-not-told")), OPERATIONS
+    sequence, ops = read(path_of("an-eviction-is-not-told")), OPERATIONS
     with buggy("an-eviction-is-not-told"):
-        failure = replay(tape, ops).failure
-        small = shrink(tape, failure, lambda each: replay(each, ops), WAYS)
-    assert len(tape.entries) == 21
-    assert [entry.op for entry in small.tape.entries] == GOLDEN["shrunk"]
+        failure = replay(sequence, ops).failure
+        small = shrink(sequence, failure, lambda each: replay(each, ops), WAYS)
+    assert len(sequence.entries) == 21
+    assert [entry.op for entry in small.sequence.entries] == GOLDEN["shrunk"]
     assert (small.failure.code, small.failure.kind) == (11, "SPEC Evicted")
-    assert replay(small.tape, ops).failure is None, "without the bug"
+    assert replay(small.sequence, ops).failure is None, "without the bug"
 
 
 @pytest.mark.parametrize("stem", GOLDEN["corpus"])
@@ -114,7 +114,7 @@ class Record:
 
 def decided(path: Path) -> str:
     record = Record()
-    replay(corpus.read(path), OPERATIONS, "off", follow=lambda hand: hand.observe(record))
+    replay(corpus.read(path), OPERATIONS, "off", follow=lambda player: player.observe(record))
     return record.digest()
 
 

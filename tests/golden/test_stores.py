@@ -16,7 +16,7 @@ import pytest
 
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, Storage, StorageOptions
-from hicache.storage.verified import Verified
+from hicache.storage.checksummed import Checksummed
 from tests.contract.rigs_stores import started
 from traces.cli import main
 
@@ -45,8 +45,8 @@ def raw(address: str) -> Storage:
     return open_storage(parse(address), StorageOptions(size_bytes=size, timeout_s=30))
 
 
-def opened(address: str) -> Verified:
-    return Verified(raw(address))
+def opened(address: str) -> Checksummed:
+    return Checksummed(raw(address))
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +82,12 @@ def test_what_a_killed_writer_was_promised_is_there(address: str) -> None:
     assert int(promised) == PROMISED
     with closing(opened(address)) as store:
         for number in range(PROMISED + 1):
-            found = blank()
-            (status,) = store.read([key_of(number)], [found])
+            result = blank()
+            (status,) = store.read([key_of(number)], [result])
             if number < PROMISED:
                 assert status is Status.DONE
             if status is Status.DONE:
-                assert found == value_of(number)
+                assert result == value_of(number)
 
 
 def test_a_replay_on_a_store_is_warm_after_one_that_was_killed(

@@ -26,32 +26,32 @@ def test_twelve_rounds_of_states(eviction: str, ratio: str, tmp_path: Path) -> N
     trace = str(tmp_path / "turns.jsonl")
     run(*TURNS.split(), "-o", trace)
     words = f"{STATES} {OLD_TIMES} --host-ratio {ratio} --eviction {eviction}"
-    found = document(tmp_path, "replay", trace, *words.split())
-    rates = [round(turn["hit_rate"], 6) for turn in found["turns"]]
-    whole = round(found["whole"]["hit_rate"], 6)
+    result = document(tmp_path, "replay", trace, *words.split())
+    rates = [round(turn["hit_rate"], 6) for turn in result["turns"]]
+    full = round(result["total"]["hit_rate"], 6)
     if (ratio, eviction) == ("2", "lru"):
         assert rates == [0.0, *(round((8 * r - 1) / (8 * r + 4), 6) for r in range(1, 12))]
-        assert whole == 0.897569  # as published
-    same("tables", f"states {eviction} {ratio}", [found["digest"], whole, rates])
+        assert full == 0.897569  # as published
+    same("tables", f"states {eviction} {ratio}", [result["digest"], full, rates])
 
 
 def test_shared_prefixes(tmp_path: Path) -> None:
     trace = str(tmp_path / "prefixes.jsonl")
     run(*PREFIXES.split(), "-o", trace)
     words = f"--device-tokens 32K --host-ratio 2 --check off {OLD_TIMES}"
-    found = document(tmp_path, "replay", trace, *words.split())
-    times = found["latency_s"]
-    figures = [found["digest"], found["whole"], times["makespan"], times["ttft"]]
+    result = document(tmp_path, "replay", trace, *words.split())
+    times = result["latency_s"]
+    figures = [result["digest"], result["total"], times["makespan"], times["ttft"]]
     same("tables", "shared prefixes", figures)
 
 
 PAIRS = [
-    *((one, "llama-3.1-8b", "vllm") for one in ("a100", "h100", "h200", "b200", "l40s", "h20")),
-    *((one, "qwen3-32b", "sglang") for one in ("h100", "gh200", "h800", "rtx-pro-6000")),
-    *((one, "gpt-oss-120b", "trtllm") for one in ("h200", "gb200", "b200")),
-    *((one, "qwen3-next-80b-a3b", "vllm") for one in ("gb300", "b200")),
-    *((one, "gemma-3-27b", "sglang") for one in ("a100", "h200")),
-    *((one, "qwen3-8b", "plain") for one in ("rtx-4090", "a100-40gb", "h20-3e")),
+    *((item, "llama-3.1-8b", "vllm") for item in ("a100", "h100", "h200", "b200", "l40s", "h20")),
+    *((item, "qwen3-32b", "sglang") for item in ("h100", "gh200", "h800", "rtx-pro-6000")),
+    *((item, "gpt-oss-120b", "trtllm") for item in ("h200", "gb200", "b200")),
+    *((item, "qwen3-next-80b-a3b", "vllm") for item in ("gb300", "b200")),
+    *((item, "gemma-3-27b", "sglang") for item in ("a100", "h200")),
+    *((item, "qwen3-8b", "plain") for item in ("rtx-4090", "a100-40gb", "h20-3e")),
     ("h100-pcie", "mistral-7b", "trtllm"),
 ]
 
@@ -62,14 +62,14 @@ def test_predicted_times(pair: tuple[str, str, str], tmp_path: Path) -> None:
     hardware, model, engine = pair
     trace = conversations(tmp_path / "trace.jsonl", 10, 4, 900, 2)
     words = ("--hardware", hardware, "--model", model, "--engine", engine, "--check", "off")
-    found = document(tmp_path, "replay", trace, *words)
-    times = found["latency_s"]
+    result = document(tmp_path, "replay", trace, *words)
+    times = result["latency_s"]
     figures = {name: times[name] for name in ("ttft", "tpot", "itl", "makespan")}
     digest = sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]
     mean = [times["ttft"]["mean"], times["tpot"]["mean"], times["makespan"]]
-    errors = [found["expected_error"][name] for name in ("ttft", "tpot", "throughput")]
-    medians = [one and one["median"] for one in errors]
-    same("tables", " ".join(pair), [digest, *mean, *medians, found["config"]["engine"]])
+    errors = [result["expected_error"][name] for name in ("ttft", "tpot", "throughput")]
+    medians = [error and error["median"] for error in errors]
+    same("tables", " ".join(pair), [digest, *mean, *medians, result["config"]["engine"]])
 
 
 @pytest.mark.parametrize("file", [FITTED, ERRORS])

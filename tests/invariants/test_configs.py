@@ -1,7 +1,5 @@
 """Drawn configurations: the smallest legal pools are just that, and each size is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -21,7 +19,7 @@ from invariants.fuzz.hicache.draw import (
 
 def drawn(seed: int, components: tuple[str, ...], size: str) -> Config:
     draws = Draws(seed, "test")
-    return draw_config(draws, components, draws.one(POLICIES), "lru", size)
+    return draw_config(draws, components, draws.choice(POLICIES), "lru", size)
 
 
 @pytest.mark.parametrize("components", COMPONENTS, ids="+".join)

@@ -1,7 +1,5 @@
 """What a player tells of a failure, and what it finds left when everything was let go."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +11,22 @@ from hicache.core.events import AdmitWanted, Finished
 from hicache.core.ledger import Pool
 from hicache.core.state import State
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.draw import draw_swarm
-from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import Comparison, drain, replay_told
+from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.play import Failure
-from invariants.fuzz.sequence import Entry, Tape, pack
+from invariants.fuzz.sequence import Entry, FuzzSequence, pack
 from sim.errors import StuckError
 from tests.configs import configured
 
-ONE = Tape(
+ONE = FuzzSequence(
     Config(1, (4,), (0,)),
     (Entry("arrive", {"request": 4, "tokens": [[2, 1]], "space": "", "whole": False}),),
 )
 
 
-def told(**more: Any) -> Failure:
+def reported(**more: Any) -> Failure:
     failure = replay_told(ONE, OPS, **more).failure
     assert failure is not None
     return failure
@@ -36,11 +34,11 @@ def told(**more: Any) -> Failure:
 
 def test_the_sound_core_does_not_differ() -> None:
     for seed in (0, 1, 16):  # the last has a storage
-        swarm = draw_swarm(seed)
+        sample = sample_config(seed)
         made: list[Comparison] = []
         play.generate(
-            *(swarm, OPS, seed, 40, "off"),
-            follow=lambda hand, to=made: to.append(Comparison(hand)),
+            *(sample, OPS, seed, 40, "off"),
+            follow=lambda player, to=made: to.append(Comparison(player)),
         )
         assert made[0].first == ""
 
@@ -48,7 +46,7 @@ def test_the_sound_core_does_not_differ() -> None:
 def test_a_pool_differs_at_the_wrong_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     give_back = Pool.give_back
     monkeypatch.setattr(Pool, "give_back", lambda pool, pages: give_back(pool, pages[:-1]))
-    failure = told(name="one.jsonl", whole=True)
+    failure = reported(name="one.jsonl", full=True)
     assert failure.kind == "OWN-D"
     *_, first, title, operation, replay = failure.text.splitlines()
     assert first.startswith("first difference from the specification: event ")
@@ -65,26 +63,26 @@ def test_a_clean_tape_has_nothing_to_tell() -> None:
 # -- the drain
 
 
-def used(**settings: object) -> Hand:
+def used(**settings: object) -> Player:
     """A hand whose only request has ended."""
-    hand = Hand(configured(1, (8,), (8,), **settings))
+    player = Player(configured(1, (8,), (8,), **settings))
     args = {"request": 0, "tokens": pack([0, 1, 2]), "space": "", "whole": False}
-    OPS["arrive"].play(hand, args)
-    hand.settle()
-    hand.feed(AdmitWanted(0, 3))
-    hand.settle()
-    hand.feed(Finished(0, hand.key(hand.jobs.pop(0), 3), 3))
-    hand.settle()
-    return hand
+    OPS["arrive"].play(player, args)
+    player.settle()
+    player.feed(AdmitWanted(0, 3))
+    player.settle()
+    player.feed(Finished(0, player.key(player.jobs.pop(0), 3), 3))
+    player.settle()
+    return player
 
 
 @pytest.mark.parametrize("settings", [{}, {"ttl_periods": 2}, {"storage": True}])
 def test_a_clean_core_leaves_nothing(settings: dict[str, object]) -> None:
-    hand = used(**settings)
-    assert any(hand.core.view.nodes())
-    drain(hand)
-    assert not any(hand.core.view.nodes())
-    assert not hand.core.view.attached
+    player = used(**settings)
+    assert any(player.core.view.nodes())
+    drain(player)
+    assert not any(player.core.view.nodes())
+    assert not player.core.view.attached
 
 
 # what a core could keep: where it is, and what is there then
@@ -99,8 +97,8 @@ KEPT: dict[str, Callable[[State], object]] = {
 
 @pytest.mark.parametrize("kept", KEPT)
 def test_what_a_core_keeps_is_found(kept: str) -> None:
-    hand = used()
-    hand._driver.observers = ()  # the checks of each event would see some of it before
-    KEPT[kept](hand.core._state)
+    player = used()
+    player._driver.observers = ()  # the checks of each event would see some of it before
+    KEPT[kept](player.core._state)
     with pytest.raises(StuckError, match=r"is still|missing"):
-        drain(hand)
+        drain(player)

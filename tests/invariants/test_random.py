@@ -3,16 +3,14 @@
 For each set of components and each write policy; the long form is `hicache fuzz`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
 from hicache.core.types import Tier
-from invariants.against import Against
-from invariants.fuzz.hicache.draw import COMPONENTS, POLICIES, Swarm, draw_swarm
-from invariants.watch import AUDIT_EVERY, Watch
+from invariants.checker import AUDIT_EVERY, Checker
+from invariants.differential import DifferentialChecker
+from invariants.fuzz.hicache.draw import COMPONENTS, POLICIES, ConfigSample, sample_config
 
 from .life import Life
 
@@ -21,9 +19,11 @@ SEEDS = range(2)
 SETS = [pytest.param(names, id="-".join(names)) for names in COMPONENTS]
 
 
-def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int = 5) -> Swarm:
+def sample_of(
+    seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int = 5
+) -> ConfigSample:
     """A drawn corner whose only fault is that actions fail."""
-    return replace(draw_swarm(seed, names, policy), faults=(("fail", fail),))
+    return replace(sample_config(seed, names, policy), faults=(("fail", fail),))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -31,23 +31,23 @@ def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int
 def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
     compared = 0
     for seed in SEEDS:
-        life = Life(swarm_of(seed, names, policy), seed)
-        against = Against(life.hand.config)
-        life.hand.observe(against)
+        life = Life(sample_of(seed, names, policy), seed)
+        differential = DifferentialChecker(life.player.config)
+        life.player.observe(differential)
         life.run(ENTRIES)
         life.end()
-        watch = life.watch
-        assert watch.incremental == against.compared == life.hand.events
-        assert watch.full >= life.hand.events // AUDIT_EVERY
-        assert watch.violations == 0
-        compared += against.compared
+        checker = life.checker
+        assert checker.incremental == differential.compared == life.player.events
+        assert checker.full >= life.player.events // AUDIT_EVERY
+        assert checker.violations == 0
+        compared += differential.compared
     assert compared > 20 * len(SEEDS)
 
 
 def test_sampled_checks_find_a_leak() -> None:
-    life = Life(swarm_of(4), 4, Watch("sampled"))
-    while not life.hand.past or not life.core.view.pool(Tier.DEVICE, 0).free:
+    life = Life(sample_of(4), 4, Checker("sampled"))
+    while not life.player.past or not life.core.view.pool(Tier.DEVICE, 0).free:
         life.run(1)
     life.core._state.pools[0][0].take(1, 7)
     with pytest.raises(AssertionError, match="POOL-SUM"):
-        life.watch.audit(life.core.view)
+        life.checker.audit(life.core.view)

@@ -1,6 +1,5 @@
-"""Several ranks in the fuzzer: alike without a bug, found apart with one, and read from a tape."""
-
-from __future__ import annotations
+"""Several ranks in the fuzzer: alike without a bug, found apart with one, and read from a
+sequence."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,13 +11,13 @@ from hicache.core.events import EvictWanted, LoadDone
 from hicache.core.types import Tier
 from invariants.fuzz import shrink
 from invariants.fuzz.hicache import play, simpler
-from invariants.fuzz.hicache.device import hand_of
-from invariants.fuzz.hicache.draw import draw_swarm
-from invariants.fuzz.hicache.hand import Hand
+from invariants.fuzz.hicache.device import player_of
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.ranks import RankedHand
+from invariants.fuzz.hicache.player import Player
+from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.play import Failure
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
+from invariants.fuzz.sequence import Act, Entry, FuzzSequence, dumps, loads
 
 OPS = OPERATIONS
 CONFIG = Config(4, (16,), (12,))
@@ -28,37 +27,37 @@ def entry(op: str, acts: tuple[Act, ...] = (), gap: int = 1, **args: Any) -> Ent
     return Entry(op, args, gap, True, acts)
 
 
-def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Tape:
+def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> FuzzSequence:
     """A prompt of two pages; its pass, and then its backup, have these acts."""
     arrive = entry("arrive", request=0, tokens=[[1, 8]], space="", whole=False)
     admit = entry("admit", acts, request=0, chunk=8)
-    return Tape(CONFIG, (arrive, admit, *then), ranks=ranks)
+    return FuzzSequence(CONFIG, (arrive, admit, *then), ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(2):
-        outcome = play.generate(draw_swarm(seed, ranks=ranks), OPS, seed, 60)
+        outcome = play.generate(sample_config(seed, ranks=ranks), OPS, seed, 60)
         assert outcome.failure is None, outcome.failure.text
-        again = play.replay(loads(dumps(outcome.tape)), OPS)
+        again = play.replay(loads(dumps(outcome.sequence)), OPS)
         assert again.failure is None
-        assert again.hand.events == outcome.hand.events
-        assert again.hand.probes.seen == outcome.hand.probes.seen
+        assert again.player.events == outcome.player.events
+        assert again.player.probes.seen == outcome.player.probes.seen
 
 
 # -- what an entry's acts say of ranks
 
 
-def answered(tape: Tape, polls: int) -> list[int]:
+def answered(sequence: FuzzSequence, polls: int) -> list[int]:
     """By time, how many replies have been taken, entry by entry and then tick by tick."""
-    hand = hand_of(tape)
-    for one in tape.entries:
-        play.step(hand, OPS, one)
-    found = []
+    player = player_of(sequence)
+    for entry in sequence.entries:
+        play.step(player, OPS, entry)
+    result = []
     for _ in range(polls):
-        found.append(len(hand.pending))
-        hand.begin(1, True, ())
-    return found
+        result.append(len(player.pending))
+        player.begin(1, True, ())
+    return result
 
 
 def test_each_rank_uses_the_next_act() -> None:
@@ -79,17 +78,17 @@ FAILS, FINE = Act(1, 0, "fail"), Act(1, 0)
 
 
 @pytest.mark.parametrize(
-    ("acts", "restarts", "one"),
+    ("acts", "restarts", "number"),
     [((FAILS, FINE), 1, 1), ((FINE, FAILS), 1, 1), ((FAILS,), 1, 0), ((FINE,), 0, 0)],
 )
 def test_a_transfer_that_failed_on_one_rank_failed_on_all(
-    acts: tuple[Act, ...], restarts: int, one: int
+    acts: tuple[Act, ...], restarts: int, number: int
 ) -> None:
     outcome = play.replay(one_prompt(*acts), OPS)
     assert outcome.failure is None
-    seen = outcome.hand.probes.seen
+    seen = outcome.player.probes.seen
     assert seen["restarted by PrefillDone"] == restarts
-    assert seen["PrefillDone: failed on one rank"] == one
+    assert seen["PrefillDone: failed on one rank"] == number
 
 
 def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:
@@ -103,27 +102,29 @@ def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:
 
 
 def test_an_event_is_fed_to_all_ranks_or_to_none() -> None:
-    hand = RankedHand(Tape(CONFIG, (), ranks=3))
-    hand.feed(EvictWanted(Tier.DEVICE, "full", 1))
-    hand.refused(LoadDone(5))
-    assert len(hand.drivers) == 2
+    player = RankedPlayer(FuzzSequence(CONFIG, (), ranks=3))
+    player.feed(EvictWanted(Tier.DEVICE, "full", 1))
+    player.refused(LoadDone(5))
+    assert len(player.drivers) == 2
 
 
-# -- tapes, shrinking, export
+# -- sequences, shrinking, export
 
 
 def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
-    tape = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
-    assert simpler.WAYS.weight(replace(tape, ranks=2)) < simpler.WAYS.weight(tape)
+    sequence = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
+    assert simpler.WAYS.weight(replace(sequence, ranks=2)) < simpler.WAYS.weight(sequence)
 
     def fails(with_ranks: int) -> Any:
-        def fake(one: Tape) -> Any:
-            failure = Failure(15, "COLL-SEQ", "", len(one.entries))
-            hand = Hand(one.config)
-            return play.Outcome(one, failure if one.ranks >= with_ranks else None, hand)
+        def fake(sequence: FuzzSequence) -> Any:
+            failure = Failure(15, "COLL-SEQ", "", len(sequence.entries))
+            player = Player(sequence.config)
+            return play.Outcome(sequence, failure if sequence.ranks >= with_ranks else None, player)
 
         return fake
 
     for least in (1, 2, 3):
-        found = shrink.shrink(tape, Failure(15, "COLL-SEQ", "", 2), fails(least), simpler.WAYS, 300)
-        assert found.tape.ranks == least
+        result = shrink.shrink(
+            sequence, Failure(15, "COLL-SEQ", "", 2), fails(least), simpler.WAYS, 300
+        )
+        assert result.sequence.ranks == least

@@ -1,15 +1,13 @@
 """Schedules decide the order of replies and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
-from invariants.fuzz.hicache.hand import Hand
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import drain
+from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import schedule_of
 from invariants.fuzz.sequence import pack
@@ -38,7 +36,7 @@ def test_pct_is_a_function_of_its_numbers_and_its_priorities_change() -> None:
     def run(key: int, depth: int) -> list[int]:
         schedule = schedule_of(f"pct:{key}:{depth}:32")
         taken = [schedule.choose(READY, READY) for _ in range(40)]
-        return [0 if one is None else one.number for one in taken]
+        return [0 if item is None else item.number for item in taken]
 
     assert run(5, 4) == run(5, 4)
     assert len({tuple(run(key, 3)) for key in range(12)}) > 3
@@ -47,15 +45,15 @@ def test_pct_is_a_function_of_its_numbers_and_its_priorities_change() -> None:
 
 def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes() -> None:
     room = 40
-    hand = Hand(configured(1, (room,), (room,), write_policy="write_back"))
+    player = Player(configured(1, (room,), (room,), write_policy="write_back"))
     for number in range(room):
         prompt = [0] * (number + 1)
         args = {"request": number, "tokens": pack(prompt), "space": "", "whole": False}
-        OPS["arrive"].play(hand, args)
-        hand.feed(AdmitWanted(number, room))
-        hand.settle()
-        hand.feed(Finished(number, hand.key(hand.jobs[number], len(prompt)), len(prompt)))
-        del hand.jobs[number]
-    assert len(list(hand.core.view.nodes())) >= room
-    drain(hand)
-    assert hand.core.view.pool(Tier.HOST, 0).free == room
+        OPS["arrive"].play(player, args)
+        player.feed(AdmitWanted(number, room))
+        player.settle()
+        player.feed(Finished(number, player.key(player.jobs[number], len(prompt)), len(prompt)))
+        del player.jobs[number]
+    assert len(list(player.core.view.nodes())) >= room
+    drain(player)
+    assert player.core.view.pool(Tier.HOST, 0).free == room

@@ -1,7 +1,5 @@
 """Arguments that no operation has: refused with one line before anything is played."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -14,10 +12,10 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.files import Spare
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.draw import draw_swarm
-from invariants.fuzz.hicache.hand import FAULTS
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.sequence import Entry, Tape, check
+from invariants.fuzz.hicache.player import FAULTS
+from invariants.fuzz.sequence import Entry, FuzzSequence, check
 
 OPS = OPERATIONS
 CONFIG = Config(4, (16,), (16,))
@@ -30,14 +28,14 @@ JUNK: tuple[Any, ...] = (
 @cache
 def drawn() -> dict[str, dict[str, Any]]:
     """Arguments of each operation, as a run drew them."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for seed in range(60):
-        if len(found) == len(OPS) - 1:
+        if len(result) == len(OPS) - 1:
             break
-        swarm = draw_swarm(seed)
-        for entry in play.generate(swarm, OPS, seed, 60, "off").tape.entries:
-            found.setdefault(entry.op, entry.args)
-    return found | {"several": {"steps": [["quiesce", {}]]}}
+        sample = sample_config(seed)
+        for entry in play.generate(sample, OPS, seed, 60, "off").sequence.entries:
+            result.setdefault(entry.op, entry.args)
+    return result | {"several": {"steps": [["quiesce", {}]]}}
 
 
 def fits(kind: Any, junk: Any) -> bool:
@@ -50,7 +48,7 @@ def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, {**args, "colour": 1}
         for key, kind in OPS[name].args.items():
             if not isinstance(kind, Spare):
-                yield name, {one: held for one, held in args.items() if one != key}
+                yield name, {item: kept for item, kept in args.items() if item != key}
             for junk in JUNK:
                 if not fits(kind, junk):
                     yield name, {**args, key: junk}
@@ -59,7 +57,7 @@ def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_operation_was_drawn_and_its_arguments_are_well_made() -> None:
     assert drawn().keys() == OPS.keys()
     for name, args in drawn().items():
-        check(Tape(CONFIG, (Entry(name, args),)), OPS, "tape", FAULTS)
+        check(FuzzSequence(CONFIG, (Entry(name, args),)), OPS, "sequence", FAULTS)
 
 
 @pytest.mark.parametrize("name", sorted(OPS))
@@ -73,9 +71,9 @@ def test_malformed_arguments_are_refused_in_one_line_before_playing(
     assert bad
     monkeypatch.setattr(core_module.Core, "handle", untouched)
     for args in bad:
-        tape = Tape(CONFIG, (Entry("evict", drawn()["evict"]), Entry(name, args)))
+        sequence = FuzzSequence(CONFIG, (Entry("evict", drawn()["evict"]), Entry(name, args)))
         with pytest.raises(CallerError, match=f"^some.jsonl, line 3: {name}: ") as caught:
-            play.replay(tape, OPS, name="some.jsonl")
+            play.replay(sequence, OPS, name="some.jsonl")
         assert "\n" not in str(caught.value)
         assert ": expected " in str(caught.value)
         assert "found" in str(caught.value)
@@ -88,7 +86,7 @@ def test_well_formed_arguments_can_be_played(name: str) -> None:
         for junk in (*JUNK, 0, 1, 2, "x", ["x"], [7], "\ud800", "a\0b", [[5, 3]]):
             if fits(kind, junk):
                 entries = (Entry("arrive", ARRIVAL), Entry(name, {**drawn()[name], key: junk}))
-                outcome = play.replay(Tape(CONFIG, entries), OPS)
+                outcome = play.replay(FuzzSequence(CONFIG, entries), OPS)
                 assert outcome.failure is None, (name, key, junk, outcome.failure)
 
 

@@ -1,8 +1,6 @@
 """The executable specification: what it may know, that it agrees with the core, and that a core
 that decides otherwise is found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +28,7 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.types import Key, Tier
-from invariants.against import Against, SpecMismatch
+from invariants.differential import DifferentialChecker, SpecMismatch
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
@@ -39,7 +37,7 @@ from invariants.spec.specification import Specification
 
 OPS = OPERATIONS
 CORPUS = Path(__file__).parents[1] / "corpus"
-TAPES = [
+SEQUENCES = [
     path for folder in (CORPUS, CORPUS / "decisions") for path in sorted(folder.glob("*.jsonl"))
 ]
 
@@ -48,13 +46,13 @@ def test_each_rule_of_the_page_exists_in_both() -> None:
     page = (Path(__file__).parents[2] / "docs" / "specification.md").read_text()
     rows = re.findall(r"`([a-z_]+\.[a-z_.A-Z]+)` \| `([a-z_]+\.[a-z_.A-Z]+)` \|", page)
     assert len(rows) > 50
-    for one, other in rows:
-        assert callable(resolve_name(f"invariants.spec.{one}"))
-        found = resolve_name(f"hicache.core.{other}")
-        assert callable(found) or isdatadescriptor(found)  # a property, or a counter
+    for item, other in rows:
+        assert callable(resolve_name(f"invariants.spec.{item}"))
+        result = resolve_name(f"hicache.core.{other}")
+        assert callable(result) or isdatadescriptor(result)  # a property, or a counter
 
 
-@pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SEQUENCES, ids=lambda path: path.stem)
 def test_the_core_agrees_on_every_tape(path: Path) -> None:
     """With every law and the specification asked after every event."""
     failure = replay(corpus.read(path), OPS).failure
@@ -119,49 +117,49 @@ def test_an_outcome_of_other_pages_is_found(change: Callable[[Any], Any]) -> Non
     def played() -> None:
         lockstep = Lockstep(CONFIG)
         for event, outcomes in answered(CONFIG, ONE):
-            lockstep.compare(event, [change(one) for one in outcomes])
+            lockstep.compare(event, [change(outcome) for outcome in outcomes])
 
     with pytest.raises(Differs, match="page"):
         played()
 
 
 def test_free_pages_are_compared_too() -> None:
-    core, against = Core(CONFIG), Against(CONFIG)
-    assert against.lockstep is not None
-    against.lockstep.specification = _Taking(CONFIG)
-    against.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)  # counts those of host
-    found = core.handle(MatchWanted(1))
+    core, differential = Core(CONFIG), DifferentialChecker(CONFIG)
+    assert differential.lockstep is not None
+    differential.lockstep.specification = _Taking(CONFIG)
+    differential.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)  # counts those of host
+    result = core.handle(MatchWanted(1))
     with pytest.raises(SpecMismatch, match="free device pages of full: expected 4, found 6"):
-        against.on_outcomes(MatchWanted(1), found, core.view)
+        differential.on_outcomes(MatchWanted(1), result, core.view)
 
 
 class _Taking(Specification):
     """A specification with one page in use that no outcome names."""
 
     def handle(self, event: Event) -> list[Any]:
-        found = super().handle(event)
+        result = super().handle(event)
         self.cache.root.children.append(
             node := type(self.cache.root)(self.cache.root, "", [b""], 1)
         )
         node.copies[0][0] = self.cache.new_pages(1)
-        return found
+        return result
 
 
 def test_what_declares_nothing_is_not_compared() -> None:
     silent = SimpleNamespace(name="mine", whole_path=False, order=())
     registry.add(registry.EVICTION_POLICIES, "mine", lambda: silent)
     try:
-        against = Against(replace(CONFIG, eviction_policy="mine"))
+        differential = DifferentialChecker(replace(CONFIG, eviction_policy="mine"))
     finally:
         registry.remove(registry.EVICTION_POLICIES, "mine")
-    assert against.lockstep is None
-    assert against.unspecified == "policy mine declares no order of evictions"
+    assert differential.lockstep is None
+    assert differential.unspecified == "policy mine declares no order of evictions"
 
 
 def test_a_comparison_ends_where_the_tree_is_too_large() -> None:
-    against = Against(CONFIG, most_pages=2)
+    differential = DifferentialChecker(CONFIG, most_pages=2)
     core = Core(CONFIG)
     for event, _ in answered(CONFIG, ONE):
-        against.on_outcomes(event, core.handle(event), core.view)
-    assert 0 < against.compared < len(ONE)
-    assert against.lockstep is None
+        differential.on_outcomes(event, core.handle(event), core.view)
+    assert 0 < differential.compared < len(ONE)
+    assert differential.lockstep is None

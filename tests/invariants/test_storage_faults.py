@@ -1,7 +1,5 @@
 """Faults of replies, and what a simulated storage has and says under them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,11 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import DeleteDone, LookupDone, StorageReply, StoreDone
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.draw import draw_swarm
-from invariants.fuzz.hicache.hand import FAULTS, NONE, Fault, Hand, kind_of
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
-from invariants.fuzz.hicache.shelf import Shelf
-from invariants.fuzz.sequence import Act, Entry, Tape, dumps, loads
+from invariants.fuzz.hicache.player import FAULTS, NONE, Fault, Player, kind_of
+from invariants.fuzz.hicache.simulated_store import SimulatedStore
+from invariants.fuzz.sequence import Act, Entry, FuzzSequence, dumps, loads
 
 CONFIG = Config(1, (8, 8, 8), (8, 8, 8), ("full", "swa", "mamba"), storage=True)
 DIGESTS = tuple(bytes([at]) for at in range(5))
@@ -32,10 +30,10 @@ def pieces(*runs: tuple[str, int, int]) -> tuple[Piece, ...]:
 
 class Played:
     def __init__(self) -> None:
-        self.shelf = Shelf(CONFIG)
+        self.simulated_store = SimulatedStore(CONFIG)
 
     def __call__(self, action: Any, kind: Fault = NONE) -> StorageReply:
-        return self.shelf.reply(action, kind)
+        return self.simulated_store.reply(action, kind)
 
     def put(self, *runs: tuple[str, int, int], kind: Fault = NONE) -> StorageReply:
         return self(Store(2, pieces(*runs)), kind)
@@ -54,7 +52,7 @@ class Played:
 def test_what_faults_of_a_store_say_and_keep(fault: str, says: int, finds: int) -> None:
     played = Played()
     assert played.put(("full", 0, 4), kind=kind_of(fault, "Store")) == StoreDone(2, says)
-    assert played.shelf.found(DIGESTS, (0,)) == finds
+    assert played.simulated_store.matched(DIGESTS, (0,)) == finds
 
 
 def test_a_storage_finds_what_it_has_and_a_fault_says_otherwise() -> None:
@@ -62,7 +60,7 @@ def test_a_storage_finds_what_it_has_and_a_fault_says_otherwise() -> None:
     played.put(("full", 0, 5), ("swa", 0, 5), ("mamba", 4, 5))
     assert played(LOOKUP) == LookupDone(1, 5)
     assert played(LOOKUP, FAULTS["fail"]) == LookupDone(1, 0)
-    assert played.shelf.boundaries(LOOKUP) == {5}
+    assert played.simulated_store.boundaries(LOOKUP) == {5}
     assert played(Delete(4), FAULTS["fail"]) == DeleteDone(4, False)
     assert played(LOOKUP) == LookupDone(1, 5)
     assert played(Delete(4)) == DeleteDone(4, True)
@@ -81,7 +79,7 @@ def evicted(tier: int) -> Entry:
     return Entry("evict", {"tier": tier, "component": "full", "pages": 9})
 
 
-def warm(fault: str) -> Hand:
+def warm(fault: str) -> Player:
     """A prompt is computed, and comes again from host, and then from storage, with this fault."""
     acts = (Act(1, 1, fault),)
     life = [
@@ -94,32 +92,32 @@ def warm(fault: str) -> Hand:
         *(Entry("admit", {"request": 2, "chunk": 9}), Entry("quiesce", {})),
     ]
     config = Config(1, (8,), (8,), storage=True)
-    entries = tuple(one._replace(acts=acts) for one in life)
-    tape = loads(dumps(Tape(config, entries)))
-    outcome = play.replay(tape, OPS)
+    entries = tuple(item._replace(acts=acts) for item in life)
+    sequence = loads(dumps(FuzzSequence(config, entries)))
+    outcome = play.replay(sequence, OPS)
     assert outcome.failure is None, outcome.failure.text
-    return outcome.hand
+    return outcome.player
 
 
 @pytest.mark.parametrize("fault", ["", *FAULTS])
 def test_each_fault_is_recovered_from_where_it_applies(fault: str) -> None:
-    hand = warm(fault)
-    hit = {name.rpartition(" ")[2] for name in hand.counts if name.startswith(f"fault {fault} ")}
+    player = warm(fault)
+    hit = {name.rpartition(" ")[2] for name in player.counts if name.startswith(f"fault {fault} ")}
     assert hit <= {*FAULTS[fault].sites} and hit if fault else not hit
-    assert fault or hand.probes.seen["Admitted on what was fetched"]
+    assert fault or player.probes.seen["Admitted on what was fetched"]
 
 
 def test_drawn_sequences_with_a_storage_fetch_from_it_and_repeat() -> None:
     fetching = 0
     for seed in range(16):
-        swarm = draw_swarm(seed, ranks=1)
-        if swarm.config.storage:
-            outcome = play.generate(swarm, OPS, seed, 80, "off", against=True)
+        sample = sample_config(seed, ranks=1)
+        if sample.config.storage:
+            outcome = play.generate(sample, OPS, seed, 80, "off", differential=True)
             assert outcome.failure is None, outcome.failure.text
-            fetching += outcome.hand.probes.seen["Admitted on what was fetched"] > 0
-            other = play.replay(loads(dumps(outcome.tape)), OPS, "off").hand
-            assert other.events == outcome.hand.events
-            assert other.shelf.values == outcome.hand.shelf.values
+            fetching += outcome.player.probes.seen["Admitted on what was fetched"] > 0
+            other = play.replay(loads(dumps(outcome.sequence)), OPS, "off").player
+            assert other.events == outcome.player.events
+            assert other.simulated_store.values == outcome.player.simulated_store.values
     assert fetching
 
 
@@ -127,4 +125,4 @@ def test_a_device_carries_out_nothing_for_a_storage() -> None:
     attaching = (Entry("attach", {"again": True}),)
     for config, entries in ((CONFIG, ()), (Config(1, (8,), (8,)), attaching)):
         with pytest.raises(CallerError, match="with a storage"):
-            loads(dumps(Tape(config, entries, executor="device:1:1:0:8")))
+            loads(dumps(FuzzSequence(config, entries, executor="device:1:1:0:8")))

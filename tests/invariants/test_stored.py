@@ -2,8 +2,6 @@
 
 Mistakes in what carries out the actions are found within a few sequences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from hicache.memory.pools import StoredPool
 from hicache.runtime import storage
 from hicache.storage.file_index import Index
-from invariants.fuzz.hicache.draw import draw_swarm
+from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.executors import FILES
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
@@ -23,9 +21,9 @@ SEEDS = (56, 59, 176, 199)  # of sequences with a store of files
 
 def played() -> Iterator[Outcome]:
     for seed in SEEDS:
-        swarm = draw_swarm(seed)
-        assert swarm.executor == FILES
-        yield generate(swarm, OPERATIONS, seed, 120, "off")
+        sample = sample_config(seed)
+        assert sample.executor == FILES
+        yield generate(sample, OPERATIONS, seed, 120, "off")
 
 
 def one_page_too_many(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,12 +77,12 @@ def test_threads_and_files_do_what_the_shelf_says() -> None:
     compared = 0
     for outcome in played():
         assert outcome.failure is None, outcome.failure.text
-        compared += outcome.hand.shelf.compared
+        compared += outcome.player.simulated_store.compared
     assert compared > 50
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "bug"), BUGS, ids=lambda one: getattr(one, "__name__", one)
+    ("where", "name", "bug"), BUGS, ids=lambda item: getattr(item, "__name__", item)
 )
 def test_a_mistake_in_what_carries_out_actions_is_found(
     where: Any, name: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

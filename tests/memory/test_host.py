@@ -1,7 +1,5 @@
 """Memory that is asked for and not there, NUMA nodes, and sizes that are really the total."""
 
-from __future__ import annotations
-
 import fcntl
 from fractions import Fraction
 from pathlib import Path

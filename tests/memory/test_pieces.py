@@ -1,7 +1,5 @@
 """The shape of copies, against the views of real buffers."""
 
-from __future__ import annotations
-
 import hicache.models as models
 from hicache.memory.pools import CopyShape, copy_shapes, unmeasured_shapes
 

@@ -1,7 +1,5 @@
 """PAGE-CONTIG over drawn pools, and registration whose answer is believed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -26,19 +24,19 @@ class Clerk:
 
     def __init__(self, bad: int = -1, code: int = 2) -> None:
         self.bad, self.code = bad, code
-        self.held: dict[int, int] = {}
+        self.in_use: dict[int, int] = {}
         self.calls = 0
 
     def register(self, address: int, size: int) -> int:
         self.calls += 1
         if self.calls - 1 == self.bad:
             return self.code
-        assert address not in self.held
-        self.held[address] = size
+        assert address not in self.in_use
+        self.in_use[address] = size
         return 0
 
     def unregister(self, address: int) -> int:
-        return 0 if self.held.pop(address, None) else 1
+        return 0 if self.in_use.pop(address, None) else 1
 
     def refusal(self, code: int) -> str:
         return f"returned {code}"
@@ -71,8 +69,8 @@ def test_no_page_straddles_two_segments(
         axis: int(np.prod(plan.shape[place + 1 :], dtype=np.int64))
         for place, axis in enumerate(LAYOUTS[layout])
     }
-    whole = layout != "layer_first"
-    rows = [(0, 0)] if whole else [(layer, part) for layer in range(layers) for part in range(2)]
+    full = layout != "layer_first"
+    rows = [(0, 0)] if full else [(layer, part) for layer in range(layers) for part in range(2)]
     starts = {
         layer * steps["layer"] + part * steps["part"] + page * steps["page"]
         for layer, part in rows
@@ -95,11 +93,11 @@ def test_each_segment_is_registered_once_and_given_back() -> None:
     arena = registered(clerk, 1024, 1 << 20)
     [pool] = arena.pools(Tier.HOST, "full")
     assert clerk.calls > 3
-    assert max(clerk.held.values()) == pool.segment
-    assert sum(clerk.held.values()) == pool.plan.total_bytes
-    assert min(clerk.held) == pool.flat.ctypes.data
+    assert max(clerk.in_use.values()) == pool.segment
+    assert sum(clerk.in_use.values()) == pool.plan.total_bytes
+    assert min(clerk.in_use) == pool.flat.ctypes.data
     arena.close()
-    assert not clerk.held
+    assert not clerk.in_use
     arena.close()
 
 
@@ -111,7 +109,7 @@ def test_a_failed_registration_is_an_error_and_leaves_nothing_registered() -> No
         registered(clerk, 1024, 1 << 20)
     assert "\n" not in str(e.value)
     assert clerk.calls == 3
-    assert not clerk.held
+    assert not clerk.in_use
 
 
 def test_one_failing_pool_frees_the_others() -> None:
@@ -119,19 +117,19 @@ def test_one_failing_pool_frees_the_others() -> None:
     clerk = Clerk(bad=1)
     with pytest.raises(CallerError, match="host pool draft"):
         Arena(both, 2, {Tier.HOST: {"full": 6}}, registrar=clerk)
-    assert not clerk.held
+    assert not clerk.in_use
     clerk = Clerk()
     arena = Arena(both, 2, {Tier.HOST: {"full": 6}}, registrar=clerk)
-    assert sorted(clerk.held.values()) == sorted(
+    assert sorted(clerk.in_use.values()) == sorted(
         pool.plan.total_bytes for pool in arena.pools(Tier.HOST, "full")
     )
     arena.close()
-    assert not clerk.held
+    assert not clerk.in_use
 
 
 def test_a_failed_unregistration_is_an_error() -> None:
     clerk = Clerk()
     arena = registered(clerk, 4)
-    clerk.held.clear()
+    clerk.in_use.clear()
     with pytest.raises(CallerError, match="unregister"):
         arena.close()

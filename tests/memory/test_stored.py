@@ -1,7 +1,5 @@
 """Host pages as stored bytes: canonical in every layout, in place where the layout allows it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -19,12 +17,12 @@ MODELS = [hybrid(), latent()]
 
 def arena(model: ModelDescription, layout: str, pages: int = 5) -> Arena:
     sizes = dict.fromkeys(model.components, pages)
-    found = Arena(model, PAGE, {Tier.HOST: sizes}, layout=layout)
+    arena = Arena(model, PAGE, {Tier.HOST: sizes}, layout=layout)
     draw = np.random.default_rng(7)
     for component in model.components:
-        for pool in found.pools(Tier.HOST, component):
+        for pool in arena.pools(Tier.HOST, component):
             pool.flat[:] = draw.integers(0, 256, len(pool.flat), dtype=np.uint8)
-    return found
+    return arena
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -65,7 +63,7 @@ def test_a_page_is_in_its_place_in_few_runs() -> None:
 
 def test_ranks_share_what_has_one_head() -> None:
     pools = stored_pools(arena(hybrid(), "page_first"))
-    assert {pool.name: pool.shared for found in pools.values() for pool in found} == {
+    assert {pool.name: pool.shared for result in pools.values() for pool in result} == {
         "full": False,
         "indexer": True,
         "swa": False,

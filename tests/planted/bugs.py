@@ -12,15 +12,15 @@ from hicache.core import (
     admission,
     core,
     eviction,
-    flights,
     insertion,
+    pins,
     placement,
     prefetch,
     refusals,
     requests,
     stores,
+    transfers,
     tree,
-    wants,
 )
 from hicache.core import state as core_state
 from hicache.core.actions import NO_REQUEST, Admitted, KvRemoved, Outcome, StorageDetached, Unpinned
@@ -29,14 +29,14 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import Event, Reply
 from hicache.core.eviction import delete, delete_dead, make_host_room
-from hicache.core.flights import open_receipt
 from hicache.core.ledger import Pool
 from hicache.core.prefetch import oldest
-from hicache.core.types import NO_PAGES, FlightId, Tier
+from hicache.core.transfers import open_receipt
+from hicache.core.types import NO_PAGES, Tier, TransferId
 from hicache.core.view import CoreView
-from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.devices.base import Device, DeviceEvent, Direction, Front, Stream
 from hicache.runtime import controller, ranks
-from hicache.runtime.controller import Ended, Lane
+from hicache.runtime.controller import Ended, TransferQueue
 from hicache.runtime.driver import Driver
 from hicache.runtime.ranks import Agreement, Call, Group, Turn, Values
 from tests.planted.planting import Patch, bug
@@ -61,14 +61,14 @@ def _blind_to_its_pass(
 
     def blindly(state: Any, event: Any) -> None:
         request = state.running.get(event.request)
-        flight = request.prefill if request is not None else 0
-        if flight:
+        transfer = request.prefill if request is not None else 0
+        if transfer:
             request.prefill = 0
         try:
             handler(state, event)
         finally:
-            if flight and not request.prefill:
-                request.prefill = flight
+            if transfer and not request.prefill:
+                request.prefill = transfer
 
     return blindly
 
@@ -89,15 +89,15 @@ def failed_prefill_is_published(state: Any, event: Any) -> None:
 def growth_granted_during_a_pass(state: Any, event: Any) -> None:
     """A request is granted pages while a pass of it runs."""
     request = state.running.get(event.request)
-    flight = request.prefill if request is not None else 0
-    if not flight:
+    transfer = request.prefill if request is not None else 0
+    if not transfer:
         _admission_want_pages(state, event)
         return
     computed, request.prefill, request.computed_tokens = request.computed_tokens, 0, request.length
     try:
         _admission_want_pages(state, event)
     finally:
-        request.prefill, request.computed_tokens = flight, computed
+        request.prefill, request.computed_tokens = transfer, computed
 
 
 @bug()
@@ -180,32 +180,34 @@ _backup_land_backup = eviction.land_backup
 
 
 @bug(eviction, "begin_backup")
-def write_back_counted_twice(state: Any, nodes: list[Any], asked: int = -1, pages: int = 0) -> bool:
+def write_back_counted_twice(
+    state: Any, nodes: list[Any], number: int = -1, pages: int = 0
+) -> bool:
     """Pages that an eviction waits for are counted twice until they are copied."""
-    begun = _backup_begin_backup(state, nodes, asked, pages)
-    if begun and asked >= 0:
-        state.writing_back[asked] += pages
+    begun = _backup_begin_backup(state, nodes, number, pages)
+    if begun and number >= 0:
+        state.writing_back[number] += pages
     return begun
 
 
 @bug(eviction, "land_backup")
-def failed_backup_keeps_its_host_pages(state: Any, flight: Any, ok: bool) -> None:
+def failed_backup_keeps_its_host_pages(state: Any, transfer: Any, ok: bool) -> None:
     """The host pages of a copy that failed are never given back."""
-    for leg in () if ok else flight.legs:
-        leg.target = leg.target[:0]
-    _backup_land_backup(state, flight, ok)
+    for segment in () if ok else transfer.segments:
+        segment.target = segment.target[:0]
+    _backup_land_backup(state, transfer, ok)
 
 
 @bug(eviction, "land_backup")
-def failed_backup_keeps_its_lock(state: Any, flight: Any, ok: bool) -> None:
+def failed_backup_keeps_its_lock(state: Any, transfer: Any, ok: bool) -> None:
     """A backup that fails never gives back the locks that it took."""
     if not ok:
-        flight.receipt = None
-    _backup_land_backup(state, flight, ok)
+        transfer.receipt = None
+    _backup_land_backup(state, transfer, ok)
 
 
 @bug(eviction, "may_publish")
-def host_copy_below_uncopied_parent(state: Any, flight: Any, node: Any, index: int) -> bool:
+def host_copy_below_uncopied_parent(state: Any, transfer: Any, node: Any, index: int) -> bool:
     """A host copy is published below a parent that has none."""
     return True
 
@@ -255,11 +257,11 @@ def repeated_reply_is_swallowed(patch: Patch) -> None:
 
 @bug()
 def unknown_reply_is_ignored(patch: Patch) -> None:
-    """A reply to a flight that was never issued is ignored instead of refused."""
+    """A reply to a transfer that was never issued is ignored instead of refused."""
 
     def deaf(real: Any) -> Any:
         def handle(core: Any, event: Any) -> list[Any]:
-            if isinstance(event, Reply) and event.flight >= core._state.next_flight:
+            if isinstance(event, Reply) and event.transfer >= core._state.next_transfer:
                 return []
             return list(real(core, event))
 
@@ -271,23 +273,23 @@ def unknown_reply_is_ignored(patch: Patch) -> None:
 @bug(core, "_load_done")
 def late_load_failure_is_ignored(state: Any, event: Any) -> None:
     """A load that fails after the pass that reads it has ended is reported to nobody."""
-    flight = state.flights.get(event.flight)
-    landed = flight is not None and flight.kind == "load" and not flight.legs
+    transfer = state.transfers.get(event.transfer)
+    landed = transfer is not None and transfer.kind == "load" and not transfer.segments
     _core_load_done(state, event._replace(ok=True) if landed else event)
 
 
 @bug()
 def replies_below_the_last_are_ignored(patch: Patch) -> None:
-    """A reply to a flight below the last one answered counts as taken already."""
+    """A reply to a transfer below the last one answered counts as taken already."""
     answered: dict[int, int] = {}
 
     def above(real: Any) -> Any:
         def handle(state: Any, event: Any) -> None:
-            if event.flight in state.flights and event.flight < answered.get(id(state), 0):
+            if event.transfer in state.transfers and event.transfer < answered.get(id(state), 0):
                 return
             real(state, event)
             answered.clear()
-            answered[id(state)] = event.flight
+            answered[id(state)] = event.transfer
 
         return handle
 
@@ -298,14 +300,14 @@ def replies_below_the_last_are_ignored(patch: Patch) -> None:
 @bug(core, "_evict")
 def device_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
     """An order to evict from device is ignored while any action is in flight."""
-    if event.tier != Tier.DEVICE or not state.flights:
+    if event.tier != Tier.DEVICE or not state.transfers:
         _core_evict(state, event)
 
 
 @bug(core, "_evict")
 def host_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
     """An order to evict from host is ignored while any action is in flight."""
-    if event.tier != Tier.HOST or not state.flights:
+    if event.tier != Tier.HOST or not state.transfers:
         _core_evict(state, event)
 
 
@@ -319,12 +321,12 @@ def flush_publishes_no_removals(state: Any, event: Any) -> None:
 @bug(CoreView, "peers")
 def swa_map_omits_split_nodes(view: Any, tier: Any, component: int) -> Any:
     """The map from full to window pages omits nodes whose lower half has lost its window."""
-    found = _CoreView_peers(view, tier, component)
+    result = _CoreView_peers(view, tier, component)
     for node in view.nodes():
         full, other = node.pages[tier][0], node.pages[tier][component]
         if node.children and full is not None and other is not None:
-            found[full] = 0
-    return found
+            result[full] = 0
+    return result
 
 
 # -- eviction
@@ -411,28 +413,28 @@ def donated_slot_stays_with_its_request(
 
 # -- transfers
 
-_Lane_issue = Lane.issue
-_lanes_merged = controller._merged
+_TransferQueue_issue = TransferQueue.issue
+_queues_merged = controller._merged
 
 
 class _Deaf(Front[Device]):
     """A device that ignores waits."""
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
+    def wait(self, stream: Stream, mark: DeviceEvent) -> None:
         """Does nothing."""
 
 
 def _issued_through(
     front: Callable[[Device], Device], direction: Direction
-) -> Callable[[Lane, Sequence[Mark]], None]:
-    """Returns `Lane.issue` with a changed device for the lane of this direction."""
+) -> Callable[[TransferQueue, Sequence[DeviceEvent]], None]:
+    """Returns `Lane.issue` with a changed device for the transfer queue of this direction."""
 
-    def issue(self: Lane, after: Sequence[Mark]) -> None:
-        whole = self._device
+    def issue(self: TransferQueue, after: Sequence[DeviceEvent]) -> None:
+        device = self._device
         if self._direction is direction:
-            self._device = front(whole)
-        _Lane_issue(self, after)
-        self._device = whole
+            self._device = front(device)
+        _TransferQueue_issue(self, after)
+        self._device = device
 
     return issue
 
@@ -440,38 +442,42 @@ def _issued_through(
 @bug()
 def backups_do_not_wait_for_passes(patch: Patch) -> None:
     """A backup does not wait for the passes before it, which may still write its source."""
-    patch(Lane, "issue", _issued_through(_Deaf, Direction.DEVICE_TO_HOST))
+    patch(TransferQueue, "issue", _issued_through(_Deaf, Direction.DEVICE_TO_HOST))
 
 
 @bug()
 def loads_do_not_wait_for_passes(patch: Patch) -> None:
     """A load does not wait for the passes before it, which may still use its targets."""
-    patch(Lane, "issue", _issued_through(_Deaf, Direction.HOST_TO_DEVICE))
+    patch(TransferQueue, "issue", _issued_through(_Deaf, Direction.HOST_TO_DEVICE))
 
 
-@bug(Lane, "ended")
-def youngest_batch_is_answered_first(self: Lane) -> list[Ended]:
+@bug(TransferQueue, "ended")
+def youngest_batch_is_answered_first(self: TransferQueue) -> list[Ended]:
     """When the oldest batch of a direction ends, the youngest is answered."""
     ended: list[Ended] = []
     device = self._device
-    while self._batches and device.query(self._batches[0].marks[-1]):
+    while self._batches and device.query(self._batches[0].device_events[-1]):
         batch = self._batches.pop()
-        ok = not any(device.failed(mark) for mark in batch.marks if device.query(mark))
-        for flight in batch.flights:
-            del self._marks[flight]
-            ended.append(Ended(flight, ok))
+        ok = not any(
+            device.failed(device_event)
+            for device_event in batch.device_events
+            if device.query(device_event)
+        )
+        for transfer in batch.transfers:
+            del self._device_events[transfer]
+            ended.append(Ended(transfer, ok))
     return ended
 
 
 @bug(controller, "_merged")
 def copy_writes_one_page_too_many(actions: tuple[Any, ...]) -> dict[str, Any]:
     """A copy also writes the page after its last one."""
-    found = _lanes_merged(actions)
-    for name, (source, target) in found.items():
+    result = _queues_merged(actions)
+    for name, (source, target) in result.items():
         below = int(target[-1]) - 1
         if below >= 0 and below not in target:
-            found[name] = (np.append(source, source[-1]), np.append(target, below))
-    return found
+            result[name] = (np.append(source, source[-1]), np.append(target, below))
+    return result
 
 
 # -- ledger
@@ -490,7 +496,7 @@ def freed_pages_keep_their_generation(self: Pool, pages: Any) -> None:
 # -- locks
 
 
-@bug(flights, "unlock_above")
+@bug(transfers, "unlock_above")
 def windows_left_behind_stay_locked(state: Any, receipt: Any, index: int, end: int) -> None:
     """Windows that a growing request has left behind stay locked."""
     del state, receipt, index, end
@@ -529,14 +535,14 @@ def split_halves_are_views_of_one_array(patch: Patch) -> None:
 # -- passes
 
 _checkpoints_choose_checkpoint_slots = requests.choose_checkpoint_slots
-_transfers_orphan_flights = placement.orphan_flights
+_transfers_orphan_transfers = placement.orphan_transfers
 
 
 @bug(requests, "choose_checkpoint_slots")
-def passes_share_a_checkpoint_slot(state: Any, request: Any, flight: Any, start: int) -> None:
+def passes_share_a_checkpoint_slot(state: Any, request: Any, transfer: Any, start: int) -> None:
     """A pass stores a state in the slot in which one before it still stores another."""
     passes, request.passes = request.passes, []
-    _checkpoints_choose_checkpoint_slots(state, request, flight, start)
+    _checkpoints_choose_checkpoint_slots(state, request, transfer, start)
     request.passes = passes
 
 
@@ -546,13 +552,13 @@ def next_pass_begins_where_the_last_reply_ended(state: Any, request: Any) -> int
     return int(request.computed_tokens)
 
 
-@bug(placement, "orphan_flights")
+@bug(placement, "orphan_transfers")
 def first_pass_takes_over_the_locks(state: Any, request: Any) -> bool:
     """The locks of a request that is gone end with its first pass, and others still read."""
-    load = state.flights.get(request.load)
-    handed_over = _transfers_orphan_flights(state, request)
+    load = state.transfers.get(request.load)
+    handed_over = _transfers_orphan_transfers(state, request)
     if handed_over:
-        first, last = (state.flights[request.passes[at]] for at in (0, -1))
+        first, last = (state.transfers[request.passes[at]] for at in (0, -1))
         last.receipt, first.receipt = None, request.receipt
         if load is not None:
             load.read_by = first.id
@@ -562,11 +568,13 @@ def first_pass_takes_over_the_locks(state: Any, request: Any) -> bool:
 @bug(admission, "prefill_done")
 def failed_pass_is_forgotten_if_another_follows(state: Any, event: Any) -> None:
     """Of the passes of a request, only the last one in flight is asked whether it failed."""
-    _admission_prefill_done(state, event._replace(ok=event.ok or _is_followed(state, event.flight)))
+    _admission_prefill_done(
+        state, event._replace(ok=event.ok or _is_followed(state, event.transfer))
+    )
 
 
-def _is_followed(state: Any, flight: Any) -> bool:
-    return any(flight in one.passes[:-1] for one in state.requests.values())
+def _is_followed(state: Any, transfer: Any) -> bool:
+    return any(transfer in request.passes[:-1] for request in state.requests.values())
 
 
 # -- placement
@@ -603,14 +611,14 @@ def seventh_request_takes_locks_of_the_first(state: Any, request: Any, plan: Any
     if len(state.running) >= 6:
         first = next(iter(state.running.values()))
         if first.receipt is not None:
-            flights.release(state, first.receipt)
+            transfers.release(state, first.receipt)
     _placement_admit(state, request, plan)
 
 
 # -- prefetch
 
 _prefetch_begin_fetch = prefetch._begin_fetch
-_storage_flights_end_every_wait = prefetch.end_every_wait
+_storage_transfers_end_every_wait = prefetch.end_every_wait
 
 
 @bug(prefetch, "_budget_left")
@@ -639,7 +647,7 @@ def detach_is_reported_too_early(state: Any) -> None:
 def flush_leaves_requests_waiting(state: Any, reason: Any) -> None:
     """After a flush, requests still wait for the prefetches from before it."""
     if reason != "flushed":
-        _storage_flights_end_every_wait(state, reason)
+        _storage_transfers_end_every_wait(state, reason)
 
 
 # -- ranks
@@ -660,10 +668,10 @@ def idle_rank_skips_the_collective(self: Agreement) -> Turn[None]:
 
 
 @bug(Agreement, "_everywhere")
-def ranks_do_not_agree_on_success(self: Agreement) -> Turn[dict[FlightId, int]]:
+def ranks_do_not_agree_on_success(self: Agreement) -> Turn[dict[TransferId, int]]:
     """Ranks agree that a transfer has ended, but not on whether it succeeded."""
     everywhere = yield from _Agreement_everywhere(self)
-    return {flight: self._ended[flight] for flight in everywhere}
+    return {transfer: self._ended[transfer] for transfer in everywhere}
 
 
 @bug(ranks, "agree_on_settings")
@@ -737,18 +745,18 @@ _fetched_land = prefetch._land
 
 
 @bug(stores, "_acknowledge")
-def stores_are_not_announced(state: Any, leg: Any, node: Any, count: int) -> None:
+def stores_are_not_announced(state: Any, segment: Any, node: Any, count: int) -> None:
     """Routers are not told what storage has."""
-    told = len(state.out)
-    _stores_acknowledge(state, leg, node, count)
-    del state.out[told:]
+    message = len(state.out)
+    _stores_acknowledge(state, segment, node, count)
+    del state.out[message:]
 
 
 @bug(stores, "_piece")
-def state_is_stored_under_the_first_digest(state: Any, node: Any, leg: Any) -> Any:
+def state_is_stored_under_the_first_digest(state: Any, node: Any, segment: Any) -> Any:
     """A state is stored under the digest of the first page of its node."""
-    piece = _stores_piece(state, node, leg)
-    if state.components[leg.component].positional:
+    piece = _stores_piece(state, node, segment)
+    if state.components[segment.component].positional:
         return piece
     return piece._replace(digests=tree.digests_of(state, node)[:1])
 
@@ -762,32 +770,35 @@ def lost_storage_is_believed(state: Any) -> None:
 
 
 @bug(prefetch, "_land")
-def fetch_lands_after_a_flush(state: Any, flight: Any, pages: int, owner: Any) -> int:
+def fetch_lands_after_a_flush(state: Any, transfer: Any, pages: int, owner: Any) -> int:
     """A fetch that began before a flush is put into the tree after it."""
-    if flight.receipt is None:
-        flight.receipt = open_receipt(state, f"fetch {flight.id}", True)
-    return _fetched_land(state, flight, pages, owner)
+    if transfer.receipt is None:
+        transfer.receipt = open_receipt(state, f"fetch {transfer.id}", True)
+    return _fetched_land(state, transfer, pages, owner)
 
 
 @bug()
 def fetch_publishes_what_one_component_has(patch: Patch) -> None:
     """A fetch that came short is published up to where it came, boundary or not."""
 
-    def up_to_there(state: Any, flight: Any, pages: int, owner: Any) -> int:
-        whole, flight.digests = flight.digests, flight.digests[:pages] if pages else flight.digests
-        published = _fetched_land(state, flight, pages, owner)
-        flight.digests = whole
+    def up_to_there(state: Any, transfer: Any, pages: int, owner: Any) -> int:
+        digests, transfer.digests = (
+            transfer.digests,
+            transfer.digests[:pages] if pages else transfer.digests,
+        )
+        published = _fetched_land(state, transfer, pages, owner)
+        transfer.digests = digests
         return published
 
     patch(prefetch, "_land", up_to_there)
-    patch(prefetch, "_can_end", lambda state, flight, upto: True)
+    patch(prefetch, "_can_end", lambda state, transfer, upto: True)
 
 
 @bug(prefetch, "_grow")
-def fetched_nodes_were_never_used(state: Any, flight: Any, path: Any, *rest: Any) -> bool:
+def fetched_nodes_were_never_used(state: Any, transfer: Any, path: Any, *rest: Any) -> bool:
     """A node that a fetch makes counts as used before everything else."""
     known = len(path)
-    done = _fetched_grow(state, flight, path, *rest)
+    done = _fetched_grow(state, transfer, path, *rest)
     for node in path[known:]:
         node.last_use = [0] * len(node.last_use)
     return done
@@ -795,9 +806,9 @@ def fetched_nodes_were_never_used(state: Any, flight: Any, path: Any, *rest: Any
 
 # -- transfers
 
-_backup_add_legs = eviction._add_legs
-_flights_flight_of = flights.flight_of
-_flights_open_flight = flights.open_flight
+_backup_add_segments = eviction._add_segments
+_transfers_transfer_of = transfers.transfer_of
+_transfers_open_transfer = transfers.open_transfer
 _transfers_begin_load = placement.begin_load
 
 
@@ -805,59 +816,63 @@ _transfers_begin_load = placement.begin_load
 def one_transfer_per_node(patch: Patch) -> None:
     """A transfer of another component makes a node forget the one in flight."""
 
-    def mark(flight: Any) -> None:
-        for leg in flight.legs:
-            leg.node.legs = tuple(one for one in leg.node.legs if one.flight is flight)
+    def mark(transfer: Any) -> None:
+        for segment in transfer.segments:
+            segment.node.segments = tuple(
+                item for item in segment.node.segments if item.transfer is transfer
+            )
 
-    def load(state: Any, request: Any, flight: Any, loads: Any, targets: Any) -> None:
-        _transfers_begin_load(state, request, flight, loads, targets)
-        mark(flight)
+    def load(state: Any, request: Any, transfer: Any, loads: Any, targets: Any) -> None:
+        _transfers_begin_load(state, request, transfer, loads, targets)
+        mark(transfer)
 
-    def copy(state: Any, flight: Any, *rest: Any) -> None:
-        _backup_add_legs(state, flight, *rest)
-        mark(flight)
+    def copy(state: Any, transfer: Any, *rest: Any) -> None:
+        _backup_add_segments(state, transfer, *rest)
+        mark(transfer)
 
     patch(placement, "begin_load", load)
-    patch(eviction, "_add_legs", copy)
+    patch(eviction, "_add_segments", copy)
 
 
 @bug(placement, "cancel_load")
-def failed_load_is_adopted(state: Any, flight: Any) -> None:
+def failed_load_is_adopted(state: Any, transfer: Any) -> None:
     """The pages of a load that failed are put into the tree."""
-    placement.land(state, flight)
+    placement.land(state, transfer)
 
 
 @bug(placement, "lend_own")
-def pass_pages_are_not_lent(state: Any, request: Any, flight: Any) -> None:
+def pass_pages_are_not_lent(state: Any, request: Any, transfer: Any) -> None:
     """Pages of a request that is gone are free while its last pass still writes them."""
-    flight.lent.extend(NO_PAGES for _ in state.components)
+    transfer.lent.extend(NO_PAGES for _ in state.components)
 
 
-@bug(placement, "orphan_flights")
+@bug(placement, "orphan_transfers")
 def abort_ends_the_load(state: Any, request: Any) -> bool:
     """Aborting a request ends its load at once, although the copy is still running."""
-    load = state.flights.get(request.load)
-    handed_over = _transfers_orphan_flights(state, request)
-    if load is not None and load.legs:
+    load = state.transfers.get(request.load)
+    handed_over = _transfers_orphan_transfers(state, request)
+    if load is not None and load.segments:
         placement.cancel_load(state, load)
-        flights.close_flight(state, load)
+        transfers.close_transfer(state, load)
     return handed_over
 
 
-@bug(flights, "open_flight")
+@bug(transfers, "open_transfer")
 def pass_table_has_four_places(state: Any, kind: Any, *request: int) -> Any:
     """A table of passes has four places: the fifth pass takes the place of the first."""
-    passes = [one for one in state.flights.values() if one.kind == kind == "prefill"]
+    passes = [
+        transfer for transfer in state.transfers.values() if transfer.kind == kind == "prefill"
+    ]
     if len(passes) >= 4:
-        del state.flights[passes[0].id]
-    return _flights_open_flight(state, kind, *request)
+        del state.transfers[passes[0].id]
+    return _transfers_open_transfer(state, kind, *request)
 
 
-@bug(flights, "flight_of")
-def reply_kind_is_not_checked(state: Any, flight_id: int, kind: Any) -> Any:
-    """A reply is accepted for any kind of flight, a load's for that of a pass."""
-    flight = state.flights.get(flight_id)
-    return flight if flight is not None else _flights_flight_of(state, flight_id, kind)
+@bug(transfers, "transfer_of")
+def reply_kind_is_not_checked(state: Any, transfer_id: int, kind: Any) -> Any:
+    """A reply is accepted for any kind of transfer, a load's for that of a pass."""
+    transfer = state.transfers.get(transfer_id)
+    return transfer if transfer is not None else _transfers_transfer_of(state, transfer_id, kind)
 
 
 # -- tree
@@ -876,11 +891,11 @@ def truncated_key_keeps_one_token(state: Any, node: Any, tier: int, keep: int) -
 
 # -- wants
 
-_expiry_due = wants._due
-_pinning_want_unpin = wants.want_unpin
+_expiry_due = pins._due
+_pinning_want_unpin = pins.want_unpin
 
 
-@bug(wants, "want_unpin")
+@bug(pins, "want_unpin")
 def unpinned_prefix_stays_locked(state: Any, event: Any) -> None:
     """A pin that is given up keeps its locks."""
     if event.pin not in state.pins:
@@ -889,13 +904,13 @@ def unpinned_prefix_stays_locked(state: Any, event: Any) -> None:
     state.out.append(Unpinned(pin.id, pin.held_pages))
 
 
-@bug(wants, "_needed")
+@bug(pins, "_needed")
 def pins_are_bounded_by_what_they_hold(state: Any, pages: int, index: int) -> int:
     """The bound of pins counts no page of a prefix but the first."""
     return 1
 
 
-@bug(wants, "time_passed")
+@bug(pins, "time_passed")
 def locked_nodes_never_expire(state: Any, event: Any) -> None:
     """A node that was in use when it was due is never looked at again."""
     state.period_ticks.append(state.tick)
@@ -903,6 +918,6 @@ def locked_nodes_never_expire(state: Any, event: Any) -> None:
         return
     due = _expiry_due(state, state.period_ticks.pop(0))
     for node in sorted(due, key=lambda node: -node.end_page):
-        if not (node.children or node.legs or any(map(any, node.locks))):
+        if not (node.children or node.segments or any(map(any, node.locks))):
             delete(state, node)
     delete_dead(state)

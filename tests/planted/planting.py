@@ -1,14 +1,12 @@
 """Plants a bug of `bugs`: the registry, and the replacement of functions for the time of a block.
 
     @bug(backup, "land_backup")
-    def failed_backup_is_published(state: Any, flight: Any, ok: bool) -> None:
+    def failed_backup_is_published(state: Any, transfer: Any, ok: bool) -> None:
         "One sentence: what the bug does."
 
 Without a place, the function is called with patch(module or class, attribute, replacement). The
 name of the bug is that of its function, with hyphens.
 """
-
-from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """`python -m tests.planted.run BUG COMMAND ...`: the hicache command with a bug planted, in the
 processes that it starts, too, which import this module again."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 

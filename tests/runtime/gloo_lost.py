@@ -3,8 +3,6 @@
 python -m tests.runtime.gloo_lost ADDRESS RANK
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -24,20 +22,20 @@ def main(address: str, rank: int) -> None:
     group = join(address, rank, SIZE, timedelta(seconds=60))
     policy = "write_back" if rank == 3 else "write_through"
     config = Config(8 if rank == 2 else 4, (8,), (30,), write_policy=policy)
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     try:
         alone(agree_on_settings(config, group))
     except CallerError as error:
-        found["differs"] = str(error)
+        row["differs"] = str(error)
     alone(group.minimum("all have seen it", [0]))
     if rank == SIZE - 1:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(row), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         alone(group.minimum("a killed rank", [0]))
     except MissingRank as error:
-        found["lost"] = str(error)
-    print(json.dumps(found))
+        row["lost"] = str(error)
+    print(json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 python -m tests.runtime.gloo_rank ADDRESS RANK
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import timedelta
@@ -21,11 +19,11 @@ from hicache.runtime.ranks import Agreement, RankError, agree_on_settings, alone
 from .test_agreement import Scripted
 
 
-def said(group: GlooGroup) -> dict[str, object]:
+def message_of(group: GlooGroup) -> dict[str, object]:
     """What each kind of question comes to."""
     rank = group.rank
     many = [rank * 1000 + at for at in range(130)]
-    found: dict[str, object] = {
+    row: dict[str, object] = {
         "minimum": alone(group.minimum("least", [rank, 5 - rank])),
         "minimum of many": alone(group.minimum("least", many))[-1],
         "conjunction": alone(group.conjunction("both", [6 + rank, 3 << 60])),
@@ -33,7 +31,7 @@ def said(group: GlooGroup) -> dict[str, object]:
         "broadcast": alone(group.broadcast("root's", many, root=1))[-1],
     }
     agreed = alone(agree_on_settings(Config(4, (8 + rank,), (30 - rank,)), group))
-    found["settings"] = (agreed.device_pages, agreed.host_pages)
+    row["settings"] = (agreed.device_pages, agreed.host_pages)
     first, last = [BackupDone(1)], [BackupDone(2, rank == 1)]
     executor = Scripted([first, last, []] if rank == 0 else [last, [], first])
     agreement = Agreement(executor, group)
@@ -41,18 +39,18 @@ def said(group: GlooGroup) -> dict[str, object]:
     agreement.submit(Backup(2, ()))
     agreement.begin(Prefill(3, 0, 0, 1, (NO_PAGES,), (), True))
     agreement.end(PrefillDone(3, rank == 0))
-    found["replies"] = [[list(reply) for reply in agreement.poll()] for _ in range(3)]
-    return found
+    row["replies"] = [[list(reply) for reply in agreement.poll()] for _ in range(3)]
+    return row
 
 
 def main(address: str, rank: int) -> None:
     group = join(address, rank, 2, timedelta(seconds=60))
-    found = said(group)
+    result = message_of(group)
     try:
         alone(group.minimum(f"purpose {rank}", [0]))
     except RankError as error:
-        found["purpose"] = str(error)
-    print(json.dumps(found))
+        result["purpose"] = str(error)
+    print(json.dumps(result))
     dist.destroy_process_group()
 
 

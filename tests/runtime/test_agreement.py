@@ -1,7 +1,5 @@
 """Ranks of one process: collectives in lockstep, and replies that all ranks have, in one order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -64,15 +62,15 @@ class Scripted:
     """An executor whose n-th poll gives the n-th list."""
 
     def __init__(self, polls: Sequence[Sequence[Reply]]) -> None:
-        self.polls = [list(one) for one in polls]
+        self.polls = [list(item) for item in polls]
         self.submitted: list[int] = []
         self.abandoned: list[int] = []
 
     def submit(self, action: Transfer | StorageAction) -> None:
-        self.submitted.append(action.flight)
+        self.submitted.append(action.transfer)
 
-    def abandon(self, flight: int) -> None:
-        self.abandoned.append(flight)
+    def abandon(self, transfer: int) -> None:
+        self.abandoned.append(transfer)
 
     def start(self) -> None:
         """Nothing waits for it."""
@@ -81,22 +79,22 @@ class Scripted:
         return self.polls.pop(0) if self.polls else []
 
 
-def told(
+def report_of(
     polls: Sequence[Sequence[Sequence[Reply]]], turns: int, actions: Sequence[Action] = ACTIONS
 ) -> list[list[Reply]]:
     """By poll, what every rank was told: the same. polls: by rank, what ends at which."""
     groups = local_groups(len(polls))
-    ranks = [Agreement(Scripted(one), group) for one, group in zip(polls, groups, strict=True)]
+    ranks = [Agreement(Scripted(items), group) for items, group in zip(polls, groups, strict=True)]
     for action in actions:
         for rank in ranks:
             rank.begin(action) if isinstance(action, Prefill) else rank.submit(action)
-    found = []
+    result = []
     for _ in range(turns):
         lockstep([rank.agree() for rank in ranks])
         replies = [rank.poll() for rank in ranks]
-        assert all(one == replies[0] for one in replies)
-        found.append(replies[0])
-    return found
+        assert all(reply == replies[0] for reply in replies)
+        result.append(replies[0])
+    return result
 
 
 PIECES = (Piece("full", 0, (b"",) * 4, NO_PAGES),)
@@ -119,22 +117,22 @@ def test_ranks_agree_on_the_least_number_of_pages() -> None:
     expected: list[Reply] = [
         *(BackupDone(6), StoreDone(1, 3), LookupDone(2, 0), DeleteDone(4, False), FetchDone(5, 1)),
     ]
-    [found] = told(ranks, 1, STORAGE)
-    assert found == expected
-    assert [type(reply[1]) for reply in found] == [bool, int, int, bool, int]
+    [items] = report_of(ranks, 1, STORAGE)
+    assert items == expected
+    assert [type(reply[1]) for reply in items] == [bool, int, int, bool, int]
 
 
 def test_a_conjunction_that_is_not_so_here_is_refused() -> None:
     """Of what has ended and of numbers; no reply follows."""
-    for replies, told in (
+    for replies, text in (
         ((), r"has \[0, 0\], and the conjunction for \[1\] is \[1, 3\]"),
         ((1,), r"has \[1, 1\], and the conjunction for \[1\] is \[1, 3\]"),
     ):
-        agreement = Agreement(Scripted([[StoreDone(1, one) for one in replies]]), Group(0, 1))
+        agreement = Agreement(Scripted([[StoreDone(1, reply) for reply in replies]]), Group(0, 1))
         agreement.submit(STORAGE[0])  # type: ignore[arg-type]
         turn = agreement.agree()
         next(turn)
-        with pytest.raises(Diverged, match=told):
+        with pytest.raises(Diverged, match=text):
             turn.send(tuple(packed([0, upto(32), 1, 0b11], [32, 32, 1, 4])))
         assert agreement.poll() == []
 
@@ -154,27 +152,27 @@ def test_latencies_and_failures_lead_to_one_order_on_all_ranks(
     for ends in ranks:
         rows: list[list[Reply]] = [[] for _ in range(5)]
         for action, (at, ok) in zip(ACTIONS, ends, strict=True):
-            rows[at].append(REPLIES[type(action)](action.flight, ok))
+            rows[at].append(REPLIES[type(action)](action.transfer, ok))
         polls.append(rows)
-    found = told(polls, 5)
+    items = report_of(polls, 5)
     for kind in REPLIES:
         latest = 0
         for number, action in enumerate(ACTIONS):
             if type(action) is kind:
                 latest = max(latest, *(ends[number][0] for ends in ranks), 0)
                 fine = all(ends[number][1] for ends in ranks)
-                assert REPLIES[kind](action.flight, fine) in found[latest]
-    assert sum(map(len, found)) == len(ACTIONS)
+                assert REPLIES[kind](action.transfer, fine) in items[latest]
+    assert sum(map(len, items)) == len(ACTIONS)
 
 
 # -- collectives
 
 
 def turn(group: Group, script: Sequence[tuple[str, str, list[int]]]) -> Turn[list[object]]:
-    found: list[object] = []
+    result: list[object] = []
     for op, purpose, values in script:
-        found.append((yield from getattr(group, op)(purpose, values)))
-    return found
+        result.append((yield from getattr(group, op)(purpose, values)))
+    return result
 
 
 def test_collectives_return_minimum_conjunction_and_broadcast() -> None:
@@ -203,11 +201,11 @@ SAME = ("minimum", "acks", [1])
 def test_unequal_collectives_are_an_error_that_names_both(
     other: list[tuple[str, str, list[int]]], words: tuple[str, str]
 ) -> None:
-    one, two = local_groups(2)
-    with pytest.raises(UnequalCollectives) as found:
-        lockstep([turn(one, [SAME, SAME]), turn(two, other)])
-    assert (found.value.exit_code, found.value.kind) == (15, "COLL-SEQ")
-    assert all(word in str(found.value) for word in words)
+    group, two = local_groups(2)
+    with pytest.raises(UnequalCollectives) as error:
+        lockstep([turn(group, [SAME, SAME]), turn(two, other)])
+    assert (error.value.exit_code, error.value.kind) == (15, "COLL-SEQ")
+    assert all(word in str(error.value) for word in words)
 
 
 # -- decisions and settings
@@ -217,14 +215,14 @@ def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
     seen = [Decisions(), Decisions()]
     groups = local_groups(2)
     ranks = [Agreement(Scripted([]), *pair) for pair in zip(groups, seen, strict=True)]
-    for one in seen:
-        one.add([Released(1)])
+    for decisions in seen:
+        decisions.add([Released(1)])
     lockstep([rank.agree() for rank in ranks])
     seen[0].add([Released(2)])
     seen[1].add([Restarted(2)])
-    with pytest.raises(Diverged, match="RANK-EQ decisions") as found:
+    with pytest.raises(Diverged, match="RANK-EQ decisions") as error:
         lockstep([rank.agree() for rank in ranks])
-    assert f"rank 0 has digest {seen[0].short()}" in str(found.value)
+    assert f"rank 0 has digest {seen[0].short()}" in str(error.value)
 
 
 def test_every_setting_that_differs_is_named_and_pools_take_the_smallest_size() -> None:

@@ -1,7 +1,5 @@
 """The controller on the simulated device: batches, order, replies, and waits that matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Tier
-from hicache.devices.base import CopyJob, Device, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, Device, DeviceEvent, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
 from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
@@ -38,9 +36,9 @@ class Spy(HazardDevice):
         super().__init__(inner, hazards)
         self.copies: list[tuple[str, list[int], list[int], tuple[int, int]]] = []
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
+    def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
         if not self.deaf or stream != self.stream(self.deaf):
-            super().wait(stream, mark)
+            super().wait(stream, device_event)
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         pages = job.source.tolist(), job.target.tolist()
@@ -74,8 +72,8 @@ class Bench:
         return self.controller.poll()
 
 
-def backup(flight: int, *copies: Copy) -> Backup:
-    return Backup(flight, copies)
+def backup(transfer: int, *copies: Copy) -> Backup:
+    return Backup(transfer, copies)
 
 
 def test_queued_operations_go_out_as_one_batch_grouped_by_component() -> None:
@@ -104,9 +102,9 @@ def test_a_load_of_several_components_has_one_mark_per_layer() -> None:
     bench.controller.submit(Load(1, 0, (Copy("full", pages(1, 2), pages(3, 4)), swa)))
     bench.controller.submit(Load(2, 0, (Copy("swa", pages(5), pages(6)),)))
     bench.controller.start()
-    marks = bench.controller.load_marks(1)
-    assert marks == bench.controller.load_marks(2)
-    assert len(marks) == LAYERS
+    device_events = bench.controller.load_events(1)
+    assert device_events == bench.controller.load_events(2)
+    assert len(device_events) == LAYERS
     assert bench.device.copies == [
         copy
         for layer in range(LAYERS)
@@ -119,17 +117,17 @@ def test_a_load_of_several_components_has_one_mark_per_layer() -> None:
 
 def test_a_failed_copy_fails_its_batch_and_no_other() -> None:
     bench = Bench(failing=frozenset({1}))
-    for flight in (1, 2, 3):
-        bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))
-        if flight != 2:
+    for transfer in (1, 2, 3):
+        bench.controller.submit(backup(transfer, Copy("full", pages(transfer), pages(transfer))))
+        if transfer != 2:
             bench.controller.start()
     assert bench.drain() == [BackupDone(1), BackupDone(2, False), BackupDone(3, False)]
 
 
 def test_batches_behind_the_depth_are_merged_into_one() -> None:
     bench = Bench(options=ControllerOptions(backup_batches=1))
-    for flight in (1, 2, 3):
-        bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))
+    for transfer in (1, 2, 3):
+        bench.controller.submit(backup(transfer, Copy("full", pages(transfer), pages(transfer))))
         bench.controller.start()
     assert bench.device.copies == [("full", [1], [1], (0, LAYERS))]
     assert bench.drain() == [BackupDone(1)]
@@ -169,15 +167,15 @@ def test_each_transfer_is_answered_once_and_in_order_per_direction(
         replies += bench.drain()
     assert bench.controller.unanswered == 0
     for kind, reply in (("b", BackupDone), ("l", LoadDone)):
-        found = [r.flight for r in replies if type(r) is reply and r.flight != 1000]
-        assert found == [number for number, (one, _) in enumerate(steps) if one == kind]
+        transfers = [r.transfer for r in replies if type(r) is reply and r.transfer != 1000]
+        assert transfers == [number for number, (text, _) in enumerate(steps) if text == kind]
 
 
 @pytest.mark.parametrize("deaf", ["", "write", "load"])
 def test_both_lanes_wait_for_the_models_own_work(
     monkeypatch: pytest.MonkeyPatch, deaf: str
 ) -> None:
-    """The host has not seen the forward pass end, so only the wait on its mark orders them."""
+    """The host has not seen the forward pass end, so only the wait on its event orders them."""
     monkeypatch.setattr(Spy, "deaf", deaf)
     bench = Bench()
     run(bench.clock)
@@ -204,8 +202,8 @@ def test_each_stage_waits_for_its_own_passes_and_the_last_one_ends_a_transfer() 
     assert bench.drain() == [BackupDone(1)]
     bench.controller.submit(Load(2, 0, (Copy("full", pages(1), pages(3)),)))
     bench.controller.start()
-    marks = bench.controller.load_marks(2)
+    device_events = bench.controller.load_events(2)
     while not (replies := bench.controller.poll()):
         bench.clock.step()
     assert replies == [LoadDone(2)]
-    assert all(bench.sim.query(mark) for mark in marks)
+    assert all(bench.sim.query(device_event) for device_event in device_events)

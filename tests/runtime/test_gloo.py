@@ -1,7 +1,5 @@
 """Four real processes over gloo, one of which is killed; two that agree are in tests/golden."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -29,17 +27,17 @@ def test_ranks_name_every_difference_and_hear_of_a_killed_rank(tmp_path: Path) -
         for rank in range(SIZE)
     ]
     try:
-        said = [one.communicate(timeout=PATIENCE_S)[0].splitlines()[-1] for one in ranks]
+        lines = [rank.communicate(timeout=PATIENCE_S)[0].splitlines()[-1] for rank in ranks]
     finally:
-        for one in ranks:
-            one.kill()
-            one.wait()
-    assert [one.returncode for one in ranks] == [0, 0, 0, -signal.SIGKILL]
-    for rank, line in enumerate(said):
-        found = json.loads(line)
-        assert found["differs"].startswith("page_size, write_policy: give")
+        for item in ranks:
+            item.kill()
+            item.wait()
+    assert [rank.returncode for rank in ranks] == [0, 0, 0, -signal.SIGKILL]
+    for rank, line in enumerate(lines):
+        result = json.loads(line)
+        assert result["differs"].startswith("page_size, write_policy: give")
         where = f"rank {rank} waited in vain at collective 3, minimum of 1 for a killed rank"
-        assert rank == SIZE - 1 or where in found["lost"]
+        assert rank == SIZE - 1 or where in result["lost"]
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:{}", "127.0.0.1", "file://{}/meet"])
@@ -49,10 +47,10 @@ def test_a_rank_that_does_not_meet_the_others_says_so_in_one_line(
     with socket.create_server(("127.0.0.1", 0)) as used:
         port = used.getsockname()[1]
         place = address.format(port if address.startswith("tcp") else tmp_path)
-        with pytest.raises(MissingRank, match="rank 0 of 2 did not meet the others at") as found:
+        with pytest.raises(MissingRank, match="rank 0 of 2 did not meet the others at") as error:
             gloo_group.join(place, 0, 2, timedelta(seconds=1))
-    assert len(str(found.value).splitlines()) == 1
-    assert found.value.exit_code == 2
+    assert len(str(error.value).splitlines()) == 1
+    assert error.value.exit_code == 2
 
 
 def test_a_group_needs_a_process_group() -> None:

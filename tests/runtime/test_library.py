@@ -1,7 +1,5 @@
 """The public face of the library: its names, the example in the docs, and `Driver.settle`."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -94,7 +92,7 @@ def served(driver: Driver, request: int, tokens: list[int]) -> list[object]:
     driver.feed(Arrived.from_tokens(request, tokens, PAGE))
     outcomes = driver.feed(AdmitWanted(request, len(tokens)))
     driver.settle(getattr(driver.executor, "pause", None))
-    driver.feed(PrefillDone(outcomes[-1].flight))  # type: ignore[union-attr]
+    driver.feed(PrefillDone(outcomes[-1].transfer))  # type: ignore[union-attr]
     driver.feed(Finished.from_tokens(request, tokens, PAGE))
     return list(outcomes)
 
@@ -109,12 +107,12 @@ def test_settle_ends_every_transfer(executor: type[ImmediateExecutor]) -> None:
         if isinstance(driver.executor, Delayed):
             driver.executor.ready = False
         driver.settle(getattr(driver.executor, "pause", None))
-        assert not core.view.flights
+        assert not core.view.transfers
     assert any(isinstance(outcome, Load) for outcome in outcomes), "the third came from host"
 
 
 def test_settle_starts_the_transfers_that_had_to_wait_for_others() -> None:
-    """A lane of one batch has its copy under way when the next one is queued."""
+    """A transfer queue of one batch has its copy under way when the next one is queued."""
     bench = Bench(options=ControllerOptions(backup_batches=1))
     core = Core(Config(PAGE, device_pages=(32,), host_pages=(32,)))
     driver = Driver(core, bench.controller)
@@ -127,12 +125,12 @@ def test_settle_starts_the_transfers_that_had_to_wait_for_others() -> None:
         tokens = [100 * request + token for token in PROMPT]
         driver.feed(Arrived.from_tokens(request, tokens, PAGE))
         prefill = driver.feed(AdmitWanted(request, len(tokens)))[-1]
-        driver.feed(PrefillDone(prefill.flight))  # type: ignore[union-attr]
+        driver.feed(PrefillDone(prefill.transfer))  # type: ignore[union-attr]
         driver.feed(Finished.from_tokens(request, tokens, PAGE))
         driver.executor.start()
-    assert len(core.view.flights) == 3
+    assert len(core.view.transfers) == 3
     driver.settle(step)
-    assert not core.view.flights
+    assert not core.view.transfers
     assert len(bench.device.copies) == 2, "those that waited go out together"
 
 
@@ -141,7 +139,7 @@ def test_settle_leaves_forward_passes_to_the_caller() -> None:
     driver.feed(Arrived.from_tokens(0, PROMPT, PAGE))
     driver.feed(AdmitWanted(0, len(PROMPT)))
     assert driver.settle() == []
-    assert len(driver.core.view.flights) == 1
+    assert len(driver.core.view.transfers) == 1
 
 
 def test_the_example_of_storage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +177,13 @@ def test_a_policy_is_known_by_its_name_and_needs_its_parts() -> None:
         assert isinstance(view.eviction, Sound)
         assert isinstance(view.writes, Once)
         assert isinstance(view.prefetching, hasty)
-        for maker, said in (
+        for maker, text in (
             (type("Nameless", (), {}), "found none of the name 'name'"),
             (type("Numbered", (Sound,), {"name": 7}), "expected a name as text, found 7"),
             (type("Taken", (Sound,), {"name": "lru"}), "none of .*lru.* has, found 'lru'"),
             (Once, "found none of the name 'whole_path'"),
         ):
-            with pytest.raises(CallerError, match=said):
+            with pytest.raises(CallerError, match=text):
                 add_eviction_policy(maker)
     finally:
         for package, name in added.items():

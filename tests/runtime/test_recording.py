@@ -1,7 +1,5 @@
 """Recordings replay exactly, decisions depend on the order of events alone, faults are named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -138,7 +136,7 @@ def sample(hint: Any) -> Any:
     if hint == Pages:
         return np.array([5, 6])
     if hasattr(hint, "_fields") and hint is not Key:
-        return hint(*(sample(one) for one in get_type_hints(hint).values()))
+        return hint(*(sample(item) for item in get_type_hints(hint).values()))
     return {int: 3, str: "a", bool: False, bytes: b"ab", Tier: Tier.HOST, Key: KEY}[hint]
 
 
@@ -164,9 +162,9 @@ def others(value: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
 def test_every_event_is_recorded_exactly(kind: Any) -> None:
-    told = [sample(kind), *others(sample(kind))]
-    assert len({event_bytes(event) for event in told}) == len(told)
-    for event in told:
+    items = [sample(kind), *others(sample(kind))]
+    assert len({event_bytes(event) for event in items}) == len(items)
+    for event in items:
         lines: list[str] = []
         recorder = Recorder(CONFIG, lines.append, lambda: 77)
         recorder.on_event(event, Core(CONFIG).view)
@@ -188,10 +186,10 @@ def digest_of(*answers: list[Outcome]) -> str:
 @pytest.mark.parametrize("kind", get_args(Outcome), ids=lambda kind: kind.__name__)
 def test_every_field_of_every_decision_counts(kind: Any) -> None:
     """Outcomes that differ in one place, and where one ends and the next begins."""
-    one = sample(kind)
-    answers = [[other] for other in others(one)] + [[], [one], [one, one]]
+    item = sample(kind)
+    answers = [[other] for other in others(item)] + [[], [item], [item, item]]
     assert len({digest_of(outcomes) for outcomes in answers}) == len(answers)
-    assert digest_of([one], [one]) != digest_of([one, one])
+    assert digest_of([item], [item]) != digest_of([item, item])
 
 
 def test_later_settings_are_written_where_they_are_not_the_usual_ones() -> None:

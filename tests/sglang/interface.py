@@ -3,8 +3,6 @@
 Recorded by hand from mem_cache/hicache_storage.py: names, defaults, and which methods are abstract.
 """
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -181,8 +179,8 @@ MLATokenToKVPoolHost = type(
     "MLATokenToKVPoolHost",
     (),
     {
-        name: one
-        for name, one in vars(MHATokenToKVPoolHost).items()
+        name: var
+        for name, var in vars(MHATokenToKVPoolHost).items()
         if name not in ("__dict__", "__weakref__")
     },
 )
@@ -199,7 +197,7 @@ class MambaPoolHost:
 
     def get_data_page(self, index: int, flat: bool = True) -> torch.Tensor:
         parts = self.conv[index], self.temporal[index]
-        return torch.cat([one.contiguous().view(torch.uint8) for one in parts])
+        return torch.cat([part.contiguous().view(torch.uint8) for part in parts])
 
     def set_from_flat_data_page(self, index: int, data_page: torch.Tensor) -> None:
         self.conv[index] = data_page[:12].view(torch.bfloat16)

@@ -1,7 +1,5 @@
 """The backend as SGLang's controllers call it, over a real folder of values."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -16,7 +14,7 @@ from hicache import clock
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
-from hicache.storage.verified import HEADER_BYTES
+from hicache.storage.checksummed import HEADER_BYTES
 
 from . import interface
 from .interface import (
@@ -43,14 +41,14 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     def open_one(pool: Any = None, extra: Any = None, **config: Any) -> Any:
         settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w"}
         settings |= {"interface_v1": 1, **(extra or {})}
-        one = module.HicacheStorage(Config(extra_config=settings, **config), {})
-        made.append(one)
-        one.register_mem_pool_host(pool or MHATokenToKVPoolHost("page_first"))
-        return one
+        item = module.HicacheStorage(Config(extra_config=settings, **config), {})
+        made.append(item)
+        item.register_mem_pool_host(pool or MHATokenToKVPoolHost("page_first"))
+        return item
 
     yield open_one
-    for one in made:
-        one.close()
+    for value in made:
+        value.close()
 
 
 def slots(*pages: int, size: int = 4) -> torch.Tensor:
@@ -65,11 +63,11 @@ def emptied(pool: Any) -> Any:
 @pytest.mark.parametrize("layout", ["layer_first", "page_first"])
 def test_pages_come_back_after_a_restart_into_other_slots(opened: Open, layout: str) -> None:
     pool = MHATokenToKVPoolHost(layout)
-    one = opened(pool)
-    assert one.batch_exists(KEYS) == 0
-    assert one.batch_set_v1(KEYS[:3], slots(1, 2, 3)) == [True] * 3
-    assert one.batch_exists(KEYS) == 3
-    one.close()
+    item = opened(pool)
+    assert item.batch_exists(KEYS) == 0
+    assert item.batch_set_v1(KEYS[:3], slots(1, 2, 3)) == [True] * 3
+    assert item.batch_exists(KEYS) == 3
+    item.close()
     again = emptied(MHATokenToKVPoolHost(layout))
     two = opened(again)
     assert two.batch_exists(KEYS) == 3
@@ -86,17 +84,17 @@ def test_a_batch_of_several_calls_ends_at_the_first_that_fails(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = MHATokenToKVPoolHost("page_first")
-    one = opened(pool)
-    page = one.pools["kv"].page_bytes
+    item = opened(pool)
+    page = item.pools["kv"].page_bytes
     monkeypatch.setattr("hicache.sglang.storing._MOST_BYTES", 2 * page)
-    assert one.batch_set_v1(KEYS[:5], slots(0, 1, 2, 3, 4)) == [True] * 5
-    one.store.delete(one.pools["kv"].keys(KEYS[2:3]))
-    assert one.batch_get_v1(KEYS[:5], slots(5, 6, 7, 1, 2)) == [True, True, False, True, False]
+    assert item.batch_set_v1(KEYS[:5], slots(0, 1, 2, 3, 4)) == [True] * 5
+    item.store.delete(item.pools["kv"].keys(KEYS[2:3]))
+    assert item.batch_get_v1(KEYS[:5], slots(5, 6, 7, 1, 2)) == [True, True, False, True, False]
     before = MHATokenToKVPoolHost("page_first")
     for slot, page in ((5, 0), (6, 1), (1, 3)):
         assert torch.equal(pool.get_data_page(4 * slot), before.get_data_page(4 * page))
-    assert all(one.batch_set_v1(KEYS, slots(*range(6))))
-    assert one.batch_exists(KEYS) == 6
+    assert all(item.batch_set_v1(KEYS, slots(*range(6))))
+    assert item.batch_exists(KEYS) == 6
 
 
 DIFFERENT: dict[str, dict[str, Any]] = {
@@ -113,8 +111,8 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_another_cache_on_a_filled_store_never_hits(opened: Open, what: str) -> None:
-    one = opened()
-    assert all(one.batch_set_v1(KEYS, slots(*range(6))))
+    item = opened()
+    assert all(item.batch_set_v1(KEYS, slots(*range(6))))
     other = opened(**DIFFERENT[what])
     size = other.mem_pool_host.page_size
     assert other.batch_exists(KEYS) == 0
@@ -124,56 +122,56 @@ def test_another_cache_on_a_filled_store_never_hits(opened: Open, what: str) -> 
 
 def test_mla_is_shared_by_ranks_and_states_are_not(opened: Open) -> None:
     def rank(number: int) -> Any:
-        one = opened(
+        item = opened(
             MLATokenToKVPoolHost("page_first"), tp_rank=number, tp_size=2, is_mla_model=True
         )
-        one.register_mem_host_pool_v2(MambaPoolHost(), PoolName.MAMBA)
-        one.register_mem_host_pool_v2(MHATokenToKVPoolHost("page_first"), PoolName.DRAFT)
-        return one
+        item.register_mem_host_pool_v2(MambaPoolHost(), PoolName.MAMBA)
+        item.register_mem_host_pool_v2(MHATokenToKVPoolHost("page_first"), PoolName.DRAFT)
+        return item
 
     first, second = rank(0), rank(1)
     assert all(first.batch_set_v1(KEYS[:2], slots(1, 2)))
     for name, at in ((PoolName.MAMBA, torch.tensor([1, 2])), (PoolName.DRAFT, slots(1, 2))):
-        found = first.batch_set_v2([PoolTransfer(name, at, keys=KEYS[:2])])
-        assert found == {name: [True, True]}
+        result = first.batch_set_v2([PoolTransfer(name, at, keys=KEYS[:2])])
+        assert result == {name: [True, True]}
     assert second.batch_exists(KEYS) == 2
     for name in (PoolName.MAMBA, PoolName.DRAFT):
-        asked = [PoolTransfer(name, keys=KEYS[:1], hit_policy=PoolHitPolicy.TRAILING_PAGES)]
-        assert first.batch_exists_v2(KEYS, asked).kv_hit_pages == 2
-        assert second.batch_exists_v2(KEYS, asked).kv_hit_pages == 0
+        requested = [PoolTransfer(name, keys=KEYS[:1], hit_policy=PoolHitPolicy.TRAILING_PAGES)]
+        assert first.batch_exists_v2(KEYS, requested).kv_hit_pages == 2
+        assert second.batch_exists_v2(KEYS, requested).kv_hit_pages == 0
 
 
 def test_hits_of_several_pools(opened: Open) -> None:
-    one = opened()
+    item = opened()
     states = MambaPoolHost()
-    one.register_mem_host_pool_v2(states, PoolName.MAMBA)
-    assert all(one.batch_set_v1(KEYS[:5], slots(*range(5))))
+    item.register_mem_host_pool_v2(states, PoolName.MAMBA)
+    assert all(item.batch_set_v1(KEYS[:5], slots(*range(5))))
     stored = PoolTransfer(PoolName.MAMBA, torch.tensor([4, 5]), keys=[KEYS[1], KEYS[3]])
-    assert one.batch_set_v2([stored]) == {PoolName.MAMBA: [True, True]}
+    assert item.batch_set_v2([stored]) == {PoolName.MAMBA: [True, True]}
     last = PoolTransfer(PoolName.MAMBA, keys=KEYS[:1], hit_policy=PoolHitPolicy.TRAILING_PAGES)
-    found = one.batch_exists_v2(KEYS, [last])
-    assert found.kv_hit_pages == 4
-    assert found.extra_pool_hit_pages == {"kv": 5, PoolName.MAMBA: 4}
-    assert found.restorable_prefix_pages == [2, 4]
-    whole = PoolTransfer(PoolName.MAMBA, keys=KEYS)
-    assert one.batch_exists_v2(KEYS, [whole]).kv_hit_pages == 0
+    result = item.batch_exists_v2(KEYS, [last])
+    assert result.kv_hit_pages == 4
+    assert result.extra_pool_hit_pages == {"kv": 5, PoolName.MAMBA: 4}
+    assert result.restorable_prefix_pages == [2, 4]
+    pool_transfer = PoolTransfer(PoolName.MAMBA, keys=KEYS)
+    assert item.batch_exists_v2(KEYS, [pool_transfer]).kv_hit_pages == 0
     unknown = PoolTransfer(PoolName.MAMBA, keys=KEYS, hit_policy=PoolHitPolicy.BLOCK_GROUPS)
-    assert one.batch_exists_v2(KEYS, [unknown]).kv_hit_pages == 0
+    assert item.batch_exists_v2(KEYS, [unknown]).kv_hit_pages == 0
     read = PoolTransfer(PoolName.MAMBA, torch.tensor([0]), keys=[KEYS[3]])
-    assert one.batch_get_v2([read]) == {PoolName.MAMBA: [True]}
+    assert item.batch_get_v2([read]) == {PoolName.MAMBA: [True]}
     assert torch.equal(states.temporal[0], states.temporal[5])
     nobody = PoolTransfer(PoolName.SWA, slots(0), keys=KEYS[:1])
-    assert one.batch_get_v2([nobody]) == {PoolName.SWA: [False]}
-    assert one.batch_exists_v2(KEYS, [nobody]).kv_hit_pages == 0
+    assert item.batch_get_v2([nobody]) == {PoolName.SWA: [False]}
+    assert item.batch_exists_v2(KEYS, [nobody]).kv_hit_pages == 0
 
 
 def test_a_flipped_bit_is_a_miss_and_the_page_is_stored_anew(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = MHATokenToKVPoolHost("page_first")
-    one = opened(pool)
-    assert all(one.batch_set_v1(KEYS[:3], slots(1, 2, 3)))
-    place = one.pools["kv"]
+    item = opened(pool)
+    assert all(item.batch_set_v1(KEYS[:3], slots(1, 2, 3)))
+    place = item.pools["kv"]
     store = open_storage(parse(f"file:{tmp_path / 'kv'}"), StorageOptions())
     value = bytearray(HEADER_BYTES + place.page_bytes)
     key = place.keys(KEYS[1:2])
@@ -181,31 +179,31 @@ def test_a_flipped_bit_is_a_miss_and_the_page_is_stored_anew(
     value[-1] ^= 4
     assert store.write(key, [(memoryview(value),)]) == [Status.DONE]
     store.close()
-    assert one.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True, False, True]
-    assert one.batch_exists(KEYS) == 1
-    assert one.store.corrupt == 1
-    assert all(one.batch_set_v1(KEYS[:3], slots(1, 2, 3)))
-    assert one.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True] * 3
+    assert item.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True, False, True]
+    assert item.batch_exists(KEYS) == 1
+    assert item.store.corrupt == 1
+    assert all(item.batch_set_v1(KEYS[:3], slots(1, 2, 3)))
+    assert item.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True] * 3
 
 
 def test_a_dead_store_is_asked_a_few_times_and_says_so_once(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = opened()
-    asked = []
+    item = opened()
+    requested = []
 
     def dead(keys: Any, *_: Any) -> list[None]:
-        asked.append(keys)
+        requested.append(keys)
         return [None] * len(keys)
 
-    one.store.store.store.lookup = dead
+    item.store.store.store.lookup = dead
     with caplog.at_level(logging.WARNING, "sglang.hicache"):
         for _ in range(100):
-            assert one.batch_exists(KEYS) == 0
-    assert len(asked) < 10
+            assert item.batch_exists(KEYS) == 0
+    assert len(requested) < 10
     assert sum("does not answer" in record.message for record in caplog.records) == 1
-    assert one.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
-    assert one.store.losses.outages == 1
+    assert item.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
+    assert item.store.losses.outages == 1
 
 
 def test_weights_of_another_version_stop_it(
@@ -224,13 +222,13 @@ def test_weights_of_another_version_stop_it(
 
 
 def test_clear_deletes_what_is_its_own(opened: Open) -> None:
-    one, other = opened(), opened(model_name="other")
-    for each in (one, other):
+    item, other = opened(), opened(model_name="other")
+    for each in (item, other):
         assert all(each.batch_set_v1(KEYS, slots(*range(6))))
-    one.clear()
-    assert one.batch_exists(KEYS) == 0
+    item.clear()
+    assert item.batch_exists(KEYS) == 0
     assert other.batch_exists(KEYS) == 6
-    assert all(one.batch_set_v1(KEYS, slots(*range(6))))
+    assert all(item.batch_set_v1(KEYS, slots(*range(6))))
 
 
 @pytest.mark.parametrize(
@@ -298,13 +296,13 @@ def test_the_arguments_of_a_server_count_as_they_were_resolved(
     for dtype in ("half", "half", "bfloat16"):
         arguments = {"model_path": str(tmp_path), "load_format": "auto", "dtype": dtype}
         module = interface.backend(monkeypatch, arguments)
-        one = module.HicacheStorage(
+        item = module.HicacheStorage(
             Config(extra_config={"storage": f"file:{tmp_path / 'kv'}", "interface_v1": 1})
         )
-        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
-        there.append(one.batch_exists(KEYS[:1]))
-        one.batch_set_v1(KEYS[:1], torch.arange(4))
-        one.close()
+        item.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        there.append(item.batch_exists(KEYS[:1]))
+        item.batch_set_v1(KEYS[:1], torch.arange(4))
+        item.close()
     assert there == [0, 1, 0]
 
 
@@ -320,9 +318,9 @@ def test_an_update_stops_it_until_the_weights_have_a_name(
     extra: dict[str, Any] = {"storage": f"file:{tmp_path / 'kv'}", "interface_v1": 1}
 
     def make() -> Any:
-        one = module.HicacheStorage(Config(extra_config=extra))
-        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
-        return one
+        item = module.HicacheStorage(Config(extra_config=extra))
+        item.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        return item
 
     scheduler = Scheduler(make, attached=True)
     assert scheduler.storage.batch_set_v1(KEYS[:1], torch.arange(4)) == [True]
@@ -334,7 +332,7 @@ def test_an_update_stops_it_until_the_weights_have_a_name(
     for _ in range(2):
         assert scheduler.storage.batch_exists(KEYS[:1]) == 0
     assert scheduler.storage.batch_set_v1(KEYS[1:2], torch.arange(4)) == [False]
-    [line] = [one for one in caplog.messages if "weights" in one]
+    [line] = [message for message in caplog.messages if "weights" in message]
     assert line.endswith('attached again with a name for them ("weights")')
     scheduler.storage.close()
     for late in (scheduler, Scheduler(make, attached=False)):
@@ -357,10 +355,10 @@ def test_an_adapter_is_what_its_files_were_when_the_server_started(
     settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w", "interface_v1": 1}
 
     def keys() -> list[str]:
-        one = module.HicacheStorage(Config(extra_config=settings))
-        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
-        one.close()
-        return one.pools["kv"].keys(KEYS[:1])
+        item = module.HicacheStorage(Config(extra_config=settings))
+        item.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        item.close()
+        return item.pools["kv"].keys(KEYS[:1])
 
     scheduler = Scheduler(keys, attached=True)
     weights.write_bytes(b"2")

@@ -1,7 +1,5 @@
 """Small cases for both engines, drawn from a seed: components, pools, policies, orders, faults."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Running a simulated clock in tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sim.clock import Clock

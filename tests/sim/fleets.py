@@ -1,12 +1,10 @@
 """Small fleets for tests, on the workloads of tests/sim/rig."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 from hicache.runtime.driver import Observer
-from invariants.watch import Watch
+from invariants.checker import Checker
 from sim.fleet import Fleet, FleetResult
 from sim.options import EngineOptions, FleetOptions, KvLinkOptions, RouterOptions, WorldOptions
 from sim.workload import Job
@@ -38,7 +36,7 @@ def make(
     named = RouterOptions(router) if isinstance(router, str) else router
     fleet = FleetOptions(*members, named, link or KvLinkOptions())
     if observers is None:
-        observers = [[Watch("every")] for _ in range(fleet.members)]
+        observers = [[Checker("every")] for _ in range(fleet.members)]
     return Fleet(
         workload,
         config,
@@ -57,15 +55,15 @@ def run(workload: Prompts, *args: Any, **rest: Any) -> FleetResult:
 
 
 def reused(result: FleetResult) -> int:
-    return sum(one.device_tokens + one.host_tokens for one in result.requests)
+    return sum(request.device_tokens + request.host_tokens for request in result.requests)
 
 
 class Part(Prompts):
     """Some of the jobs of a workload, with their numbers."""
 
-    def __init__(self, whole: Prompts, numbers: Sequence[int]) -> None:
-        super().__init__([whole.jobs[number] for number in numbers], whole._prompts)
-        self.page_size = whole.page_size
+    def __init__(self, prompts: Prompts, numbers: Sequence[int]) -> None:
+        super().__init__([prompts.jobs[number] for number in numbers], prompts._prompts)
+        self.page_size = prompts.page_size
 
 
 def conversations(clients: int, turns: int, first: int = 24, more: int = 12) -> Prompts:

@@ -1,7 +1,5 @@
 """Asserting that a wrong program ends with the right error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

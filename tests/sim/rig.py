@@ -1,7 +1,5 @@
 """Small worlds for tests: workloads whose prefixes overlap, and a model that is quick to run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hicache import models
@@ -9,7 +7,7 @@ from sim import hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.world import World
-from tests.configs import configured, said
+from tests.configs import configured, message_of
 from tests.sim.workloads import Prompts, hybrid
 
 MODEL = models.get("llama-3.1-8b")
@@ -41,7 +39,11 @@ def make(
         **settings,
     )
     options = options or WorldOptions(checks="every")
-    model = hybrid(components, said(config, "swa_window"), MODEL) if len(components) > 1 else MODEL
+    model = (
+        hybrid(components, message_of(config, "swa_window"), MODEL)
+        if len(components) > 1
+        else MODEL
+    )
     return World(workload, config, model, profile, engine=engine, options=options, storage=storage)
 
 

@@ -1,7 +1,5 @@
 """A case, which is all that determines a run, and the run of it. Cases are drawn in `cases`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +49,7 @@ def idle(world: World) -> None:
     """Nothing admitted, in flight, locked or lent; every page of every pool is free or cached."""
     view = world.core.view
     assert not view.requests
-    assert not view.flights
+    assert not view.transfers
     assert not world.engine.sequences
     assert world.controller.unanswered == 0
     for tier in (Tier.DEVICE, Tier.HOST):

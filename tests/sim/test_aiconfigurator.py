@@ -1,7 +1,5 @@
 """The time model that asks AIConfigurator's tables: its sums, its names, and what they lack."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from dataclasses import replace
@@ -36,7 +34,7 @@ def test_a_pass_takes_what_the_library_says(name: str, system: str, tp: int) -> 
     names = importlib.import_module(f"sim.times.{NAME}")
     core = pytest.importorskip("aiconfigurator_core", exc_type=ImportError)
     compiling = pytest.importorskip("aiconfigurator_core.sdk.engine", exc_type=ImportError)
-    hardware = profile.get(next(one for one, theirs in names.SYSTEMS.items() if theirs == system))
+    hardware = profile.get(next(item for item, theirs in names.SYSTEMS.items() if theirs == system))
     shares = {"moe_tp_size": tp, "moe_ep_size": 1} if model.experts else {}
     modes = next(iter(names.precisions(model, hardware, backend)))
     spec = compiling.compile_engine(

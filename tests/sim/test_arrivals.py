@@ -1,8 +1,6 @@
 """A fixed concurrency: never more requests in flight, and never fewer while one may arrive. The
 client of a benchmark: what it sends next, when, and how many at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -22,16 +20,16 @@ from tests.sim.workloads import Prompts, shared_prefixes
 
 def _in_flight(results: tuple[RequestResult, ...], now_ns: int) -> int:
     """Requests that had arrived and had not ended just after this time."""
-    return sum(one.arrival_ns <= now_ns < one.finish_ns for one in results)
+    return sum(result.arrival_ns <= now_ns < result.finish_ns for result in results)
 
 
 def _could_arrive(workload: Prompts, results: Any, now_ns: int, speed: Fraction) -> bool:
     """Whether a request has not arrived at this time although nothing keeps it from doing so."""
-    for job, one in zip(workload.jobs, results, strict=True):
+    for job, result in zip(workload.jobs, results, strict=True):
         may_from = 0
         if job.after >= 0:
             may_from = results[job.after].finish_ns + int(Fraction(job.arrival_ns) / speed)
-        if may_from <= now_ns < one.arrival_ns:
+        if may_from <= now_ns < result.arrival_ns:
             return True
     return False
 
@@ -50,16 +48,16 @@ def test_as_many_are_in_flight_as_shall_be(
     workload = shared_prefixes(seed, count, gap_ns=gap_ns)
     options = WorldOptions(checks="off", concurrency=concurrency, speed=speed)
     results = run(workload, 60, 0, options=options).requests
-    assert [one.request for one in results] == list(range(count))
-    for now_ns in {time for one in results for time in (one.arrival_ns, one.finish_ns)}:
+    assert [result.request for result in results] == list(range(count))
+    for now_ns in {time for result in results for time in (result.arrival_ns, result.finish_ns)}:
         flying = _in_flight(results, now_ns)
         assert flying <= concurrency
         if flying < concurrency:
             assert not _could_arrive(workload, results, now_ns, speed)
-    for job, one in zip(workload.jobs, results, strict=True):
+    for job, item in zip(workload.jobs, results, strict=True):
         if job.after >= 0:
             ended_ns = results[job.after].finish_ns
-            assert one.arrival_ns >= ended_ns + int(Fraction(job.arrival_ns) / speed)
+            assert item.arrival_ns >= ended_ns + int(Fraction(job.arrival_ns) / speed)
     again = run(workload, 60, 0, options=replace(options, checks="every"))
     assert again.requests == results
 
@@ -84,11 +82,11 @@ def sent(
     """(index, time) of each request as it is sent. Each takes `service_ns` times its index plus
     1, so that they end in another order than they began."""
     clock = Clock()
-    found: list[tuple[int, int]] = []
+    numbers: list[tuple[int, int]] = []
     followers = {job.after: job for job in jobs if job.after >= 0}
 
     def send(job: Job) -> None:
-        found.append((job.index, clock.now_ns))
+        numbers.append((job.index, clock.now_ns))
         clock.after(service_ns + job.index, lambda: end(job))
 
     def end(job: Job) -> None:
@@ -103,25 +101,25 @@ def sent(
             sender.ready(job)
     while clock.next_ns() >= 0:
         clock.step()
-    return found
+    return numbers
 
 
 def test_a_barrier_ends_a_round_before_the_next_begins() -> None:
     options = SenderOptions(SECOND // 4, "poisson", 3, "random", barrier=True, pause_ns=SECOND)
-    found = sent(options, chats(5, 4))
-    assert [sorted(index for index, _ in found[at : at + 5]) for at in range(0, 20, 5)] == [
+    result = sent(options, chats(5, 4))
+    assert [sorted(index for index, _ in result[at : at + 5]) for at in range(0, 20, 5)] == [
         list(range(at, at + 5)) for at in range(0, 20, 5)
     ]
     for turn in range(1, 4):
-        ends = [time + SECOND + index for index, time in found if index // 5 == turn - 1]
-        begins = [time for index, time in found if index // 5 == turn]
+        ends = [time + SECOND + index for index, time in result if index // 5 == turn - 1]
+        begins = [time for index, time in result if index // 5 == turn]
         assert min(begins) >= max(ends) + SECOND
 
 
 def test_the_order_is_drawn_from_the_seed() -> None:
     def orders(policy: str) -> list[list[int]]:
         options = [SenderOptions(policy=policy, seed=seed) for seed in (1, 1, 2)]
-        return [[index for index, _ in sent(one, chats(20, 1))] for one in options]
+        return [[index for index, _ in sent(option, chats(20, 1))] for option in options]
 
     first, again, other = orders("random")
     assert first == again != other

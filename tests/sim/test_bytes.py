@@ -1,7 +1,5 @@
 """The simulated bytes: the detector of hazards, and copies, which are exact or found out."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Literal
 
@@ -9,7 +7,7 @@ import numpy as np
 
 from hicache.core.errors import About
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
+from hicache.devices.base import Area, CopyJob, DeviceEvent, Direction, Stream, Touch
 from sim.clock import Clock
 from sim.content import draw
 from sim.device.hazards import HazardDevice, Hazards
@@ -32,25 +30,25 @@ D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 def test_conflicts_are_found() -> None:
     """A conflict is raised exactly where no path orders it, by sets of what a stream saw."""
     for seed in range(150):
-        hazards, asked = Hazards(CAPACITIES, LAYERS), 0
+        hazards, requested = Hazards(CAPACITIES, LAYERS), 0
         for stream in range(3):
             hazards.stream(Stream(stream), f"s{stream}")
         known: list[set[int]] = [set(), set(), set()]
-        host, marks = set[int](), list[set[int]]()
+        host, device_events = set[int](), list[set[int]]()
         done: list[tuple[int, set[tuple[int, int]], str, int]] = []
         for step in range(14):
             kind, stream = draw(6, seed, step, "kind"), draw(3, seed, step, "stream")
             if kind == 0:
-                hazards.record(Stream(stream), Mark(len(marks)))
-                marks.append(set(known[stream]))
-            elif kind in (1, 2) and marks:
-                mark = draw(len(marks), seed, step, "mark")
+                hazards.record(Stream(stream), DeviceEvent(len(device_events)))
+                device_events.append(set(known[stream]))
+            elif kind in (1, 2) and device_events:
+                device_event = draw(len(device_events), seed, step, "mark")
                 if kind == 1:
-                    hazards.wait(Stream(stream), Mark(mark))
-                    known[stream] |= marks[mark]
+                    hazards.wait(Stream(stream), DeviceEvent(device_event))
+                    known[stream] |= device_events[device_event]
                 else:
-                    hazards.observed(Mark(mark))
-                    host |= marks[mark]
+                    hazards.observed(DeviceEvent(device_event))
+                    host |= device_events[device_event]
             elif kind > 2:
                 numbers = sorted(
                     {draw(4, seed, step, at) for at in range(draw(3, seed, step, "n"))}
@@ -68,7 +66,7 @@ def test_conflicts_are_found() -> None:
                     and by != stream
                 ]
                 area = Area(*DEVICE, pages(*numbers), layers)
-                asked += 1
+                requested += 1
                 error = raised(
                     partial(hazards.access, Stream(stream), area, mode, "new"), HazardError
                 )
@@ -80,24 +78,24 @@ def test_conflicts_are_found() -> None:
                 assert not clash, f"program {seed}: a conflict that was not found"
                 known[stream] = before | {step}
                 done.append((step, cells, mode, stream))
-        assert hazards.checked == asked
+        assert hazards.checked == requested
 
 
 def test_a_missing_wait_is_told_with_both_accesses() -> None:
     hazards = Hazards(CAPACITIES, LAYERS)
     for stream in range(2):
         hazards.stream(Stream(stream), f"s{stream}")
-    hazards.access(Stream(0), Area(*DEVICE, pages(3), ALL), "w", "load of flights 24..25")
-    hazards.access(Stream(0), Area(*DEVICE, pages(5), (1, 2)), "w", "backup of flight 9")
+    hazards.access(Stream(0), Area(*DEVICE, pages(3), ALL), "w", "load of transfers 24..25")
+    hazards.access(Stream(0), Area(*DEVICE, pages(5), (1, 2)), "w", "backup of transfer 9")
     error = found_out(
         lambda: hazards.access(Stream(1), Area(*DEVICE, pages(3, 5, 6), ALL), "r", "prefill"),
         HazardError,
-        "read by 'prefill' on stream s1 is not ordered after the write by 'backup of flight 9' on "
-        "stream s0: device pages [3, 5] of full (2 in all), layer groups 0..1",
+        "read by 'prefill' on stream s1 is not ordered after the write by 'backup of transfer 9' "
+        "on stream s0: device pages [3, 5] of full (2 in all), layer groups 0..1",
         "RAW",
     )
     assert (error.about, error.exit_code) == (
-        (About("page", 3, 0, "full"), About("flight", 9)),
+        (About("page", 3, 0, "full"), About("transfer", 9)),
         13,
     )
 
@@ -105,17 +103,21 @@ def test_a_missing_wait_is_told_with_both_accesses() -> None:
 class Bench:
     """A simulated device with bytes; `seen` is it with a detector in front."""
 
-    def __init__(self, chunks: int = 4, scribble: bool = True) -> None:
+    def __init__(self, chunks: int = 4, write_pattern: bool = True) -> None:
         self.clock = Clock()
         self.memory = Memory(CAPACITIES, LAYERS)
         link = Link(self.clock, 10**9, 10**9, 100)
-        options = SimDeviceOptions({"full": (1000, 1000)}, chunks=chunks, scribble=scribble)
+        options = SimDeviceOptions(
+            {"full": (1000, 1000)}, chunks=chunks, write_pattern=write_pattern
+        )
         self.sim = SimDevice(self.clock, link, options, self.memory)
         self.hazards = Hazards(CAPACITIES, LAYERS)
         self.seen = HazardDevice(self.sim, self.hazards)
         self.compute, self.write, self.load = map(self.seen.stream, ("compute", "write", "load"))
 
-    def fill(self, device: SimDevice | HazardDevice[SimDevice], on: Pages, first: int) -> Mark:
+    def fill(
+        self, device: SimDevice | HazardDevice[SimDevice], on: Pages, first: int
+    ) -> DeviceEvent:
         """The model writes pages with these tags."""
         touch = Touch("full", on, "w", ALL, f"prefill of {first}")
         device.touch(self.compute, touch)
@@ -138,15 +140,15 @@ def test_copies_are_exact_or_found_out() -> None:
         error = raised(partial(run, bench.clock), WrongBytesError)
         ended.append("" if error is None else str(error))
     assert ended[0] == "", "a copy in one part read everything before the overwrite"
-    assert any("backup 1, copy 0: host page" in one for one in ended)
+    assert any("backup 1, copy 0: host page" in text for text in ended)
     for chunks in (1, 4):
         bench = Bench(chunks)
         bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1), 7))
         bench.backup(bench.seen, pages(0, 1), pages(6, 5))
-        mark = bench.seen.record(bench.write)
+        device_event = bench.seen.record(bench.write)
         run(bench.clock)
-        assert bench.seen.query(mark)
-        assert not bench.seen.failed(mark)
+        assert bench.seen.query(device_event)
+        assert not bench.seen.failed(device_event)
         assert bench.hazards.checked == 3
         assert bench.memory.checked == 3, "two writes and a copy"
         assert bench.seen.digest(Tier.HOST, "full", 6) == bench.sim.digest(Tier.DEVICE, "full", 0)
@@ -173,17 +175,21 @@ def _failed() -> None:
         memory.write(HOST, pages(2), np.array([5], dtype=np.uint64), ALL, "w")
         memory.claim(HOST, pages(2), np.array([5], dtype=np.uint64), ALL)
         device.copy(stream, CopyJob(H2D, "full", pages(2), pages(1), ALL, "load"))
-        mark = device.record(stream)
+        device_event = device.record(stream)
         read = Touch("full", pages(1), "r", ALL, "read")
-        device.verify(stream, read, np.array([5], dtype=np.uint64), (mark,))
+        device.verify(stream, read, np.array([5], dtype=np.uint64), (device_event,))
         run(clock)
-        assert device.failed(mark) == fails
-        held = memory.block(DEVICE, pages(1), ALL)[:, 0]
-        assert (held == memory.block(HOST, pages(2), ALL)[:, 0]).all() != fails
+        assert device.failed(device_event) == fails
+        array = memory.block(DEVICE, pages(1), ALL)[:, 0]
+        assert (array == memory.block(HOST, pages(2), ALL)[:, 0]).all() != fails
         device.publish(stream, touch, np.array([6], dtype=np.uint64))
 
-        def compare(device: SimDevice = device, read: Touch = read, mark: Mark = mark) -> None:
-            device.verify(device.stream("load"), read, np.array([7], dtype=np.uint64), (mark,))
+        def compare(
+            device: SimDevice = device, read: Touch = read, device_event: DeviceEvent = device_event
+        ) -> None:
+            device.verify(
+                device.stream("load"), read, np.array([7], dtype=np.uint64), (device_event,)
+            )
 
         if fails:
             compare()

@@ -1,7 +1,5 @@
 """Content of pages: a tag names a prefix."""
 
-from __future__ import annotations
-
 from itertools import product
 
 from hicache.core.types import Key

@@ -1,8 +1,6 @@
 """The pure roofline: its durations to the nanosecond, and the figures of hardware. More work never
 takes less time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,16 +39,16 @@ def times_of(model: ModelDescription, profile: HardwareProfile, ranks: int = 1) 
 
 def batches(count: int) -> list[Batch]:
     """Drawn batches, some empty, some of chunks without tokens."""
-    found: list[Batch] = [((), 0, 0), (((5, 5),), 0, 0), (((0, 1),), 0, 0), ((), 1, 1)]
-    found += [(((5, 5), (0, 9), (7, 7)), 2, 50), (((400, 400), (380, 401)), 0, 0)]
+    result: list[Batch] = [((), 0, 0), (((5, 5),), 0, 0), (((0, 1),), 0, 0), ((), 1, 1)]
+    result += [(((5, 5), (0, 9), (7, 7)), 2, 50), (((400, 400), (380, 401)), 0, 0)]
     for seed in range(count):
         chunks = []
         for number in range(draw(3, seed, "chunks")):
             start = draw(3, seed, number, "starts") and draw(400, seed, number, "start")
             chunks.append((start, start + draw(500, seed, number, "tokens")))
         decoding = draw(3, seed, "decodes") and draw(200, seed, "decoding")
-        found.append((chunks, decoding, decoding and draw(90_000, seed, "context")))
-    return found
+        result.append((chunks, decoding, decoding and draw(90_000, seed, "context")))
+    return result
 
 
 def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfile]]:
@@ -60,8 +58,8 @@ def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfi
     mixed = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
     full, window, state = mixed.pools
     wide = replace(window, name="wide", window=100, layers=(1, 2, 4))
-    found = [(models.get(name), ranks) for name, ranks in _RANKS.items()] + [(mixed, 1), (mixed, 4)]
-    found += [
+    pairs = [(models.get(name), ranks) for name, ranks in _RANKS.items()] + [(mixed, 1), (mixed, 4)]
+    pairs += [
         (replace(mixed, pools=pools), 1)
         for pools in (
             (full, window, wide, state),
@@ -74,28 +72,28 @@ def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfi
             (state,),
         )
     ]
-    for model, ranks in found:
+    for model, ranks in pairs:
         yield model, ranks, H100
         yield model, ranks, hardware.get("b200")
         yield model, ranks, replace(H100, flops_per_s=10**12, step_overhead_ns=0)
         yield model, ranks, replace(H100, hbm_bytes_per_s=10**10)
 
 
-def told() -> dict[str, str]:
+def report_of() -> dict[str, str]:
     """By model, ranks and profile, a digest of the times of all batches."""
-    found = {}
+    row = {}
     for number, (model, ranks, profile) in enumerate(models_and_profiles()):
         cost, times = times_of(model, profile, ranks), []
         for batch in batches(8):
             layer, over = cost.layer_ns(*batch), cost.overhead_ns(*batch[:2])
             assert cost.step_ns(*batch) == cost.layers * layer + over
             times.append((layer, over))
-        found[f"{number} {model.name}"] = sha256(repr(times).encode()).hexdigest()[:16]
-    return found
+        row[f"{number} {model.name}"] = sha256(repr(times).encode()).hexdigest()[:16]
+    return row
 
 
 def test_the_pure_roofline_takes_the_times_that_it_took() -> None:
-    assert told() == json.loads((Path(__file__).parent / "costs.json").read_text())
+    assert report_of() == json.loads((Path(__file__).parent / "costs.json").read_text())
 
 
 _POINTS = ((1000, 500), (3000, 700), (4000, 3_000))

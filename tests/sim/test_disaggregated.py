@@ -1,8 +1,6 @@
 """Prefill and decode replicas: what the KV link may change and what not, and a fleet whose
 transfers are lost or torn is caught."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -50,48 +48,50 @@ def test_drawn_fleets_serve_every_request_once_and_every_core_is_checked(
         run(workload, members, router, device=device, host=host, **rest) for _ in range(2)
     )
     assert (first.digest, first.choices) == (again.digest, again.choices)
-    assert [one.request for one in first.requests] == list(range(24))
-    for one, job in zip(first.requests, workload.jobs, strict=True):
-        assert one.output_length == job.output_length
-        assert (one.request in first.trips) == (members[1] > 0 and job.output_length > 1)
-        assert one.queue_ns >= 0
-        assert (one.finish_ns > one.first_token_ns) == (job.output_length > 1)
+    assert [request.request for request in first.requests] == list(range(24))
+    for item, job in zip(first.requests, workload.jobs, strict=True):
+        assert item.output_length == job.output_length
+        assert (item.request in first.trips) == (members[1] > 0 and job.output_length > 1)
+        assert item.queue_ns >= 0
+        assert (item.finish_ns > item.first_token_ns) == (job.output_length > 1)
     for trip in first.trips.values():
         assert trip.left_ns <= trip.admitted_ns <= trip.began_ns <= trip.arrived_ns
         length = workload.jobs[trip.request].input_length
         assert trip.pages + trip.cached == -(-length // PAGE)
     assert first.link.bytes == sum(trip.pages for trip in first.trips.values()) * PAGE_BYTES
-    decoded = [one.request for member in first.members[members[0] :] for one in member.requests]
+    decoded = [
+        request.request for member in first.members[members[0] :] for request in member.requests
+    ]
     assert sorted(decoded) == sorted(first.trips)
 
 
 def test_an_instant_link_delays_a_lone_request_by_nothing() -> None:
     """It ends when it would on one replica, but for the rounding of the transfer's time."""
     workload = alone([0], 22, 5)
-    whole, divided = rig.run(workload, 400, 0), run(workload, (1, 1), link=INSTANT, **_ROOM)
+    output, divided = rig.run(workload, 400, 0), run(workload, (1, 1), link=INSTANT, **_ROOM)
     last = divided.requests[0]
-    assert last == whole.requests[0]._replace(finish_ns=last.finish_ns)
-    assert last.finish_ns == whole.requests[0].finish_ns + 1
+    assert last == output.requests[0]._replace(finish_ns=last.finish_ns)
+    assert last.finish_ns == output.requests[0].finish_ns + 1
     slow = run(workload, (1, 1), link=_SLOW, **_ROOM)
     pages = -(-22 // PAGE)
     late_ns = 1_000_000 + -(-pages * PAGE_BYTES * 10**9 // 200_000_000)
-    assert slow.requests[0].finish_ns == whole.requests[0].finish_ns + late_ns
-    assert slow.requests[0].first_token_ns == whole.requests[0].first_token_ns
+    assert slow.requests[0].finish_ns == output.requests[0].finish_ns + late_ns
+    assert slow.requests[0].first_token_ns == output.requests[0].first_token_ns
 
 
 @pytest.mark.parametrize("members", [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_the_link_bounds_the_throughput(members: tuple[int, int]) -> None:
-    given: dict[str, Any] = {"link": _SLOW, **_ROOM}
+    value: dict[str, Any] = {"link": _SLOW, **_ROOM}
     workload, slow = alone(range(0, 16_000, 1000), 22, 5), EngineOptions(fast_forward=False)
-    found = run(workload, members, **given)
-    assert found.requests == run(workload, members, engine=slow, **given).requests
+    output = run(workload, members, **value)
+    assert output.requests == run(workload, members, engine=slow, **value).requests
     pages = -(-22 // PAGE)
-    assert found.link.bytes == 16 * pages * PAGE_BYTES
+    assert output.link.bytes == 16 * pages * PAGE_BYTES
     each_ns = 1_000_000 + -(-pages * PAGE_BYTES * 10**9 // 200_000_000)
-    assert found.link.busy_ns == 16 * each_ns
+    assert output.link.busy_ns == 16 * each_ns
     least_ns = 16 * each_ns // min(members)
-    assert least_ns <= found.makespan_ns <= least_ns * 1.5
-    waits = [trip.began_ns - trip.admitted_ns for trip in found.trips.values()]
+    assert least_ns <= output.makespan_ns <= least_ns * 1.5
+    waits = [trip.began_ns - trip.admitted_ns for trip in output.trips.values()]
     assert max(waits) >= (16 // min(members) - 2) * each_ns  # the first is alone
 
 
@@ -99,8 +99,8 @@ def test_pages_that_the_decode_replica_has_are_not_moved() -> None:
     """The second turn finds the pages of the first, and its answer, where it decodes."""
     jobs = [Job(0, 0, 24, 9), Job(1, 10**9, 40, 3)]
     workload = Prompts(jobs, [list(range(24)), list(range(40))])
-    found = run(workload, (1, 1), link=_SLOW, **_ROOM)
-    assert [(trip.cached, trip.pages) for trip in found.trips.values()] == [(0, 6), (6, 4)]
+    output = run(workload, (1, 1), link=_SLOW, **_ROOM)
+    assert [(trip.cached, trip.pages) for trip in output.trips.values()] == [(0, 6), (6, 4)]
     same = Prompts([jobs[0], Job(1, 10**9, 24, 3)], [list(range(24))] * 2)
     again = run(same, (1, 1), link=_SLOW, **_ROOM).trips[1]
     assert (again.cached, again.pages, again.bytes) == (6, 0, 0)
@@ -112,7 +112,8 @@ def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
     workload = alone(range(0, 8000, 1000), 22, 40)
     room, tight = (run(workload, (1, 1), device=device, host=0) for device in (400, 16))
     waits = [
-        max(trip.admitted_ns - trip.left_ns for trip in one.trips.values()) for one in (room, tight)
+        max(trip.admitted_ns - trip.left_ns for trip in item.trips.values())
+        for item in (room, tight)
     ]
     assert waits[1] > 10 * waits[0]
     assert tight.requests[0].first_token_ns == room.requests[0].first_token_ns

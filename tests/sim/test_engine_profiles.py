@@ -1,8 +1,6 @@
 """Engine profiles: the lookup, and users' own files. What the rules of a profile do is in the times
 of test_simulator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -36,18 +34,18 @@ def _written(tmp_path: Path, document: object) -> str:
 
 def test_a_users_engine_is_read(tmp_path: Path) -> None:
     mine = {"name": "mine", "batching": "separate", "chunked": False, "step_host_ns": 5}
-    found = engine_profiles.get(_written(tmp_path, mine))
-    assert found == EngineProfile("mine", batching="separate", chunked=False, step_host_ns=5)
+    profile = engine_profiles.get(_written(tmp_path, mine))
+    assert profile == EngineProfile("mine", batching="separate", chunked=False, step_host_ns=5)
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "text"),
     [
         ("[1]", "expected an object, found a list of 1"),
         ("{", "expected an engine profile in JSON, found Expecting property name"),
         ({}, "name: expected a name, found nothing"),
         ({"name": "m", "step_ns": 1}, "expected only name, version, batching"),
-        ({"name": "m", "asked": "1"}, "asked: expected none in a file"),
+        ({"name": "m", "requested_version": "1"}, "requested_version: expected none in a file"),
         ({"name": "m", "step_host_ns": 1.5}, "step_host_ns: expected an integer, found 1.5"),
         ({"name": "m", "chunked": 1}, "chunked: expected true or false, found 1"),
         ({"name": "m", "memory_permille": 1001}, "engine m: memory_permille: expected 1 to 1000"),
@@ -55,9 +53,9 @@ def test_a_users_engine_is_read(tmp_path: Path) -> None:
         ('{"name": "m", "name": "n"}', "expected an engine profile in JSON, found the key"),
     ],
 )
-def test_a_wrong_file_names_its_field(tmp_path: Path, document: object, told: str) -> None:
+def test_a_wrong_file_names_its_field(tmp_path: Path, document: object, text: str) -> None:
     path = _written(tmp_path, document)
     with pytest.raises(CallerError) as error:
         engine_profiles.get(path)
-    assert str(error.value).startswith(f"{path}: {told}")
+    assert str(error.value).startswith(f"{path}: {text}")
     assert "\n" not in str(error.value)

@@ -1,8 +1,6 @@
 """`python -m sim.fit`: known constants are found again, and what was fitted predicts the replay.
 The table of errors that reports read."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -35,7 +33,7 @@ def made(number: int, **change: object) -> dict[str, object]:
     # of 5, half of the answers have no time between tokens
     outputs, form = (2, "uniform") if number == 5 else (16, "constant")
     load = {"isl": (128, 512)[number % 2], "osl": outputs, "num_prompts": 32}
-    given = {
+    row = {
         "id": f"made-{number:02}",
         "grade": "A",
         "kind": "serving-closed-loop",
@@ -51,7 +49,7 @@ def made(number: int, **change: object) -> dict[str, object]:
         "limits": {"max_num_batched_tokens": 8192, "max_num_seqs": 64},
         "metrics": {"mean_ttft_ms": 1.0, "mean_tpot_ms": 1.0, "p99_ttft_ms": 9.0},
     }
-    return given | change
+    return row | change
 
 
 def written(folder: Path, rows: list[dict[str, object]]) -> Path:
@@ -60,12 +58,15 @@ def written(folder: Path, rows: list[dict[str, object]]) -> Path:
     return file
 
 
-def replayed(run: Run, given: tuple[Factor, ...]) -> dict[str, float]:
+def replayed(run: Run, factors: tuple[Factor, ...]) -> dict[str, float]:
     """Mean times of a replay under these factors, in milliseconds."""
-    requests = replay(run, given)[0]
-    several = [one for one in requests if one.output_length > 1]
-    decoded = [(one.finish_ns - one.first_token_ns) / (one.output_length - 1) for one in several]
-    waited = [one.first_token_ns - one.arrival_ns for one in requests]
+    requests = replay(run, factors)[0]
+    several = [request for request in requests if request.output_length > 1]
+    decoded = [
+        (request.finish_ns - request.first_token_ns) / (request.output_length - 1)
+        for request in several
+    ]
+    waited = [request.first_token_ns - request.arrival_ns for request in requests]
     return {"mean_ttft_ms": fmean(waited) / 1e6, "mean_tpot_ms": fmean(decoded) / 1e6}
 
 
@@ -73,10 +74,10 @@ def replayed(run: Run, given: tuple[Factor, ...]) -> dict[str, float]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose figures are those of replays under TRUE."""
     folder = tmp_path_factory.mktemp("rows")
-    given = [made(number) for number in range(24)]
-    runs = read([written(folder, given)])
-    pairs = zip(given, runs, strict=True)
-    return written(folder, [one | {"metrics": replayed(run, TRUE)} for one, run in pairs])
+    value = [made(number) for number in range(24)]
+    runs = read([written(folder, value)])
+    pairs = zip(value, runs, strict=True)
+    return written(folder, [row | {"metrics": replayed(run, TRUE)} for row, run in pairs])
 
 
 def test_the_fit_and_the_replay_agree(data: Path) -> None:
@@ -85,15 +86,15 @@ def test_the_fit_and_the_replay_agree(data: Path) -> None:
     factors, samples = fit(runs, 2)
     for sample, run in zip(samples, runs, strict=True):
         took = predicted([sample], factors)
-        assert took == pytest.approx([one.measured for one in sample.figures], rel=0.03)
+        assert took == pytest.approx([figure.measured for figure in sample.figures], rel=0.03)
         again = replayed(run, factors)
-        assert took == pytest.approx([one / 1000 for one in again.values()], rel=0.03)
-    measured = [one.measured for each in samples for one in each.figures]
+        assert took == pytest.approx([number / 1000 for number in again.values()], rel=0.03)
+    measured = [figure.measured for each in samples for figure in each.figures]
     pairs = zip(predicted(samples, ()), measured, strict=True)
-    assert fmean(abs(took / one - 1) for took, one in pairs) > 0.1
+    assert fmean(abs(took / number - 1) for took, number in pairs) > 0.1
     labels = frozenset(("hopper", "h100", "vllm", "vllm@0.10.2", "qwen3-32b"))
-    for one, least, most in zip(TRUE, (0.7, 1.1), (0.97, 3.5), strict=True):
-        name = one.constant.replace("*", "fp8")
+    for factor, least, most in zip(TRUE, (0.7, 1.1), (0.97, 3.5), strict=True):
+        name = factor.constant.replace("*", "fp8")
         assert least < fitted.total(name, labels, factors) < most, name
 
 
@@ -143,10 +144,14 @@ def test_a_table_has_the_median_of_its_runs_and_nine_tenths_of_more() -> None:
     runs = [(replace(run, ranks=1 + at % 2), "tpot", at / 100) for at in range(10)]
     few = [(replace(run, load="1"), "tpot", error) for error in (-0.05, 0.03)]
     text = table([*runs, *few, (replace(run, queueing=0.6), "ttft", 0.2)])
-    told = convert(json.loads(text)["groups"], list[Group])
-    found = {(one.ranks, one.load, one.saturated): one for one in told if one.engine == "vllm"}
-    assert len(told) == 2 * len(found) == 8
-    assert found[1, "9 to 64", False].errors == {"tpot": ErrorOf(5, 0.04, 0.09)}
-    assert found[4, "1", False].errors == {"tpot": ErrorOf(2, 0.04, 0.09)}
-    assert found[4, "9 to 64", True].errors == {"ttft": ErrorOf(1, 0.2, 0.2)}
+    groups = convert(json.loads(text)["groups"], list[Group])
+    row = {
+        (group.ranks, group.load, group.saturated): group
+        for group in groups
+        if group.engine == "vllm"
+    }
+    assert len(groups) == 2 * len(row) == 8
+    assert row[1, "9 to 64", False].errors == {"tpot": ErrorOf(5, 0.04, 0.09)}
+    assert row[4, "1", False].errors == {"tpot": ErrorOf(2, 0.04, 0.09)}
+    assert row[4, "9 to 64", True].errors == {"ttft": ErrorOf(1, 0.2, 0.2)}
     assert within_bars(runs, [*few, (run, "tpot", 0.1)]) == {(False, True): 2, (False, False): 1}

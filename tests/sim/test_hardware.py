@@ -1,8 +1,6 @@
 """Hardware profiles: what a measured one must say, and what it takes from the published one; the
 link; and no kernel above the data sheet."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from hashlib import sha256
@@ -29,7 +27,7 @@ _NUMBERS = (
 )
 
 
-def whole(accelerator: str = "x") -> dict[str, Any]:
+def integer(accelerator: str = "x") -> dict[str, Any]:
     """A document with every section, of a machine that reaches half of an H100's bf16 products."""
     numbers = {name: getattr(H100, name) for name in _NUMBERS}
     return {
@@ -50,27 +48,29 @@ def written(folder: Path, content: object) -> str:
 
 
 def test_a_measured_profile_reads_back(tmp_path: Path) -> None:
-    document, content = hardware.seal(whole()), {"hicache_profile": 2, **whole()}
+    document, content = hardware.seal(integer()), {"hicache_profile": 2, **integer()}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     assert document == content | {"hash": sha256(text.encode()).hexdigest()}
     path = written(tmp_path, document)
-    found, profile = hardware.read(path), hardware.get(path)
+    measured, profile = hardware.read(path), hardware.get(path)
     curves = {"d2h": Curve(((1, 2), (3, 4))), "h2d": Curve(((5, 6), (7, 8), (9, 10)))}
-    sections = (found.geometry, found.machine, found.made, found.figures)
-    assert sections == tuple(whole()[name] for name in ("geometry", "machine", "made", "measured"))
-    assert (found.path, found.name, found.hash) == (path, "mine", document["hash"])
-    assert (found.hardware, found.curves) == (whole()["hardware"], curves)
-    assert profile == hardware.of(found)
+    sections = (measured.geometry, measured.machine, measured.made, measured.figures)
+    assert sections == tuple(
+        integer()[name] for name in ("geometry", "machine", "made", "measured")
+    )
+    assert (measured.path, measured.name, measured.hash) == (path, "mine", document["hash"])
+    assert (measured.hardware, measured.curves) == (integer()["hardware"], curves)
+    assert profile == hardware.of(measured)
     assert profile.name == f"mine@{document['hash'][:12]}"
-    assert (profile.curves, profile.geometry) == (curves, whole()["geometry"])
-    assert {name: getattr(profile, name) for name in _NUMBERS} == whole()["hardware"]
+    assert (profile.curves, profile.geometry) == (curves, integer()["geometry"])
+    assert {name: getattr(profile, name) for name in _NUMBERS} == integer()["hardware"]
     assert [hardware.is_path(name) for name in ("h100", "a.b", "a/b")] == [False, True, True]
 
 
 @pytest.mark.parametrize(
     ("section", "field", "value"),
     [
-        *((name, None, ...) for name in whole()),
+        *((name, None, ...) for name in integer()),
         ("hardware", "hbm_bytes", ...),
         ("hardware", "more", 1),
         ("hardware", "flops_per_s", 1.5),
@@ -81,7 +81,7 @@ def test_a_measured_profile_reads_back(tmp_path: Path) -> None:
 def test_a_fault_of_a_sealed_profile_is_told(
     section: str, field: str | None, value: Any, tmp_path: Path
 ) -> None:
-    document = whole()
+    document = integer()
     inner, name = (document, section) if field is None else (document[section], field)
     inner[name] = value
     if value is ...:
@@ -93,21 +93,21 @@ def test_a_fault_of_a_sealed_profile_is_told(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         *((text, "no hardware profile") for text in ("{", "[" * 10**5, "[]", "{}")),
-        (hardware.seal(whole()) | {"hicache_profile": 1}, "not a profile of version 2"),
-        (hardware.seal(whole()) | {"name": "yours"}, "changed since it was sealed"),
-        (hardware.seal(whole()) | {"hash": None}, "changed since it was sealed"),
-        ({"hicache_profile": 2, **whole()}, "changed since it was sealed"),
+        (hardware.seal(integer()) | {"hicache_profile": 1}, "not a profile of version 2"),
+        (hardware.seal(integer()) | {"name": "yours"}, "changed since it was sealed"),
+        (hardware.seal(integer()) | {"hash": None}, "changed since it was sealed"),
+        ({"hicache_profile": 2, **integer()}, "changed since it was sealed"),
     ],
     ids=range(8),
 )
-def test_another_file_is_refused(content: object, told: str, tmp_path: Path) -> None:
+def test_another_file_is_refused(content: object, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, content)
     with pytest.raises(CallerError) as error:
         hardware.get(path)
-    assert str(error.value).startswith(f"{path}: {told}")
+    assert str(error.value).startswith(f"{path}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_another_file_is_refused(content: object, told: str, tmp_path: Path) -> 
 def test_a_measured_profile_has_what_was_not_measured_from_the_published_one(
     accelerator: str, name: str, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, hardware.seal(whole(accelerator)))
-    found, known = hardware.get(path), hardware.get(name)
+    path = written(tmp_path, hardware.seal(integer(accelerator)))
+    profile, known = hardware.get(path), hardware.get(name)
     for field in ("ranks_link", "ranks_link_bytes_per_s"):
-        assert getattr(found, field) == getattr(known, field)
+        assert getattr(profile, field) == getattr(known, field)
     for field in ("fp8_flops_per_s", "fp4_flops_per_s"):
-        share = found.flops_per_s / known.flops_per_s
-        assert getattr(found, field) == pytest.approx(share * getattr(known, field), abs=1)
+        share = profile.flops_per_s / known.flops_per_s
+        assert getattr(profile, field) == pytest.approx(share * getattr(known, field), abs=1)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ def test_both_directions_share_the_link_as_measured_but_for_runs_that_repeat_ear
 
 def test_no_kernel_reaches_more_than_the_data_sheet() -> None:
     """Of models with factors of their own, and of one without."""
-    labels = {label for one in fitted.factors() for label in one.where}
+    labels = {label for factor in fitted.factors() for label in factor.where}
     names = [*sorted({*models.names()} & labels), "yi-34b"]
-    engines = [one for known in engine_profiles.ENGINES.values() for one in known]
+    engines = [profile for known in engine_profiles.ENGINES.values() for profile in known]
     pairs = [*itertools.product(hardware.names(), engines)][::3]
     for (machine, profile), model in zip(pairs, itertools.cycle(names)):
         used = fitted.engine(profile, machine, model)
         kernels = fitted.roofline(hardware.get(machine), used, model).values()
         assert len(kernels) > 30
-        assert max(max(one.compute, one.memory) for one in kernels) <= 1.0, (
+        assert max(max(kernel.compute, kernel.memory) for kernel in kernels) <= 1.0, (
             machine,
             profile,
             model,
@@ -171,6 +171,6 @@ def test_no_kernel_reaches_more_than_the_data_sheet() -> None:
 
 def test_a_fit_that_wants_more_is_held_at_the_peak() -> None:
     wild = (Factor("decode.*.memory", ("hopper",), 3.0),)
-    held = fitted.roofline(H100, engine_profiles.get("plain"), "llama-3.1-8b", wild)
-    assert held["decode.kv"].memory == held["decode.latent_fp8"].memory == 1.0
-    assert held["decode.kv"].compute == defaults("hopper")["decode.kv"].compute
+    roofline = fitted.roofline(H100, engine_profiles.get("plain"), "llama-3.1-8b", wild)
+    assert roofline["decode.kv"].memory == roofline["decode.latent_fp8"].memory == 1.0
+    assert roofline["decode.kv"].compute == defaults("hopper")["decode.kv"].compute

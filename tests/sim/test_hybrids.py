@@ -1,7 +1,5 @@
 """Every configuration of components, in small pools: all that is read, copied and kept is exact."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -29,20 +27,20 @@ def _rules(components: tuple[str, ...], window: int, interval: int) -> dict[str,
     }
 
 
-def _conversations(rounds: int, asked: int = 1, clients: int = 3, answer: int = 9) -> Prompts:
+def _conversations(rounds: int, requested: int = 1, clients: int = 3, answer: int = 9) -> Prompts:
     """Clients in turns; each prompt is the one before, what was answered, and some more. With
     `asked`, all ask it that often, so that one boundary is used more than once."""
     jobs: list[Job] = []
     prompts: list[list[int]] = []
     spoken: dict[int, list[int]] = {client: [] for client in range(clients)}
-    for number in range(rounds * clients * asked):
-        client, turn = number % clients, number // (clients * asked)
-        said = [10**5 * (client + 1) + 100 * turn + token for token in range(11)]
-        prompt = spoken[client] + said
+    for number in range(rounds * clients * requested):
+        client, turn = number % clients, number // (clients * requested)
+        message = [10**5 * (client + 1) + 100 * turn + token for token in range(11)]
+        prompt = spoken[client] + message
         jobs.append(Job(number, number * 10**9, len(prompt), answer))
         prompts.append(prompt)
         answered = [10**6 * (number + 1) + token for token in range(answer)]
-        if number // clients % asked == asked - 1:
+        if number // clients % requested == requested - 1:
             spoken[client] = prompt + answered[:-1]
     return Prompts(jobs, prompts)
 
@@ -62,11 +60,15 @@ def test_small_pools_evict_and_load_each_component(
     rules = _rules(components, 6, PAGE)
     sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
     engine = replace(SMALL, layer_groups=MODEL.layers)
-    world = make(_conversations(7, asked=2), *sizes, engine=engine, write_policy=policy, **rules)
+    world = make(
+        _conversations(7, requested=2), *sizes, engine=engine, write_policy=policy, **rules
+    )
     result = world.run()
     idle(world)
     assert all(device > 0 for _, device, _ in result.evicted)
-    loaded = [sum(each) for each in zip(*(one.loaded for one in result.requests), strict=True)]
+    loaded = [
+        sum(each) for each in zip(*(request.loaded for request in result.requests), strict=True)
+    ]
     assert min(loaded) > 0
     assert sum(request.host_tokens for request in result.requests) > 0
     assert result.byte_checks > 10 * len(result.requests)
@@ -102,13 +104,13 @@ def test_the_component_that_limits_a_hit_is_named() -> None:
         count = len(components)
         sizes = (200,) * count, (0,) * count
         results = run(Prompts(jobs, prompts), *sizes, **_rules(components, 8, PAGE)).requests
-        assert [one.depths for one in results] == [
+        assert [result.depths for result in results] == [
             (0,) * count,
             (40,) + (0,) * (count - 1),
             (40,) * count,
         ]
-        assert [one.capped for one in results] == ["", components[1], ""]
-        assert [one.device_tokens for one in results] == [0, 0, 40]
+        assert [result.capped for result in results] == ["", components[1], ""]
+        assert [result.device_tokens for result in results] == [0, 0, 40]
 
 
 def test_a_pool_that_is_too_small_is_named_with_its_need() -> None:

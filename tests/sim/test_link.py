@@ -1,7 +1,5 @@
 """The link, computed again a nanosecond at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -36,7 +34,7 @@ def _sends(seed: int) -> list[Send]:
         )
         for at in range(1 + draw(7, seed, "sends"))
     ]
-    return sorted(sends, key=lambda one: one.at)
+    return sorted(sends, key=lambda item: item.at)
 
 
 def test_link_moves_bytes() -> None:
@@ -50,12 +48,12 @@ def test_link_moves_bytes() -> None:
         if not draw(3, seed, "curves"):
             curves = {(D2H, H2D)[draw(2, seed, "curve")].value: _CURVE}
         sends = _sends(seed)
-        found, busy, link = _simulated(sends, single, shared, latency, curves)
+        result, busy, link = _simulated(sends, single, shared, latency, curves)
         expected, used = _plain(sends, single, shared, latency, curves)
-        assert found == expected, f"link {seed}: expected {expected}, found {found}"
+        assert result == expected, f"link {seed}: expected {expected}, found {result}"
         assert busy == used, f"link {seed}: busy for {busy}, expected {used}"
         for way in Direction:
-            assert link.bytes_moved(way) == sum(one.size for one in sends if one.way is way)
+            assert link.bytes_moved(way) == sum(item.size for item in sends if item.way is way)
             if not curves:  # the time that the bytes alone take, and no less
                 assert link.busy_ns(way) * single >= link.bytes_moved(way) * SECOND_NS
     quick = Curve(((10, 10), (20, 20)))  # measured below the latency: the bytes take no time
@@ -75,9 +73,11 @@ def _simulated(
     clock = Clock()
     link = Link(clock, single, shared, latency, curves)
     steps: Steps = {number: [] for number in range(len(sends))}
-    for number, one in enumerate(sends):
-        calls = [lambda number=number: steps[number].append(clock.now_ns)] * one.parts
-        clock.after(one.at, lambda one=one, calls=calls: link.send(one.way, one.size, calls))  # type: ignore[misc]
+    for number, item in enumerate(sends):
+        calls = [lambda number=number: steps[number].append(clock.now_ns)] * item.parts
+        clock.after(
+            item.at, lambda value=item, calls=calls: link.send(value.way, value.size, calls)
+        )  # type: ignore[misc]
     run(clock)
     return steps, {way: link.busy_ns(way) for way in Direction}, link
 
@@ -91,16 +91,16 @@ def _plain(
     current: dict[Direction, int] = {}
     late, left, busy = dict.fromkeys(queues, 0), dict.fromkeys(queues, 0), dict.fromkeys(queues, 0)
     work, now, done = list[int](), 0, 0
-    for one in sends:
-        curve = curves.get(one.way.value)
-        as_if = one.size
-        if curve is not None and one.size:
-            as_if = max(0, curve.ns(one.size) - latency) * single // SECOND_NS
+    for item in sends:
+        curve = curves.get(item.way.value)
+        as_if = item.size
+        if curve is not None and item.size:
+            as_if = max(0, curve.ns(item.size) - latency) * single // SECOND_NS
         work.append(as_if * SECOND_NS)
     while done < len(sends):
-        for number, one in enumerate(sends):
-            if one.at == now:
-                queues[one.way].append(number)
+        for number, value in enumerate(sends):
+            if value.at == now:
+                queues[value.way].append(number)
         for way in [*queues] * (len(sends) + 1):
             if way not in current and queues[way]:
                 current[way] = queues[way].pop(0)

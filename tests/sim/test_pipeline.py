@@ -3,8 +3,6 @@
 The closed forms have a time model in which every pass takes each layer the same time.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -79,14 +77,14 @@ def _stage_ns(pp: int) -> int:
 def test_prompts_fill_the_pipeline(pp: int) -> None:
     """m passes through p stages take m + p - 1 times of a stage, and the bubbles are the rest."""
     for count in (1, 2, 5, 12):
-        found = _run(alone([0] * count, 4 * PAGE), pp)
+        result = _run(alone([0] * count, 4 * PAGE), pp)
         stage_ns = _stage_ns(pp)
-        assert found.makespan_ns == (count + pp - 1) * stage_ns
-        ends = [one.first_token_ns for one in found.requests]
+        assert result.makespan_ns == (count + pp - 1) * stage_ns
+        ends = [request.first_token_ns for request in result.requests]
         assert ends == [(number + pp) * stage_ns for number in range(count)]
-        assert all(one.load_ns == 0 for one in found.requests)
+        assert all(request.load_ns == 0 for request in result.requests)
         if pp > 1:
-            assert found.stages == StageUse((count * stage_ns,) * pp, found.makespan_ns)
+            assert result.stages == StageUse((count * stage_ns,) * pp, result.makespan_ns)
 
 
 def test_chunks_of_a_prompt_follow_each_other() -> None:
@@ -95,10 +93,10 @@ def test_chunks_of_a_prompt_follow_each_other() -> None:
     pp, chunks = 4, 6
     stage_ns, prompt = _stage_ns(pp), alone([0], chunks * 4 * PAGE, 3)
     for passes, stages in ((pp, chunks + pp - 1), (2, 13), (1, chunks * pp)):
-        found = _run(prompt, pp, passes=passes)
-        (one,) = found.requests
-        assert one.first_token_ns == one.compute_ns == stages * stage_ns
-        assert one.finish_ns - one.first_token_ns == 2 * pp * stage_ns
+        result = _run(prompt, pp, passes=passes)
+        (item,) = result.requests
+        assert item.first_token_ns == item.compute_ns == stages * stage_ns
+        assert item.finish_ns - item.first_token_ns == 2 * pp * stage_ns
 
 
 def test_stages_send_and_differ() -> None:
@@ -107,10 +105,10 @@ def test_stages_send_and_differ() -> None:
     first_ns, send_ns, count = 300, 2_000, 9
     times = _Even(30, first_ns, send_ns)
     model_ns = [7 * _LAYER_NS + first_ns, 8 * _LAYER_NS, 7 * _LAYER_NS, 8 * _LAYER_NS]
-    found = _run(alone([0] * count, 4 * PAGE), 4, times)
-    assert not any(one.load_ns for one in found.requests)  # a send is no load
-    assert found.requests[0].first_token_ns == sum(model_ns) + 3 * send_ns
-    ends = [one.first_token_ns for one in found.requests]
+    result = _run(alone([0] * count, 4 * PAGE), 4, times)
+    assert not any(request.load_ns for request in result.requests)  # a send is no load
+    assert result.requests[0].first_token_ns == sum(model_ns) + 3 * send_ns
+    ends = [request.first_token_ns for request in result.requests]
     assert ends[1] - ends[0] == 8 * _LAYER_NS
     cycles = [after - before for before, after in zip(ends[:-4], ends[4:], strict=True)]
     assert cycles == [sum(model_ns) + 3 * send_ns] * (count - 4)
@@ -122,14 +120,14 @@ def test_decoding_waits_for_its_own_pass(busy: int) -> None:
     of them decode; a full pipeline has no bubbles between, a half-empty one every second."""
     pp, outputs = 4, 50
     stage_ns = _stage_ns(pp)
-    found = _run(alone([0] * busy, 4 * PAGE, outputs), pp)
-    for number, one in enumerate(found.requests):
-        assert one.first_token_ns == (number + pp) * stage_ns
-        assert one.finish_ns - one.first_token_ns == (outputs - 1) * pp * stage_ns
-        assert _gaps(found, number) == [pp * stage_ns] * (outputs - 1)
-    assert found.stages is not None
-    assert set(found.stages.computing_ns) == {busy * outputs * stage_ns}
-    assert found.stages.under_way_ns == (outputs * pp + busy - 1) * stage_ns
+    result = _run(alone([0] * busy, 4 * PAGE, outputs), pp)
+    for number, request in enumerate(result.requests):
+        assert request.first_token_ns == (number + pp) * stage_ns
+        assert request.finish_ns - request.first_token_ns == (outputs - 1) * pp * stage_ns
+        assert _gaps(result, number) == [pp * stage_ns] * (outputs - 1)
+    assert result.stages is not None
+    assert set(result.stages.computing_ns) == {busy * outputs * stage_ns}
+    assert result.stages.under_way_ns == (outputs * pp + busy - 1) * stage_ns
 
 
 def test_a_load_comes_over_the_link_of_each_stage() -> None:
@@ -137,21 +135,21 @@ def test_a_load_comes_over_the_link_of_each_stage() -> None:
     prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
     jobs = [Job(at, at * 10**10, len(prompt), 1) for at, prompt in enumerate(prompts)]
     engine = EngineOptions(layer_groups=4)
-    one, two, four = (
+    item, two, four = (
         _run(Prompts(jobs, prompts), pp, engine=engine, pages=(30, 200)) for pp in (1, 2, 4)
     )
-    assert one.h2d.bytes == two.h2d.bytes == four.h2d.bytes > 0
-    assert one.requests[3].host_tokens == four.requests[3].host_tokens == 80
+    assert item.h2d.bytes == two.h2d.bytes == four.h2d.bytes > 0
+    assert item.requests[3].host_tokens == four.requests[3].host_tokens == 80
     latency_ns = H100.copy_latency_ns  # of each layer group
-    moved_ns = [one.h2d.busy_ns - 4 * latency_ns, two.h2d.busy_ns - 2 * latency_ns]
+    moved_ns = [item.h2d.busy_ns - 4 * latency_ns, two.h2d.busy_ns - 2 * latency_ns]
     assert abs(moved_ns[0] - 2 * moved_ns[1]) <= 4
-    assert four.requests[3].load_ns < two.requests[3].load_ns < one.requests[3].load_ns
+    assert four.requests[3].load_ns < two.requests[3].load_ns < item.requests[3].load_ns
 
 
-def _gaps(found: TimedResult, request: int) -> list[int]:
+def _gaps(timed_result: TimedResult, request: int) -> list[int]:
     """The times between the tokens of a request, sorted."""
-    told = [gaps.weighted(np.array([request])) for gaps in found.gaps]
-    return sorted(np.concatenate([np.repeat(*one) for one in told]).tolist())
+    message = [gaps.weighted(np.array([request])) for gaps in timed_result.gaps]
+    return sorted(np.concatenate([np.repeat(*item) for item in message]).tolist())
 
 
 def _checked(case: Case) -> TimedResult:
@@ -159,11 +157,11 @@ def _checked(case: Case) -> TimedResult:
     result, world = simulated(case)
     assert len(result.requests) == len(case.workload.jobs), "a request was lost"
     idle(world)
-    for one in result.requests:
-        assert min(one.queue_ns, one.load_ns, one.compute_ns) >= 0, one
-        gaps = _gaps(result, one.request)
-        assert len(gaps) == max(1, one.output_length) - 1
-        assert sum(gaps) == one.finish_ns - one.first_token_ns
+    for request in result.requests:
+        assert min(request.queue_ns, request.load_ns, request.compute_ns) >= 0, request
+        gaps = _gaps(result, request.request)
+        assert len(gaps) == max(1, request.output_length) - 1
+        assert sum(gaps) == request.finish_ns - request.first_token_ns
     return result
 
 
@@ -176,7 +174,7 @@ def _staged(case: Case, pp: int) -> Case:
 @pytest.mark.parametrize(
     "case",
     [partial(make, seed) for make in (drawn, crowded, profiled) for seed in range(4)],
-    ids=lambda one: f"{one.func.__name__} {one.args[0]}",
+    ids=lambda item: f"{item.func.__name__} {item.args[0]}",
 )
 def test_drawn_workloads(case: partial[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     """Failing loads, preemptions, windows, states and every way to compose passes."""

@@ -5,8 +5,6 @@ and the wait of each request follows from the one in front (Lindley), whether th
 distances (D/D/1) or at random (M/D/1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import log
 
@@ -39,11 +37,11 @@ def served(arrivals_ns: Sequence[int], outputs: int = 1) -> tuple[RequestResult,
 
 def poisson(rate_per_s: float, count: int, seed: int) -> list[int]:
     """Arrival times in nanoseconds, exponential distances, drawn from the seed."""
-    now, found = 0.0, []
+    now, numbers = 0.0, []
     for number in range(count):
         now -= log((1 + draw(1 << 53, seed, number)) / (1 << 53)) / rate_per_s
-        found.append(int(now * 1e9))
-    return found
+        numbers.append(int(now * 1e9))
+    return numbers
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 3])
@@ -56,11 +54,13 @@ def test_each_request_waits_as_theory_says(outputs: int) -> None:
     first = service_ns(1)
     for arrivals in offered:
         free = 0
-        for one, arrival in zip(served(arrivals, outputs), arrivals, strict=True):
+        for request, arrival in zip(served(arrivals, outputs), arrivals, strict=True):
             wait = max(0, free - arrival)
             free = arrival + wait + service
-            assert one.admit_ns - one.arrival_ns == wait, f"{one}: expected to wait {wait} ns"
-            assert one.first_token_ns - one.arrival_ns == wait + first
-            assert one.finish_ns == free
-            assert (one.queue_ns, one.load_ns, one.compute_ns) == (wait, 0, first)
-            assert (one.computed_tokens, one.output_length) == (_TOKENS, outputs)
+            assert request.admit_ns - request.arrival_ns == wait, (
+                f"{request}: expected to wait {wait} ns"
+            )
+            assert request.first_token_ns - request.arrival_ns == wait + first
+            assert request.finish_ns == free
+            assert (request.queue_ns, request.load_ns, request.compute_ns) == (wait, 0, first)
+            assert (request.computed_tokens, request.output_length) == (_TOKENS, outputs)

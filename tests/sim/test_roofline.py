@@ -3,8 +3,6 @@ golden). Nothing to compute takes no time; more work never takes less; no pass i
 bytes and operations at the peak rates; the number of experts that are touched is that of theory.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 
@@ -49,9 +47,9 @@ def test_no_pass_is_faster_than_the_peaks() -> None:
             works = [work for part in perfect.works(*batch) for work in part]
             longest = sum(max(work.compute_ns, work.moved_ns) for work in works)
             assert min((min(work[1:]) for work in works), default=0) >= 0
-            for one in (sum(each.compute_ns for each in works), sum(each[3] for each in works)):
-                assert perfect.step_ns(*batch) >= one - perfect.layers
-                assert real.step_ns(*batch) >= one - real.layers
+            for total in (sum(each.compute_ns for each in works), sum(each[3] for each in works)):
+                assert perfect.step_ns(*batch) >= total - perfect.layers
+                assert real.step_ns(*batch) >= total - real.layers
             assert longest - perfect.layers <= perfect.step_ns(*batch)
             assert perfect.step_ns(*batch) <= longest * 1.004 + perfect.layers
 
@@ -59,18 +57,18 @@ def test_no_pass_is_faster_than_the_peaks() -> None:
 def test_touched_experts_are_those_of_theory() -> None:
     """By trying every choice of few experts; and between one token's and all of them."""
     for count, chosen, tokens in ((4, 1, 3), (4, 2, 2), (5, 3, 2), (3, 1, 5)):
-        one = Experts("experts.bf16", 1, count, chosen, 1.0, 1.0, 1.0)
+        experts = Experts("experts.bf16", 1, count, chosen, 1.0, 1.0, 1.0)
         sets = [each for each in product((0, 1), repeat=count) if sum(each) == chosen]
         tried = [*product(sets, repeat=tokens)]
         touched = sum(sum(map(any, zip(*each, strict=True))) for each in tried)
-        assert abs(one.touched(tokens) - touched / len(tried)) < 1e-9
+        assert abs(experts.touched(tokens) - touched / len(tried)) < 1e-9
     for choice in (0.3, 1.0, 1.7):
         many = Experts("experts.bf16", 1, 128, 4, 1.0, 1.0, 1.0)
-        found = [many.touched(tokens, choice) for tokens in (0, 1, 2, 5, 40, 400, 90_000)]
-        assert found[0] == 0
-        assert found[1] >= 4
-        assert found == sorted(found)
-        assert found[-1] <= 128
+        numbers = [many.touched(tokens, choice) for tokens in (0, 1, 2, 5, 40, 400, 90_000)]
+        assert numbers[0] == 0
+        assert numbers[1] >= 4
+        assert numbers == sorted(numbers)
+        assert numbers[-1] <= 128
 
 
 def test_more_ranks_share_the_work() -> None:
@@ -81,15 +79,15 @@ def test_more_ranks_share_the_work() -> None:
             before = [float("inf")] * 2
             for tp in (1, 2, 4, 8):
                 known = defaults(family(roomy))
-                one = Roofline(models.get(name), roomy, Parallelism(tp), PLAIN, known)
-                work = [each for part in one.works(*batch) for each in part]
+                roofline = Roofline(models.get(name), roomy, Parallelism(tp), PLAIN, known)
+                work = [each for part in roofline.works(*batch) for each in part]
                 own = [each for each in work if each.kind.split(".")[0] not in _SENT]
-                found = [sum(each.compute_ns for each in own), sum(each.moved_ns for each in own)]
-                pairs = zip(found, before, strict=True)
+                items = [sum(each.compute_ns for each in own), sum(each.moved_ns for each in own)]
+                pairs = zip(items, before, strict=True)
                 assert all(now <= then for now, then in pairs), f"{name}, {tp} ranks: {batch}"
                 sent = [each for each in work if each.kind.split(".")[0] in _SENT]
                 assert bool(sent) == (tp > 1 and bool(work))
-                before = found
+                before = items
 
 
 _SENT = ("custom", "all_gather")

@@ -1,8 +1,6 @@
 """The times of drawn workloads, to the nanosecond, whatever is checked; rules of the engine alone;
 and runs that are stuck."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable
@@ -68,38 +66,38 @@ def ran(case: Case) -> tuple[TimedResult, str]:
     for limit in (0, 10**6, 10**8):
         slow = [sum(time > limit for time in times) for times in between]
         assert gaps.slower(limit, len(numbers)).tolist() == slow
-    used = [(one.bytes, one.busy_ns) for one in (result.d2h, result.h2d)]
-    rows = [tuple(one) for one in result.requests]
-    whole = (rows, between, used, result.evicted, result.digest, events.all)
-    return result, sha256(repr(whole).encode()).hexdigest()[:16]
+    used = [(item.bytes, item.busy_ns) for item in (result.d2h, result.h2d)]
+    rows = [tuple(request) for request in result.requests]
+    full = (rows, between, used, result.evicted, result.digest, events.all)
+    return result, sha256(repr(full).encode()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize(
     "case",
-    [partial(one, seed) for one, seeds in _CASES.items() for seed in seeds],
-    ids=lambda one: f"{one.func.__name__} {one.args[0]}",
+    [partial(item, seed) for item, seeds in _CASES.items() for seed in seeds],
+    ids=lambda item: f"{item.func.__name__} {item.args[0]}",
 )
 def test_a_drawn_workload_takes_the_times_that_it_took(case: partial[Case]) -> None:
     made = case()
     result, digest = ran(made)
     assert len(result.requests) == len(made.workload.jobs), "a request was lost"
-    assert case.func is not crowded or sum(one.retractions for one in result.requests) > 0
+    assert case.func is not crowded or sum(request.retractions for request in result.requests) > 0
     assert digest == RAN[f"{case.func.__name__} {case.args[0]}"]
 
 
 def test_a_due_step_from_before_a_retraction_is_ignored() -> None:
     """It was to end at step 3; it left, and its table is full at step 3 instead."""
     decode = DecodeSet(TokenGaps(lambda: 0))
-    sequence = Sequence(Job(0, 0, 4, 4), 4, 4, 0, generated=1, held=4, table=np.arange(3))
+    sequence = Sequence(Job(0, 0, 4, 4), 4, 4, 0, generated=1, kv_tokens=4, table=np.arange(3))
     decode.join(sequence, 4)
     decode.steps = 1
     decode.leave(sequence)
-    sequence.table, sequence.outputs, sequence.held = np.arange(2), 9, 6
+    sequence.table, sequence.outputs, sequence.kv_tokens = np.arange(2), 9, 6
     decode.join(sequence, 4)
     decode.steps = 3
     assert decode.pop_ended() is None
     assert decode.pop_full() is sequence
-    assert (sequence.held, sequence.generated) == (8, 4)
+    assert (sequence.kv_tokens, sequence.generated) == (8, 4)
 
 
 def test_stuck_runs_say_so() -> None:
@@ -120,8 +118,8 @@ def test_stuck_runs_say_so() -> None:
     assert error.exit_code == 14
     left = 3 - len(world.result().requests)
     assert str(error).startswith(f"{left} requests are left ("), str(error)
-    told = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
-    assert told in str(error), str(error)
+    message = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
+    assert message in str(error), str(error)
     _collection_is_restored()
 
 

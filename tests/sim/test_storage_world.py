@@ -1,7 +1,5 @@
 """Whole runs with a simulated store: they end, and their bytes are right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -84,11 +82,11 @@ def test_every_run_with_a_store_ends_checked_and_equal_to_stepping_one_token_at_
         storage = stored(components, drawn["store"], limit=limit)
         return make(workload, *sizes, engine=engine, options=options, storage=storage, **given_)
 
-    one = world(drawn["engine"], options)
-    result = one.run()
-    idle(one)
-    assert one.store is not None
-    assert not one.store.unanswered
+    item = world(drawn["engine"], options)
+    result = item.run()
+    idle(item)
+    assert item.store is not None
+    assert not item.store.unanswered
     for request, job in zip(result.requests, workload.jobs, strict=True):
         reused = request.device_tokens + request.host_tokens + request.storage_tokens
         assert reused + request.computed_tokens == job.input_length
@@ -104,8 +102,8 @@ def test_a_store_that_hangs_costs_a_request_its_limit_and_blocks_nobody() -> Non
     dead = StoreOptions(hangs_at_ns=5 * 10**8)
     limit = PrefetchLimit(3 * 10**9, 10**6)
     storage, engine = stored(options=dead, limit=limit), EngineOptions(token_budget=10 * PAGE)
-    found = run(workload, 60, 60, storage=storage, engine=engine).requests
+    requests = run(workload, 60, 60, storage=storage, engine=engine).requests
     waited_ns = limit.base_ns + limit.token_ns * 9 * PAGE
-    assert found[1].admit_ns - found[1].arrival_ns == waited_ns
-    assert found[2].admit_ns == found[1].finish_ns, "both have waited, and keep their order"
-    assert found[3].finish_ns < found[1].admit_ns, "those behind them go on"
+    assert requests[1].admit_ns - requests[1].arrival_ns == waited_ns
+    assert requests[2].admit_ns == requests[1].finish_ns, "both have waited, and keep their order"
+    assert requests[3].finish_ns < requests[1].admit_ns, "those behind them go on"

@@ -1,7 +1,5 @@
 """The simulated store: its time, what it answers, and what goes wrong with it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -27,21 +25,21 @@ def piece(first: int, end: int, component: str = "full") -> Piece:
 def timed(contents: Medium | None = None, **options: Any) -> tuple[Clock, TimedStore, Medium]:
     """1 MB takes 1 ms to read and 2 ms to write; a batch takes 1 ms more."""
     clock, medium = Clock(), contents or Medium(SIZES)
-    given = StoreOptions(10**9, 5 * 10**8, latency_ns=MS, **options)
-    faulty = Faulty(medium, given) if {"loss", "lying", "corrupt"} & {*options} else medium
-    store = TimedStore(clock, given, faulty, SIZES, PageBytes(None))
+    store_options = StoreOptions(10**9, 5 * 10**8, latency_ns=MS, **options)
+    faulty = Faulty(medium, store_options) if {"loss", "lying", "corrupt"} & {*options} else medium
+    store = TimedStore(clock, store_options, faulty, SIZES, PageBytes(None))
     return clock, store, medium
 
 
 def ended(clock: Clock, store: TimedStore) -> list[tuple[int, Any]]:
     """Runs to the end; the replies with their times in ms."""
-    found: list[tuple[int, Any]] = []
-    store.listener = lambda: found.extend(
+    numbers: list[tuple[int, Any]] = []
+    store.listener = lambda: numbers.extend(
         (clock.now_ns // MS, tuple(reply)) for reply in store.poll()
     )
     while clock.next_ns() >= 0:
         clock.step()
-    return found
+    return numbers
 
 
 def test_batches_of_a_direction_share_its_rate_and_wait_their_latency_at_once() -> None:
@@ -49,8 +47,8 @@ def test_batches_of_a_direction_share_its_rate_and_wait_their_latency_at_once() 
     store.submit(Store(1, (piece(0, 2),)))
     store.submit(Store(2, (piece(2, 3),)))
     store.submit(Lookup(3, 0, 0, (D[0],), 0, (0, 0, 0)))
-    found = ended(clock, store)
-    assert found == [(1, LookupDone(3, 0)), (5, StoreDone(1, 2)), (7, StoreDone(2, 1))]
+    result = ended(clock, store)
+    assert result == [(1, LookupDone(3, 0)), (5, StoreDone(1, 2)), (7, StoreDone(2, 1))]
     store.submit(Fetch(4, 0, 0, (piece(0, 3),), 3))
     assert ended(clock, store) == [(11, FetchDone(4, 3))]
     assert (store.writes.bytes, store.reads.bytes) == (3_000_000, 3_000_000)
@@ -66,8 +64,8 @@ def test_an_abandoned_fetch_ends_with_what_has_arrived(slow: int, times: int) ->
     store.submit(Fetch(1, 0, 0, (piece(0, 4),), 4))
     store.submit(Fetch(2, 0, 4, (piece(4, 5),), 1))
     store.submit(Fetch(3, 0, 5, (piece(5, 6),), 1))
-    for flight in (1, 3):
-        clock.after(3 * times * MS, partial(store.abandon, flight))
+    for transfer in (1, 3):
+        clock.after(3 * times * MS, partial(store.abandon, transfer))
     expected = [(3, FetchDone(1, 2)), (3, FetchDone(3, 0)), (4, FetchDone(2, 1))]
     assert ended(clock, store) == [(times * at, reply) for at, reply in expected]
     assert (store.reads.bytes, store.reads.busy_ns) == (3_000_000, 3 * times * MS)
@@ -145,11 +143,11 @@ def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> Non
     medium.write("swa", D)
     medium.write("mamba", D)
     lookup = Lookup(1, 0, 0, tuple(D[:2]), 0, (0, 1, 1))
-    for flight, at_ms in ((1, 0), (2, 4), (3, 30)):
-        one = lookup._replace(flight=flight)
-        clock.after(at_ms * MS, partial(store.submit, one))
-    found = ended(clock, store)
-    assert found == [(1, LookupDone(1, 2)), (5, LookupDone(2)), (31, LookupDone(3, 2))]
+    for transfer, at_ms in ((1, 0), (2, 4), (3, 30)):
+        item = lookup._replace(transfer=transfer)
+        clock.after(at_ms * MS, partial(store.submit, item))
+    result = ended(clock, store)
+    assert result == [(1, LookupDone(1, 2)), (5, LookupDone(2)), (31, LookupDone(3, 2))]
 
     clock, store, medium = timed(hangs_at_ns=0)
     medium.write("full", D)
@@ -157,8 +155,8 @@ def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> Non
     store.submit(Fetch(2, 0, 0, (piece(0, 2),), 2))
     store.submit(Store(3, (piece(0, 1),)))
     store.submit(Delete(4))
-    for flight, at_ms in ((2, 5), (1, 7)):
-        clock.after(at_ms * MS, partial(store.abandon, flight))
+    for transfer, at_ms in ((2, 5), (1, 7)):
+        clock.after(at_ms * MS, partial(store.abandon, transfer))
     assert ended(clock, store) == [(5, FetchDone(2)), (7, LookupDone(1))]
     assert store.unanswered == 2
     assert not store.is_unanswered(1)

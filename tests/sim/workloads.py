@@ -1,7 +1,5 @@
 """Small workloads whose prefixes overlap, and a model for every choice of components."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

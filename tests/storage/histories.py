@@ -12,8 +12,6 @@ A history writes, reads, deletes, opens again and kills, while faults come and g
 - when the fault is over, the store takes writes again, and all room is a value's or free
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -26,7 +24,7 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Storage
-from hicache.storage.verified import HEADER_BYTES, Verified
+from hicache.storage.checksummed import HEADER_BYTES, Checksummed
 
 from .mediums import SLOT, Fault, Subject
 
@@ -65,7 +63,7 @@ class History:
     def __init__(self, subject: Subject, drawn: random.Random) -> None:
         self.subject, self.drawn = subject, drawn
         self.model = Model()
-        self.found: Counter[str] = Counter()
+        self.result_of: Counter[str] = Counter()
         self.fault: Fault | None = None
         self.ending = ExitStack()
         self.ordered = subject.ordered  # the model knows the order of use
@@ -82,15 +80,15 @@ class History:
         self.alike = len(sizes) == 1
         self.store = self.opened()
 
-    def opened(self) -> Verified:
+    def opened(self) -> Checksummed:
         try:
-            return Verified(self.subject.open())
+            return Checksummed(self.subject.open())
         except CallerError:
             assert self.fault, "it could not be opened"
             assert not self.fault.opens, "it could not be opened"
-            self.found["not opened"] += 1
+            self.result_of["not opened"] += 1
         self.end()
-        return Verified(self.subject.open())
+        return Checksummed(self.subject.open())
 
     def play(self) -> Counter[str]:
         steps: dict[str, Callable[[], None]] = {
@@ -115,8 +113,8 @@ class History:
         finally:
             self.ending.close()
             self.store.close()
-        self.found["histories"] += 1
-        return self.found
+        self.result_of["histories"] += 1
+        return self.result_of
 
     def some(self, most: int) -> list[str]:
         return self.drawn.sample(self.keys, min(len(self.keys), self.drawn.randint(1, most)))
@@ -126,9 +124,9 @@ class History:
         if self.drawn.random() < 0.7:  # of one size
             keys = [key for key in keys if self.model.sizes[key] == self.model.sizes[keys[0]]]
         before, version = self.uses(), self.version + 1
-        found = self.write_to(self.store, keys)
-        self.acknowledge(keys, found, version)
-        if not self.fault or set(found) == {Status.DONE}:
+        statuses = self.write_to(self.store, keys)
+        self.acknowledge(keys, statuses, version)
+        if not self.fault or set(statuses) == {Status.DONE}:
             self.judge_order(before, keys)  # else a segment was held by a part of the batch
 
     def write_to(self, store: Storage, keys: Sequence[str]) -> list[Status]:
@@ -136,9 +134,9 @@ class History:
         texts = [value_of(key, self.version, self.model.sizes[key]) for key in keys]
         return store.write(keys, [(memoryview(text),) for text in texts])
 
-    def acknowledge(self, keys: Sequence[str], found: Sequence[Status], version: int) -> None:
-        for key, status in zip(keys, found, strict=True):
-            self.found[f"{self.fault.name if self.fault else 'no fault'}: write {status}"] += 1
+    def acknowledge(self, keys: Sequence[str], statuses: Sequence[Status], version: int) -> None:
+        for key, status in zip(keys, statuses, strict=True):
+            self.result_of[f"{self.fault.name if self.fault else 'no fault'}: write {status}"] += 1
             assert status in (Status.DONE, Status.FULL, Status.FAILED), status
             if status is Status.DONE:
                 self.model.may[key] = {version}
@@ -149,8 +147,8 @@ class History:
                 self.model.unsure.add(_page(key))
         if not self.fault:
             room = self.subject.capacity([self.model.sizes[key] for key in keys])
-            refused = [status for status in found if status is not Status.DONE]
-            assert len(refused) <= max(0, len(keys) - room), f"refused: {found}, room for {room}"
+            refused = [status for status in statuses if status is not Status.DONE]
+            assert len(refused) <= max(0, len(keys) - room), f"refused: {statuses}, room for {room}"
 
     def read(self) -> None:
         keys = self.some(12)
@@ -182,7 +180,7 @@ class History:
         if self.fault is None:
             self.fault = self.drawn.choice(self.subject.faults)
             self.ending.enter_context(self.fault.lasts(self.drawn))
-            self.found[f"fault {self.fault.name}"] += 1
+            self.result_of[f"fault {self.fault.name}"] += 1
 
     def end(self) -> None:
         self.ending.close()
@@ -195,8 +193,8 @@ class History:
             self.store.close()  # else what it could not give back during a fault is its own
             with closing(self.opened()) as store:
                 self.store = self.opened()
-                found = self.write_to(store, keys)
-                self.acknowledge(keys, found, self.version)
+                statuses = self.write_to(store, keys)
+                self.acknowledge(keys, statuses, self.version)
 
     def kill(self) -> None:
         """Another process writes, and dies at a drawn call."""
@@ -218,28 +216,30 @@ class History:
         os.waitpid(child, 0)
         self.version += 1
         self.ordered = False
-        for key, one in zip(keys, done or [False] * len(keys), strict=True):
-            if one:
+        for key, number in zip(keys, done or [False] * len(keys), strict=True):
+            if number:
                 self.model.may[key] = {self.version}
                 self.model.promised.add(key)
             else:
                 self.model.may.setdefault(key, set()).add(self.version)
-        self.found["kills"] += 1
+        self.result_of["kills"] += 1
         self.store = self.opened()
 
     def served(self, keys: Sequence[str]) -> list[tuple[str, Status, bytes]]:
         into = [memoryview(bytearray(self.model.sizes[key])) for key in keys]
-        found = self.store.read(keys, [(one,) for one in into])
-        return [(key, how, bytes(text)) for key, how, text in zip(keys, found, into, strict=True)]
+        statuses = self.store.read(keys, [(view,) for view in into])
+        return [
+            (key, how, bytes(text)) for key, how, text in zip(keys, statuses, into, strict=True)
+        ]
 
     def knows(self, key: str, text: bytes) -> bool:
         size = self.model.sizes[key]
-        return any(text == value_of(key, one, size) for one in self.model.may.get(key, ()))
+        return any(text == value_of(key, number, size) for number in self.model.may.get(key, ()))
 
     def uses(self) -> dict[str, int]:
         """When what is stored was used."""
         there = zip(self.keys, self.store.lookup(self.keys), strict=True)
-        return {_page(key): self.model.used.get(_page(key), 0) for key, one in there if one}
+        return {_page(key): self.model.used.get(_page(key), 0) for key, item in there if item}
 
     def judge_order(self, before: dict[str, int], written: Sequence[str]) -> None:
         """See that what a write evicted was colder than what stayed."""
@@ -251,7 +251,7 @@ class History:
         gone = [use for page, use in before.items() if page not in after and page not in new]
         stays = [use for page, use in before.items() if page in after and page not in new]
         if gone and stays:
-            self.found["evictions judged"] += 1
+            self.result_of["evictions judged"] += 1
             strict = self.alike and not self.fault and not self.subject.disk
             if not strict and len(self.keys) > len(self.pages):
                 return  # segments that share a page are equally cold, and one of them must go
@@ -269,7 +269,7 @@ class History:
         assert len(lost) <= max(0, counted - self.model.gone), (
             f"{step}: {sorted(lost)} of {counted}"
         )
-        self.found["values gone and counted"] += len(lost)
+        self.result_of["values gone and counted"] += len(lost)
         self.model.gone = counted
         self.model.promised -= lost
         assert int(stats.get("disk_bytes", 0)) <= (self.subject.size_bytes or 1 << 60)
@@ -288,9 +288,9 @@ class History:
     def takes_writes(self) -> None:
         key = min(self.keys, key=self.model.sizes.__getitem__)
         if self.subject.capacity([self.model.sizes[key]]):
-            found = self.write_to(self.store, [key])
-            assert found == [Status.DONE], f"after all faults: {found}"
-            taken = sum(-(-one.size_bytes // SLOT) * SLOT for one in self.store.entries(""))
+            statuses = self.write_to(self.store, [key])
+            assert statuses == [Status.DONE], f"after all faults: {statuses}"
+            taken = sum(-(-entry.size_bytes // SLOT) * SLOT for entry in self.store.entries(""))
             assert self.store.stats()["used_bytes"] == taken, "room that no value has"
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import file as file_backend
 from hicache.storage.base import Storage, StorageOptions
-from hicache.storage.verified import HEADER_BYTES
+from hicache.storage.checksummed import HEADER_BYTES
 
 SLOT = 4096
 LIMITS = (6, 7, 16, 17, 40)  # slots
@@ -58,14 +58,14 @@ class Shim:
         shim = self
 
         class Connection(sqlite3.Connection):
-            def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+            def execute(self, sql: str, *items: Any) -> sqlite3.Cursor:
                 if sql.startswith(CHANGES):
                     shim.rule("sql")
-                return super().execute(sql, *given)
+                return super().execute(sql, *items)
 
-            def executemany(self, sql: str, *given: Any) -> sqlite3.Cursor:
+            def executemany(self, sql: str, *items: Any) -> sqlite3.Cursor:
                 shim.rule("sql")
-                return super().executemany(sql, *given)
+                return super().executemany(sql, *items)
 
         def connection(name: str, timeout_s: float, uri: bool = False) -> sqlite3.Connection:
             return sqlite3.connect(
@@ -87,20 +87,20 @@ class Shim:
     def _wrapped(self, name: str) -> Callable[..., Any]:
         real = self._real[name]
 
-        def call(*given: Any, **named: Any) -> Any:
-            if name != "open" or given[1] & (os.O_CREAT | os.O_WRONLY):
+        def call(*items: Any, **named: Any) -> Any:
+            if name != "open" or items[1] & (os.O_CREAT | os.O_WRONLY):
                 self.rule(name)
             if self.short and name in ("pwritev", "pwrite"):
-                file, what, at = given
+                file, what, at = items
                 part = self._part(what[0] if name == "pwritev" else what, self.short)
                 return self._real["pwrite"](file, part, at)
-            return real(*given, **named)
+            return real(*items, **named)
 
         return call
 
     def _read(self, file: int, buffers: Sequence[memoryview], at: int) -> int:
-        found = [self._part(buffers[0], self.short)] if self.short else buffers
-        return int(self._real["preadv"](file, found, at))
+        views = [self._part(buffers[0], self.short)] if self.short else buffers
+        return int(self._real["preadv"](file, views, at))
 
     def _part(self, buffer: memoryview, drawn: random.Random) -> memoryview:
         part = memoryview(buffer).cast("B")

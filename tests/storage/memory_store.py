@@ -1,7 +1,5 @@
 """A store in memory for tests: values are bytes in a dict, and a test may spoil them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from hicache.storage.base import Entry, Status, Storage, Value

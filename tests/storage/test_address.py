@@ -1,7 +1,5 @@
 """Addresses: what a person types, and what a wrong one, or one of no server, is told: one line."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterator
@@ -31,8 +29,8 @@ def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "    return Opened((address, options))\n"
     )
     (package / "extra.py").write_text("import a_package_that_nobody_has\n")
-    found = "libibverbs.so.1: cannot open shared object file"
-    (package / "system.py").write_text(f"raise ImportError({found!r})")
+    text = "libibverbs.so.1: cannot open shared object file"
+    (package / "system.py").write_text(f"raise ImportError({text!r})")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(address, "BACKENDS", package.name)
     yield package
@@ -43,16 +41,16 @@ def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def nobody() -> Iterator[str]:
     """HOST:PORT that refuses connections, and that nobody else gets meanwhile."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{one.getsockname()[1]}"
+    with socket.socket() as item:
+        item.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{item.getsockname()[1]}"
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
     """HOST:PORT that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        yield f"127.0.0.1:{one.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def refusal(text: str, options: StorageOptions | None = None) -> str:
@@ -78,21 +76,21 @@ def test_a_scheme_that_is_unknown_or_not_installed(backends: Path) -> None:
     assert "expected one of extra, plain, system, found 'plane'; did you" in refusal("plane:x")
     assert "a_package_that_nobody_has" in refusal("extra:x")
     assert "pip install 'hicache[extra]'" in refusal("extra:x")
-    found = refusal("system:x")
-    assert "found: libibverbs.so.1: cannot open shared object file; the package is there" in found
-    assert "pip" not in found
+    result = refusal("system:x")
+    assert "found: libibverbs.so.1: cannot open shared object file; the package is there" in result
+    assert "pip" not in result
 
 
 def test_a_store_is_opened_with_checks_and_a_guard(backends: Path) -> None:
-    said: list[str] = []
-    store = address.open_store(parse("plain:here"), StorageOptions(), lambda: 0.0, said.append)
+    texts: list[str] = []
+    store = address.open_store(parse("plain:here"), StorageOptions(), lambda: 0.0, texts.append)
     assert isinstance(store.store, Breaker)
     assert store.store.store == (Address("plain", "here"), StorageOptions())  # type: ignore[comparison-overlap]
-    assert said == ["storage: plain:here: 3 lines are damaged"]
+    assert texts == ["storage: plain:here: 3 lines are damaged"]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("redis://{nobody}", "a server at redis://{nobody}, found: Connection refused; start it"),
         ("mooncake://{nobody}", "a server at mooncake://{nobody}, found: Connection refused"),
@@ -119,10 +117,10 @@ def test_a_store_is_opened_with_checks_and_a_guard(backends: Path) -> None:
     ],
 )
 def test_mistyped_addresses_and_servers_that_are_not_there(
-    text: str, found: str, nobody: str, silent: str
+    text: str, result: str, nobody: str, silent: str
 ) -> None:
     usable(parse(text).scheme)
-    assert found.format(nobody=nobody) in refusal(text.format(nobody=nobody, silent=silent))
+    assert result.format(nobody=nobody) in refusal(text.format(nobody=nobody, silent=silent))
 
 
 @pytest.mark.parametrize("scheme", ["redis", "mooncake", "s3"])
@@ -156,15 +154,15 @@ def test_a_password_is_in_no_message(nobody: str) -> None:
     assert "secret" not in refusal(f"redis://user:secret@{nobody}/0")
     s3 = parse("s3://kvcache?access_key=me&secret_key=secret/=&region=here")
     assert shown(s3) == "s3://kvcache?access_key=me&secret_key=&region=here"
-    found = locate(parse("redis://u:p%40@h:7/2"), port=1, known=(), form="redis:")
-    assert found[1:6] == ("h", 7, "u", "p@", "/2")
+    location = locate(parse("redis://u:p%40@h:7/2"), port=1, known=(), form="redis:")
+    assert location[1:6] == ("h", 7, "u", "p@", "/2")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("size_bytes", one) for one in (-1, 1.5, True, None, 1 << 61)),
-        *(("timeout_s", one) for one in (0, float("nan"), float("inf"), True, "1", 1e9)),
+        *(("size_bytes", item) for item in (-1, 1.5, True, None, 1 << 61)),
+        *(("timeout_s", item) for item in (0, float("nan"), float("inf"), True, "1", 1e9)),
     ],
 )
 def test_options_out_of_range(name: str, value: object) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hicache.storage.base import Status, Value, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
-from hicache.storage.verified import Verified
+from hicache.storage.checksummed import Checksummed
 from tests.storage.memory_store import MemoryStore
 from tests.storage.outages.laws import Clock
 
@@ -88,21 +88,21 @@ def test_a_store_that_takes_no_writes_goes_on_serving_reads(refusal: Status) -> 
 def test_a_store_that_went_out_during_a_write_that_was_a_probe_takes_writes_again() -> None:
     class Dying(Refusing):
         def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-            if one.clock.s == 1.0:
-                one.kill()
-                assert [one.read() for _ in range(3)] == [Status.FAILED] * 3
-                one.revive()
+            if rig.clock.s == 1.0:
+                rig.kill()
+                assert [rig.read() for _ in range(3)] == [Status.FAILED] * 3
+                rig.revive()
             return super().write(keys, values)
 
-    one = Rig(medium := Dying())
-    for one.clock.s, refuses in ((0.0, Status.FULL), (1.0, None), (9.0, Status.FULL)):
+    rig = Rig(medium := Dying())
+    for rig.clock.s, refuses in ((0.0, Status.FULL), (1.0, None), (9.0, Status.FULL)):
         medium.refuses = refuses
-        assert one.read() in (Status.MISSING, Status.DONE), "it is not out"
+        assert rig.read() in (Status.MISSING, Status.DONE), "it is not out"
         for _ in range(4):
-            one.write()
-        assert one.store.out == (refuses is None)
-    medium.refuses, one.clock.s = None, 99.0
-    assert one.write() is Status.DONE
+            rig.write()
+        assert rig.store.out == (refuses is None)
+    medium.refuses, rig.clock.s = None, 99.0
+    assert rig.write() is Status.DONE
 
 
 def test_reads_that_fail_are_noticed_although_look_ups_are_answered() -> None:
@@ -144,17 +144,17 @@ def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     assert begun.wait(20)
     assert rig.write() is Status.DONE
     rig.clock.s = 2.0
-    assert Verified(rig.store).poll() == 0
+    assert Checksummed(rig.store).poll() == 0
     assert rig.notices == [], "at the limit it is in time"
     rig.clock.s = 2.1
-    assert Verified(rig.store).poll() == 0
+    assert Checksummed(rig.store).poll() == 0
     assert len(rig.notices) == 1, "although nobody calls it"
     assert rig.write() is Status.FAILED
     assert "a call has taken more than 2 s" in rig.notices[0]
     rig.clock.s = 4.0
     assert [rig.write() for _ in range(3)] == [Status.DONE] * 3, "one call hangs, the store answers"
     assert len(rig.notices) == 2
-    assert Verified(rig.store).poll() == 1
+    assert Checksummed(rig.store).poll() == 1
     go_on.set()
     thread.join()
     assert answers == [Status.MISSING]

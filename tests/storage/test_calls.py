@@ -1,7 +1,5 @@
 """Calls that hang are given up on, and touch nothing afterwards."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading
@@ -150,9 +148,9 @@ def test_nothing_touches_the_memory_of_a_caller_whose_call_has_ended(seed: int) 
     for caller in callers:
         caller.join()
     assert workers.close(PATIENT_S)
-    for memory, found in [one for caller in callers for one in caller.seen]:
-        assert bytes(memory) == found, "it was touched later"
-        assert found[::2] == found[1::2], "a part is not whole"
+    for memory, data in [pair for caller in callers for pair in caller.seen]:
+        assert bytes(memory) == data, "it was touched later"
+        assert data[::2] == data[1::2], "a part is not whole"
 
 
 @pytest.mark.parametrize(("unsent", "time_outs"), [((9, 0), 1.2), (range(9, -1, -1), 2.4)])
@@ -160,9 +158,9 @@ def test_a_time_out_begins_anew_while_the_other_side_takes_bytes(
     unsent: Sequence[int], time_outs: float
 ) -> None:
     """unsent: bytes that wait at each look; then all were taken, and nothing is answered."""
-    one, other = socket.socketpair()
+    item, other = socket.socketpair()
     looks, waited = chain(unsent, repeat(0)), list[float]()
-    with closing(other), closing(PlainSocket.of(one)) as patient:
+    with closing(other), closing(PlainSocket.of(item)) as patient:
         patient.settimeout(8.0)
         patient._unsent = lambda: next(looks)  # type: ignore[method-assign]
 

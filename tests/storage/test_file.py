@@ -1,7 +1,5 @@
 """The embedded store: several processes on a folder, room, and what a system refuses."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -63,8 +61,8 @@ def get(store: FileStore, name: str, size: int = 3000) -> bytes | Status:
 
 
 def there(store: FileStore, names: str) -> str:
-    found = store.lookup([f"c/kv/0of1/{name}" for name in names])
-    return "".join(name for name, one in zip(names, found, strict=True) if one)
+    lookup = store.lookup([f"c/kv/0of1/{name}" for name in names])
+    return "".join(name for name, item in zip(names, lookup, strict=True) if item)
 
 
 def test_all_values_of_a_page_go_together(folder: Path) -> None:
@@ -186,36 +184,36 @@ def test_a_folder_that_cannot_be_written_is_refused(
 
 
 def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> None:
-    one, two = opened(folder, 2), opened(folder, 2)
-    put(one, "a")
-    put(one, "b")
-    get(one, "a")  # filed when this store writes next
+    file_store, two = opened(folder, 2), opened(folder, 2)
+    put(file_store, "a")
+    put(file_store, "b")
+    get(file_store, "a")  # filed when this store writes next
     two.delete(["c/kv/0of1/a"])
     put(two, "c")
     get(two, "b")
     two.close()
-    put(one, "d")
-    assert there(one, "abcd") == "bd"
+    put(file_store, "d")
+    assert there(file_store, "abcd") == "bd"
 
 
 def test_room_that_is_given_back_is_no_room_of_a_value_written_beside(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two, real = opened(folder), opened(folder), Data.punch
-    beside = threading.Thread(target=put, args=(two, "b"))
+    store, other, real_punch = opened(folder), opened(folder), Data.punch
+    beside = threading.Thread(target=put, args=(other, "b"))
 
     def punch(data: Data, run: Run) -> bool:
         beside.start()
         beside.join(0.3)  # it waits, or has written
-        return real(data, run)
+        return real_punch(data, run)
 
-    put(one, "a")
+    put(store, "a")
     monkeypatch.setattr(Data, "punch", punch)
-    one.delete(["c/kv/0of1/a"])
+    store.delete(["c/kv/0of1/a"])
     monkeypatch.undo()
     beside.join()
-    assert get(one, "b") == page("b")
-    one.delete(["c/kv/0of1/b"])
+    assert get(store, "b") == page("b")
+    store.delete(["c/kv/0of1/b"])
     assert not (folder / "data").stat().st_blocks, "the disk has its room"
 
 

@@ -16,8 +16,8 @@ import pytest
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, listening
+from hicache.storage.checksummed import Checksummed
 from hicache.storage.keys import page_keys
-from hicache.storage.verified import Verified
 from traces.cli import main
 
 from .mediums import small_disk
@@ -36,8 +36,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(str(error))
 
 
-def opened(folder: Path, size_bytes: int = 0) -> Verified:
-    return Verified(open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=size_bytes)))
+def opened(folder: Path, size_bytes: int = 0) -> Checksummed:
+    return Checksummed(open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=size_bytes)))
 
 
 def put(store: Storage, *numbers: int, size: int = 4000) -> list[Status]:
@@ -55,9 +55,9 @@ def filled(folder: Path, count: int) -> None:
 def served(store: Storage) -> set[int]:
     """What is there and right."""
     into = [memoryview(bytearray(4000)) for _ in KEYS]
-    found = store.read(KEYS, [(one,) for one in into])
-    assert set(found) <= {Status.DONE, Status.MISSING}
-    there = {number for number, status in enumerate(found) if status is Status.DONE}
+    statuses = store.read(KEYS, [(view,) for view in into])
+    assert set(statuses) <= {Status.DONE, Status.MISSING}
+    there = {number for number, status in enumerate(statuses) if status is Status.DONE}
     assert all(bytes(into[number]) == bytes([number % 256]) * 4000 for number in there)
     return there
 
@@ -76,9 +76,9 @@ def test_gc_on_a_full_disk_is_what_it_says(disk: Path) -> None:
     fill(disk)
     out, words = Path(f"/dev/shm/{os.getpid()}.json"), ["--size", str(100 * 4064), "--json"]
     assert main(["store", "gc", f"file:{disk / 'store'}", *words, str(out)]) == 0
-    said = json.loads(out.read_text())
+    message = json.loads(out.read_text())
     out.unlink()
-    assert (said["deleted_pages"], said["failed_values"]) == (200, 0)
+    assert (message["deleted_pages"], message["failed_values"]) == (200, 0)
     with closing(opened(disk / "store")) as store:
         assert len(served(store)) == 100
         assert put(store, 700) == [Status.DONE]
@@ -97,9 +97,9 @@ def test_gc_tells_what_the_store_kept(
 
     monkeypatch.setattr(FileStore, "delete", delete)
     assert main(["store", "gc", f"file:{tmp_path / 'store'}", "--size", "8200"]) == 2
-    said = capsys.readouterr()
-    assert "Deleted 4 of 10 pages" in said.out
-    assert "found 4 values that it kept" in said.err
+    output = capsys.readouterr()
+    assert "Deleted 4 of 10 pages" in output.out
+    assert "found 4 values that it kept" in output.err
 
 
 def test_a_full_disk_without_any_reserve_is_read(disk: Path) -> None:

@@ -1,7 +1,5 @@
 """One large file under an index: a mount that hangs, directories that do not fit."""
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import closing
@@ -35,11 +33,11 @@ def used(store: Storage) -> int:
 def test_a_mount_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls end, a late answer goes nowhere, and what a late write may still touch is given to
     nobody before its end."""
-    let_go, real = threading.Event(), {name: getattr(os, name) for name in ("preadv", "pwritev")}
+    released, real = threading.Event(), {name: getattr(os, name) for name in ("preadv", "pwritev")}
 
     def hanging(name: str) -> Any:
         def call(file: int, buffers: Any, offset: int) -> int:
-            let_go.wait(PATIENCE_S)
+            released.wait(PATIENCE_S)
             return int(real[name](file, buffers, offset))
 
         return call
@@ -55,7 +53,7 @@ def test_a_mount_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert store.lookup(["k", "new"]) == [True, False]
         assert used(store) == 4 * 4096
         assert store.write(["large"], [value(2, SIZE - 4096)]) == [Status.FULL]
-        let_go.set()
+        released.set()
         for _ in range(int(PATIENCE_S * 100)):
             if used(store) == 2 * 4096:
                 break

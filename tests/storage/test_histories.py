@@ -1,7 +1,5 @@
 """Drawn histories of each store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,22 +23,22 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def total(name: str, folder: Path, seeds: range) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in seeds:
-        found += histories.play(SUBJECTS[name], folder, seed)
-    return found
+        counts += histories.play(SUBJECTS[name], folder, seed)
+    return counts
 
 
 @pytest.mark.parametrize("name", ["file", "hf3fs"])
 def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> None:
-    found = total(name, tmp_path, range(COUNT))
-    assert found["histories"] == COUNT
-    assert min(found["kills"], found["no fault: write done"], found["evictions judged"]) > 0
+    counts = total(name, tmp_path, range(COUNT))
+    assert counts["histories"] == COUNT
+    assert min(counts["kills"], counts["no fault: write done"], counts["evictions judged"]) > 0
 
 
 @pytest.mark.parametrize("name", ["file-full", "hf3fs-full"])
 def test_histories_on_a_disk_that_others_fill(name: str, disk: Path) -> None:
-    found = total(name, disk, range(COUNT))
-    assert found["fault full disk"] > COUNT / 2
-    assert found["full disk: write full"] > 0
-    assert found["full disk: write done"] > 0
+    counts = total(name, disk, range(COUNT))
+    assert counts["fault full disk"] > COUNT / 2
+    assert counts["full disk: write full"] > 0
+    assert counts["full disk: write done"] > 0

@@ -1,7 +1,5 @@
 """The digests of weights and adapters follow what is in the files, and not how they are listed."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -84,7 +82,9 @@ def test_training_of_one_kind_of_tensors_alone_gives_another(
     sizes = {"up_proj": 4 * MEGABYTE, "k_proj": 140_000, "qkv_proj": MEGABYTE}
     sizes |= {"bias": 512, "norm": 131_072}
     draw = random.Random(1)
-    tensors = {f"{n}.{one}": draw.randbytes(size) for n in range(2) for one, size in sizes.items()}
+    tensors = {
+        f"{n}.{text}": draw.randbytes(size) for n in range(2) for text, size in sizes.items()
+    }
     content = form(tensors)
     before = digest_of_files(folder(tmp_path / "a", one=content), "weights")
     assert digest_of_files(folder(tmp_path / "b", one=content), "weights") == before
@@ -142,7 +142,7 @@ def test_tensors_that_overlap_are_read_once() -> None:
     parts = sorted(_parts(8 * MEGABYTE, starts))
     assert parts[0][0] == 0
     assert sum(parts[-1]) == 8 * MEGABYTE
-    assert all(sum(one) <= start for one, (start, _) in pairwise(parts))
+    assert all(sum(pair) <= start for pair, (start, _) in pairwise(parts))
 
 
 def test_weights_that_were_written_while_an_engine_started_are_refused(
@@ -162,8 +162,8 @@ def test_only_a_process_that_was_started_by_another_knows_when() -> None:
     assert clock.started_s() == math.inf
     before = time.time()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        found = pool.submit(clock.started_s).result()
-    assert before - 1 < found < time.time() + 2
+        result = pool.submit(clock.started_s).result()
+    assert before - 1 < result < time.time() + 2
 
 
 def test_a_folder_without_weights_says_what_to_do(tmp_path: Path) -> None:

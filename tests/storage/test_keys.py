@@ -1,7 +1,5 @@
 """The keys of stored pages: golden vectors, and no two things under one key."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import replace
@@ -40,13 +38,13 @@ def test_the_example_of_the_docs() -> None:
     """docs/storage.md computes a key with hashlib alone."""
     page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
     [example] = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", page, re.DOTALL)
-    found: dict[str, str] = {}
-    exec(compile(example[0], "docs/storage.md", "exec"), found)
+    row: dict[str, str] = {}
+    exec(compile(example[0], "docs/storage.md", "exec"), row)
     context = replace(CONTEXT, pools=(POOL,))
     chain = Key.from_tokens(list(range(100, 108)), 4, "tenant-7").page_digests()
-    assert found["text"] == context.text
-    assert found["key"] == example[1]
-    assert [found["key"]] == keys.page_keys(context.digest, "kv", "0of1", chain[1:])
+    assert row["text"] == context.text
+    assert row["key"] == example[1]
+    assert [row["key"]] == keys.page_keys(context.digest, "kv", "0of1", chain[1:])
 
 
 def test_a_text_is_ascii_whatever_the_names_are() -> None:
@@ -145,8 +143,8 @@ def test_other_texts_are_no_keys(key: str) -> None:
 def test_the_stored_text_of_a_context_is_known_by_its_digest() -> None:
     text = CONTEXT.text.encode()
     assert keys.take_apart(keys.context_key(DIGEST)) == (DIGEST, "", "", "")
-    found = keys.document_of(text, DIGEST)
-    assert found is not None
-    assert found["pools"]["kv"]["heads"] == 2
+    document_of = keys.document_of(text, DIGEST)
+    assert document_of is not None
+    assert document_of["pools"]["kv"]["heads"] == 2
     assert keys.document_of(text + b" ", DIGEST) is None
     assert keys.document_of(b"{", keys.digest_of(b"{")) is None

@@ -4,8 +4,6 @@ Two processes write batches of several sizes to one folder. Each says on a pipe 
 (`DONE`). Both get SIGKILL at a drawn moment. Then the folder is opened and read whole.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -19,7 +17,7 @@ import pytest
 
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
-from hicache.storage.verified import Verified
+from hicache.storage.checksummed import Checksummed
 
 SIZES = (200, 5000, 40_000, 120_000)
 KEYS = 60  # of each writer
@@ -38,9 +36,9 @@ def page_of(number: int, version: int) -> bytes:
     return (seed + shake_128(seed).digest(992) * (size // 992 + 1))[:size]
 
 
-def opened(folder: Path, size_bytes: int) -> Verified:
+def opened(folder: Path, size_bytes: int) -> Checksummed:
     options = StorageOptions(size_bytes=size_bytes, timeout_s=20)
-    return Verified(open_storage(parse(f"file:{folder}"), options))
+    return Checksummed(open_storage(parse(f"file:{folder}"), options))
 
 
 def write_until_killed(folder: Path, size_bytes: int, writer: int, first: int, pipe: int) -> None:
@@ -96,9 +94,9 @@ def test_killed_writers(tmp_path: Path, size_bytes: int) -> None:
         with closing(opened(tmp_path / "store", size_bytes)) as store:
             pages = [memoryview(bytearray(len(page_of(number, 0)))) for number in range(2 * KEYS)]
             keys = [key_of(number) for number in range(2 * KEYS)]
-            found = store.read(keys, [(page,) for page in pages])
-            assert set(found) <= {Status.DONE, Status.MISSING}
-            for number, (status, page) in enumerate(zip(found, pages, strict=True)):
+            statuses = store.read(keys, [(page,) for page in pages])
+            assert set(statuses) <= {Status.DONE, Status.MISSING}
+            for number, (status, page) in enumerate(zip(statuses, pages, strict=True)):
                 if status is Status.DONE:
                     version = _PROMISE.unpack_from(page)[1]
                     assert page == page_of(number, version)

@@ -25,8 +25,8 @@ from hicache.storage import file_index
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import file
 from hicache.storage.base import Status, StorageOptions
+from hicache.storage.checksummed import Checksummed
 from hicache.storage.file_index import Data, Run
-from hicache.storage.verified import Verified
 
 SLOTS = 3
 SIZE = 1200  # with the header three sectors of 512 bytes
@@ -57,8 +57,8 @@ class Crash:
             subsets = [*product((False, True), repeat=count)]
         for commit, kept in product(self.commits, subsets):
             left = self.safe if any(kept) else self.safe[: self.least]
-            for one, (start, text) in zip(kept, self.loose, strict=True):
-                if one:
+            for item, (start, text) in zip(kept, self.loose, strict=True):
+                if item:
                     left = left[:start] + text + left[start + len(text) :]
             yield left, commit
 
@@ -99,8 +99,8 @@ class Medium:
         medium, real = self, file._connection
 
         class Connection(sqlite3.Connection):
-            def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
-                cursor = super().execute(sql, *given)
+            def execute(self, sql: str, *items: Any) -> sqlite3.Cursor:
+                cursor = super().execute(sql, *items)
                 if sql == "COMMIT" or not medium.commits:
                     medium.commits.append(self.serialize())
                     medium.step("commit")
@@ -115,20 +115,20 @@ class Medium:
         patch.setattr(file, "_connection", connection)
 
     def _followed(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(what: Any, *given: Any) -> Any:
-            result = real(what, *given)
+        def call(what: Any, *items: Any) -> Any:
+            result = real(what, *items)
             place = Path(os.readlink(f"/proc/self/fd/{what}")) if type(what) is int else what.path
             if place.is_relative_to(self.folder):
-                getattr(self, name)(what, *given)
+                getattr(self, name)(what, *items)
                 self.step(name)
             return result
 
         return call
 
 
-def opened(folder: Path, durable: bool, bounded: bool) -> Verified:
+def opened(folder: Path, durable: bool, bounded: bool) -> Checksummed:
     options = StorageOptions(size_bytes=SLOTS * 4096 * bounded, durable=durable)
-    return Verified(open_storage(parse(f"file:{folder}"), options))
+    return Checksummed(open_storage(parse(f"file:{folder}"), options))
 
 
 def page_of(name: str, version: int) -> bytes:
@@ -139,15 +139,15 @@ def key_of(name: str) -> str:
     return f"c/kv/0of1/{name}"
 
 
-def versions(store: Verified) -> dict[str, bytes]:
+def versions(store: Checksummed) -> dict[str, bytes]:
     """Every page that the store serves."""
     into = {name: memoryview(bytearray(SIZE)) for name in KEYS}
-    found = store.read([key_of(name) for name in KEYS], [(page,) for page in into.values()])
-    there = zip(KEYS, found, strict=True)
+    statuses = store.read([key_of(name) for name in KEYS], [(page,) for page in into.values()])
+    there = zip(KEYS, statuses, strict=True)
     return {name: bytes(into[name]) for name, status in there if status is Status.DONE}
 
 
-def do(store: Verified, step: str, number: int) -> None:
+def do(store: Checksummed, step: str, number: int) -> None:
     keys = [key_of(name) for name in step[1:]]
     if step[0] == "+":
         values = [(memoryview(page_of(name, number)),) for name in step[1:]]
@@ -182,7 +182,9 @@ def test_a_power_failure_after_any_step(
                 lost = [name for name in sure if name not in served]
                 assert not lost, f"{at}, {crash.step}: {lost} was promised"
                 do(again, "+ab", 900)
-                assert versions(again).items() >= {one: page_of(one, 900) for one in "ab"}.items()
+                assert (
+                    versions(again).items() >= {text: page_of(text, 900) for text in "ab"}.items()
+                )
             shutil.rmtree(after)
 
     before: dict[str, bytes] = {}

@@ -1,7 +1,5 @@
 """Connections to S3: kept, and ended by the server."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -65,15 +63,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"5\r\n12345\r\n0\r\n\r\n" if chunks else b"12345")
         self.close_connection = True
 
-    def log_message(self, *given: object) -> None:
+    def log_message(self, *value: object) -> None:
         pass
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     usable("s3")
-    with closing(Server()) as one:
-        yield one
+    with closing(Server()) as server:
+        yield server
 
 
 def put(server: Server, *urls: str) -> None:
@@ -134,5 +132,5 @@ def test_a_refusal_has_its_status_and_reason(server: Server) -> None:
     with closing(Connections(10.0)) as connections:
         with pytest.raises(OSError, match=r"400 Bad Request: <Code>QuotaExceeded"):
             connections.request("PUT", f"{server.url}/full", VALUE)
-        found = connections.request("PUT", f"{server.url}/bucket/a", VALUE)
-        assert found is Status.DONE, "the rest of a long refusal is nobody's answer"
+        status = connections.request("PUT", f"{server.url}/bucket/a", VALUE)
+        assert status is Status.DONE, "the rest of a long refusal is nobody's answer"

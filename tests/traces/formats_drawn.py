@@ -11,11 +11,13 @@ def _lines(records: Sequence[object]) -> str:
 _LENGTHS = ((1.0, 600, 40, [*range(38)]), (1.5, 1000, 30, [*range(20), *range(200, 243)]))
 
 
-def _ended(name: str, second: float, asked: int, told: int, ids: list[int]) -> dict[str, object]:
-    replay = {"trace_block_size": 16, "input_length": asked, "input_sequence_hashes": ids}
+def _ended(
+    name: str, second: float, number: int, message: int, ids: list[int]
+) -> dict[str, object]:
+    replay = {"trace_block_size": 16, "input_length": number, "input_sequence_hashes": ids}
     request = {"request_id": name, "request_received_ms": int(second * 1000), "replay": replay}
     event = {"schema": "dynamo.request.trace.v1", "event_type": "request_end"}
-    return {"timestamp": 1, "event": event | {"request": request | {"output_tokens": told}}}
+    return {"timestamp": 1, "event": event | {"request": request | {"output_tokens": message}}}
 
 
 _IDS = ", ".join(map(str, range(520)))
@@ -32,8 +34,8 @@ def _agent(new: int, cached: int, second: int) -> dict[str, object]:
 
 
 _TALK = [
-    {"from": role, "value": said}
-    for role, said in [
+    {"from": role, "value": message}
+    for role, message in [
         *(("human", "one two"), ("gpt", "three four")),
         *(("human", "five"), ("gpt", "six")),
     ]
@@ -42,11 +44,11 @@ SAMPLES = {
     "bailian": _lines(
         [
             {"chat_id": 100 + place, "parent_chat_id": -1, "timestamp": second, "type": "text"}
-            | {"input_length": asked, "output_length": told, "hash_ids": ids}
-            for place, (second, asked, told, ids) in enumerate(_LENGTHS)
+            | {"input_length": requested, "output_length": message, "hash_ids": ids}
+            for place, (second, requested, message, ids) in enumerate(_LENGTHS)
         ]
     ),
-    "dynamo": _lines([_ended(f"r{place}", *one) for place, one in enumerate(_LENGTHS)]),
+    "dynamo": _lines([_ended(f"r{place}", *length) for place, length in enumerate(_LENGTHS)]),
     "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
     "2023-11-16 00:00:01.0000000,600,40\r\n2023-11-16 00:00:01.5000000,1000,30\r\n",
     "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"

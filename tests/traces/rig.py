@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from invariants.fuzz import sequence as tapes
+from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.sequence import Tape
+from invariants.fuzz.sequence import FuzzSequence
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from tests.tiny import LLAMA
@@ -94,8 +94,8 @@ def write(path: Path, *records: object) -> Path:
     return path
 
 
-def failing_tape() -> Tape:
-    """A tape that fails with BUG planted."""
+def failing_sequence() -> FuzzSequence:
+    """A sequence that fails with BUG planted."""
     with planted(BUG):
         return drawn(1, 5, ("components", "full,mamba"))
 
@@ -103,10 +103,10 @@ def failing_tape() -> Tape:
 def input_files() -> dict[str, str]:
     """A file of each kind that a command reads, with a hard and a soft link to each."""
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
-    Path("tape.jsonl").write_text(tapes.dumps(failing_tape()))
+    Path("sequence.jsonl").write_text(sequences.dumps(failing_sequence()))
     Path("model.json").write_text(json.dumps(LLAMA))
     Path("profile.json").write_text("{}")
-    names = ("trace.jsonl", "tape.jsonl", "model.json", "profile.json")
+    names = ("trace.jsonl", "sequence.jsonl", "model.json", "profile.json")
     for name in names:
         Path(f"hard-{name}").hardlink_to(name)
         Path(f"soft-{name}").symlink_to(name)
@@ -129,8 +129,8 @@ def document(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
     """What a command writes as JSON."""
     out = folder / "out.json"
     assert main([*command, "--json", str(out)]) == code
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
 
 
 def replayed(folder: Path, *words: str) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def replayed(folder: Path, *words: str) -> dict[str, Any]:
 def records(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The results of a replay and its records, one for each request."""
     rows = folder / "rows.jsonl"
-    found = replayed(folder, *words, "--requests", str(rows))
-    return found, [json.loads(line) for line in rows.read_text().splitlines()]
+    result = replayed(folder, *words, "--requests", str(rows))
+    return result, [json.loads(line) for line in rows.read_text().splitlines()]
 
 
 def turns_of(folder: Path, *shape: str) -> str:
@@ -152,10 +152,10 @@ def turns_of(folder: Path, *shape: str) -> str:
     return path
 
 
-def python(*words: str, **given: Any) -> subprocess.CompletedProcess[str]:
+def python(*words: str, **value: Any) -> subprocess.CompletedProcess[str]:
     """Runs this interpreter, at the root of the project unless another folder is given."""
     usual: dict[str, Any] = {"cwd": ROOT, "timeout": PATIENCE_S, "check": False}
-    how = {"capture_output": True, "text": True} | usual | given
+    how = {"capture_output": True, "text": True} | usual | value
     return subprocess.run([sys.executable, *words], **how)
 
 
@@ -201,20 +201,20 @@ TRIED = {
 }
 
 
-def tried(one: Declared) -> list[str]:
+def tried(item: Declared) -> list[str]:
     """The option as a user writes it, with a value that changes a run."""
-    row = one.row
-    if one.name in TRIED or row.parse is None:
-        return [one.flag, *filter(None, [TRIED.get(one.name)])]
+    row = item.row
+    if item.name in TRIED or row.parse is None:
+        return [item.flag, *filter(None, [TRIED.get(item.name)])]
     if isinstance(row.parse, Names):
-        return [one.flag, row.parse.known()[-1]]
+        return [item.flag, row.parse.known()[-1]]
     for value in ("128", "0.5", "2s", "5GB"):
         with suppress(ValueError):
             row.parse(value)
-            return [one.flag, value]
-    pytest.fail(f"{one.flag}: give TRIED a value that changes a run")
+            return [item.flag, value]
+    pytest.fail(f"{item.flag}: give TRIED a value that changes a run")
 
 
-def drawn(seed: int, size: int, *config: tuple[str, str]) -> Tape:
+def drawn(seed: int, size: int, *config: tuple[str, str]) -> FuzzSequence:
     """The sequence of a seed, drawn without checks."""
-    return play.generate(Work(size, config).swarm(seed), OPERATIONS, seed, size, "off").tape
+    return play.generate(Work(size, config).sample(seed), OPERATIONS, seed, size, "off").sequence

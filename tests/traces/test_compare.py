@@ -39,22 +39,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compared(folder: Path, capsys: Capsys, *names: str) -> tuple[dict[str, Any], str]:
     """The document of a comparison and what was printed."""
     capsys.readouterr()
-    found = document(folder, "compare", *(str(folder / name) for name in names))
-    return found, capsys.readouterr().out
+    result = document(folder, "compare", *(str(folder / name) for name in names))
+    return result, capsys.readouterr().out
 
 
 def changed(folder: Path, name: str, change: Change) -> str:
     """A copy of a document with a change; its path."""
-    found = json.loads((folder / f"{name}.json").read_text())
-    change(found)
+    result = json.loads((folder / f"{name}.json").read_text())
+    change(result)
     path = folder / "changed.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(result))
     return str(path)
 
 
 @pytest.mark.parametrize("kind", ["json", "html"])
 @pytest.mark.parametrize(
-    ("sides", "name", "values", "said"),
+    ("sides", "name", "values", "text"),
     [
         ("bc", "write-policy", [None, "write_back"], "write-policy: not set to write_back"),
         ("ab", "host-pages", ["0", "70"], "host-pages: 0 to 70"),
@@ -62,25 +62,25 @@ def changed(folder: Path, name: str, change: Change) -> str:
     ],
 )
 def test_one_option_is_one_change(
-    sides: str, name: str, values: list[str], said: str, kind: str, folder: Path, capsys: Capsys
+    sides: str, name: str, values: list[str], text: str, kind: str, folder: Path, capsys: Capsys
 ) -> None:
     """Whatever else follows from it."""
-    found, printed = compared(folder, capsys, *(f"{side}.{kind}" for side in sides))
-    assert found["settings"] == [{"name": name, "values": values}]
-    assert [*found["causes"].values()] == [f"{said}, and nothing else"]
-    assert said in " ".join(printed.split())
+    result, printed = compared(folder, capsys, *(f"{side}.{kind}" for side in sides))
+    assert result["settings"] == [{"name": name, "values": values}]
+    assert [*result["causes"].values()] == [f"{text}, and nothing else"]
+    assert text in " ".join(printed.split())
     both = [json.loads((folder / f"{side}.json").read_text()) for side in sides]
-    assert found["figures"]["hit_rate"] == [one["whole"]["hit_rate"] for one in both]
-    points = (both[1]["whole"]["hit_rate"] - both[0]["whole"]["hit_rate"]) * 100
+    assert result["figures"]["hit_rate"] == [item["total"]["hit_rate"] for item in both]
+    points = (both[1]["total"]["hit_rate"] - both[0]["total"]["hit_rate"]) * 100
     assert f"{points:+.1f} points" in printed or not points
 
 
 def test_points_of_a_sweep_differ_in_what_varies_and_several_options_are_no_cause(
     folder: Path, capsys: Capsys
 ) -> None:
-    found, _ = compared(folder, capsys, "sweep.jsonl")
-    assert [one["label"] for one in found["sides"]] == ["host-pages=0", "host-pages=70"]
-    assert [*found["causes"].values()] == ["host-pages: 0 to 70, and nothing else"]
+    result, _ = compared(folder, capsys, "sweep.jsonl")
+    assert [item["label"] for item in result["sides"]] == ["host-pages=0", "host-pages=70"]
+    assert [*result["causes"].values()] == ["host-pages: 0 to 70, and nothing else"]
     several, _ = compared(folder, capsys, "a.json", "c.json", "a.json")
     assert [*several["causes"].values()] == [
         "not known: 2 settings differ (host-pages, write-policy); change one at a time",
@@ -89,8 +89,8 @@ def test_points_of_a_sweep_differ_in_what_varies_and_several_options_are_no_caus
 
 
 def test_parts_of_the_change_add_up(folder: Path, capsys: Capsys) -> None:
-    found = compared(folder, capsys, "a.html", "stored.html")[0]
-    figures = found["figures"]
+    result = compared(folder, capsys, "a.html", "stored.html")[0]
+    figures = result["figures"]
 
     def change(name: str) -> float:
         return float(figures[name][1] - figures[name][0])
@@ -101,44 +101,44 @@ def test_parts_of_the_change_add_up(folder: Path, capsys: Capsys) -> None:
     parts = sum(change(f"{part}_mean_s") for part in ("queue", "load", "compute"))
     assert change("ttft_mean_s") == pytest.approx(parts)
     assert figures["storage_rate"][1] > 0
-    assert set(found["lost_by_reason"]) >= {"evicted"}
-    lost = zip(*found["lost_by_reason"].values(), strict=True)
+    assert set(result["lost_by_reason"]) >= {"evicted"}
+    lost = zip(*result["lost_by_reason"].values(), strict=True)
     assert [sum(rates) for rates in lost] == pytest.approx(figures["lost_rate"])
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "text"),
     [
         ("c", lambda d: d.update(hicache_version="0.0.0"), "were made by versions"),
         ("c", lambda d: d["trace"].update(path="other.jsonl"), "name different files"),
-        ("b", lambda d: d["whole"].update(input_tokens=5), "served different requests"),
+        ("b", lambda d: d["total"].update(input_tokens=5), "served different requests"),
         ("c", lambda d: d["config"].update(mode=["hits"]), "have different modes"),
     ],
 )
 def test_what_weakens_a_comparison_is_said_and_no_cause_is(
-    folder: Path, capsys: Capsys, name: str, change: Change, said: str
+    folder: Path, capsys: Capsys, name: str, change: Change, text: str
 ) -> None:
     assert main(["compare", str(folder / "b.json"), changed(folder, name, change)]) == 0
     out, err = capsys.readouterr()
-    assert said in err
+    assert text in err
     assert "nothing else" not in out
     assert "not known: more than settings differs" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         (lambda d: d["trace"].update(requests=9), "(80 requests), found 9; compare replays of one"),
         (lambda d: d.update(interrupted=True), "which was interrupted"),
-        (lambda d: d.update(schema=7), "expected schema 1, found 7"),
+        (lambda d: d.update(schema=7), "expected schema 2, found 7"),
         (lambda d: d.pop("digest"), "object missing required field `digest`; make it again with"),
-        (lambda d: d.pop("whole"), "expected a document of hicache replay"),
+        (lambda d: d.pop("total"), "expected a document of hicache replay"),
     ],
 )
 def test_documents_that_cannot_be_compared_are_one_line(
-    folder: Path, capsys: Capsys, change: Change, said: str
+    folder: Path, capsys: Capsys, change: Change, text: str
 ) -> None:
-    one = str(folder / "b.json")
-    assert said in fails(capsys, "compare", one, changed(folder, "c", change))
-    assert "expected 2 to 64 replays, found 1" in fails(capsys, "compare", one)
-    assert "which it would replace" in fails(capsys, "compare", one, one, "--json", one)
+    item = str(folder / "b.json")
+    assert text in fails(capsys, "compare", item, changed(folder, "c", change))
+    assert "expected 2 to 64 replays, found 1" in fails(capsys, "compare", item)
+    assert "which it would replace" in fails(capsys, "compare", item, item, "--json", item)

@@ -57,11 +57,11 @@ def same(first: Trace, second: Trace) -> None:
     assert first.tenants.tolist() == second.tenants.tolist()
     assert [*first.tenant_names] == [*second.tenant_names]
     for size in (4, 16, 64):
-        one, other = first.paged(size), second.paged(size)
-        assert one.knows_output == other.knows_output
-        assert ceiling_of(one, True).tolist() == ceiling_of(other, True).tolist()
+        item, other = first.paged(size), second.paged(size)
+        assert item.knows_output == other.knows_output
+        assert ceiling_of(item, True).tolist() == ceiling_of(other, True).tolist()
         for job in first.jobs:
-            assert one.chain(job).tolist() == other.chain(job).tolist()
+            assert item.chain(job).tolist() == other.chain(job).tolist()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -103,5 +103,7 @@ def test_bursts_send_each_round_at_once_in_one_order() -> None:
     header, records = made("shared-prefix --bursts --groups 3 --prompts 2 --rounds 2 --seed 1")
     assert (header["sender"]["round_barrier"], header["sender"]["barrier_pause_ms"]) == (True, 1000)
     assert [record.get("after", -1) for record in records] == [-1] * 6 + [0] * 6
-    assert [one["input"] for one in records[:6]] == [one["input"] for one in records[6:]]
+    assert [record["input"] for record in records[:6]] == [
+        record["input"] for record in records[6:]
+    ]
     assert len({record["output"][0] for record in records}) == 12

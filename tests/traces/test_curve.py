@@ -82,20 +82,20 @@ def fifo(paths: Plain, capacity: int) -> list[int]:
 def sieve(paths: Plain, capacity: int) -> list[int]:
     resident: list[int] = []  # oldest first
     marked: set[int] = set()
-    hand = 0  # its place in `resident`
+    player = 0  # its place in `resident`
 
     def use(page: int) -> None:
-        nonlocal hand
+        nonlocal player
         if page in resident:
             marked.add(page)
             return
         if len(resident) == capacity:
-            while resident[hand % capacity] in marked:
-                marked.remove(resident[hand % capacity])
-                hand = (hand + 1) % capacity
-            del resident[hand]
-            if hand == len(resident):  # the newest page went
-                hand = 0
+            while resident[player % capacity] in marked:
+                marked.remove(resident[player % capacity])
+                player = (player + 1) % capacity
+            del resident[player]
+            if player == len(resident):  # the newest page went
+                player = 0
         resident.append(page)
 
     return _replayed(paths, resident, use)
@@ -191,8 +191,8 @@ def test_a_replayed_policy_equals_plain_lists_at_every_capacity(
     paths, first = paths_of(paged), len(records) // 3
     for capacity in range(1, len({page for path in paths for page in path}) + 2):
         plain = PLAIN[policy](paths, capacity)
-        found = Paths(paged, first).hit_tokens(POLICIES[policy](capacity))
-        assert found == tokens_of(paged, plain, first)
+        hit_tokens = Paths(paged, first).hit_tokens(POLICIES[policy](capacity))
+        assert hit_tokens == tokens_of(paged, plain, first)
 
 
 @settings(max_examples=15, deadline=None)
@@ -237,11 +237,11 @@ def test_the_figures_of_every_policy(
     """Those of a model with windows are of full attention, as is said."""
     picture, words = tmp_path / "curve.svg", ["--capacities", "29,14"]
     command = ["curve", trace, "--policies", "all", "--model", model, *words]
-    found = document(tmp_path, *command, "-o", str(picture))
-    assert found["capacities_tokens"] == [14 * 512, 29 * 512]
-    assert set(found["policies"]) == {"lru", "optimum", "bound", *POLICIES}
-    optimum = found["policies"]["optimum"]
-    assert optimum["hit_rates"] == [one / found["input_tokens"] for one in optimum["hit_tokens"]]
+    result = document(tmp_path, *command, "-o", str(picture))
+    assert result["capacities_tokens"] == [14 * 512, 29 * 512]
+    assert set(result["policies"]) == {"lru", "optimum", "bound", *POLICIES}
+    optimum = result["policies"]["optimum"]
+    assert optimum["hit_rates"] == [item / result["input_tokens"] for item in optimum["hit_tokens"]]
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert note in " ".join(lines)

@@ -88,8 +88,8 @@ def test_who_takes_no_more_results_ends_the_workers() -> None:
             time.sleep(600)
         return job
 
-    with closing(results(work, range(3))) as found:
-        assert next(found) == 0
+    with closing(results(work, range(3))) as result:
+        assert next(result) == 0
         assert active_children()
     assert not active_children()
 
@@ -182,14 +182,14 @@ def test_an_interrupted_hunt_keeps_its_findings(
 ) -> None:
     with hunting(tmp_path, jobs) as process:
         os.killpg(process.pid, number)  # as a CI or a terminal does: the workers, too
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, message = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 11
-        assert said.endswith("hicache: interrupted; found so far:\n")
-        assert "Traceback" not in said
+        assert message.endswith("hicache: interrupted; found so far:\n")
+        assert "Traceback" not in message
         assert "replay: hicache fuzz --replay" in (tmp_path / "out").read_text()
-        found = json.loads((tmp_path / "out.json").read_text())
-        assert found["complete"] is False
-        assert found["exit_code"] == 11
+        result = json.loads((tmp_path / "out.json").read_text())
+        assert result["complete"] is False
+        assert result["exit_code"] == 11
         kept = {path.suffix for path in (tmp_path / "fuzz-failures").iterdir()}
         assert kept == {".jsonl", ".txt"}
         assert is_gone(process.pid)

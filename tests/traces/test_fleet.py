@@ -29,33 +29,39 @@ def test_the_parts_are_the_whole(
         [] if components == "full" else ["--components", components.replace("mamba", "mamba=60")]
     )
     fleet = ["--replicas", "3", "--router", router, "--check", "every"]
-    found, rows = records(tmp_path, turns, *SMALL, *pools, *fleet, "--mode", mode)
-    replicas, whole = found["fleet"]["replicas"], found["whole"]
-    assert sum(one["requests"] for one in replicas) == whole["requests"] == len(rows)
-    assert sum(one["input_tokens"] for one in replicas) == whole["input_tokens"]
-    assert sum(one["hit_tokens"] for one in replicas) == sum(whole["hit_tokens"].values())
-    assert sum(one["checked_operations"] for one in replicas) == found["checks"]["operations"] > 0
+    result, rows = records(tmp_path, turns, *SMALL, *pools, *fleet, "--mode", mode)
+    replicas, full = result["fleet"]["replicas"], result["total"]
+    assert sum(replica["requests"] for replica in replicas) == full["requests"] == len(rows)
+    assert sum(replica["input_tokens"] for replica in replicas) == full["input_tokens"]
+    assert sum(replica["hit_tokens"] for replica in replicas) == sum(full["hit_tokens"].values())
+    assert (
+        sum(replica["checked_operations"] for replica in replicas)
+        == result["checks"]["operations"]
+        > 0
+    )
     for tier in ("device", "host"):
-        evicted = sum(one["evicted_pages"][tier] for one in replicas)
-        assert evicted == found["evicted_pages"][tier]
+        evicted = sum(replica["evicted_pages"][tier] for replica in replicas)
+        assert evicted == result["evicted_pages"][tier]
     assert Counter(row["replica"] for row in rows) == {
-        one["replica"]: one["requests"] for one in replicas
+        replica["replica"]: replica["requests"] for replica in replicas
     }
-    counts = [one["requests"] for one in replicas]
-    assert found["fleet"]["imbalance"]["requests"] == max(counts) * 3 / sum(counts)
-    assert found["components"]["full"]["capacity"] == {"device": 180, "host": 180}
+    counts = [replica["requests"] for replica in replicas]
+    assert result["fleet"]["imbalance"]["requests"] == max(counts) * 3 / sum(counts)
+    assert result["components"]["full"]["capacity"] == {"device": 180, "host": 180}
 
 
 def test_decode_replicas_take_every_request(turns: str, tmp_path: Path, capsys: Capsys) -> None:
-    found, rows = records(tmp_path, turns, *SMALL, *DIVIDED, "--check", "every")
-    assert model_of(found["config"]) == "llama-3.1-8b on 4 replicas of 1 x h100"
-    replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
-    assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
-    assert sum(one["requests"] for one in replicas[2:]) == len(rows) == link["requests"] == 30
-    assert sum(one["output_tokens"] for one in replicas) == found["output"]["tokens"]
+    result, rows = records(tmp_path, turns, *SMALL, *DIVIDED, "--check", "every")
+    assert model_of(result["config"]) == "llama-3.1-8b on 4 replicas of 1 x h100"
+    replicas, link = result["fleet"]["replicas"], result["fleet"]["kv_link"]
+    assert [replica["role"] for replica in replicas] == ["prefill"] * 2 + ["decode"] * 2
+    assert (
+        sum(replica["requests"] for replica in replicas[2:]) == len(rows) == link["requests"] == 30
+    )
+    assert sum(replica["output_tokens"] for replica in replicas) == result["output"]["tokens"]
     assert sum(row["link_bytes"] for row in rows) == link["bytes_total"]
     assert link["bytes_total"] == (
-        link["moved_pages"] * found["components"]["full"]["page_bytes_total"]
+        link["moved_pages"] * result["components"]["full"]["page_bytes_total"]
     )
     assert link["busy_s"] >= link["bytes_total"] / 50e9
     for row in rows:
@@ -72,24 +78,24 @@ def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) 
     """What one replica stored, another one fetches."""
     store = ["--storage", "sim:", "--prefetch", "wait_complete:0", "--check", "every"]
     store += ["--mode", mode]
-    found, rows = records(tmp_path, turns, *SMALL, "--replicas", "4", *store)
-    assert found["whole"]["hit_tokens"]["storage"] > 0
-    ended = found["storage"]["prefetches"]["ended"].values()
-    assert sum(one["fetched_tokens"] for one in ended) > 0
+    result, rows = records(tmp_path, turns, *SMALL, "--replicas", "4", *store)
+    assert result["total"]["hit_tokens"]["storage"] > 0
+    ended = result["storage"]["prefetches"]["ended"].values()
+    assert sum(item["fetched_tokens"] for item in ended) > 0
     alone, _ = records(tmp_path, turns, *SMALL, "--replicas", "4", "--mode", mode)
-    assert found["whole"]["hit_rate"] > alone["whole"]["hit_rate"]
-    assert found["whole"]["hit_tokens"]["storage"] == sum(
+    assert result["total"]["hit_rate"] > alone["total"]["hit_rate"]
+    assert result["total"]["hit_tokens"]["storage"] == sum(
         row["hit_tokens"]["storage"] for row in rows
     )
 
 
 def test_limits_are_the_engines_unless_they_are_given(tmp_path: Path) -> None:
-    found = replayed(tmp_path, "--limit", "5", "--engine", "vllm@0.7.3")
-    config = found["config"]
+    result = replayed(tmp_path, "--limit", "5", "--engine", "vllm@0.7.3")
+    config = result["config"]
     assert (config["engine"], config["max_running"]) == ("vllm@0.7.3", 256)
     assert (config["ep"], config["attention_dp"]) == (1, 1)
-    given = ("--engine", "vllm?token_budget=4096&max_running=7")
-    config = replayed(tmp_path, "--limit", "5", *given)["config"]
+    value = ("--engine", "vllm?token_budget=4096&max_running=7")
+    config = replayed(tmp_path, "--limit", "5", *value)["config"]
     assert config["engine"] == engine_profiles.get(engine_profiles.DEFAULT).label
     assert (config["token_budget"], config["max_running"]) == (4096, 7)
 
@@ -106,21 +112,21 @@ def test_an_engine_keeps_states_in_its_own_places(tmp_path: Path) -> None:
     words += ["--check", "every"]
     hits = {}
     for engine in ("sglang", "vllm"):
-        found = replayed(tmp_path, *words, "--engine", engine)
-        hits[engine] = found["whole"]["hit_tokens"]["device"], found["config"]["mamba_interval"]
+        result = replayed(tmp_path, *words, "--engine", engine)
+        hits[engine] = result["total"]["hit_tokens"]["device"], result["config"]["mamba_interval"]
     assert hits == {"sglang": (62 * 512, 256), "vllm": (0, 1088)}
 
 
 def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) -> None:
-    found = replayed(tmp_path, "--limit", "8", "--pp", "2")
-    config, stages, error = (found[name] for name in ("config", "stages", "expected_error"))
+    result = replayed(tmp_path, "--limit", "8", "--pp", "2")
+    config, stages, error = (result[name] for name in ("config", "stages", "expected_error"))
     assert config["pp"] == 2
     computing = [each / stages["under_way_s"] for each in stages["computing_s"]]
     assert stages["idle_rate"] == pytest.approx([1 - each for each in computing])
     assert 0 < sum(computing) <= 2
     assert error["missing"] == "pipeline stages"
-    moved = found["transfers"]["d2h"]
+    moved = result["transfers"]["d2h"]
     assert moved["bytes_per_rank"] == moved["bytes_total"] // 2 > 0
-    said = capsys.readouterr().out
-    assert "stages idle" in said
-    assert "2 x h100" in said
+    out = capsys.readouterr().out
+    assert "stages idle" in out
+    assert "2 x h100" in out

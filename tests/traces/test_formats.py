@@ -44,7 +44,7 @@ def test_mooncake_pages_are_identified_by_block_and_offset() -> None:
 def test_mooncake_ids_keep_all_64_bits() -> None:
     low = 1
     ids = [low, low + (1 << 32), low + (1 << 63), -(1 << 63), (1 << 64) - 1]
-    trace = read(*(mooncake([one]) for one in ids), mooncake([ids[2]]))
+    trace = read(*(mooncake([item]) for item in ids), mooncake([ids[2]]))
     keys = [trace.paged(512).prompt_key(job).raw for job in trace.jobs]
     assert len(set(keys[:5])) == 5
     assert keys[5] == keys[2]
@@ -86,22 +86,22 @@ def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "places", "rounded"),
+    ("texts", "places", "rounded"),
     [([], [34, 0], ""), (["--block-size", "16"], [32, 0], ", rounded down to pages of 16")],
 )
 def test_inspect_says_where_prompts_part(
-    given: list[str], places: list[int], rounded: str, tmp_path: Path, capsys: Capsys
+    texts: list[str], places: list[int], rounded: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     """A date at the head of a system prompt; one prompt comes twice."""
     prompts = [[1] * 34 + [day] * 94 for day in (2, 3, 4, 2)] + [[5] * 99]
     rows = ({"at": 1_795_000_000, "in": prompt, "out": [6]} for prompt in prompts)
     path = str(write(tmp_path / "ids.jsonl", *rows))
-    words = ["--columns", "time=at,input_ids=in,output_ids=out", *given]
-    found = document(tmp_path, "inspect", path, *words)
-    parting = [(one["token"], one["requests"]) for one in found["parting"]]
+    words = ["--columns", "time=at,input_ids=in,output_ids=out", *texts]
+    result = document(tmp_path, "inspect", path, *words)
+    parting = [(item["token"], item["requests"]) for item in result["parting"]]
     assert parting == [(places[0], 2), (places[1], 1)]
-    said = f"{places[0]} (40%), {places[1]} (20%){rounded} can be reused"
-    assert said in " ".join(capsys.readouterr().out.split())
+    message = f"{places[0]} (40%), {places[1]} (20%){rounded} can be reused"
+    assert message in " ".join(capsys.readouterr().out.split())
 
 
 def text(content: str, **about: Any) -> Trace:
@@ -185,8 +185,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_text_may_come_in_parts_and_needs_a_tokenizer_that_knows_it(tokenizer: str) -> None:
-    said = [("user", "a b"), ("assistant", "c c c"), ("user", [{"type": "text", "text": "d"}])]
-    messages = [{"role": role, "content": content} for role, content in said]
+    message = [("user", "a b"), ("assistant", "c c c"), ("user", [{"type": "text", "text": "d"}])]
+    messages = [{"role": role, "content": content} for role, content in message]
     content = json.dumps({"body": {"messages": messages}, "custom_id": "1"}) + "\n"
     trace = text(content, tokenizer=tokenizer, wanted_block_size=1)
     assert [job.input_length for job in trace.jobs] == [6]
@@ -263,14 +263,14 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None:
     content = SAMPLES[name]
-    for old, new, said in FAULTS.get(name, []):
+    for old, new, message in FAULTS.get(name, []):
         assert old in content
         with pytest.raises(CallerError) as error:
             text(content.replace(old, new), tokenizer=tokenizer)
-        told = str(error.value)
-        assert told.startswith(f"trace:{said}"), (old, told)
-        assert "\n" not in told
-        assert len(told) < 300
+        report = str(error.value)
+        assert report.startswith(f"trace:{message}"), (old, report)
+        assert "\n" not in report
+        assert len(report) < 300
     for end in range(1, len(content), 1 + len(content) // 12):
         try:  # a file that was cut reads, or ends in one line
             cut = Lines("t", content[:end].encode().splitlines(keepends=True))
@@ -288,13 +288,13 @@ def test_packed_files_are_read_and_a_cut_one_is_named(pack: Any, tmp_path: Path)
     packed = pack(SAMPLES["mooncake"].encode())
     path.write_bytes(packed)
     assert len(open_trace(str(path)).jobs) == 2
-    for content, said in (
+    for content, message in (
         (packed + packed, f"{path}:3: expected a timestamp of at least 1.5"),  # members in a row
         (packed[:-9], "a truncated file; copy the file again"),
         (packed[:12] + bytes(40), "trace.jsonl:1: expected"),
     ):
         path.write_bytes(content)
-        with pytest.raises(CallerError, match=said):
+        with pytest.raises(CallerError, match=message):
             open_trace(str(path))
 
 

@@ -1,5 +1,5 @@
 """`hicache fuzz`: its runs, its files, its codes, what it must reach, and when it ends;
-every fault of a tape on disk."""
+every fault of a sequence on disk."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hicache.core.ledger import Pool
-from invariants.fuzz import sequence as tapes
+from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.operations import OPERATIONS
 from tests.planted import planted
@@ -39,25 +39,25 @@ def leak(monkeypatch: Patch) -> None:
 
 def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -> None:
     """And names the states that were not reached."""
-    found = document(Path(), "fuzz", *SMALL, "--sequences", "4", "--seed", "7")
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("hicache fuzz --seed 7 ")
-    assert "failures 0" in said
+    result = document(Path(), "fuzz", *SMALL, "--sequences", "4", "--seed", "7")
+    message = " ".join(capsys.readouterr().out.split())
+    assert message.startswith("hicache fuzz --seed 7 ")
+    assert "failures 0" in message
     assert os.listdir() == ["out.json"]
-    missing = found["not_reached"]
-    assert set(missing) == {name for name in probes.NAMES if not found["counts"].get(name)}
-    assert f"states reached {len(probes.NAMES) - len(missing)} of {len(probes.NAMES)}" in said
+    missing = result["not_reached"]
+    assert set(missing) == {name for name in probes.NAMES if not result["counts"].get(name)}
+    assert f"states reached {len(probes.NAMES) - len(missing)} of {len(probes.NAMES)}" in message
 
 
 def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
     def counted(seed: str, jobs: str) -> list[Any]:
         words = ["--operations", "25", "--sequences", "6", "--seed", seed, "--jobs", jobs]
-        found = document(Path(), "fuzz", *words)
-        return [found[key] for key in ("operations", "events", "counts", "failures")]
+        result = document(Path(), "fuzz", *words)
+        return [result[key] for key in ("operations", "events", "counts", "failures")]
 
-    one = counted("7", "1")
-    assert counted("7", "2") == one
-    assert counted("70", "1") != one
+    item = counted("7", "1")
+    assert counted("7", "2") == item
+    assert counted("70", "1") != item
 
 
 # -- failures
@@ -66,20 +66,20 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
 def test_a_failure_is_kept_as_tape_and_text(monkeypatch: Patch, capsys: Capsys) -> None:
     leak(monkeypatch)
     code = fuzz("--sequences", "6", "--seed", "13", "--output", "kept", "--json", "out.json")
-    found = json.loads(Path("out.json").read_text())
-    assert code == found["exit_code"] == 11
-    said = capsys.readouterr().out
-    assert f"failures {sum(one['times'] for one in found['failures'])}" in " ".join(said.split())
+    result = json.loads(Path("out.json").read_text())
+    assert code == result["exit_code"] == 11
+    out = capsys.readouterr().out
+    assert f"failures {sum(item['times'] for item in result['failures'])}" in " ".join(out.split())
     kept = sorted(path.name for path in Path("kept").iterdir())
-    assert len(kept) == 2 * len(found["failures"])
-    for one in found["failures"]:
-        text = Path(one["sequence"]).with_suffix(".txt").read_text()
-        assert f"hicache fuzz --replay {one['sequence']}" in text
-        assert fuzz("--replay", one["sequence"]) == one["code"]
-        assert f"{one['code']} {one['kind']}" in capsys.readouterr().out
-    tape = str(Path("kept").resolve() / kept[0])
+    assert len(kept) == 2 * len(result["failures"])
+    for value in result["failures"]:
+        text = Path(value["sequence"]).with_suffix(".txt").read_text()
+        assert f"hicache fuzz --replay {value['sequence']}" in text
+        assert fuzz("--replay", value["sequence"]) == value["code"]
+        assert f"{value['code']} {value['kind']}" in capsys.readouterr().out
+    sequence = str(Path("kept").resolve() / kept[0])
     monkeypatch.undo()
-    assert main(["fuzz", "--replay", tape]) == 0
+    assert main(["fuzz", "--replay", sequence]) == 0
 
 
 def test_the_exit_code_is_that_of_the_worst_failure() -> None:
@@ -95,12 +95,12 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -
         leak(patch)
         drawn = work(0).failure
     assert drawn is not None
-    found = work.shrunk(drawn)  # replayed without the bug: clean
-    assert (found.code, found.kind) == (17, "REPLAY")
+    shrunk = work.shrunk(drawn)  # replayed without the bug: clean
+    assert (shrunk.code, shrunk.kind) == (17, "REPLAY")
 
 
 def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> None:
-    def wait(hand: Any, args: Any) -> None:
+    def wait(player: Any, args: Any) -> None:
         while True:
             pass
 
@@ -108,33 +108,33 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> 
     monkeypatch.setitem(OPERATIONS, "wait", waits)
     monkeypatch.setattr("traces.fuzzing.core.LEAST_S", 0.3)
     monkeypatch.setattr("traces.fuzzing.core.PER_ENTRY_S", 0.0)
-    found = Work(60)(7).failure
-    assert found is not None
-    assert found.code == 14
-    assert "still at work" in found.text
+    failure = Work(60)(7).failure
+    assert failure is not None
+    assert failure.code == 14
+    assert "still at work" in failure.text
 
 
 def test_the_first_failure_ends_the_run_and_is_kept() -> None:
     hunt = ["--seed", "16", "--first", "--sequences", "1000000"]
     with planted(BUG):
-        found = document(Path(), "fuzz", *SMALL, *hunt, code=11)
-    (failure,) = found["failures"]
-    assert (failure["times"], found["exit_code"], found["complete"]) == (1, 11, True)
-    assert found["sequences"] == failure["seed"] - 16 + 1
+        result = document(Path(), "fuzz", *SMALL, *hunt, code=11)
+    (failure,) = result["failures"]
+    assert (failure["times"], result["exit_code"], result["complete"]) == (1, 11, True)
+    assert result["sequences"] == failure["seed"] - 16 + 1
     assert failure["seconds"] >= 0
     with planted(BUG):
-        again = play.replay(tapes.read(Path(failure["sequence"])), OPERATIONS).failure
+        again = play.replay(sequences.read(Path(failure["sequence"])), OPERATIONS).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
 
 
-TAPE = tapes.dumps(drawn(7, 6))
-LINES = TAPE.splitlines()
+SEQUENCE = sequences.dumps(drawn(7, 6))
+LINES = SEQUENCE.splitlines()
 HEAD = json.loads(LINES[0])
 ENTRY = json.loads(LINES[1])
 
 
-def tape_with(head: dict[str, Any] | None = None, entry: dict[str, Any] | None = None) -> str:
+def sequence_with(head: dict[str, Any] | None = None, entry: dict[str, Any] | None = None) -> str:
     lines = [json.dumps({**HEAD, **(head or {})}), json.dumps({**ENTRY, **(entry or {})})]
     return "\n".join([*lines, *LINES[2:]]) + "\n"
 
@@ -143,43 +143,55 @@ def config(**changed: Any) -> dict[str, Any]:
     return {"config": {**HEAD["config"], **changed}}
 
 
-TAPES = {
-    "lines behind the last": (TAPE + "{}\n", "expected nothing behind the last line"),
-    "cut within a line": (TAPE[: len(TAPE) // 2], "cut off"),
+SEQUENCES = {
+    "lines behind the last": (SEQUENCE + "{}\n", "expected nothing behind the last line"),
+    "cut within a line": (SEQUENCE[: len(SEQUENCE) // 2], "cut off"),
     "an entry gone": ("\n".join([*LINES[:1], *LINES[2:]]) + "\n", "cut off"),
     "a recording": ('{"hicache_recording":3}\n', "found the fields hicache_recording; name"),
     "5 MB": ('{"a":"' + "x" * (5 << 20) + '"}\n', "line 1: expected at most 4194304 char"),
-    "NaN": (tape_with({"seed": float("nan")}), "(the number NaN)"),
-    "a pool of halves": (tape_with(config(device_pages=[1.5])), "device_pages[0]: expected an int"),
-    "a delay": (tape_with(entry={"acts": [[10**30, 0, ""]]}), "line 2: acts[0]: expected [delay"),
-    "another version": (tape_with({"version": 2}), "version: expected 1, found 2; record"),
-    "a field of the head": (tape_with({"executer": "replies"}), 'found "executer"'),
-    "a long seed": (tape_with({"seed": 10**4000}), "seed: expected an integer from 0 to"),
-    "a policy that is gone": (tape_with(config(write_policy="write_never")), "write_never"),
+    "NaN": (sequence_with({"seed": float("nan")}), "(the number NaN)"),
+    "a pool of halves": (
+        sequence_with(config(device_pages=[1.5])),
+        "device_pages[0]: expected an int",
+    ),
+    "a delay": (
+        sequence_with(entry={"acts": [[10**30, 0, ""]]}),
+        "line 2: acts[0]: expected [delay",
+    ),
+    "another version": (sequence_with({"version": 3}), "version: expected 2, found 3; record"),
+    "a field of the head": (sequence_with({"executer": "replies"}), 'found "executer"'),
+    "a long seed": (sequence_with({"seed": 10**4000}), "seed: expected an integer from 0 to"),
+    "a policy that is gone": (sequence_with(config(write_policy="write_never")), "write_never"),
     "a component that is gone": (
-        tape_with(config(components=["full", "gone"])),
+        sequence_with(config(components=["full", "gone"])),
         "config: expected legal settings, found",
     ),
     "a device of 9 layers": (
-        tape_with({"executor": "device:9:1:1:1"}),
+        sequence_with({"executor": "device:9:1:1:1"}),
         "executor: expected replies",
     ),
-    "ranks that are true": (tape_with({"ranks": True}), "ranks: expected an integer from 1 to 8"),
-    "an operation": (tape_with(entry={"op": "a" * 99999}), 'found "aaaaaaaaaa'),
-    "a fault": (tape_with(entry={"acts": [[1, 0, "fire"]]}), "line 2: expected a fault of this"),
+    "ranks that are true": (
+        sequence_with({"ranks": True}),
+        "ranks: expected an integer from 1 to 8",
+    ),
+    "an operation": (sequence_with(entry={"op": "a" * 99999}), 'found "aaaaaaaaaa'),
+    "a fault": (
+        sequence_with(entry={"acts": [[1, 0, "fire"]]}),
+        "line 2: expected a fault of this",
+    ),
     "a word for a number": (
-        tape_with(entry={"op": "admit", "args": {"request": 0, "chunk": "many"}}),
+        sequence_with(entry={"op": "admit", "args": {"request": 0, "chunk": "many"}}),
         "line 2: admit: chunk: expected an integer",
     ),
 }
 
 
-@pytest.mark.parametrize(("text", "word"), TAPES.values(), ids=TAPES.keys())
+@pytest.mark.parametrize(("text", "word"), SEQUENCES.values(), ids=SEQUENCES.keys())
 def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
     Path("bad.jsonl").write_text(text)
-    said = fails(capsys, "fuzz", "--replay", "bad.jsonl", "--json", "out.json")
-    assert word in said
-    assert len(said) < 500
+    message = fails(capsys, "fuzz", "--replay", "bad.jsonl", "--json", "out.json")
+    assert word in message
+    assert len(message) < 500
     assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
 
 

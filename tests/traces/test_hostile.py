@@ -31,14 +31,14 @@ MOST_CHARACTERS = 20_000
 def ran(capsys: Capsys, *arguments: str) -> int:
     """Runs the command, whose output must be clean; returns its exit code."""
     code = main(list(arguments))
-    said = capsys.readouterr()
-    printed = said.out + said.err
+    output = capsys.readouterr()
+    printed = output.out + output.err
     assert not _RAW.search(printed), (arguments, ascii(_RAW.findall(printed)))
     assert not re.search("^hicache: forged", printed, re.MULTILINE)
     assert len(printed) < MOST_CHARACTERS
     assert "Traceback" not in printed, printed[-600:]
     if code == 2:
-        assert said.err.count("\n") == 1
+        assert output.err.count("\n") == 1
     return code
 
 
@@ -133,9 +133,9 @@ NUMBERS = set(LLAMA) - {"model_type", "num_key_value_heads"}  # null is as many 
 def test_numbers_of_models_are_bounded(value: str, capsys: Capsys) -> None:
     for case in ({**LLAMA, name: "VALUE"} for name in NUMBERS):
         Path("model.json").write_text(json.dumps(case).replace('"VALUE"', value))
-        said = fails(capsys, "models", "model.json")
-        assert said.startswith("hicache: model.json: ")
-        assert len(said) < 300
+        message = fails(capsys, "models", "model.json")
+        assert message.startswith("hicache: model.json: ")
+        assert len(message) < 300
 
 
 def test_running_out_of_memory_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:

@@ -31,14 +31,14 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.result_of: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.result_of.append((tag, dict(attrs)))
 
     def of(self, *names: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.found if name in names]
+        return [attributes for name, attributes in self.result_of if name in names]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path) -> dict[str, Any]:
+def full(folder: Path) -> dict[str, Any]:
     """A document with everything that a report can have."""
     files = [str(folder / f"{name}.html") for name in ("one", "two")]
     report = document(folder, "report", *files, "--title", "Everything")
@@ -85,13 +85,15 @@ def test_a_report_is_rendered_again_to_the_same_bytes(folder: Path) -> None:
     assert (folder / "again.html").read_bytes() == first
 
 
-def test_the_page_loads_nothing_and_runs_only_its_own_scripts(whole: dict[str, Any]) -> None:
-    text = render(whole)
+def test_the_page_loads_nothing_and_runs_only_its_own_scripts(full: dict[str, Any]) -> None:
+    text = render(full)
     page = Elements(text)
-    assert not [one for _, one in page.found if one.keys() & {"src", "srcset", "data", "onerror"}]
+    assert not [
+        item for _, item in page.result_of if item.keys() & {"src", "srcset", "data", "onerror"}
+    ]
     assert not page.of("link", "iframe", "object", "embed", "base", "form", "img")
-    assert all((one["href"] or "").startswith("#") for one in page.of("a"))
-    policy = next(one["content"] for one in page.of("meta") if "http-equiv" in one) or ""
+    assert all((item["href"] or "").startswith("#") for item in page.of("a"))
+    policy = next(item["content"] for item in page.of("meta") if "http-equiv" in item) or ""
     assert "default-src 'none'" in policy
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     [packed] = re.findall(r'<script type="text/plain" id="plotly">(.*?)</script>', text)
@@ -104,39 +106,39 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts(whole: dict[str, A
     assert len(scripts) == 2
     assert "@import" not in text[: text.index("</style>")]
     # and it says all without charts
-    told = [*whole["verdict"]["sentences"], *whole["warnings"], *whole["estimates"]]
-    assert all(said in text for said in [*told, whole["variants"][0]["digest"]])
-    ids = [one["id"] for _, one in page.found if "id" in one]
-    charts = [one for one in page.of("div") if one.get("class") == "chart"]
-    assert [one["id"] for one in charts] == ["curve", "cdf"]
-    for one in charts:
-        assert one["role"] == "img"
-        assert one["aria-label"]
-        assert one["aria-describedby"] in ids
+    message = [*full["verdict"]["sentences"], *full["warnings"], *full["estimates"]]
+    assert all(output in text for output in [*message, full["variants"][0]["digest"]])
+    ids = [item["id"] for _, item in page.result_of if "id" in item]
+    charts = [item for item in page.of("div") if item.get("class") == "chart"]
+    assert [chart["id"] for chart in charts] == ["curve", "cdf"]
+    for value in charts:
+        assert value["role"] == "img"
+        assert value["aria-label"]
+        assert value["aria-describedby"] in ids
 
 
 def hostile(value: Any) -> Any:
     """The document with every text replaced by a hostile one, but for what means something."""
     if isinstance(value, dict):
         kept = {"kind", "axis", "schema"}
-        return {name: one if name in kept else hostile(one) for name, one in value.items()}
+        return {name: item if name in kept else hostile(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [hostile(one) for one in value]
+        return [hostile(item) for item in value]
     return HOSTILE if isinstance(value, str) else value
 
 
-def test_text_of_a_document_is_never_markup(whole: dict[str, Any]) -> None:
-    spoiled = hostile(whole)
+def test_text_of_a_document_is_never_markup(full: dict[str, Any]) -> None:
+    spoiled = hostile(full)
     spoiled["curve"]["policies"][HOSTILE] = spoiled["curve"]["policies"]["lru"]
     for variant in spoiled["variants"]:
         variant["lost_by_reason"] = {HOSTILE: 5}
         variant["config"][HOSTILE] = HOSTILE
     text = render(spoiled)
-    page, plain = Elements(text), Elements(render(whole))
+    page, plain = Elements(text), Elements(render(full))
     assert not page.of("img")
     assert len(page.of("script")) == len(plain.of("script")) == 4
     assert "\u202e" not in text
-    assert not [one for _, one in page.found if any(key.startswith("on") for key in one)]
+    assert not [item for _, item in page.result_of if any(key.startswith("on") for key in item)]
     charts = re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)
     assert charts is not None
     assert "<" not in charts[1]
@@ -144,7 +146,7 @@ def test_text_of_a_document_is_never_markup(whole: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         (lambda d: d.update(kind="twin"), 'found a document of kind "twin"'),
         (lambda d: d.pop("variants"), "object missing required field `variants`"),
@@ -155,13 +157,13 @@ def test_text_of_a_document_is_never_markup(whole: dict[str, Any]) -> None:
     ],
 )
 def test_a_document_that_is_wrong_is_one_line(
-    whole: dict[str, Any], tmp_path: Path, capsys: Capsys, change: Any, said: str
+    full: dict[str, Any], tmp_path: Path, capsys: Capsys, change: Any, text: str
 ) -> None:
-    wrong = json.loads(json.dumps(whole))
+    wrong = json.loads(json.dumps(full))
     change(wrong)
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(wrong))
-    assert said in fails(capsys, "report", str(path), "-o", str(tmp_path / "out.html"))
+    assert text in fails(capsys, "report", str(path), "-o", str(tmp_path / "out.html"))
     assert not (tmp_path / "out.html").exists()
 
 
@@ -204,9 +206,9 @@ def looked_at(folder: Path, text: str, *flags: str) -> tuple[str, str]:
     ],
 )
 def test_the_report_is_drawn_in_a_browser(
-    theme: str, flags: tuple[str, ...], whole: dict[str, Any], tmp_path: Path
+    theme: str, flags: tuple[str, ...], full: dict[str, Any], tmp_path: Path
 ) -> None:
-    text = render(whole if theme == "light" else hostile(whole))
+    text = render(full if theme == "light" else hostile(full))
     page, console = looked_at(tmp_path, text, *flags)
     assert 'data-drawn="all"' in page
     assert len(re.findall(r'<g class="trace scatter', page)) == 6 + 3  # policies, and quantiles

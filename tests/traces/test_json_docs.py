@@ -14,7 +14,7 @@ from traces.commands.compare import Comparison
 from traces.commands.models import totals
 from traces.curves import CurveFigures
 from traces.html import Report
-from traces.pages import PAGE, whole
+from traces.pages import PAGE, total
 from traces.results.record import Request, Result, document, record_of
 
 from .rig import Capsys, mooncake, turns_of, write
@@ -29,15 +29,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def same(kind: type, found: Any) -> None:
+def same(kind: type, result: Any) -> None:
     """A record has all that is in the document, and the document all that the record has."""
-    again = json.loads(json.dumps(document(record_of(kind, found))))
+    again = json.loads(json.dumps(document(record_of(kind, result))))
     head = ("schema", "kind", "hicache_version", "command", "complete", "warnings")
-    assert again == {name: one for name, one in found.items() if name in again or name not in head}
+    assert again == {
+        name: item for name, item in result.items() if name in again or name not in head
+    }
 
 
 def test_the_page_has_what_the_types_say() -> None:
-    assert whole() == PAGE.read_text(), "run python -m traces.pages"
+    assert total() == PAGE.read_text(), "run python -m traces.pages"
     assert "### Share\n\nSums over some requests that were served" in PAGE.read_text()
 
 
@@ -47,7 +49,7 @@ def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
     hybrid = ["--components", "full,swa,mamba=40", "--device-pages", "60"]
     limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
     moved = ["--replicas", "1:1"]
-    found: dict[str, set[str]] = {"documents": set(), "rows": set()}
+    result: dict[str, set[str]] = {"documents": set(), "rows": set()}
     for words in (
         [str(folder / "blocks.jsonl"), "--speed", "9000", *limits],
         [turns, *hybrid, "--pp", "2"],
@@ -55,13 +57,16 @@ def test_a_document_of_a_replay_is_its_record(folder: Path) -> None:
         [turns, "--storage", "sim:loss=0.3", *small, "--check", "off"],
         [turns, *moved],
     ):
-        one = written(folder, "replay", *words, "--requests", str(rows))
-        same(Result, one)
-        found["documents"] |= one.keys()
+        item = written(folder, "replay", *words, "--requests", str(rows))
+        same(Result, item)
+        result["documents"] |= item.keys()
         for line in map(json.loads, rows.read_text().splitlines()):
             same(Request, line)
-            found["rows"] |= line.keys()
-    never = {*Result.__struct_fields__} - found["documents"], {*fields_of(Request)} - found["rows"]
+            result["rows"] |= line.keys()
+    never = (
+        {*Result.__struct_fields__} - result["documents"],
+        {*fields_of(Request)} - result["rows"],
+    )
     assert never == ({"measured", "label", "ttft_quantiles_s"}, set())
 
 
@@ -72,17 +77,17 @@ def test_a_document_has_what_its_log_measured_and_the_options_that_repeat_it(
     rows = ["0,100,5,0,0.5", "1,300,5,100,0.2", "2,500,5,300,0.3"]
     log.write_text("\n".join(["time,input,output,cached,first", *rows]))
     columns = "time=time:s,input=input,output=output,cached=cached,ttft=first:s"
-    found = written(folder, "replay", str(log), "--columns", columns, "--check", "off")
-    assert found["measured"] == {"cached_tokens": 400, "ttft_p50_s": 0.3}
-    assert found["options"] == {"columns": columns, "check": "off"}
-    same(Result, found)
-    told = capsys.readouterr().out
-    assert re.search(r"^measured in the log +400 +44\.444 % *$", told, re.MULTILINE)
-    assert re.search(r"^TTFT measured in the log \(s\) +0\.300 *$", told, re.MULTILINE)
+    result = written(folder, "replay", str(log), "--columns", columns, "--check", "off")
+    assert result["measured"] == {"cached_tokens": 400, "ttft_p50_s": 0.3}
+    assert result["options"] == {"columns": columns, "check": "off"}
+    same(Result, result)
+    out = capsys.readouterr().out
+    assert re.search(r"^measured in the log +400 +44\.444 % *$", out, re.MULTILINE)
+    assert re.search(r"^TTFT measured in the log \(s\) +0\.300 *$", out, re.MULTILINE)
     repeat = folder / "repeat.json"
-    repeat.write_text(json.dumps(found))
+    repeat.write_text(json.dumps(result))
     again = written(folder, "replay", str(log), "--config", str(repeat))
-    assert (again["digest"], again["latency_s"]) == (found["digest"], found["latency_s"])
+    assert (again["digest"], again["latency_s"]) == (result["digest"], result["latency_s"])
 
 
 def fields_of(kind: Any) -> list[str]:

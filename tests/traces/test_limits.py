@@ -38,8 +38,8 @@ def replay(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> dict
 
 
 def limit(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> tuple[str, list[str]]:
-    found = replay(tmp_path, records, *options)["limit"]
-    return found["by"], found["try"]
+    result = replay(tmp_path, records, *options)["limit"]
+    return result["by"], result["try"]
 
 
 def visits(*prompts: list[int], gap_ms: int = 5000) -> list[dict[str, Any]]:
@@ -64,16 +64,16 @@ def test_what_is_offered_runs_and_does_what_it_says(
     """A host that holds every page loses nothing; one behind a device that never evicts is idle."""
     records = visits([1, 2], [3, 4], [1, 2, 5], *NEW)
     words = [*TWO_PAGES, *options.split()]
-    found = replay(tmp_path, records, *words)
-    assert (found["limit"]["by"], found["limit"]["try"]) == (by, tries)
-    for one in tries:
-        again = replay(tmp_path, records, *words[:-2], *one.partition("#")[0].split())
-        assert again["whole"]["lost_tokens"] == 0
+    result = replay(tmp_path, records, *words)
+    assert (result["limit"]["by"], result["limit"]["try"]) == (by, tries)
+    for item in tries:
+        again = replay(tmp_path, records, *words[:-2], *item.partition("#")[0].split())
+        assert again["total"]["lost_tokens"] == 0
         assert again["evicted_pages"]["host"] == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "tries"),
+    ("text", "tries"),
     [
         ("", ["--tp 2"]),
         ("--kv-dtype fp8 --tp 32", []),
@@ -83,22 +83,22 @@ def test_what_is_offered_runs_and_does_what_it_says(
     ],
 )
 def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
-    given: str, tries: list[str], tmp_path: Path
+    text: str, tries: list[str], tmp_path: Path
 ) -> None:
     path = write(tmp_path / "trace.jsonl", *AGAIN)
-    _, options = parse(["replay", str(path), "--check", "off", *given.split()])
+    _, options = parse(["replay", str(path), "--check", "off", *text.split()])
     assert isinstance(options, ReplayOptions)
     trace = opened(options)[1]
     settings, paged = resolve(options, trace)
     run = playing.run(trace, paged, settings)
     refused = {"no_pages": 1, "writing_back of full": 1, "fetching": 9}
     load = LoadFigures(1.0, 0.95, False, 1.0, 1)
-    found = replace(result_of(trace, settings, run), refused=refused, load=load)
-    told = limit_of(options, settings, paged, found)
-    assert told.by == "device_memory"
-    assert told.why == "95.0 % of TTFT is queueing, 2 x no pages"
-    assert list(told.tries) == [*tries, "--host-ratio 0  # the same hits"]
-    assert limit_of(options, settings, paged, replace(found, refused={})).by != "device_memory"
+    result = replace(result_of(trace, settings, run), refused=refused, load=load)
+    message = limit_of(options, settings, paged, result)
+    assert message.by == "device_memory"
+    assert message.why == "95.0 % of TTFT is queueing, 2 x no pages"
+    assert list(message.tries) == [*tries, "--host-ratio 0  # the same hits"]
+    assert limit_of(options, settings, paged, replace(result, refused={})).by != "device_memory"
 
 
 @pytest.mark.parametrize(("gap_ms", "overloaded"), [(20, True), (2000, False)])
@@ -106,13 +106,13 @@ def test_overload_is_said_with_a_speed_at_which_it_ends(
     gap_ms: int, overloaded: bool, tmp_path: Path
 ) -> None:
     records = visits(*([8 * n + k for k in range(8)] for n in range(30)), gap_ms=gap_ms)
-    found = replay(tmp_path, records)
-    assert found["load"]["overloaded"] is overloaded
-    assert (found["limit"]["by"] == "load") is overloaded
+    result = replay(tmp_path, records)
+    assert result["load"]["overloaded"] is overloaded
+    assert (result["limit"]["by"] == "load") is overloaded
     if overloaded:
-        [text] = found["limit"]["try"]
+        [text] = result["limit"]["try"]
         speed = text.removeprefix("--speed ")
-        assert float(speed) == pytest.approx(0.9 / found["load"]["offered"], abs=0.1)
+        assert float(speed) == pytest.approx(0.9 / result["load"]["offered"], abs=0.1)
         again = replay(tmp_path, records, "--speed", speed)
         assert not again["load"]["overloaded"]
 
@@ -124,7 +124,7 @@ def load(*times: tuple[float, float, float]) -> LoadFigures:
         at, first = round(arrival * NS), round((arrival + queue + compute) * NS)
         result = RequestResult(index, 10, 1, 0, 0, 10, at, at, first, first, 0)
         served.append(result._replace(compute_ns=round(compute * NS)))
-    jobs = jobs_of(*((round(one[0] * NS), 10, 1) for one in times))
+    jobs = jobs_of(*((round(time[0] * NS), 10, 1) for time in times))
     return load_of(jobs, SimpleNamespace(requests=served, makespan_ns=0))  # type: ignore[arg-type]
 
 
@@ -147,13 +147,13 @@ LONG = [(n, 60.0, 1.0) for n in range(1800)]
 def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals(
     times: list[tuple[float, float, float]], offered: float | None, overloaded: bool
 ) -> None:
-    found = load(*times)
-    assert found.overloaded is overloaded
-    assert found.offered == (offered and pytest.approx(offered, rel=0.02))
+    result = load(*times)
+    assert result.overloaded is overloaded
+    assert result.offered == (offered and pytest.approx(offered, rel=0.02))
 
 
 @pytest.mark.parametrize(
-    ("times_ms", "speed", "said"),
+    ("times_ms", "speed", "text"),
     [
         ([300 * n for n in range(100)], "1", None),
         ([0, 0, 0], "1", None),  # too few to tell
@@ -165,11 +165,11 @@ def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals(
     ],
 )
 def test_times_that_look_wrong_are_warned_about(
-    times_ms: list[float], speed: str, said: str | None
+    times_ms: list[float], speed: str, text: str | None
 ) -> None:
     jobs = jobs_of(*((round(time * 1e6), 1000, 1) for time in times_ms))
-    found = warnings(jobs, Fraction(speed))
-    assert (said in found[0] and len(found) == 1) if said else not found
+    result = warnings(jobs, Fraction(speed))
+    assert (text in result[0] and len(result) == 1) if text else not result
 
 
 RUN = Judged("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
@@ -179,24 +179,24 @@ def group(runs: int, error: float, metric: str = "tpot", **other: Any) -> list[G
     """Judged runs of vLLM, and the group of all engines."""
     errors = {metric: ErrorOf(runs, error, error)}
     engine = other.pop("engine", "vllm")
-    one = Group("roofline", "h100", 4, "fp8", "9 to 64", engine, False, (RUN.model,), errors)
-    return [replace(one, **other), replace(one, engine=ALL, **other)]
+    group = Group("roofline", "h100", 4, "fp8", "9 to 64", engine, False, (RUN.model,), errors)
+    return [replace(group, **other), replace(group, engine=ALL, **other)]
 
 
-def asked(groups: list[Group], **other: Any) -> ExpectedError:
+def error_of(groups: list[Group], **other: Any) -> ExpectedError:
     return expected_error(replace(RUN, **other), groups, groups)
 
 
 def tpot(groups: list[Group], **other: Any) -> ErrorOf:
-    found = asked(groups, **other).tpot
-    assert found is not None
-    return found
+    result = error_of(groups, **other).tpot
+    assert result is not None
+    return result
 
 
 def test_equal_runs_come_first_and_small_groups_last() -> None:
-    found = [*group(2, 0.9), *group(3, 0.2, load="65 or more")]
-    assert tpot(found).median == 0.2
-    assert tpot([*group(3, 0.9), *found[2:]]).median == 0.9
+    result = [*group(2, 0.9), *group(3, 0.2, load="65 or more")]
+    assert tpot(result).median == 0.2
+    assert tpot([*group(3, 0.9), *result[2:]]).median == 0.9
     assert tpot(group(2, 0.9, ranks=1)).differs == ["ranks"]
     busy = [*group(3, 0.2), *group(3, 0.7, saturated=True)]
     assert [tpot(busy, queueing=share).median for share in (0.5, 0.51)] == [0.2, 0.7]
@@ -212,25 +212,25 @@ def test_equal_runs_come_first_and_small_groups_last() -> None:
     ],
 )
 def test_what_was_never_judged_is_not_validated(other: dict[str, Any], missing: str) -> None:
-    found, valid = asked(group(5, 0.1), **other), asked(group(5, 0.1))
-    assert (found.missing, found.tpot) == (missing, None)
-    assert row(found) == f"not validated: no published run had {missing}"
+    result, valid = error_of(group(5, 0.1), **other), error_of(group(5, 0.1))
+    assert (result.missing, result.tpot) == (missing, None)
+    assert row(result) == f"not validated: no published run had {missing}"
     assert together([valid, None, document(valid)]) == [f"Expected error: {row(valid)}"]
-    both = ["Expected error: in the median TPOT 10 %", f"Expected error: {row(found)}"]
-    assert together([valid, found]) == both
+    both = ["Expected error: in the median TPOT 10 %", f"Expected error: {row(result)}"]
+    assert together([valid, result]) == both
 
 
 def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> None:
     known, new = map(expected.shipped, (expected.KNOWN, expected.NEW))
-    assert all(one.errors for one in [*known, *new])
-    assert len({(one.engine, one.hardware, name) for one in known for name in one.models}) > 20
+    assert all(item.errors for item in [*known, *new])
+    assert len({(item.engine, item.hardware, name) for item in known for name in item.models}) > 20
     for model, published in (("llama-3.1-8b", True), ("tiny", False)):
         words = ["--model", model, "--hardware", "h100", "--limit", "20", "--check", "off"]
-        found = replayed(tmp_path, *words)
-        one, error = found["config"], found["expected_error"]
-        load = expected.load(found["load"]["running_mean"])
-        queueing = found["load"]["queueing_share"]
-        run = Judged(one["times"], "h100", "vllm", model, 1, "bf16", load, queueing)
+        result = replayed(tmp_path, *words)
+        value, error = result["config"], result["expected_error"]
+        load = expected.load(result["load"]["running_mean"])
+        queueing = result["load"]["queueing_share"]
+        run = Judged(value["times"], "h100", "vllm", model, 1, "bf16", load, queueing)
         assert error == json.loads(json.dumps(document(expected_error(run, known, new))))
         assert error["published"] == published
 
@@ -256,7 +256,7 @@ def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
     limited: tuple[dict[str, Any], list[Any]],
 ) -> None:
     document, lines = limited
-    found = document["slo"]
+    result = document["slo"]
     missed: dict[str, int] = dict.fromkeys(("ttft", "tpot", "e2e"), 0)
     good = []
     for line in lines:
@@ -272,15 +272,15 @@ def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
             missed[name] += 1
         if not late:
             good.append(line)
-    assert found["missed"] == {**missed, "itl": None}
+    assert result["missed"] == {**missed, "itl": None}
     assert min(missed.values()) > 0
     assert 0 < len(good) < len(lines)
-    assert found["attained_requests"] == len(good)
-    assert found["attained_rate"] == len(good) / len(lines)
+    assert result["attained_requests"] == len(good)
+    assert result["attained_rate"] == len(good) / len(lines)
     seconds = document["latency_s"]["makespan"]
-    assert found["goodput_requests_per_s"] == pytest.approx(len(good) / seconds)
+    assert result["goodput_requests_per_s"] == pytest.approx(len(good) / seconds)
     tokens = sum(line["output_tokens"] for line in good)
-    assert found["goodput_tokens_per_s"] == pytest.approx(tokens / seconds)
+    assert result["goodput_tokens_per_s"] == pytest.approx(tokens / seconds)
 
 
 def test_each_limit_is_kept_up_to_its_value_and_no_further() -> None:
@@ -290,8 +290,8 @@ def test_each_limit_is_kept_up_to_its_value_and_no_further() -> None:
         output_tokens=np.array([1, 4, 4, 201, 200]),
         slower=lambda limit: np.array([0, 0, 1, 2, 2]),
     )
-    found = kept(Slo(ttft_ns=10, tpot_ns=10, itl_ns=5, e2e_ns=40), served)
-    assert {name: one.tolist() for name, one in found.items()} == {
+    result = kept(Slo(ttft_ns=10, tpot_ns=10, itl_ns=5, e2e_ns=40), served)
+    assert {name: item.tolist() for name, item in result.items()} == {
         "ttft": [True, False, True, True, True],
         "tpot": [True, True, False, True, True],
         "itl": [True, True, False, True, False],
@@ -304,7 +304,12 @@ def test_percentiles_of_counted_times_are_those_of_the_times() -> None:
     for size in (1, 2, 7, 400):
         times = draw.integers(1, 10**9, size)
         counts = draw.integers(1, 9, size)
-        one, other = spread(times, counts), spread(np.repeat(times, counts))
-        assert (one.p50, one.p90, one.p95, one.p99) == (other.p50, other.p90, other.p95, other.p99)
-        assert one.mean == pytest.approx(other.mean)
+        item, other = spread(times, counts), spread(np.repeat(times, counts))
+        assert (item.p50, item.p90, item.p95, item.p99) == (
+            other.p50,
+            other.p90,
+            other.p95,
+            other.p99,
+        )
+        assert item.mean == pytest.approx(other.mean)
     assert spread(np.empty(0), np.empty(0)) == spread(np.empty(0, dtype=np.int64))

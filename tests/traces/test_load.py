@@ -24,10 +24,10 @@ from traces.reporting.outputs import time_warnings as warnings
 from .rig import HEADER, Capsys, jobs_of, mooncake, native, read, records, replayed, turns_of, write
 
 
-def options(*given: str) -> ReplayOptions:
-    _, found = parse(["replay", *given])
-    assert isinstance(found, ReplayOptions)
-    return found
+def options(*text: str) -> ReplayOptions:
+    _, result = parse(["replay", *text])
+    assert isinstance(result, ReplayOptions)
+    return result
 
 
 def times(trace: Trace) -> list[tuple[int, int]]:
@@ -65,7 +65,7 @@ SENDS = "which says how its client sends them; leave it out"
 
 
 @pytest.mark.parametrize(
-    ("trace", "given", "said"),
+    ("trace", "text", "message"),
     [
         (AT_ONCE, "--closed-loop", "give --concurrency"),
         (AT_ONCE, "--arrivals poisson", "give --request-rate"),
@@ -77,11 +77,11 @@ SENDS = "which says how its client sends them; leave it out"
         (SENT, "--request-rate 2", SENDS),
     ],
 )
-def test_a_load_that_a_trace_cannot_have_is_one_line(trace: Trace, given: str, said: str) -> None:
-    with pytest.raises(CallerError, match=r"expected .*, found ") as found:
-        loaded(options(*given.split()).load, trace)
-    assert said in str(found.value)
-    assert "\n" not in str(found.value)
+def test_a_load_that_a_trace_cannot_have_is_one_line(trace: Trace, text: str, message: str) -> None:
+    with pytest.raises(CallerError, match=r"expected .*, found ") as result:
+        loaded(options(*text.split()).load, trace)
+    assert message in str(result.value)
+    assert "\n" not in str(result.value)
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
 ) -> None:
     command = [str(conversations), "--closed-loop", *load.split(), "--check", "every"]
     _, rows = records(tmp_path, *command)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "closed loop 15 of 20 requests wait for the one before in their session" in said
+    message = " ".join(capsys.readouterr().out.split())
+    assert "closed loop 15 of 20 requests wait for the one before in their session" in message
     for client in range(5):
         turns = [rows[5 * turn + client] for turn in range(4)]
         for before, after in pairwise(turns):
@@ -115,14 +115,14 @@ def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
     if "concurrency" in load:
         for row in rows:
             now = row["arrival_ns"]
-            assert sum(one["arrival_ns"] <= now < one["finish_ns"] for one in rows) <= 3
+            assert sum(row["arrival_ns"] <= now < row["finish_ns"] for row in rows) <= 3
 
 
 def test_open_loops_have_hits_by_turn_from_sessions(conversations: Path, tmp_path: Path) -> None:
     sizes = ["--mode", "hits", "--device-tokens", "64K", "--page-size", "8"]
-    found = replayed(tmp_path, str(conversations), *sizes)
-    assert found["turns_from"] == "session"
-    assert [turn["requests"] for turn in found["turns"]] == [5] * 4
+    result = replayed(tmp_path, str(conversations), *sizes)
+    assert result["turns_from"] == "session"
+    assert [turn["requests"] for turn in result["turns"]] == [5] * 4
 
 
 @pytest.mark.parametrize(("factor", "sessions"), [("0.5", 2), ("2", 8), ("2.5", 10)])
@@ -131,10 +131,12 @@ def test_more_users_are_whole_sessions_that_share_what_different_sessions_share(
 ) -> None:
     """Four sessions of two turns behind one system prompt of two pages."""
     lines = [
-        native(("s", 8), (f"q{one}", 8), *more, output=(f"o{one}{turn}", 5), session=f"u{one}")
-        | {"timestamp": 100 * one + 1000 * turn}
+        native(
+            ("s", 8), (f"q{index}", 8), *more, output=(f"o{index}{turn}", 5), session=f"u{index}"
+        )
+        | {"timestamp": 100 * index + 1000 * turn}
         for turn, more in ((0, []), (1, [("again", 8)]))
-        for one in range(4)
+        for index in range(4)
     ]
     trace = read(HEADER, *lines)
     assert loaded(options("--scale-sessions", "1").load, trace).jobs[:] == trace.jobs[:]
@@ -144,14 +146,14 @@ def test_more_users_are_whole_sessions_that_share_what_different_sessions_share(
         [key.raw[at : at + key.stride] for at in range(0, len(key.raw), key.stride)] for key in keys
     ]
     by_session: dict[Any, list[list[bytes]]] = {}
-    for job, found in zip(paged.jobs, pages, strict=True):
-        by_session.setdefault(job.session, []).append(found)
-    assert sorted(len(found) for found in by_session.values()) == [2] * sessions
+    for job, page in zip(paged.jobs, pages, strict=True):
+        by_session.setdefault(job.session, []).append(page)
+    assert sorted(len(result) for result in by_session.values()) == [2] * sessions
     for turns in by_session.values():
         assert turns[0] == turns[1][:4], "the second turn continues the first"
     firsts = [turns[0] for turns in by_session.values()]
-    assert len({tuple(one[:2]) for one in firsts}) == 1
-    assert len({one[2] for one in firsts}) == sessions, "a copy has contents of its own"
+    assert len({tuple(item[:2]) for item in firsts}) == 1
+    assert len({item[2] for item in firsts}) == sessions, "a copy has contents of its own"
 
 
 S = 1_000_000_000
@@ -179,14 +181,14 @@ def test_a_coarse_clock_is_warned_about_and_a_fine_one_is_not() -> None:
 def sessions(counts: list[int], pauses_s: list[int]) -> Jobs:
     """Sessions that all begin at 0: the first requests, then the others in turn."""
     last = list(range(len(counts)))
-    found = [(0, 100, 10, -1, number) for number in last]
+    result = [(0, 100, 10, -1, number) for number in last]
     for turn in range(max(counts)):
         for number, count in enumerate(counts):
             if turn < count:
                 pause = pauses_s[(turn + number) % len(pauses_s)]
-                found.append((pause * S, 100, 10, last[number], number))
-                last[number] = len(found) - 1
-    return jobs_of(*found)
+                result.append((pause * S, 100, 10, last[number], number))
+                last[number] = len(result) - 1
+    return jobs_of(*result)
 
 
 @given(
@@ -225,7 +227,7 @@ TALKS = [
 
 
 @pytest.mark.parametrize(
-    ("given", "apart_s"),
+    ("text", "apart_s"),
     [
         ("", 2),
         ("--arrivals spread", 2),
@@ -235,11 +237,11 @@ TALKS = [
         ("--mode hits", 0),
     ],
 )
-def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, apart_s: int) -> None:
+def test_sessions_are_spaced_unless_the_user_says_when_they_begin(text: str, apart_s: int) -> None:
     trace = read(HEADER, *TALKS)
-    found = loaded(options(*given.split()).load, trace)
-    assert set(np.diff(found.jobs.arrivals_ns[:12]).tolist()) == {apart_s * S}
-    assert bool(found.notes) is (given in ("", "--arrivals spread"))
+    result = loaded(options(*text.split()).load, trace)
+    assert set(np.diff(result.jobs.arrivals_ns[:12]).tolist()) == {apart_s * S}
+    assert bool(result.notes) is (text in ("", "--arrivals spread"))
     assert not trace.notes
     assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"
 
@@ -263,53 +265,53 @@ def traffic(path: Path, draw: random.Random, kind: Kind) -> str:
     records: list[object] = [HEADER]
     last: dict[int, tuple[int, float]] = {}
     for number, (at, session, turn, history, answer) in enumerate(sorted(turns)):
-        one: dict[str, Any] = {"input": history, "output": answer, "timestamp": int(1000 * at)}
+        item: dict[str, Any] = {"input": history, "output": answer, "timestamp": int(1000 * at)}
         if kind == "named":
-            one["session"] = f"s{session}"
+            item["session"] = f"s{session}"
         if kind == "waits" and turn:
             before, then = last[session]
-            one |= {"after": before, "delay": int(1000 * (at - then))}
-            del one["timestamp"]
+            item |= {"after": before, "delay": int(1000 * (at - then))}
+            del item["timestamp"]
         last[session] = number, at
-        records.append(one)
+        records.append(item)
     return str(write(path, *records))
 
 
 def test_a_sample_has_whole_groups_and_smaller_ones_are_in_it(tmp_path: Path) -> None:
     """Its requests have the pages and the turns of the whole trace."""
-    whole = open_trace(turns_of(tmp_path, "--clients", "12", "--rounds", "3"))
-    named = groups(whole)
+    trace = open_trace(turns_of(tmp_path, "--clients", "12", "--rounds", "3"))
+    named = groups(trace)
     kept: set[int] = set(named.tolist())
-    paged = whole.paged(64)
-    number_of = {line: number for number, line in enumerate(whole.line_numbers)}
+    paged = trace.paged(64)
+    number_of = {line: number for number, line in enumerate(trace.line_numbers)}
     for rate in (Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)):
-        some = sampled(whole, rate, seed=3)
-        assert f"{len(some.jobs)} of {len(whole.jobs)} requests" in some.notes[-1]
+        some = sampled(trace, rate, seed=3)
+        assert f"{len(some.jobs)} of {len(trace.jobs)} requests" in some.notes[-1]
         pages, chosen = some.paged(64), set()
         for job, line in zip(some.jobs, some.line_numbers, strict=True):
-            same = whole.jobs[number_of[line]]
+            same = trace.jobs[number_of[line]]
             chosen.add(int(named[same.index]))
             assert (job.input_length, job.output_length) == (same.input_length, same.output_length)
             assert pages.prompt_key(job) == paged.prompt_key(same)
             if same.after >= 0:
-                assert some.line_numbers[job.after] == whole.line_numbers[same.after]
+                assert some.line_numbers[job.after] == trace.line_numbers[same.after]
         assert len(some.jobs) == int(np.isin(named, [*chosen]).sum())
         assert chosen < kept
         kept = chosen
     assert kept
-    assert sampled(whole, Fraction(1)) is whole
+    assert sampled(trace, Fraction(1)) is trace
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_sample_is_a_shorter_trace_of_the_same_load(kind: Kind, tmp_path: Path) -> None:
     """At every time: a tenth of the whole takes about as many tokens as a tenth of the part."""
-    whole = open_trace(traffic(tmp_path / "trace.jsonl", random.Random(7), kind))
-    some = sampled(whole, Fraction(1, 4))
+    trace = open_trace(traffic(tmp_path / "trace.jsonl", random.Random(7), kind))
+    some = sampled(trace, Fraction(1, 4))
     jobs = some.jobs
     times = jobs.times_ns
-    part = jobs.input_tokens / whole.jobs.input_tokens
-    free = whole.jobs.afters < 0
-    assert times.max() <= part * whole.jobs.arrivals_ns[free].max()
+    part = jobs.input_tokens / trace.jobs.input_tokens
+    free = trace.jobs.afters < 0
+    assert times.max() <= part * trace.jobs.arrivals_ns[free].max()
     halves = np.bincount(2 * times // (times.max() + 1), weights=jobs.input_lengths)
     assert 0.75 < halves[0] / halves[1] < 1.33
     assert (np.diff(jobs.arrivals_ns[jobs.afters < 0]) >= 0).all()

@@ -45,7 +45,7 @@ DRAWN = settings(
 )
 
 
-class Asked(NamedTuple):
+class Purchase(NamedTuple):
     """A row. ms: since the start. chat: None for a session of its own."""
 
     ms: int
@@ -55,55 +55,55 @@ class Asked(NamedTuple):
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Asked]:
+def logs(draw: st.DrawFn) -> list[Purchase]:
     """Sessions whose prompts grow, stay, shrink and come again, in any order of the file that keeps
     the order of each session."""
     sizes = st.integers(1, 12)
-    pending: list[list[Asked]] = []
+    pending: list[list[Purchase]] = []
     for name in draw(st.lists(st.sampled_from([*"abcd", None]), min_size=1, max_size=5)):
-        if name is not None and any(one[0].chat == name for one in pending):
+        if name is not None and any(item[0].chat == name for item in pending):
             continue
         ms, prompt, rows = draw(st.integers(0, 50)), 0, []
         for _ in range(draw(st.integers(1, 5)) if name else 1):
             prompt = max(1, prompt + draw(st.integers(-4, 14)))
-            rows.append(Asked(ms, prompt, draw(sizes), name))
+            rows.append(Purchase(ms, prompt, draw(sizes), name))
             ms += draw(st.integers(0, 40))
         pending.append(rows)
-    found = []
+    result = []
     while any(pending):
-        rows = draw(st.sampled_from([one for one in pending if one]))
-        found.append(rows.pop(0))
-    return found
+        rows = draw(st.sampled_from([item for item in pending if item]))
+        result.append(rows.pop(0))
+    return result
 
 
-def tokens_of(rows: Sequence[Asked]) -> list[tuple[list[Any], list[Any]]]:
+def tokens_of(rows: Sequence[Purchase]) -> list[tuple[list[Any], list[Any]]]:
     """The tokens of each prompt and answer, in the order of the rows, which is that of time."""
     chats: dict[object, tuple[list[Any], list[Any]]] = {}
-    found = []
+    result = []
     for place, row in enumerate(rows):
         chat = place if row.chat is None else row.chat
         start: list[Any] = []
         prompt, answer = chats.get(chat, ([], []))
         if prompt and row.prompt >= len(prompt):
             start = prompt + answer if row.prompt >= len(prompt) + len(answer) else prompt
-        whole = start + [("asked", place, at) for at in range(row.prompt - len(start))]
-        chats[chat] = whole, [("told", place, at) for at in range(row.answer)]
-        found.append(chats[chat])
-    return found
+        full = start + [("asked", place, at) for at in range(row.prompt - len(start))]
+        chats[chat] = full, [("told", place, at) for at in range(row.answer)]
+        result.append(chats[chat])
+    return result
 
 
 def numbered(sequences: Sequence[Sequence[Any]]) -> list[list[int]]:
     """Each place as the number of what is up to it, in the order of the first appearance."""
     seen: dict[Any, int] = {}
-    found = []
+    result = []
     for sequence in sequences:
         before: Any = None
         numbers = []
-        for one in sequence:
-            before = seen.setdefault((before, one), len(seen))
+        for item in sequence:
+            before = seen.setdefault((before, item), len(seen))
             numbers.append(before)
-        found.append(numbers)
-    return found
+        result.append(numbers)
+    return result
 
 
 def iso(ms: int) -> str:
@@ -143,7 +143,9 @@ def write_log(kind: str, records: Sequence[Sequence[Any]]) -> None:
 @pytest.mark.parametrize("kind", [",", ";", "jsonl", "json", "parquet"])
 @DRAWN
 @given(rows=logs(), unit=st.sampled_from([*UNITS]))
-def test_a_log_is_read_as_a_second_reading_has_it(kind: str, rows: list[Asked], unit: str) -> None:
+def test_a_log_is_read_as_a_second_reading_has_it(
+    kind: str, rows: list[Purchase], unit: str
+) -> None:
     write, given_unit = UNITS[unit]
     write_log(kind, [[write(r.ms), r.prompt, r.answer, r.chat, MORE] for r in rows])
     columns = COLUMNS.replace("at,", f"at{given_unit},", 1)
@@ -165,23 +167,23 @@ def test_a_log_is_read_as_a_second_reading_has_it(kind: str, rows: list[Asked], 
     alike(made, ordered)
 
 
-def alike(trace: Trace, rows: Sequence[Asked]) -> None:
+def alike(trace: Trace, rows: Sequence[Purchase]) -> None:
     """Asserts that the trace has the tokens of the second reading."""
     seen: dict[int, int] = {}
     chains = [trace.paged(1).chain(job).tolist() for job in trace.jobs]
-    found = [[seen.setdefault(one, len(seen)) for one in chain] for chain in chains]
+    result = [[seen.setdefault(item, len(seen)) for item in chain] for chain in chains]
     cached = [(prompt + answer)[:-1] for prompt, answer in tokens_of(rows)]
-    assert found == numbered(cached)
+    assert result == numbered(cached)
 
 
 def test_without_sessions_and_words_there_are_lengths_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_log(",", [[iso(0), 9, 1, "a", ""], [iso(5), 9, 1, "a", ""]])
-    given = ["--columns", COLUMNS.partition(",session")[0]]
-    assert not open_trace("log", log=LogOptions(given[1])).identity
-    assert "found lengths only (log)" in fails(capsys, "curve", "log", *given)
-    assert main(["convert", "log", *given, "-o", "made.jsonl"]) == 0
+    value = ["--columns", COLUMNS.partition(",session")[0]]
+    assert not open_trace("log", log=LogOptions(value[1])).identity
+    assert "found lengths only (log)" in fails(capsys, "curve", "log", *value)
+    assert main(["convert", "log", *value, "-o", "made.jsonl"]) == 0
     assert not open_trace("made.jsonl").identity
 
 
@@ -189,16 +191,16 @@ def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
     rows = [
         {"time": iso(1000 * second), "usage": {"in": 9, "deep": {"out": 3}}} for second in (1, 0)
     ]
-    said = LogOptions("time=time,input=usage.in,output=usage.deep.out")
-    found = []
+    log_options = LogOptions("time=time,input=usage.in,output=usage.deep.out")
+    result = []
     for kind in ("TIMESTAMPTZ", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
         write_parquet(rows, f"time::{kind} AS time, usage")
-        found.append([*open_trace("log", log=said).jobs])
+        result.append([*open_trace("log", log=log_options).jobs])
     texts = [json.dumps(row) for row in rows]
     Path("log").write_text("\n".join(texts))
-    found.append([*open_trace("log", log=said).jobs])
-    assert all(one == found[0] for one in found)
-    assert [job.arrival_ns for job in found[0]] == [0, 1_000_000_000]
+    result.append([*open_trace("log", log=log_options).jobs])
+    assert all(item == result[0] for item in result)
+    assert [job.arrival_ns for job in result[0]] == [0, 1_000_000_000]
     Path("log").write_text("input,time,output\n5,2026-11-23 10:00:00,2\n")
     assert open_trace("log").format == "log"
 
@@ -242,19 +244,19 @@ PROPOSED = {  # columns that there are, or none
 
 
 @pytest.mark.parametrize(
-    ("content", "words", "said"),
-    [(GOOD.replace(old, new), f"--columns {COLUMNS}", said) for old, new, said in ROWS]
-    + [(GOOD, words, said) for words, said in WORDS.items()]
-    + [(head + b"\n1,2,3\n", "", f"{HINT} {said}\n") for head, said in PROPOSED.items()],
-    ids=[said for _, _, said in ROWS] + [*WORDS] + [*PROPOSED.values()],
+    ("content", "words", "text"),
+    [(GOOD.replace(old, new), f"--columns {COLUMNS}", message) for old, new, message in ROWS]
+    + [(GOOD, words, word) for words, word in WORDS.items()]
+    + [(head + b"\n1,2,3\n", "", f"{HINT} {message}\n") for head, message in PROPOSED.items()],
+    ids=[message for _, _, message in ROWS] + [*WORDS] + [*PROPOSED.values()],
 )
 def test_faults_of_files_and_options_are_one_line(
-    content: bytes, words: str, said: str, capsys: pytest.CaptureFixture[str]
+    content: bytes, words: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("log").write_bytes(content)
-    told = fails(capsys, "inspect", "log", *words.split())
-    assert said in told
-    assert len(told) < 500
+    report = fails(capsys, "inspect", "log", *words.split())
+    assert text in report
+    assert len(report) < 500
 
 
 def test_conversations_without_end_are_refused(
@@ -262,8 +264,8 @@ def test_conversations_without_end_are_refused(
 ) -> None:
     monkeypatch.setattr(tables, "_MOST_SEGMENTS", 64)
     write_log(",", [[iso(n), 1 + 2 * n, 1, "a", ""] for n in range(40)])
-    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
-    assert "log: row 33: expected conversations of at most 32 turns" in told
+    message = fails(capsys, "inspect", "log", "--columns", COLUMNS)
+    assert "log: row 33: expected conversations of at most 32 turns" in message
 
 
 def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,6 +280,6 @@ def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     for content in cases:
         Path("log").write_bytes(content)
         code = main(["inspect", "log", "--columns", COLUMNS])
-        told = capsys.readouterr().err
-        assert (code, told.count("\n")) in ((0, 0), (2, 1))
-        assert len(told) < 400
+        err = capsys.readouterr().err
+        assert (code, err.count("\n")) in ((0, 0), (2, 1))
+        assert len(err) < 400

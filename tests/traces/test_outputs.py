@@ -17,7 +17,7 @@ from hicache.core.core import Core
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event
 from invariants.base import Violation
-from invariants.books.story import brief
+from invariants.shadow.story import brief
 from sim.errors import HazardError, StuckError
 from traces.cli import main
 from traces.commands import inspect
@@ -42,7 +42,7 @@ WRITERS = [
     ("trace.jsonl", "replay trace.jsonl --timeline"),
     ("model.json", "replay trace.jsonl --model model.json --json"),
     ("profile.json", "replay trace.jsonl --hardware ./profile.json --json"),
-    ("tape.jsonl", "fuzz --replay tape.jsonl --json"),
+    ("sequence.jsonl", "fuzz --replay sequence.jsonl --json"),
     ("trace.jsonl", "twin trace.jsonl --profile profile.json --json"),
     ("profile.json", "twin trace.jsonl --profile profile.json --recording"),
 ]
@@ -67,7 +67,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_work(
     Path("kept").chmod(0o444)
     Path("folder").mkdir()
     before = sorted(os.listdir())
-    for name, said in (
+    for name, message in (
         ("trace.jsonl/out", "found: no directory there"),
         ("missing/out", "found: no directory there"),
         ("folder", "found: a directory"),
@@ -75,7 +75,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_work(
         ("a\0b", "expected a name, found 'a\\x00b'"),
         ("/dev/fd/99", "found: no"),
     ):
-        assert said in fails(capsys, *words.split(), name)
+        assert message in fails(capsys, *words.split(), name)
     assert sorted(os.listdir()) == before
 
 
@@ -86,20 +86,20 @@ def test_an_output_does_not_become_a_part_of_the_folder_that_is_read(
     Path("many/a.json").write_text("mine")
     for words in ("convert many -o", "inspect many --json", "sweep many -o", "size many --points"):
         for name in ("many/a.json", "many/../many/new.json"):
-            said = fails(capsys, *words.split(), name)
-            assert "expected a file outside the folder of the trace" in said
+            message = fails(capsys, *words.split(), name)
+            assert "expected a file outside the folder of the trace" in message
     assert Path("many/a.json").read_text() == "mine"
     assert os.listdir("many") == ["a.json"]
-    said = fails(capsys, "inspect", "trace.jsonl", "--tokenizer", "t.json", "--json", "t.json")
-    assert "expected another file than the tokenizer" in said
+    message = fails(capsys, "inspect", "trace.jsonl", "--tokenizer", "t.json", "--json", "t.json")
+    assert "expected another file than the tokenizer" in message
 
 
 def test_standard_output_has_several_names(inputs: dict[str, str], capsys: Capsys) -> None:
     for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
         assert main(["inspect", "trace.jsonl", "--json", name]) == 0
-        said = capsys.readouterr()
-        assert json.loads(said.out)["requests"] == 1
-        assert "input tokens" in said.err
+        output = capsys.readouterr()
+        assert json.loads(output.out)["requests"] == 1
+        assert "input tokens" in output.err
 
 
 def test_all_files_are_written_or_none(inputs: dict[str, str], monkeypatch: Patch) -> None:
@@ -147,22 +147,22 @@ def test_options_of_a_file_are_those_of_the_command_line(
     toml, again = tmp_path / "few.toml", tmp_path / "again.json"
     toml.write_text('limit = 7\nhost-ratio = 1.5\ndevice-tokens = "4Ki"\nverbose = true\n')
     words = ["--limit", "9", "--host-ratio", "1.5", "--device-tokens", "4Ki"]
-    given = replayed(tmp_path, turns, *words)
-    assert given["options"] == {"limit": "9", "host-ratio": "1.5", "device-tokens": "4Ki"}
-    again.write_text(json.dumps({"options": given["options"]}))
+    value = replayed(tmp_path, turns, *words)
+    assert value["options"] == {"limit": "9", "host-ratio": "1.5", "device-tokens": "4Ki"}
+    again.write_text(json.dumps({"options": value["options"]}))
     assert (
         replayed(tmp_path, turns, "--config", str(toml), "--limit", "9")["digest"]
-        == given["digest"]
+        == value["digest"]
     )
-    assert replayed(tmp_path, turns, f"--config={again}")["digest"] == given["digest"]
+    assert replayed(tmp_path, turns, f"--config={again}")["digest"] == value["digest"]
     capsys.readouterr()
-    for text, said in (
+    for text, message in (
         ("limit = ", "few.toml: expected options such as"),
         ("limit = 'x'", "--limit: expected a number"),
         ("limits = 7", "unknown option: [limits]; did you mean --limit?"),
     ):
         toml.write_text(text)
-        assert said in fails(capsys, "replay", turns, "--config", str(toml))
+        assert message in fails(capsys, "replay", turns, "--config", str(toml))
 
 
 @pytest.mark.parametrize("mode", ["timed", "hits"])
@@ -186,12 +186,12 @@ def test_interrupt_prints_partial_results(
     assert "hit rate, token-weighted" in report
     served = 7 if mode == "timed" else 1
     assert f"This report covers {served} of 30 requests" in report
-    found = json.loads(out.read_text())
-    assert (found["complete"], found["interrupted"]) == (False, True)
-    assert (found["served_requests"], found["trace"]["requests"]) == (served, 30)
+    result = json.loads(out.read_text())
+    assert (result["complete"], result["interrupted"]) == (False, True)
+    assert (result["served_requests"], result["trace"]["requests"]) == (served, 30)
     # the second half of what was served, not of the trace
-    assert found["steady"]["requests"] == served - served // 2
-    assert sum(turn["requests"] for turn in found.get("turns", [])) in (0, served)
+    assert result["steady"]["requests"] == served - served // 2
+    assert sum(turn["requests"] for turn in result.get("turns", [])) in (0, served)
     rows = [json.loads(line) for line in records.read_text().splitlines()]
     assert len(rows) == served
 
@@ -217,16 +217,16 @@ def test_a_finding_and_a_defect_exit_with_their_codes_and_forge_no_line(
     monkeypatch.setattr(inspect, "run", fail)
     assert main(["inspect", "my trace"]) == code >= 10
     text = capsys.readouterr().err
-    said = text.splitlines()
-    assert "hicache: forged" not in said
-    assert ("    hicache: forged" in said) == ("forged" in str(error))
+    message = text.splitlines()
+    assert "hicache: forged" not in message
+    assert ("    hicache: forged" in message) == ("forged" in str(error))
     if code > 10:
         assert str(error).splitlines()[0] in text
         return
-    assert said[0] == "Traceback (most recent call last):"
-    assert any("raise error" in line for line in said)
-    assert said[-1].startswith("hicache: this is a defect of hicache; please report it")
-    assert said[-1].endswith("hicache inspect 'my trace'")
+    assert message[0] == "Traceback (most recent call last):"
+    assert any("raise error" in line for line in message)
+    assert message[-1].startswith("hicache: this is a defect of hicache; please report it")
+    assert message[-1].endswith("hicache inspect 'my trace'")
 
 
 def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
@@ -242,11 +242,11 @@ def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
 
     monkeypatch.setattr(Core, "handle", handle)
     assert main(["replay", turns, "--mode", "hits"]) == 10
-    said = capsys.readouterr().err
-    assert "KeyError: 'node 7'\nstory:\n    op " in said
-    assert f"    op 19: {brief(seen[18])}\n" in said
-    assert f"    last operation: op 20, not answered: {brief(seen[19])}\n" in said
-    assert said.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
+    err = capsys.readouterr().err
+    assert "KeyError: 'node 7'\nstory:\n    op " in err
+    assert f"    op 19: {brief(seen[18])}\n" in err
+    assert f"    last operation: op 20, not answered: {brief(seen[19])}\n" in err
+    assert err.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:

@@ -63,15 +63,15 @@ def results(*options: str) -> dict[str, Any]:
 
 
 def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
-    found = results("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
-    assert found["config"]["eviction_policy"] == "mine"
-    assert found["config"]["write_policy"] == "third"
-    assert found["checks"]["violations"] == 0
-    assert found["checks"]["not_judged"] == ""
-    assert found["checks"]["specified"] == found["checks"]["operations"] > 0
-    assert found["digest"] != results()["digest"]
-    found = results("--scheduler", f"{mine}:Shortest", "--engine", "vllm?max_running=1")
-    assert found["config"]["scheduler"] == "shortest"
+    result = results("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
+    assert result["config"]["eviction_policy"] == "mine"
+    assert result["config"]["write_policy"] == "third"
+    assert result["checks"]["violations"] == 0
+    assert result["checks"]["not_judged"] == ""
+    assert result["checks"]["specified"] == result["checks"]["operations"] > 0
+    assert result["digest"] != results()["digest"]
+    result = results("--scheduler", f"{mine}:Shortest", "--engine", "vllm?max_running=1")
+    assert result["config"]["scheduler"] == "shortest"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_an_unusable_file_is_refused_in_one_line(
 
 
 def test_an_error_of_a_users_file_during_a_run_names_its_line(mine: str, capsys: Capsys) -> None:
-    said = fails(capsys, "replay", "trace.jsonl", *SMALL, "--eviction", f"{mine}:Late")
-    assert "mine.py, line" in said
-    assert "Late.rank: expected no exception, found RuntimeError: no rank" in said
+    message = fails(capsys, "replay", "trace.jsonl", *SMALL, "--eviction", f"{mine}:Late")
+    assert "mine.py, line" in message
+    assert "Late.rank: expected no exception, found RuntimeError: no rank" in message

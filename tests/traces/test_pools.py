@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from tests.configs import said
+from tests.configs import message_of
 from traces.cli import main, parse
 from traces.formats import open_trace
 from traces.replaying.config import ReplayConfig, resolve
@@ -33,18 +33,18 @@ def settled(trace: str, arguments: str) -> ReplayConfig:
 def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
     trace: str, components: str
 ) -> None:
-    given = f"--components {components} --device-tokens 64K --engine vllm?max_running=900"
+    value = f"--components {components} --device-tokens 64K --engine vllm?max_running=900"
     sizes = [
-        settled(trace, f"{given} --hardware {name}").core.device_pages
+        settled(trace, f"{value} --hardware {name}").core.device_pages
         for name in ("h100", "h200", "b200")
     ]
     assert sizes == [sizes[0]] * 3
 
 
 def test_states_on_host_are_as_many_as_were_asked_for(trace: str) -> None:
-    given = "--components full,mamba=30 --device-tokens 64K --host-ratio 2"
-    assert settled(trace, given).core.host_pages == (2000, 60)
-    assert settled(trace, given.replace("30", "30:7")).core.host_pages == (2000, 7)
+    value = "--components full,mamba=30 --device-tokens 64K --host-ratio 2"
+    assert settled(trace, value).core.host_pages == (2000, 60)
+    assert settled(trace, value.replace("30", "30:7")).core.host_pages == (2000, 7)
     with pytest.raises(CallerError, match="found --host-bytes, which all pools share"):
         settled(trace, "--components full,mamba=30:7 --host-bytes 100GB")
 
@@ -67,33 +67,33 @@ def test_states_are_kept_where_the_engine_keeps_them(
     """With a clock an engine is simulated, named or not. Of 4 ranks each has a quarter of a state
     and, of two heads, half of the attention. An interval is of whole pages."""
     core = settled(trace, f"--model qwen3-next-80b --hardware gb300 {options}").core
-    assert (said(core, "mamba_interval"), core.branch_states) == (interval, branch_states)
+    assert (message_of(core, "mamba_interval"), core.branch_states) == (interval, branch_states)
 
 
 def run(trace: str, arguments: str, capsys: Capsys) -> tuple[str, dict[str, Any]]:
     """The report of a replay, in single spaces, and its document."""
-    found = replayed(Path(trace).parent, trace, *arguments.split(), "-v")
-    return " ".join(capsys.readouterr().out.split()), found
+    result = replayed(Path(trace).parent, trace, *arguments.split(), "-v")
+    return " ".join(capsys.readouterr().out.split()), result
 
 
 def test_sizes_are_printed_on_a_rank_and_in_total(trace: str, capsys: Capsys) -> None:
-    report, found = run(trace, "--tp 8 --device-pages 6669 --host-pages 13338", capsys)
+    report, result = run(trace, "--tp 8 --device-pages 6669 --host-pages 13338", capsys)
     assert "13,338 pages, 853,632 tokens, 14.0 GB a rank, 111.9 GB on 8 ranks (as given)" in report
-    full, config = found["components"]["full"], found["config"]
+    full, config = result["components"]["full"], result["config"]
     assert (full["page_bytes"], full["page_bytes_total"]) == (1 << 20, 8 << 20)
     assert full["pool_bytes_per_rank"] == {"device": 6669 << 20, "host": 13338 << 20}
     assert full["pool_bytes_total"] == {"device": 6669 << 23, "host": 13338 << 23}
     assert config["weight_bytes_total"] == 2 * 8_030_261_248 == 8 * config["weight_bytes_per_rank"]
     for way in ("d2h", "h2d"):
-        moved = found["transfers"][way]
+        moved = result["transfers"][way]
         assert moved["bytes"] == moved["bytes_per_rank"] == moved["bytes_total"] / 8
-    assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
+    assert result["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
 
 
 def test_host_bytes_are_the_total_that_is_printed(trace: str, capsys: Capsys) -> None:
-    report, found = run(trace, "--tp 8 --host-bytes 140GB", capsys)
+    report, result = run(trace, "--tp 8 --host-bytes 140GB", capsys)
     assert "17.5 GB a rank, 140.0 GB on 8 ranks (as given)" in report
-    assert 0 <= 140e9 - found["components"]["full"]["pool_bytes_total"]["host"] < 8 << 20
+    assert 0 <= 140e9 - result["components"]["full"]["pool_bytes_total"]["host"] < 8 << 20
     report, _ = run(trace, "--host-bytes 4TiB --components full,swa", capsys)
     assert report.count("(its share of --host-bytes") == 2
 
@@ -103,8 +103,8 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     ratio: str, pages: int, trace: str, capsys: Capsys
 ) -> None:
     words = f"--mode hits --device-pages 101 --host-ratio {ratio} --check every"
-    report, found = run(trace, words, capsys)
-    assert found["config"]["host_pages"] == pages
+    report, result = run(trace, words, capsys)
+    assert result["config"]["host_pages"] == pages
     assert f"host {pages} pages" in report
     assert f"({ratio} x device)" in report
 
@@ -140,16 +140,16 @@ def known_blocks(path: Path) -> str:
     return str(write(path, *records))
 
 
-def hint_of(message: str, given: list[str]) -> list[str]:
+def hint_of(message: str, texts: list[str]) -> list[str]:
     """The options with those that the message says to give."""
-    said = message.partition("; give ")[2].partition(", or ")[0]
-    result = list(given)
-    for option, value in re.findall(r"(--[a-z-]+) ([\w.,=-]+)", said):
+    output = message.partition("; give ")[2].partition(", or ")[0]
+    result = list(texts)
+    for option, value in re.findall(r"(--[a-z-]+) ([\w.,=-]+)", output):
         if option in result:
             result[result.index(option) + 1] = value
         else:
             result += [option, value]
-    assert result != given, message
+    assert result != texts, message
     return result
 
 
@@ -168,11 +168,11 @@ def test_following_the_hints_ends_in_a_replay(
     }
     for size in SMALL[mode]:
         for pools in tight:
-            given = [*base, *size.split(), "--components", pools]
+            value = [*base, *size.split(), "--components", pools]
             capsys.readouterr()
-            assert (code := main(given)) == 2, given
+            assert (code := main(value)) == 2, value
             for _ in range(4):  # at most one for each pool, and one for the window
-                given = hint_of(capsys.readouterr().err, given)
-                if (code := main(given)) == 0:
+                value = hint_of(capsys.readouterr().err, value)
+                if (code := main(value)) == 0:
                     break
-            assert code == 0, given
+            assert code == 0, value

@@ -42,9 +42,12 @@ REFUSED = {
         "--tp 2 --ep 2": "--ep: expected 1, because llama-3.1-8b has no routed",
         "--jsn x": "did you mean --json? (see hicache replay --help)",
         "--host-bytes 512": "found 512 bytes; give more, or no host memory; did you mean 512GB?",
-        **{f"--slo {one}": "--slo: expected" for one in ("''", "ttft", "ttft=2", "speed=2s")},
-        **{f"--slo {one}": "--slo: " for one in ("ttft=2s,ttft=3s", "ttft=0s", "ttft=2s,")},
-        **{f"--arrivals {one}": "--arrivals: " for one in ("speedy", "poisson:cv=2", "gamma:cv=x")},
+        **{f"--slo {item}": "--slo: expected" for item in ("''", "ttft", "ttft=2", "speed=2s")},
+        **{f"--slo {item}": "--slo: " for item in ("ttft=2s,ttft=3s", "ttft=0s", "ttft=2s,")},
+        **{
+            f"--arrivals {item}": "--arrivals: "
+            for item in ("speedy", "poisson:cv=2", "gamma:cv=x")
+        },
     },
     "replay turns.jsonl": {
         "--replicas 2:0": "--replicas: expected 1 to 1024",
@@ -116,18 +119,18 @@ REFUSED = {
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
-        (f"{command} {more}", said)
+        (f"{command} {more}", message)
         for command, table in REFUSED.items()
-        for more, said in table.items()
+        for more, message in table.items()
     ],
-    ids=lambda one: one[-60:],
+    ids=lambda item: item[-60:],
 )
 def test_a_command_that_cannot_be_is_refused(
-    words: str, said: str, turns: str, capsys: Capsys
+    words: str, text: str, turns: str, capsys: Capsys
 ) -> None:
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
     shutil.copy(turns, "turns.jsonl")
-    assert said in fails(capsys, *shlex.split(words))
+    assert text in fails(capsys, *shlex.split(words))
     assert sorted(os.listdir()) == ["trace.jsonl", "turns.jsonl"]

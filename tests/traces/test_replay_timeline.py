@@ -18,12 +18,12 @@ DIVIDED = ["--replicas", "2:2"]
 def replayed(folder: Path, *words: str) -> tuple[Events, dict[str, Any], list[dict[str, Any]]]:
     """The events of the timeline, the document and the records."""
     timeline = folder / "timeline"
-    found, rows = records(folder, *words, "--timeline", str(timeline))
-    return json.loads(timeline.read_text())["traceEvents"], found, rows
+    result, rows = records(folder, *words, "--timeline", str(timeline))
+    return json.loads(timeline.read_text())["traceEvents"], result, rows
 
 
 def slices(events: Events, kind: str) -> Events:
-    return [one for one in events if one["ph"] == "X" and one["name"].split()[0] == kind]
+    return [event for event in events if event["ph"] == "X" and event["name"].split()[0] == kind]
 
 
 def ns(us: float) -> int:
@@ -35,12 +35,12 @@ def test_phases_begin_and_end_when_the_records_say(
     options: list[str], turns: str, tmp_path: Path
 ) -> None:
     events, _, rows = replayed(tmp_path, turns, *options)
-    found = {
-        kind: {one["args"]["request"]: one for one in slices(events, kind)}
+    result = {
+        kind: {item["args"]["request"]: item for item in slices(events, kind)}
         for kind in ("wait", "prefill", "decode")
     }
     for row in rows:
-        wait, prefill, decode = (found[kind].pop(row["request"]) for kind in found)
+        wait, prefill, decode = (result[kind].pop(row["request"]) for kind in result)
         first_ns = row["arrival_ns"] + row["ttft_ns"]
         assert ns(wait["ts"]) == row["arrival_ns"]
         assert ns(wait["ts"] + wait["dur"]) == ns(prefill["ts"])
@@ -50,25 +50,25 @@ def test_phases_begin_and_end_when_the_records_say(
         assert ns(decode["ts"] + decode["dur"]) == row["finish_ns"]
         assert prefill["pid"] == row.get("replica", 0)
         assert decode["pid"] == row.get("decode_replica", prefill["pid"])
-    assert not any(found.values())
+    assert not any(result.values())
     computed = sum(row["computed_tokens"] for row in rows)
-    passes = sum(one["args"]["tokens"] for one in slices(events, "pass"))
+    passes = sum(item["args"]["tokens"] for item in slices(events, "pass"))
     assert passes >= computed, "what was preempted, or left for another replica, is computed again"
     assert options or passes == computed
     links = slices(events, "kv_link")
-    assert sum(one["args"]["bytes"] for one in links) == sum(
+    assert sum(link["args"]["bytes"] for link in links) == sum(
         row.get("link_bytes", 0) for row in rows
     )
 
 
 @pytest.mark.parametrize("options", [SMALL, STORED], ids=" ".join)
 def test_pages_add_up_to_the_report(options: list[str], turns: str, tmp_path: Path) -> None:
-    events, found, _ = replayed(tmp_path, turns, *options)
-    full = found["components"]["full"]
+    events, result, _ = replayed(tmp_path, turns, *options)
+    full = result["components"]["full"]
     moved = {"d2h": full["backed_up"], "h2d": full["loaded"]}
-    if "storage" in found:
-        moved["storage_written"] = found["storage"]["written"]["values"]["done"]
+    if "storage" in result:
+        moved["storage_written"] = result["storage"]["written"]["values"]["done"]
         assert slices(events, "storage_read")
-    drawn = {way: sum(one["args"]["pages"] for one in slices(events, way)) for way in moved}
+    drawn = {way: sum(item["args"]["pages"] for item in slices(events, way)) for way in moved}
     assert drawn == moved
     assert moved["d2h"] > 0

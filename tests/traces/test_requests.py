@@ -55,23 +55,23 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
     ids=" ".join,
 )
 def test_records_add_up_to_the_report(options: list[str], tree: str, tmp_path: Path) -> None:
-    found, rows = replayed(tmp_path, tree, "--check", "off", *options)
+    result, rows = replayed(tmp_path, tree, "--check", "off", *options)
     assert [row["request"] for row in rows] == list(range(150))
     assert [row["line"] for row in rows] == list(range(2, 152))  # behind the header
-    for share, part in (("whole", rows), ("steady", rows[75:])):
-        for tier, tokens in found[share]["hit_tokens"].items():
+    for share, part in (("total", rows), ("steady", rows[75:])):
+        for tier, tokens in result[share]["hit_tokens"].items():
             assert tokens == sum(row["hit_tokens"][tier] for row in part)
         for key in ("input", "computed", "ceiling", "first_seen", "lost"):
-            assert found[share][f"{key}_tokens"] == sum(row[f"{key}_tokens"] for row in part), key
-        _check_rates(found[share], part, found["config"]["page_size"])
+            assert result[share][f"{key}_tokens"] == sum(row[f"{key}_tokens"] for row in part), key
+        _check_rates(result[share], part, result["config"]["page_size"])
     for row in rows:
         hit = sum(row["hit_tokens"].values())
         assert hit + row["computed_tokens"] == row["input_tokens"]
         assert row["first_seen_tokens"] + row["ceiling_tokens"] == row["input_tokens"]
         if row["hit_ended_by"] in ("complete", "first_seen"):
             assert row["lost_tokens"] == 0
-    if found["config"]["mode"] == "timed":
-        _check_times(found, rows)
+    if result["config"]["mode"] == "timed":
+        _check_times(result, rows)
 
 
 def _check_rates(share: dict[str, Any], rows: list[dict[str, Any]], size: int) -> None:
@@ -83,8 +83,8 @@ def _check_rates(share: dict[str, Any], rows: list[dict[str, Any]], size: int) -
     assert share["hit_rate_mean"] == pytest.approx((both[:, 0] / both[:, 1]).mean())
 
 
-def _check_times(found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    latency = found["latency_s"]
+def _check_times(result: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    latency = result["latency_s"]
     for name in ("ttft", "queue", "load", "compute"):
         times = np.array([row[f"{name}_ns"] for row in rows])
         points = np.percentile(times, (50, 90, 99), method="inverted_cdf") / NS
@@ -94,9 +94,9 @@ def _check_times(found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         assert row["queue_ns"] + row["load_ns"] + row["compute_ns"] == row["ttft_ns"]
         assert row["arrival_ns"] + row["ttft_ns"] <= row["finish_ns"]
     assert latency["makespan"] == max(row["finish_ns"] for row in rows) / NS
-    assert found["output"]["tokens"] == sum(row["output_tokens"] for row in rows)
-    assert sum(found["refused"].values()) == sum(row["refusals"] for row in rows)
-    assert found["preempted"] == sum(row["preemptions"] for row in rows)
+    assert result["output"]["tokens"] == sum(row["output_tokens"] for row in rows)
+    assert sum(result["refused"].values()) == sum(row["refusals"] for row in rows)
+    assert result["preempted"] == sum(row["preemptions"] for row in rows)
 
 
 def test_what_a_preempted_request_left_was_in_the_cache(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_miss_says_whose_page_was_evicted(tmp_path: Path, capsys: Capsys) -> N
 
 def test_speed_divides_the_times_of_the_trace(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.jsonl", *(mooncake([n], timestamp=1000 * n) for n in range(3)))
-    found, rows = replayed(tmp_path, str(path), "--speed", "2.5")
+    result, rows = replayed(tmp_path, str(path), "--speed", "2.5")
     assert [row["arrival_ns"] for row in rows] == [0, 400_000_000, 800_000_000]
-    assert found["config"]["speed"] == 2.5
+    assert result["config"]["speed"] == 2.5
 
 
 HITS = ("--mode", "hits", "--check", "every", "--page-size", "64")
@@ -183,8 +183,8 @@ def apart(tmp_path: Path) -> str:
 
 
 def hits(apart: str, tmp_path: Path, *options: str) -> dict[str, int]:
-    found: dict[str, int] = records(tmp_path, apart, *options)[0]["whole"]["hit_tokens"]
-    return found
+    record: dict[str, int] = records(tmp_path, apart, *options)[0]["total"]["hit_tokens"]
+    return record
 
 
 def test_a_pinned_prefix_is_there_a_minute_later(apart: str, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_what_was_not_used_for_the_ttl_is_gone(apart: str, mode: str, tmp_path: 
         assert hits(apart, tmp_path, *large, *more)["device"] == hit
     if mode == "timed":
         slow, _ = records(tmp_path, apart, *large, "--ttl", "90s", "--speed", "0.5")
-        assert slow["whole"]["hit_tokens"]["device"] == 0
+        assert slow["total"]["hit_tokens"]["device"] == 0
         assert "90 s are 45 s of the trace at --speed 0.5" in slow["warnings"][-1]
 
 
@@ -229,7 +229,7 @@ def test_a_hit_reports_the_component_that_limited_it() -> None:
     paged = read(*records).paged(size)
     ceiling = -(-ceiling_of(paged, whole_prompts=True) // size)
 
-    def found(*others: str) -> list[tuple[str, int]]:
+    def result_of(*others: str) -> list[tuple[str, int]]:
         components = ("full", *others)
         pools = (99,) * len(components)
         window = 3 * size if "swa" in others else 0
@@ -240,8 +240,8 @@ def test_a_hit_reports_the_component_that_limited_it() -> None:
 
     # a prompt leaves a boundary at its end, and one where it left what was known
     for name in ("mamba", "swa"):
-        assert found(name) == [("first_seen", 0), (name, 0), (name, 0), ("first_seen", 16)]
-    both = [row[0] for row in found("swa", "mamba")]
+        assert result_of(name) == [("first_seen", 0), (name, 0), (name, 0), ("first_seen", 16)]
+    both = [row[0] for row in result_of("swa", "mamba")]
     assert both == ["first_seen", "together", "together", "first_seen"]
 
 
@@ -250,7 +250,7 @@ def blocks() -> Trace:
     draw = random.Random(1)
     walks = [[draw.choice((0, 1)), *(draw.randrange(9) for _ in range(8))] for _ in range(120)]
     ids = [[hash(tuple(walk[:end])) & 0xFFFFFFF for end in range(1, 10)] for walk in walks]
-    return read(*(mooncake(found, 512 * 8 + draw.randrange(1, 513)) for found in ids))
+    return read(*(mooncake(result, 512 * 8 + draw.randrange(1, 513)) for result in ids))
 
 
 def turns() -> Trace:
@@ -262,17 +262,17 @@ def turns() -> Trace:
 
 
 @pytest.mark.parametrize(("made", "size"), [(blocks, 4), (blocks, 512), (turns, 16), (turns, 64)])
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("full", [True, False])
 def test_ceilings_are_the_leading_pages_seen_before(
-    made: Callable[[], Trace], size: int, whole: bool
+    made: Callable[[], Trace], size: int, full: bool
 ) -> None:
     trace, seen = made(), set[int]()
     paged = trace.paged(size)
-    for job, found in zip(trace.jobs, ceiling_of(paged, whole).tolist(), strict=True):
+    for job, result in zip(trace.jobs, ceiling_of(paged, full).tolist(), strict=True):
         chain = paged.chain(job).tolist()
-        leading = next((at for at, one in enumerate(chain) if one not in seen), len(chain))
+        leading = next((at for at, item in enumerate(chain) if item not in seen), len(chain))
         seen.update(chain)
-        most = job.input_length if whole else (job.input_length - 1) // size * size
-        if whole and paged.knows_output:
+        most = job.input_length if full else (job.input_length - 1) // size * size
+        if full and paged.knows_output:
             most = job.input_length // size * size
-        assert found == min(leading * size, most), f"request {job.index}"
+        assert result == min(leading * size, most), f"request {job.index}"

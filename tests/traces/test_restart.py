@@ -15,8 +15,8 @@ import pytest
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Address, Status, Storage, StorageOptions
 from hicache.storage.breaker import Breaker, BreakerOptions
+from hicache.storage.checksummed import Checksummed
 from hicache.storage.keys import take_apart
-from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 from traces.cli import main
 from traces.formats import open_trace
@@ -38,10 +38,10 @@ def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(
     published = turns_of(tmp_path)
     store = ["--storage", f"file:{tmp_path / 'store'}", *PLAIN, "--mode", mode]
     emptied = ["--flush-every-round", flushed]
-    found = replayed(tmp_path, published, *STATES, *store, "--device-pages", "3000", *emptied)
-    assert round(found["whole"]["hit_rate"], 6) == 0.897569
-    assert [round(turn["hit_rate"], 6) for turn in found["turns"]] == RATES
-    hits = found["whole"]["hit_tokens"]
+    result = replayed(tmp_path, published, *STATES, *store, "--device-pages", "3000", *emptied)
+    assert round(result["total"]["hit_rate"], 6) == 0.897569
+    assert [round(turn["hit_rate"], 6) for turn in result["turns"]] == RATES
+    hits = result["total"]["hit_tokens"]
     assert (hits["storage"] == sum(hits.values())) == ("device" in flushed)
 
 
@@ -50,16 +50,18 @@ def expected(paged: Paged, stored: set[bytes]) -> list[tuple[int, int]]:
     each request. A page is in memory from the first request that has it on, and in storage if it
     was there at the beginning or was in memory before."""
     memory: set[bytes] = set()
-    found = []
+    result = []
     for job in paged.jobs:
         chain = paged.prompt_key(job).page_digests()
-        cached = next((at for at, one in enumerate(chain) if one not in memory), len(chain))
-        known = next((at for at, one in enumerate(chain) if one not in stored | memory), len(chain))
-        found.append((cached, known - cached))
+        cached = next((at for at, item in enumerate(chain) if item not in memory), len(chain))
+        known = next(
+            (at for at, item in enumerate(chain) if item not in stored | memory), len(chain)
+        )
+        result.append((cached, known - cached))
         memory.update(chain)
         if paged.knows_output:
             memory.update(paged.key(job, job.input_length + job.output_length - 1).page_digests())
-    return found
+    return result
 
 
 def stored_in(folder: Path) -> set[bytes]:
@@ -85,10 +87,10 @@ def test_after_a_kill_the_next_replay_hits_what_was_stored_page_for_page(tmp_pat
     assert there
     assert main(["replay", trace, *options, "--requests", rows]) == 0
     paged = open_trace(trace).paged(64)
-    told = [json.loads(line)["hit_tokens"] for line in Path(rows).read_text().splitlines()]
-    found = [(one["device"] + one["host"], one["storage"]) for one in told]
-    assert found == [(cached * 64, new * 64) for cached, new in expected(paged, there)]
-    assert sum(new for _, new in found)
+    loads = [json.loads(line)["hit_tokens"] for line in Path(rows).read_text().splitlines()]
+    result = [(item["device"] + item["host"], item["storage"]) for item in loads]
+    assert result == [(cached * 64, new * 64) for cached, new in expected(paged, there)]
+    assert sum(new for _, new in result)
 
 
 def _has_values(store: Path) -> bool:
@@ -102,13 +104,13 @@ def test_a_store_with_pages_under_another_key_names_the_fields(
     store = ["--storage", f"file:{tmp_path / 'store'}", "--mode", "hits", "--check", "off"]
     assert main(["replay", turns, *store]) == 0
     capsys.readouterr()
-    for options, said in (
+    for options, message in (
         (["--page-size", "32"], "(different: page_size)"),
         (["--kv-dtype", "fp8"], "(different: dtype of pool kv)"),
         (["--model", "qwen3-32b"], "(different: model, "),
     ):
         line = fails(capsys, "replay", turns, *store, *options)
-        assert said in line
+        assert message in line
         assert line.endswith("name another place, or give the options of the earlier replay\n")
     assert main(["replay", turns, *store]) == 0
 
@@ -144,14 +146,14 @@ class Dying(MemoryStore):
 @pytest.fixture
 def store(monkeypatch: Patch) -> Dying:
     """What `--storage file:pages` opens, again and again."""
-    found = Dying()
+    result = Dying()
 
     def opened(address: Address, options: object, now: Any, notice: Any) -> Storage:
         never = replace(BreakerOptions(), first_pause_s=1e9)
-        return Verified(Breaker(found, address.text, now, notice, never))
+        return Checksummed(Breaker(result, address.text, now, notice, never))
 
     monkeypatch.setattr(config, "open_store", opened)
-    return found
+    return result
 
 
 def test_a_store_that_dies_during_look_ups_is_blamed(
@@ -159,9 +161,9 @@ def test_a_store_that_dies_during_look_ups_is_blamed(
 ) -> None:
     def run() -> tuple[dict[str, Any], str, str]:
         """The JSON of a replay, its report, and what it says to standard error."""
-        found = document(tmp_path, "replay", turns, *OPTIONS)
-        told = capsys.readouterr()
-        return found, " ".join(told.out.split()), told.err
+        result = document(tmp_path, "replay", turns, *OPTIONS)
+        output = capsys.readouterr()
+        return result, " ".join(output.out.split()), output.err
 
     run()
     warm, out, err = run()
@@ -170,7 +172,7 @@ def test_a_store_that_dies_during_look_ups_is_blamed(
     assert "hicache:" not in err
     store.dies_at = store.looks + 10
     dead, out, err = run()
-    assert dead["whole"]["hit_tokens"]["storage"] < warm["whole"]["hit_tokens"]["storage"]
+    assert dead["total"]["hit_tokens"]["storage"] < warm["total"]["hit_tokens"]["storage"]
     losses = dead["storage"]["losses"]
     assert losses["outages"] == 1
     assert losses["lookups_unanswered"] > 0

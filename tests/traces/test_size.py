@@ -42,8 +42,8 @@ def traffic(seed: int = 3) -> str:
 
 def sized(*words: str, code: int = 0, limit: int = 40) -> dict[str, Any]:
     """The document of a run on `traffic`."""
-    given = ["size", traffic(), "--model", "llama-3.1-8b", *FEW, "--limit", str(limit), *words]
-    return document(Path(), *given, code=code)
+    value = ["size", traffic(), "--model", "llama-3.1-8b", *FEW, "--limit", str(limit), *words]
+    return document(Path(), *value, code=code)
 
 
 # -- what is offered
@@ -87,14 +87,14 @@ def searched(seed: int, wrong_by: float, most: int = 1) -> tuple[int | None, int
     price, speed = ({kind: draw.uniform(0.5, 3) for kind in range(4)} for _ in range(2))
     memory, helps = draw.uniform(0.01, 0.5), draw.uniform(0, 0.4)
     offers: list[Offered] = list(product(range(4), range(1, 9), range(5)))
-    offers.sort(key=lambda one: one[1] * (price[one[0]] + memory * one[2]))
+    offers.sort(key=lambda offer: offer[1] * (price[offer[0]] + memory * offer[2]))
     can_do = [speed[kind] * count * (1 + helps * size) for kind, count, size in offers]
     demand = draw.uniform(0.5, 20)
     serving = {at for at, does in enumerate(can_do) if does >= demand}
     guesses = [does * draw.uniform(1 / wrong_by, wrong_by) for does in can_do]
 
-    def weaker(one: int, other: int) -> bool:
-        first, second = offers[one], offers[other]
+    def weaker(number: int, other: int) -> bool:
+        first, second = offers[number], offers[other]
         return first[0] == second[0] and first[1] <= second[1] and first[2] <= second[2]
 
     search = Search(len(offers), weaker, guesses.__getitem__, 1.0)
@@ -102,24 +102,24 @@ def searched(seed: int, wrong_by: float, most: int = 1) -> tuple[int | None, int
     while wanted := search.next(most):
         assert len(set(wanted)) == len(wanted) <= most
         trials += len(wanted)
-        for one in wanted:
-            search.tried(one, one in serving)
+        for item in wanted:
+            search.tried(item, item in serving)
     return search.answer, min(serving, default=None), trials / len(offers)
 
 
 @pytest.mark.parametrize("wrong_by", [1.0, 2.0, 50.0])
 @pytest.mark.parametrize("most", [1, 6])
 def test_the_search_finds_what_trying_everything_finds(wrong_by: float, most: int) -> None:
-    found = [searched(seed, wrong_by, most) for seed in range(60)]
-    assert all(answer == true for answer, true, _ in found)
+    result = [searched(seed, wrong_by, most) for seed in range(60)]
+    assert all(answer == true for answer, true, _ in result)
     if (wrong_by, most) == (2.0, 1):
-        assert sum(part for *_, part in found) / len(found) < 0.2
+        assert sum(part for *_, part in result) / len(result) < 0.2
 
 
 def test_the_answer_and_every_reason_are_those_of_trying_everything(tmp_path: Path) -> None:
     fewer = {"hardware": ("a100", "h200"), "tp": (1, 2), "replicas": (1, 2), "hosts": (0, 16 * GB)}
-    found, serving = purchases.tried(5, tmp_path, **fewer)
-    rows, answer = found.document["candidates"], found.document["answer"]
+    result, serving = purchases.tried(5, tmp_path, **fewer)
+    rows, answer = result.document["candidates"], result.document["answer"]
     first = next((place for place, serves in enumerate(serving) if serves), None)
     assert (answer and answer["cost_per_hour"]) == (
         None if first is None else rows[first]["cost_per_hour"]
@@ -145,12 +145,12 @@ def test_the_document_says_what_was_bought_and_what_was_not(monkeypatch: Patch) 
     answer, rows = decision["answer"], decision["candidates"]
     assert answer in rows
     assert len(rows) == 2 * 2 * 2  # accelerators, replicas, sizes of host memory
-    for one in rows:
-        assert one["why"] or one["served"] is not None
-        assert one["host_bytes_total"] == one["replicas"] * one["host_bytes"]
-        if one["goodput_per_cost"] is not None:
-            value = one["goodput_requests_per_s"] * 3600 / one["cost_per_hour"]
-            assert one["goodput_per_cost"] == pytest.approx(value)
+    for row in rows:
+        assert row["why"] or row["served"] is not None
+        assert row["host_bytes_total"] == row["replicas"] * row["host_bytes"]
+        if row["goodput_per_cost"] is not None:
+            value = row["goodput_requests_per_s"] * 3600 / row["cost_per_hour"]
+            assert row["goodput_per_cost"] == pytest.approx(value)
     assert document["variants"][0]["label"] == answer["label"] == document["verdict"]["best"]
     first, *_ = document["verdict"]["sentences"]
     kept = f"{answer['attained_rate'] * 100:.1f} % of the requests"
@@ -176,9 +176,9 @@ def test_a_search_that_did_not_end_says_what_it_has_seen(
 
     monkeypatch.setattr(sweeping, "replayed", ends)
     sized("--slo", "ttft=2s", code=130)
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.startswith("The search did not end; ")
-    assert ("nothing was seen to serve yet" in told) == (most == 0)
+    message = " ".join(capsys.readouterr().out.split())
+    assert message.startswith("The search did not end; ")
+    assert ("nothing was seen to serve yet" in message) == (most == 0)
 
 
 # -- a part of a trace
@@ -187,24 +187,24 @@ def test_a_search_that_did_not_end_says_what_it_has_seen(
 def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named() -> None:
     words = ["--slo", "ttft=2s", "--sample", "0.5", "--points", "points.jsonl"]
     document = sized(*words, limit=100)
-    found, part = document["decision"], document["decision"]["sample"]
+    result, part = document["decision"], document["decision"]["sample"]
     assert part["part"] == 0.5
-    assert 0 < part["requests"] < found["demand"]["requests"] == 100
+    assert 0 < part["requests"] < result["demand"]["requests"] == 100
     assert 0 <= part["hit_rate_error"] < 1
-    assert any(one.startswith("replayed: ") for one in document["estimates"])
+    assert any(item.startswith("replayed: ") for item in document["estimates"])
     kept = [json.loads(line) for line in Path("points.jsonl").read_text().splitlines()[1:]]
-    answer = [one for one in kept if one["label"] == found["answer"]["label"]]
-    assert [one["trace"]["requests"] for one in answer] == [part["requests"]]
+    answer = [item for item in kept if item["label"] == result["answer"]["label"]]
+    assert [item["trace"]["requests"] for item in answer] == [part["requests"]]
 
 
 def test_a_long_trace_is_answered_by_all_of_it_and_flips_by_a_part(monkeypatch: Patch) -> None:
-    whole = sized("--slo", "ttft=2s")["decision"]
+    full = sized("--slo", "ttft=2s")["decision"]
     monkeypatch.setattr(searching, "LONG", 35)
     monkeypatch.setattr(searching, "PROBED", 30)
     part = sized("--slo", "ttft=2s")["decision"]
-    assert whole["confidence"]["part_requests"] is None
+    assert full["confidence"]["part_requests"] is None
     assert 0 < part["confidence"]["part_requests"] < 40
-    assert part["answer"] == whole["answer"]
-    for one, other in zip(*(each["confidence"]["flips"] for each in (whole, part)), strict=True):
-        assert one["what"] == other["what"]
+    assert part["answer"] == full["answer"]
+    for item, other in zip(*(each["confidence"]["flips"] for each in (full, part)), strict=True):
+        assert item["what"] == other["what"]
         assert other["at"] is None or other["at"] > other["holds"] >= 1

@@ -12,7 +12,7 @@ from hicache.models.base import PoolDescription
 from hicache.storage import keys
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
-from hicache.storage.verified import Verified
+from hicache.storage.checksummed import Checksummed
 
 from .rig import Capsys, document, fails
 
@@ -25,9 +25,9 @@ TWO = keys.Context("example-7b", "", 64, "ids", (KV,))
 def written(folder: Path, values: dict[str, bytes]) -> str:
     """The address of a store to which these were written."""
     address = f"file:{folder}"
-    store = Verified(open_storage(parse(address), StorageOptions()))
-    found = store.write(list(values), [(memoryview(one),) for one in values.values()])
-    assert set(found) == {Status.DONE}
+    store = Checksummed(open_storage(parse(address), StorageOptions()))
+    result = store.write(list(values), [(memoryview(value),) for value in values.values()])
+    assert set(result) == {Status.DONE}
     store.close()
     return address
 
@@ -81,12 +81,12 @@ def results(tmp_path: Path, *words: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_list_tells_models_apart(address: str, tmp_path: Path, capsys: Capsys) -> None:
-    found = results(tmp_path, "list", address)["contexts"]
-    assert {one["context"]: (one["pages"], one["values"]) for one in found} == {
+    result = results(tmp_path, "list", address)["contexts"]
+    assert {item["context"]: (item["pages"], item["values"]) for item in result} == {
         ONE.digest: (10, 20),
         TWO.digest: (3, 3),
     }
-    documents = {one["context"]: one["document"] for one in found}
+    documents = {item["context"]: item["document"] for item in result}
     assert documents == {ONE.digest: json.loads(ONE.text), TWO.digest: None}
     assert "example-1b main" in capsys.readouterr().out
 
@@ -98,13 +98,13 @@ def test_check_finds_what_is_spoilt(
     digest = Key.from_page_ids([0]).page_digests()
     [bad] = keys.page_keys(ONE.digest, "indexer", "0of1", digest)
     spoil(folder, bad)
-    found = results(tmp_path, "check", address, code=12)
-    assert (found["corrupt"], found["verified"], found["values"]) == ([bad], 23, 24)
+    result = results(tmp_path, "check", address, code=12)
+    assert (result["corrupt"], result["verified"], result["values"]) == ([bad], 23, 24)
     assert f"corrupt: {bad}" in capsys.readouterr().out.replace("\n", "")
-    found = results(tmp_path, "check", address, "--delete")
-    assert found["corrupt"] == [bad]
-    found = results(tmp_path, "check", address)
-    assert (found["corrupt"], found["values"]) == ([], 23)
+    result = results(tmp_path, "check", address, "--delete")
+    assert result["corrupt"] == [bad]
+    result = results(tmp_path, "check", address)
+    assert (result["corrupt"], result["values"]) == ([], 23)
 
 
 def test_gc_keeps_a_size_and_deletes_whole_pages(
@@ -114,7 +114,7 @@ def test_gc_keeps_a_size_and_deletes_whole_pages(
     done = results(tmp_path, "gc", address, "--size", str(15 * 1064))
     assert (done["pages"], done["deleted_pages"], done["bytes"]) == (13, 4, 23 * 1064)
     left = results(tmp_path, "list", address)["contexts"]
-    assert {one["context"]: (one["pages"], one["values"]) for one in left} == {
+    assert {item["context"]: (item["pages"], item["values"]) for item in left} == {
         ONE.digest: (6, 12),
         TWO.digest: (3, 3),
     }
@@ -132,12 +132,12 @@ def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) ->
 
 def test_bad_input_is_one_line(address: str, tmp_path: Path, capsys: Capsys) -> None:
     before = sorted(tmp_path.rglob("*"))
-    for words, told in (
+    for words, message in (
         ((), "expected --size, --unused-for or --context"),
         (("--unused-for", "7"), "expected a time such as 12h or 7d"),
         (("--context", "zz"), "expected the beginning of one that is stored"),
     ):
-        assert told in fails(capsys, "store", "gc", address, *words)
+        assert message in fails(capsys, "store", "gc", address, *words)
     assert "expected a store, found none" in fails(capsys, "store", "check", "file:/nowhere")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -151,7 +151,7 @@ def test_values_under_other_keys_are_counted_and_not_in_the_way(
     store.close()
     assert results(tmp_path, "list", f"file:{folder}")["contexts"][0]["values"] == 2
     written(folder, {keys.context_key(ONE.digest): b"{}"})
-    found = results(tmp_path, "check", f"file:{folder}", code=12)
-    assert (found["verified"], keys.context_key(ONE.digest) in found["corrupt"]) == (0, True)
+    result = results(tmp_path, "check", f"file:{folder}", code=12)
+    assert (result["verified"], keys.context_key(ONE.digest) in result["corrupt"]) == (0, True)
     assert "\x1b[31m" not in capsys.readouterr().out
     assert results(tmp_path, "gc", f"file:{folder}", "--size", "0")["deleted_pages"] == 2

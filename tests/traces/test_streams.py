@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from hicache.version import VERSION
-from invariants.fuzz import sequence as tapes
+from invariants.fuzz import sequence as sequences
 from tests.patience import PATIENCE_S
 from traces.cli import main
 
-from .rig import BUG, ROOT, Capsys, failing_tape, mooncake, python, write
+from .rig import BUG, ROOT, Capsys, failing_sequence, mooncake, python, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -27,7 +27,7 @@ HUNT = ("fuzz", "--seed", "1", "--sequences", "3", "--operations", "25", "--jobs
 
 @pytest.fixture
 def failing() -> str:
-    Path("failing.jsonl").write_text(tapes.dumps(failing_tape()))
+    Path("failing.jsonl").write_text(sequences.dumps(failing_sequence()))
     return "failing.jsonl"
 
 
@@ -83,12 +83,12 @@ def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
     Path(failing).rename("failing…")
-    whole, _ = ran(("fuzz", "--replay", "*iling*"), "hicache; echo $?", BUG)
+    full, _ = ran(("fuzz", "--replay", "*iling*"), "hicache; echo $?", BUG)
     out, err = ran(
         ("fuzz", "--replay", "*iling*"), f"PYTHONIOENCODING={encoding} hicache; echo $?", BUG
     )
     assert (out.splitlines()[-1], err) == ("11", "")
-    assert len(out.splitlines()) == len(whole.splitlines())
+    assert len(out.splitlines()) == len(full.splitlines())
     assert "replay: hicache fuzz --replay 'failing\\u2026'" in out
 
 

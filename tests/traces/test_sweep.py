@@ -45,13 +45,13 @@ def keys(path: str = "s.jsonl") -> list[str]:
 def test_a_point_is_what_its_command_replays_and_the_same_on_ray(
     turns: str, monkeypatch: Patch
 ) -> None:
-    given = [turns, *GRID, "--slo", "ttft=10ms,tpot=5ms"]
-    found = sweep(*given, "-o", "s.jsonl")
+    value = [turns, *GRID, "--slo", "ttft=10ms,tpot=5ms"]
+    result = sweep(*value, "-o", "s.jsonl")
     monkeypatch.setitem(sys.modules, "ray", Ray)
     same = {"command": None}
-    assert sweep(*given, "--executor", "ray") | same == found | same
-    assert found["complete"]
-    assert found["grid"] == {
+    assert sweep(*value, "--executor", "ray") | same == result | same
+    assert result["complete"]
+    assert result["grid"] == {
         "page_size": [16, 64],
         "host_ratio": [0, 2],
         "write_policy": ["write_back", "write_through"],
@@ -59,13 +59,13 @@ def test_a_point_is_what_its_command_replays_and_the_same_on_ray(
     # without host memory the write policies are one point
     points = [line for line in lines() if line["kind"] == "point"]
     assert len(points) == len({point["label"] for point in points}) == 6
-    assert [point["label"] for point in found["points"]] == [one["label"] for one in points]
+    assert [point["label"] for point in result["points"]] == [point["label"] for point in points]
     for point in points[:3]:
         command = shlex.split(point["command"])
         assert main([*command[1:], "--json", "one.json", "--check", "every"]) == 0
-        one = json.loads(Path("one.json").read_text())
-        for key in ("digest", "whole", "steady", "latency_s", "transfers", "output", "slo"):
-            assert point.get(key) == one.get(key)
+        item = json.loads(Path("one.json").read_text())
+        for key in ("digest", "total", "steady", "latency_s", "transfers", "output", "slo"):
+            assert point.get(key) == item.get(key)
 
 
 def test_a_second_run_does_only_what_is_missing(
@@ -80,8 +80,8 @@ def test_a_second_run_does_only_what_is_missing(
     plain = work.replayed
     monkeypatch.setattr(work, "replayed", never)
     again = sweep(turns, *SMALL, "--host-ratio", "0.0,2.0", "-o", "s.jsonl")
-    for one, other in zip(again["points"], first["points"], strict=True):
-        assert one["digest"] == other["digest"]
+    for item, other in zip(again["points"], first["points"], strict=True):
+        assert item["digest"] == other["digest"]
     assert Path("s.jsonl").read_text() == before
     monkeypatch.setattr(work, "replayed", plain)
     more = sweep(turns, *SMALL, "--host-ratio", "0,2,4", "-o", "s.jsonl")
@@ -97,15 +97,15 @@ def test_a_line_that_was_cut_off_is_mended_and_told(
     left: float, turns: str, capsys: Capsys
 ) -> None:
     grid = [turns, *SMALL, "--host-ratio", "2", "-o", "s.jsonl"]
-    whole = sweep(*grid)
+    full = sweep(*grid)
     text = Path("s.jsonl").read_bytes()
     start = text.rindex(b"\n", 0, len(text) - 1) + 1
     Path("s.jsonl").write_bytes(text[: start + int(left * (len(text) - start))])
     mended = sweep(*grid)
     assert "the last line was cut off; its point runs again" in capsys.readouterr().err
-    assert mended["points"] == whole["points"]
+    assert mended["points"] == full["points"]
     assert len(keys()) == 2
-    Path("s.jsonl").write_text('{"schema": 1, "kind": "swe')
+    Path("s.jsonl").write_text('{"schema": 2, "kind": "swe')
     sweep(*grid)
     assert [line["kind"] for line in lines()] == ["sweep", "point", "point"]
 
@@ -138,22 +138,22 @@ def test_another_trace_another_version_and_another_file_are_refused(
 def test_a_point_whose_device_is_too_small_is_left_out_and_named(
     turns: str, capsys: Capsys
 ) -> None:
-    found = sweep(turns, "--device-pages", "1,60,61")
-    assert [one["label"] for one in found["points"]] == ["device-pages=60", "device-pages=61"]
-    assert "expected a request of at most 1 pages" in found["left_out"]["device-pages=1"]
-    said = capsys.readouterr().err
-    assert f"left out: device-pages=1: {found['left_out']['device-pages=1']}" in said
-    assert "combinations" not in said
+    result = sweep(turns, "--device-pages", "1,60,61")
+    assert [item["label"] for item in result["points"]] == ["device-pages=60", "device-pages=61"]
+    assert "expected a request of at most 1 pages" in result["left_out"]["device-pages=1"]
+    err = capsys.readouterr().err
+    assert f"left out: device-pages=1: {result['left_out']['device-pages=1']}" in err
+    assert "combinations" not in err
 
 
 def test_an_option_that_some_points_do_not_read_is_left_out_there(
     turns: str, capsys: Capsys
 ) -> None:
-    given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
+    value = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
     stores = ["--storage", "sim:read=1GB/s", "--storage", "sim:read=2GB/s"]
-    found = sweep(*given, "--exclusive", *stores, "-o", "s.jsonl")
+    result = sweep(*value, "--exclusive", *stores, "-o", "s.jsonl")
     both = {"host_ratio": 2}
-    assert [point["point"] for point in found["points"]] == [
+    assert [point["point"] for point in result["points"]] == [
         {"host_ratio": 0},
         both | {"storage": "sim:read=1GB/s"},
         both | {"storage": "sim:read=2GB/s"},
@@ -165,14 +165,14 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "text"),
     [
         (KeyboardInterrupt, 130, "interrupted: 1 of 2 points are done; the same command does the"),
         (ZeroDivisionError("told"), 10, "ZeroDivisionError: told"),
     ],
 )
 def test_what_ends_a_sweep_keeps_the_points_that_are_done(
-    error: Any, code: int, said: str, turns: str, monkeypatch: Patch, capsys: Capsys
+    error: Any, code: int, text: str, turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     plain, labels = work.replayed, list[str]()
 
@@ -183,10 +183,10 @@ def test_what_ends_a_sweep_keeps_the_points_that_are_done(
         return plain(outside, task)
 
     monkeypatch.setattr(work, "replayed", ends)
-    found = sweep(turns, *SMALL, "-o", "s.jsonl", code=code)
-    assert len(found["points"]) == len(keys()) == 1
+    result = sweep(turns, *SMALL, "-o", "s.jsonl", code=code)
+    assert len(result["points"]) == len(keys()) == 1
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert text in printed.err
     assert "1 of 2 points" in printed.out
     monkeypatch.setattr(work, "replayed", plain)
     assert len(sweep(turns, *SMALL, "-o", "s.jsonl")["points"]) == 2
@@ -197,13 +197,15 @@ def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     shown = {"traces.html", "traces.outside", "traces.start", "traces.terminal"}
     covered = set(work._DECIDING)
     deciding = [path for path in SOURCES if module_of(path).startswith(tuple(covered))]
-    imported = {one for path in deciding for one in imports_of(path) if one.startswith("traces.")}
-    assert {".".join(one.split(".")[:2]) for one in imported} - shown <= covered
+    imported = {
+        item for path in deciding for item in imports_of(path) if item.startswith("traces.")
+    }
+    assert {".".join(item.split(".")[:2]) for item in imported} - shown <= covered
 
 
 def outcome(label: str, **figures: Any) -> Outcome:
-    given = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
-    return {"label": label, **given, "goodput_requests_per_s": None, **figures}
+    value = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
+    return {"label": label, **value, "goodput_requests_per_s": None, **figures}
 
 
 def test_the_front_has_what_nothing_beats_and_the_best_comes_first() -> None:
@@ -211,8 +213,8 @@ def test_the_front_has_what_nothing_beats_and_the_best_comes_first() -> None:
     waste = outcome("waste", host_bytes=12, hit_rate=0.7)
     fast = outcome("fast", host_bytes=9, hit_rate=0.6, ttft_p90_s=0.5)
     points = [waste, large, fast, small]
-    assert [one["label"] for one in front(points)] == ["large", "fast", "small"]
-    assert [one["label"] for one in ordered(points)] == ["fast", "large", "waste", "small"]
+    assert [item["label"] for item in front(points)] == ["large", "fast", "small"]
+    assert [item["label"] for item in ordered(points)] == ["fast", "large", "waste", "small"]
 
 
 # -- what host memory buys
@@ -224,28 +226,28 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_sizes_of_host_memory_are_shown_in_order_and_drawn(rounds: str, capsys: Capsys) -> None:
-    given = ["--device-pages", "100", "--host-bytes", "3.2GB,0,0.8GB", "--picture", "a.svg"]
-    points = sorted(sweep(rounds, *given)["points"], key=lambda one: one["point"]["host_bytes"])
+    value = ["--device-pages", "100", "--host-bytes", "3.2GB,0,0.8GB", "--picture", "a.svg"]
+    points = sorted(sweep(rounds, *value)["points"], key=lambda item: item["point"]["host_bytes"])
     printed = capsys.readouterr().out
     shown = [row.split() for row in printed.splitlines() if row[:1].isdigit() and "." in row]
     assert [row[0] for row in shown] == ["0", "0.8GB", "3.2GB"]
-    for row, one in zip(shown, points, strict=True):
-        assert f"{one['hit_rate'] * 100:.1f}" in row
-        assert f"{one['ttft_p90_s']:.2f}" in row
+    for row, point in zip(shown, points, strict=True):
+        assert f"{point['hit_rate'] * 100:.1f}" in row
+        assert f"{point['ttft_p90_s']:.2f}" in row
     assert "20 requests of turns.jsonl, llama-3.1-8b on 1" in Path("a.svg").read_text()
 
 
 def test_enough_host_memory_is_exact_to_a_page(rounds: str, capsys: Capsys) -> None:
     """With it every hit is there, and with a page less one is not; none if the device has all; and
     with windows it is not known, as is said."""
-    given = [rounds, "--mode", "hits", "--host-bytes", "1GB,2GB", "--device-pages"]
-    assert sweep(*given, "200")["enough_host_bytes"] == 0
+    value = [rounds, "--mode", "hits", "--host-bytes", "1GB,2GB", "--device-pages"]
+    assert sweep(*value, "200")["enough_host_bytes"] == 0
     assert "enough host memory  none: the device has all (LRU" in capsys.readouterr().out
-    enough = sweep(*given, "40")["enough_host_bytes"]
+    enough = sweep(*value, "40")["enough_host_bytes"]
     assert f"enough host memory  {enough / 1e9:.4g} GB (LRU" in capsys.readouterr().out
-    given = [*given[:3], "--device-pages", "40", "--host-bytes"]
-    less, whole = sweep(*given, f"{enough - (1 << 23)},{enough}")["points"]
-    assert less["hit_rate"] < whole["hit_rate"] == whole["ceiling_rate"]
+    value = [*value[:3], "--device-pages", "40", "--host-bytes"]
+    less, full = sweep(*value, f"{enough - (1 << 23)},{enough}")["points"]
+    assert less["hit_rate"] < full["hit_rate"] == full["ceiling_rate"]
     capsys.readouterr()
-    assert sweep(*given, "1GB,2GB", "--components", "full,swa")["enough_host_bytes"] is None
+    assert sweep(*value, "1GB,2GB", "--components", "full,swa")["enough_host_bytes"] is None
     assert "not known: the curve counts the pool of full alone" in capsys.readouterr().out

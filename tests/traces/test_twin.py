@@ -74,27 +74,31 @@ def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
     assert len(real.requests) == 40
     assert min(real.byte_checks, real.access_checks) > 0
     assert sum(request.host_tokens for request in real.requests)
-    moved = {(one.direction, one.component) for one in real.timings}
+    moved = {(timing.direction, timing.component) for timing in real.timings}
     assert moved == {(way, name) for way in Direction for name in components}
-    assert all(one.bytes and one.end_ns >= one.start_ns > 0 for one in real.timings)
+    assert all(timing.bytes and timing.end_ns >= timing.start_ns > 0 for timing in real.timings)
     assert replay(recording) == real.digest == recording.digest
-    found = [(one.direction, one.component, one.layers, one.bytes) for one in real.timings]
+    result = [
+        (timing.direction, timing.component, timing.layers, timing.bytes) for timing in real.timings
+    ]
     for seed, name in enumerate(("a100", "h200")):
         device = hardware.get(name)
         digest, timings = OnSimulator(recording, model_of(components), device, seed=seed).run()
         assert digest == real.digest
-        same = [(one.direction, one.component, one.layers, one.bytes) for one in timings]
-        assert same == found
+        same = [
+            (timing.direction, timing.component, timing.layers, timing.bytes) for timing in timings
+        ]
+        assert same == result
 
 
 def test_the_command_says_what_was_compared(profile: Path, served: Path, tmp_path: Path) -> None:
     recording = tmp_path / "a.recording"
     words = [str(served), "--profile", str(profile), "--device-pages", "40", "--max-running", "2"]
-    found = document(tmp_path, "twin", *words, "--recording", str(recording))
-    device, copies = found["device"], found["copies"]
-    assert device["digest"] == found["simulator"]["digest"]
-    assert min(one["bytes"] for one in copies["overall"].values()) > 0, "in both directions"
-    assert copies["count"] == sum(one["count"] for one in copies["overall"].values())
+    result = document(tmp_path, "twin", *words, "--recording", str(recording))
+    device, copies = result["device"], result["copies"]
+    assert device["digest"] == result["simulator"]["digest"]
+    assert min(item["bytes"] for item in copies["overall"].values()) > 0, "in both directions"
+    assert copies["count"] == sum(item["count"] for item in copies["overall"].values())
     assert min(device["byte_checks"], device["access_checks"]) > 0
     assert sum(device["hit_tokens"].values()) > 0
     assert recording.read_text().count("\n") > device["events"]
@@ -110,7 +114,7 @@ def test_a_wrong_byte_on_the_device_ends_the_run() -> None:
             right(stream, job)
             if job.direction is Direction.HOST_TO_DEVICE:
                 seeds = np.arange(len(job.target), dtype=np.uint64)
-                device.scribble(stream, job.far, seeds)
+                device.write_pattern(stream, job.far, seeds)
 
         device.copy = wrong  # type: ignore[method-assign]
 
@@ -120,13 +124,13 @@ def test_a_wrong_byte_on_the_device_ends_the_run() -> None:
 
 def test_different_copies_are_refused(profile: Path) -> None:
     recording, real = serve(shared_prefixes(1, 8))
-    found = hardware.read(str(profile))
-    _, predicted = OnSimulator(recording, MODEL, hardware.of(found)).run()
-    assert compare(real.timings, predicted, found)["count"] == len(real.timings)
+    result = hardware.read(str(profile))
+    _, predicted = OnSimulator(recording, MODEL, hardware.of(result)).run()
+    assert compare(real.timings, predicted, result)["count"] == len(real.timings)
     with pytest.raises(CoreBug, match=f"{len(predicted) - 1} in all"):
-        compare(real.timings, predicted[:-1], found)
+        compare(real.timings, predicted[:-1], result)
     with pytest.raises(CoreBug, match="copy 0"):
-        compare(real.timings, [predicted[0]._replace(bytes=1), *predicted[1:]], found)
+        compare(real.timings, [predicted[0]._replace(bytes=1), *predicted[1:]], result)
 
 
 BAD = {

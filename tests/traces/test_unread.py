@@ -24,9 +24,9 @@ APART = {
     *("columns", "rows"),
 }
 TRIED = {
-    one: tried(one)
-    for one in OPTIONS
-    if not (one.row.output or one.row.positional or one.name in APART)
+    option: tried(option)
+    for option in OPTIONS
+    if not (option.row.output or option.row.positional or option.name in APART)
 }
 ALONE = {"--model", "--components"}  # one of them
 ONE, NO_CLOCK = {Need.REPLICAS}, {Need.TIMED, Need.ENGINE, Need.CHANCE}
@@ -75,8 +75,8 @@ NEEDED: dict[Need | None, str] = {
 
 
 def needs_of(option: Declared) -> set[Any]:
-    told = {need for need, names in NEEDED.items() if option.name in names.split()}
-    return told or set(option.row.needs)
+    items = {need for need, names in NEEDED.items() if option.name in names.split()}
+    return items or set(option.row.needs)
 
 
 def parsed(*words: str) -> ReplayOptions:
@@ -91,7 +91,7 @@ def settled(options: ReplayOptions, trace: str) -> ReplayConfig:
 
 def what_runs(settings: ReplayConfig) -> list[Any]:
     """Everything of the settings that the run or its report reads, but how it was asked for."""
-    named = [one.name for one in fields(settings) if one.name != "pools"]
+    named = [field.name for field in fields(settings) if field.name != "pools"]
     return [getattr(settings, name) for name in named] + [settings.pools.device_rules]
 
 
@@ -104,20 +104,20 @@ def value_of(option: Declared) -> Any:
 def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> None:
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 3], 700)))
     words_of_run, lacks = RUNS[run]
-    given, options = words_of_run.split(), parsed(trace, *words_of_run.split())
+    split, options = words_of_run.split(), parsed(trace, *words_of_run.split())
     usual = settled(options, trace)
     for option, words in TRIED.items():
-        if {option.flag, *given} >= ALONE or " ".join(words) in words_of_run:
+        if {option.flag, *split} >= ALONE or " ".join(words) in words_of_run:
             continue
         group = option.row.excludes
-        rivals = {one.name: None for one in TRIED if group and one.row.excludes == group}
-        asked = replace(options, **rivals | {option.name: value_of(option)})
+        rivals = {item.name: None for item in TRIED if group and item.row.excludes == group}
+        requested = replace(options, **rivals | {option.name: value_of(option)})
         lacking = lacks - BRINGS.get((usual.mode, option.name), set())
         if lacking & needs_of(option):
             with pytest.raises(CallerError, match=f"^{option.flag}: expected "):
-                settled(asked, trace)
+                settled(requested, trace)
         else:
-            assert what_runs(settled(asked, trace)) != what_runs(usual), (
-                f"{' '.join(words)} changes nothing of {' '.join(given) or 'a plain run'}: use the "
+            assert what_runs(settled(requested, trace)) != what_runs(usual), (
+                f"{' '.join(words)} changes nothing of {' '.join(split) or 'a plain run'}: use the "
                 "value, or say in its row what it needs, or another value in TRIED of rig"
             )

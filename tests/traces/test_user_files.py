@@ -41,7 +41,7 @@ def sizes(trace: Trace) -> list[tuple[int, int, int, int]]:
     """Of each request: tokens of prompt and answer, whom it follows, tokens that hit."""
     hits = ceiling_of(trace.paged(1), True).tolist()
     rows = zip(trace.jobs, hits, strict=True)
-    return [(one.input_length, one.output_length, one.after, hit) for one, hit in rows]
+    return [(item.input_length, item.output_length, item.after, hit) for item, hit in rows]
 
 
 def seconds(trace: Trace) -> list[float]:
@@ -94,17 +94,17 @@ def test_blocks_without_times_have_a_curve_and_no_load(capsys: Capsys) -> None:
     for words in (["inspect"], ["curve"], ["replay", "--mode", "hits"]):
         assert main([words[0], path, *words[1:]]) == 0
     assert "50.000 %, in pages of 512" in capsys.readouterr().out
-    told = "expected times of arrival, found none; give --request-rate with"
-    assert told in fails(capsys, "replay", path)
+    message = "expected times of arrival, found none; give --request-rate with"
+    assert message in fails(capsys, "replay", path)
     assert main(["replay", path, "--concurrency", "2"]) == 0
 
 
 def test_the_output_of_a_server_says_which_flag_is_missing(capsys: Capsys) -> None:
     vllm = "INFO 11-20 15:00:29 [loggers.py:282] Engine 000: Avg prompt throughput: 798.5 tokens/s"
     sglang = "[2026-06-30 09:15:49] Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0"
-    for line, said in ((vllm, "--enable-log"), (sglang, "--log-req")):
+    for line, message in ((vllm, "--enable-log"), (sglang, "--log-req")):
         Path("file").write_text(f"{line}\n" * 3)
-        assert f"start it with {said}" in fails(capsys, "inspect", "file")
+        assert f"start it with {message}" in fails(capsys, "inspect", "file")
 
 
 # -- logs
@@ -114,9 +114,9 @@ SPANS = [
     {
         "name": "chat",
         "start": f"{START}{second}.000Z",
-        "attributes": {"gen.input": asked, "gen.output": 2, "session.id": session},
+        "attributes": {"gen.input": requested, "gen.output": 2, "session.id": session},
     }
-    for second, asked, session in ((30, 12, "a"), (20, 7, "b"), (10, 9, "a"))
+    for second, requested, session in ((30, 12, "a"), (20, 7, "b"), (10, 9, "a"))
 ]
 ROLES = "time=start,input=attributes.{0}gen.input{0},output=attributes.{0}gen.output{0},"
 
@@ -132,8 +132,8 @@ def test_spans_newest_first_are_sorted_and_names_may_have_dots(capsys: Capsys) -
     columns = ROLES.format("") + "session=attributes.session.id"
     trace = open_trace("file", log=LogOptions(columns, rows="data.spans"))
     assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
-    said = fails(capsys, "inspect", "file")
-    assert said.endswith(
+    message = fails(capsys, "inspect", "file")
+    assert message.endswith(
         "such as --rows data.spans --columns time=start,input=attributes.gen.input,"
         "output=attributes.gen.output,session=attributes.session.id\n"
     )
@@ -178,10 +178,10 @@ def test_rows_with_ids_of_tokens_say_what_prompts_share(size: int, hit: int) -> 
     """The last token of an answer is not computed, so a block that ends with it is not cached."""
     rows = [{"at_ns": 5, "in": [1, 2, 3], "out": [4, 5]}, {"at_ns": 9, "in": [1, 2, 3, 4, 5, 6]}]
     rows[1]["out"] = [7]
-    said = LogOptions("time=at_ns:ns,input_ids=in,output_ids=out")
-    trace = open_trace(lines(rows), log=said, block_size=size)
+    log_options = LogOptions("time=at_ns:ns,input_ids=in,output_ids=out")
+    trace = open_trace(lines(rows), log=log_options, block_size=size)
     assert ceiling_of(trace.paged(size), True).tolist() == [0, hit]
-    words = ["--columns", str(said.columns), "--page-size", str(size), "--json", "found"]
+    words = ["--columns", str(log_options.columns), "--page-size", str(size), "--json", "found"]
     assert main(["inspect", "file", *words]) == 0
     assert json.loads(Path("found").read_text())["ceiling_hit_tokens"] == hit
 
@@ -198,5 +198,5 @@ def test_an_expression_sees_the_file_alone_and_ends_in_one_line(
 ) -> None:
     Path("secret").write_text("7")
     path = lines([{"t": 1_795_000_000, "x": "secret'; DROP TABLE t", "y": 3}])
-    told = fails(capsys, "inspect", path, "--columns", f"time=t,input={expression},output=y")
-    assert len(told) < 600
+    message = fails(capsys, "inspect", path, "--columns", f"time=t,input={expression},output=y")
+    assert len(message) < 600

@@ -37,10 +37,10 @@ def trace(tmp_path: Path) -> str:
     return str(write(tmp_path / "trace.jsonl", *conversations(1)))
 
 
-def key(trace: str | None, tmp_path: Path, *given: str) -> str:
+def key(trace: str | None, tmp_path: Path, *text: str) -> str:
     """What the keys of this replay begin with, and the rank."""
     words = ["replay", *([trace] if trace else []), "--storage", f"file:{tmp_path / 'store'}"]
-    _, options = parse([*words, *given])
+    _, options = parse([*words, *text])
     assert isinstance(options, ReplayOptions)
     options, read = opened(options)
     settings, _ = resolve(options, read)
@@ -60,15 +60,15 @@ KEYS = ("model", "kv_dtype", "tp", "page_size", "components")
 
 @pytest.mark.parametrize("run", RUNS)
 def test_these_options_change_the_keys_and_no_others(run: str, trace: str, tmp_path: Path) -> None:
-    plain, found = key(trace, tmp_path, *run.split()), []
+    plain, result = key(trace, tmp_path, *run.split()), []
     for option in OPTIONS:
         words = [] if option.row.positional or option.name in ELSEWHERE else tried(option)
         with suppress(CallerError):  # an option that this run does not take
             changed = key(trace, tmp_path, *run.split(), *words)
             says = option.name in KEYS
             assert says == (changed != plain), f"{option.flag}: expected {says}"
-            found += [changed] * says
-    assert len({*found}) == len(found) >= 3, "each to keys of its own"
+            result += [changed] * says
+    assert len({*result}) == len(result) >= 3, "each to keys of its own"
 
 
 def test_a_trace_is_what_it_says_and_not_where_it_lies(trace: str, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_how_a_trace_is_read_changes_the_keys(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("at,in,out,chat\n2026-11-23 10:00:00,600,9,a\n2026-11-23 10:00:01,700,9,a\n")
     columns = ["--columns", "time=at,input=in,output=out,session=chat"]
-    whole = key(str(log), tmp_path, "--page-size", "64", *columns)
-    assert key(str(log), tmp_path, "--page-size", "64", "--columns", columns[1][:-13]) != whole
+    full = key(str(log), tmp_path, "--page-size", "64", *columns)
+    assert key(str(log), tmp_path, "--page-size", "64", "--columns", columns[1][:-13]) != full
 
 
 def test_a_trace_from_standard_input_has_no_name_for_its_pages(
@@ -115,10 +115,10 @@ def test_a_request_has_the_same_keys_however_much_of_its_file_is_read(tmp_path: 
         ]
         document = {"id": name, "block_size": 64, "hash_id_scope": "local", "requests": requests}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    whole, part = (open_trace(str(tmp_path), limit=limit) for limit in (0, 4))
+    full, part = (open_trace(str(tmp_path), limit=limit) for limit in (0, 4))
     keys = [
         {paged.key(job, 192).raw for job in paged.jobs}
-        for paged in (whole.paged(64), part.paged(64))
+        for paged in (full.paged(64), part.paged(64))
     ]
-    assert [len(one) for one in keys] == [6, 4]
+    assert [len(key) for key in keys] == [6, 4]
     assert keys[1] < keys[0]

@@ -7,8 +7,6 @@ would begin to train, so that logits depend on distant tokens: with small weight
 nearly constant, and a wrong page would pass for rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any

@@ -1,8 +1,6 @@
 """A busy machine is no dead store: a call of a store may take as long as a test waits. Models are
 small, so one thread is fastest."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest
@@ -23,8 +21,8 @@ def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def place(request: pytest.FixtureRequest) -> str:
     """Where the model is."""
-    found: str = request.param
-    return found
+    text: str = request.param
+    return text
 
 
 @pytest.fixture(autouse=True, scope="session")

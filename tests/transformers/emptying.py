@@ -1,8 +1,6 @@
 """Takes what a cache has from its upper tiers, so that the next hit is on a lower one; and a
 streamer that acts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
@@ -18,13 +16,13 @@ class Streamer:
     """Keeps what it is given, and then acts. act: gets the number of the call, from 1 on."""
 
     def __init__(self, act: Callable[[int], None] = lambda call: None) -> None:
-        self.given: list[list[int]] = []
+        self.received: list[list[int]] = []
         self.ended = False
         self._act = act
 
     def put(self, value: torch.Tensor) -> None:
-        self.given.append(value.flatten().tolist())
-        self._act(len(self.given))
+        self.received.append(value.flatten().tolist())
+        self._act(len(self.received))
 
     def end(self) -> None:
         self.ended = True

@@ -1,7 +1,5 @@
 """Adapters of PEFT: a page belongs to those that were active when it was made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 TARGETS = ["q_proj", "k_proj", "v_proj"]
 
 
-def config(**given: Any) -> Any:
+def config(**row: Any) -> Any:
     fields = {"r": 4, "lora_alpha": 64, "init_lora_weights": False, "target_modules": TARGETS}
-    return peft.LoraConfig(task_type="CAUSAL_LM", **fields | given)
+    return peft.LoraConfig(task_type="CAUSAL_LM", **fields | row)
 
 
 def adapted() -> Any:
@@ -45,9 +43,9 @@ def reused(cache: PrefixCache) -> int:
 
 
 def rescaled(model: Any, factor: float) -> None:
-    for one in model.modules():
-        if isinstance(getattr(one, "scaling", None), dict):
-            one.scaling = {name: scale * factor for name, scale in one.scaling.items()}
+    for module in model.modules():
+        if isinstance(getattr(module, "scaling", None), dict):
+            module.scaling = {name: scale * factor for name, scale in module.scaling.items()}
 
 
 def test_pages_follow_the_active_adapter(tmp_path: Path) -> None:
@@ -90,6 +88,6 @@ def test_merging_and_adding_are_changes() -> None:
 
 
 def test_adapters_that_add_tokens_are_refused() -> None:
-    given = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    tuning_config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
     with refused(UnsupportedModelError, "adapter default", "PROMPT_TUNING", "model.generate"):
-        PrefixCache(peft.get_peft_model(base.build("llama"), given).eval())
+        PrefixCache(peft.get_peft_model(base.build("llama"), tuning_config).eval())

@@ -1,7 +1,5 @@
 """`PrefixCache.generate` gives the tokens of `model.generate`, wherever the prefix is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -16,7 +14,7 @@ import torch
 from transformers import LogitsProcessorList, MinLengthLogitsProcessor, StoppingCriteriaList
 
 from hicache.transformers import PrefixCache
-from invariants.watch import Watch
+from invariants.checker import Checker
 
 from . import building as base
 from .emptying import Streamer
@@ -33,9 +31,9 @@ def both(model: Any, cache: PrefixCache, ids: torch.Tensor, **kwargs: Any) -> to
     """What the cache generates, which must be what the model does."""
     kwargs = {"max_new_tokens": 9, "do_sample": False, "attention_mask": ids * 0 + 1} | kwargs
     wanted = model.generate(ids, **kwargs)
-    found = cache.generate(ids, **kwargs)
-    assert torch.equal(found, wanted)
-    return found
+    result = cache.generate(ids, **kwargs)
+    assert torch.equal(result, wanted)
+    return result
 
 
 def noted(
@@ -46,26 +44,26 @@ def noted(
     forward = type(module).forward
 
     @wraps(forward)
-    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def report_of(self: Any, *args: Any, **kwargs: Any) -> Any:
         out = forward(self, *args, **kwargs)
         if self is module:
             note(args, out)
         return out
 
-    monkeypatch.setattr(type(module), "forward", told)
+    monkeypatch.setattr(type(module), "forward", report_of)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3-next"])
 def test_every_invariant_holds_while_small_pools_evict(name: str, place: str) -> None:
-    model, watch = base.build(name).to(place), Watch("every")
+    model, checker = base.build(name).to(place), Checker("every")
     sizes = SIZES | {"device_tokens": 128, "host_tokens": 256}
     with PrefixCache(model, **sizes) as cache:
-        cache._ongoing.driver.observers += (watch,)
+        cache._ongoing.driver.observers += (checker,)
         for seed in (1, 2, 3, 4, 1, 2, 4, 4):
             both(model, cache, prompt(70 + seed, seed).to(place), max_new_tokens=5)
         cache.flush()
-        watch.finish(cache._ongoing.driver.core.view)
-        assert not watch.violations
+        checker.finish(cache._ongoing.driver.core.view)
+        assert not checker.violations
         assert cache.stats.hits["device"] > 0
         assert cache.stats.hits["host"] > 0
 
@@ -80,20 +78,20 @@ def test_generate_takes_what_the_models_own_takes() -> None:
         both(model, cache, ids, prefill_chunk_size=7)
         both(model, cache, ids, max_new_tokens=1)
         both(model, cache, prompt(1), max_new_tokens=12)
-        criteria = StoppingCriteriaList([lambda found, _: torch.tensor([found.shape[1] >= 55])])
+        criteria = StoppingCriteriaList([lambda result, _: torch.tensor([result.shape[1] >= 55])])
         assert both(model, cache, ids, stopping_criteria=criteria).shape[1] == 55
         eos = answer[0, 51].item()
         processors = LogitsProcessorList([MinLengthLogitsProcessor(56, eos)])
         both(model, cache, ids, logits_processor=processors, eos_token_id=eos)
         for temperature in (0.7, 1.5):
-            drawn, asked = [], {"do_sample": True, "temperature": temperature}
-            for one in (model, cache):
+            drawn, requested = [], {"do_sample": True, "temperature": temperature}
+            for item in (model, cache):
                 torch.manual_seed(5)
-                drawn.append(one.generate(input_ids=ids, max_new_tokens=9, **asked))
+                drawn.append(item.generate(input_ids=ids, max_new_tokens=9, **requested))
             assert torch.equal(*drawn)
         streamer = Streamer()
-        found = cache.generate(ids, max_new_tokens=4, do_sample=False, streamer=streamer)
-        assert [token for one in streamer.given for token in one] == found[0].tolist()
+        results = cache.generate(ids, max_new_tokens=4, do_sample=False, streamer=streamer)
+        assert [token for item in streamer.received for token in item] == results[0].tolist()
         assert streamer.ended
 
 

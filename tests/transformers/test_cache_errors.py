@@ -1,7 +1,5 @@
 """What `PrefixCache` refuses, in one line, and what a call that fails leaves behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,9 +83,9 @@ def refused(kind: type[CallerError], *words: str) -> Iterator[None]:
 def test_arguments_that_a_cache_cannot_serve(
     cache: PrefixCache, words: tuple[str, ...], arguments: dict[str, Any]
 ) -> None:
-    given = {"input_ids": prompt(8), "max_new_tokens": 2} | arguments
+    value = {"input_ids": prompt(8), "max_new_tokens": 2} | arguments
     with refused(UnsupportedArgumentError, *words):
-        cache.generate(**given)
+        cache.generate(**value)
     assert cache.stats.requests == 0
 
 
@@ -165,7 +163,7 @@ _SMALL |= {"intermediate_size": 64, "num_key_value_heads": 2}
         (XLNetConfig(n_layer=2, n_head=4, d_model=32), ("DynamicLayer", "found none")),
         (MiniMaxConfig(num_hidden_layers=2), ("DynamicCache", "ValueError")),
     ],
-    ids=lambda one: getattr(one, "model_type", ""),
+    ids=lambda item: getattr(item, "model_type", ""),
 )
 def test_models_that_keep_more_or_less_than_their_cache_are_refused(
     config: Any, words: tuple[str, ...]

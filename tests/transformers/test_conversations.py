@@ -1,8 +1,6 @@
 """Drawn conversations of every family: whichever way an answer is generated, wherever its past is,
 and whatever came before, the logits are those of the model without a cache."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -44,15 +42,15 @@ _APART = 1e-3  # in standard deviations of the logits; half of the steps may be 
 
 
 def answered(
-    model: Any, cache: PrefixCache, ids: torch.Tensor, asked: dict[str, Any]
+    model: Any, cache: PrefixCache, ids: torch.Tensor, requested: dict[str, Any]
 ) -> tuple[torch.Tensor, float]:
     """The prompt with its answer, and how far its logits are from those of one pass."""
-    asked = {"attention_mask": torch.ones_like(ids), "do_sample": False, **asked}
-    out = cache.generate(ids, return_dict_in_generate=True, output_logits=True, **asked)
+    requested = {"attention_mask": torch.ones_like(ids), "do_sample": False, **requested}
+    out = cache.generate(ids, return_dict_in_generate=True, output_logits=True, **requested)
     with torch.inference_mode():
-        whole = model(out.sequences, use_cache=False).logits[0, ids.shape[1] - 1 : -1].float()
-    found = torch.cat(out.logits)[: len(whole)].float()
-    steps = (found - whole).abs().amax(dim=1) / whole.std()
+        full = model(out.sequences, use_cache=False).logits[0, ids.shape[1] - 1 : -1].float()
+    result = torch.cat(out.logits)[: len(full)].float()
+    steps = (result - full).abs().amax(dim=1) / full.std()
     return out.sequences, float(steps.median())
 
 
@@ -70,10 +68,10 @@ def converse(
 ) -> None:
     """Whatever comes before an answer, its logits are those of one pass, and its past was found.
     before: the first is nothing."""
-    given = {"storage": f"file:{folder}", **SIZES}
+    value = {"storage": f"file:{folder}", **SIZES}
     draws = Random(1)
     with ExitStack() as stack:
-        cache = stack.enter_context(PrefixCache(model, **given))
+        cache = stack.enter_context(PrefixCache(model, **value))
         ids = prompt(50).tile(2)[:, :70].to(model.device)
         for number, what in enumerate(before):
             if what == "device":
@@ -82,19 +80,19 @@ def converse(
                 empty_memory(cache)
             elif what == "restart":
                 stack.close()
-                cache = stack.enter_context(PrefixCache(model, **given))
+                cache = stack.enter_context(PrefixCache(model, **value))
             elif what == "abort":
                 ending = {"attention_mask": torch.ones_like(ids), "streamer": Streamer(end)}
                 with pytest.raises(Ended):
                     cache.generate(ids, max_new_tokens=9, do_sample=False, **ending)
-            asked: dict[str, Any] = {"max_new_tokens": draws.randrange(1, 20)}
+            requested: dict[str, Any] = {"max_new_tokens": draws.randrange(1, 20)}
             if chunks and draws.randrange(2):
-                asked["prefill_chunk_size"] = 7
+                requested["prefill_chunk_size"] = 7
             hits = cache.stats.hits
-            ids, apart = answered(model, cache, ids, asked)
-            assert apart < most, (what, asked)
+            ids, apart = answered(model, cache, ids, requested)
+            assert apart < most, (what, requested)
             tier = {"device": "host", "memory": "disk", "restart": "disk"}.get(what, "device")
-            assert not number or cache.stats.hits[tier] > hits[tier], (what, asked)
+            assert not number or cache.stats.hits[tier] > hits[tier], (what, requested)
             more = prompt(draws.randrange(1, 12), draws.randrange(9)).to(model.device)
             ids = torch.cat([ids, more], dim=1)
 

@@ -1,8 +1,6 @@
 """Drawn calls of PrefixCache: whatever was changed, stored, lost or killed before, the logits are
 those of the model as it is now."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -72,8 +70,8 @@ class Play:
         ids, cache = self._draws.choice(PROMPTS), self.opened()
         with torch.inference_mode():
             wanted = self._model(ids, use_cache=False).logits[0, -1]
-        found = cache.generate(ids, max_new_tokens=1, **ASKED).logits[0][0]
-        assert (found - wanted).abs().max() < APART * wanted.std(), self._changed
+        logit = cache.generate(ids, max_new_tokens=1, **ASKED).logits[0][0]
+        assert (logit - wanted).abs().max() < APART * wanted.std(), self._changed
 
     def opened(self) -> PrefixCache:
         if self._cache is None:

@@ -1,8 +1,6 @@
 """Each input of an identity, changed alone, changes it or is refused, and what changes no row does
 not; a store never gives a model the pages of another one."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,9 +76,9 @@ def test_weights_are_read_once_and_when_they_were_written(inference: bool) -> No
         model = base.build("llama")
         known, draws = Identity(model), Random(4)
         known.now()
-        whole = known.read_bytes
+        full = known.read_bytes
         known.now()
-        assert known.read_bytes == whole * (2 if inference else 1)
+        assert known.read_bytes == full * (2 if inference else 1)
         tensors = [*model.parameters(), *model.buffers()]
         for _ in range(40):
             tensor, way = draws.choice(tensors), draws.randrange(4)
@@ -122,7 +120,7 @@ def other(*args: Any, **kwargs: Any) -> Any:
 ELSEWHERE: dict[str, Callable[[], Any]] = {
     "a pass of a class": lambda: flag(modeling_llama.LlamaMLP, "forward", other),
     "the code of an attention": lambda: put(
-        lambda one: ALL_ATTENTION_FUNCTIONS.register("mine", one), nn.functional.relu, other
+        lambda item: ALL_ATTENTION_FUNCTIONS.register("mine", item), nn.functional.relu, other
     ),
     "the default type": lambda: put(torch.set_default_dtype, torch.float32, torch.float64),
     "products in TF32": lambda: flag(torch.backends.cuda.matmul, "allow_tf32", True),
@@ -143,12 +141,12 @@ def test_what_is_outside_of_the_model_counts() -> None:
     model.config._attn_implementation_internal = "mine"
     known = Known(model)
     first = known.name()
-    found = {first}
+    result = {first}
     for what, change in ELSEWHERE.items():
         with change():
             changed = known.name()
-        assert changed not in found, what
-        found.add(changed)
+        assert changed not in result, what
+        result.add(changed)
         assert known.name() == first, what
 
 
@@ -187,14 +185,14 @@ UNKNOWN: dict[str, Callable[[Any], Any]] = {
 
 
 def test_what_is_inside_of_the_model_counts_or_is_refused() -> None:
-    found = {name_of(base.build("llama")): "nothing"}
+    result = {name_of(base.build("llama")): "nothing"}
     for what, change in CHANGES.items():
         model = base.build("llama")
         known = Known(model)
         change(model)
         changed = known.name()
-        assert changed not in found, (what, found.get(changed))
-        found[changed] = what
+        assert changed not in result, (what, result.get(changed))
+        result[changed] = what
     for change in UNKNOWN.values():
         model = base.build("llama")
         change(model)
@@ -208,7 +206,7 @@ def test_what_is_inside_of_the_model_counts_or_is_refused() -> None:
 
 SAME: dict[str, Callable[[Any], Any]] = {
     "other memory": lambda model: [
-        setattr(one, "data", one.data.clone()) for one in model.parameters()
+        setattr(parameter, "data", parameter.data.clone()) for parameter in model.parameters()
     ],
     "other parameters of the same elements": lambda model: setattr(
         model.lm_head, "weight", nn.Parameter(model.lm_head.weight.detach().clone())

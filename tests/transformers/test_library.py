@@ -1,7 +1,5 @@
 """What the library does with lengths and settings is what a cache goes by: drawn calls of both."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext
 from random import Random
@@ -32,9 +30,9 @@ def rope(kind: str, family: str = "llama") -> Any:
     """A configuration of a model whose rotary embeddings change with the length."""
     config = base.configuration(family)
     config.max_position_embeddings = LIMIT if kind == "dynamic" else 4 * LIMIT
-    one = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
+    item = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
     kinds = ("sliding_attention", "full_attention") if family == "gemma3" else ()
-    config.rope_parameters = dict.fromkeys(kinds, one) if kinds else one
+    config.rope_parameters = dict.fromkeys(kinds, item) if kinds else item
     return config
 
 
@@ -46,25 +44,25 @@ def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(
     kind: str, family: str
 ) -> None:
     """Also after a text that was longer, which leaves other angles in the model."""
-    model, draws, whole = base.built(rope(kind, family)), Random(1), prompt(2 * LIMIT)
+    model, draws, full = base.built(rope(kind, family)), Random(1), prompt(2 * LIMIT)
     lengths = (*range(LIMIT - 3, LIMIT + 4), LIMIT // 2, 2 * LIMIT)
-    given = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
+    value = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
     with PrefixCache(model, **SIZES) as cache:
         for number in range(14):
             if draws.randrange(2):
-                model.generate(whole[:, : draws.choice(lengths)], max_new_tokens=1)
-            ids = whole[:, : draws.choice(lengths)]
-            asked = {"max_new_tokens": draws.randrange(1, 6), **given}
-            wanted = copy.deepcopy(model).generate(ids, **asked)  # with the angles of now
-            found = cache.generate(ids, **asked)
-            for one, other in zip(found.logits, wanted.logits, strict=True):
-                assert torch.allclose(one, other, atol=1e-4), (number, ids.shape)
+                model.generate(full[:, : draws.choice(lengths)], max_new_tokens=1)
+            ids = full[:, : draws.choice(lengths)]
+            requested = {"max_new_tokens": draws.randrange(1, 6), **value}
+            wanted = copy.deepcopy(model).generate(ids, **requested)  # with the angles of now
+            result = cache.generate(ids, **requested)
+            for logit, other in zip(result.logits, wanted.logits, strict=True):
+                assert torch.allclose(logit, other, atol=1e-4), (number, ids.shape)
         assert 0 < cache.stats.uncached < 14
         assert cache.stats.saved_tokens
         assert not cache.stats.unkept
-        cache.generate(whole[:, : LIMIT - 1], max_new_tokens=1)
-        assert cache.match(whole[:, : LIMIT - 1]) == LIMIT - 8
-        assert cache.match(whole) == cache.match(whole[:, :LIMIT]) == 0
+        cache.generate(full[:, : LIMIT - 1], max_new_tokens=1)
+        assert cache.match(full[:, : LIMIT - 1]) == LIMIT - 8
+        assert cache.match(full) == cache.match(full[:, :LIMIT]) == 0
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
@@ -88,9 +86,9 @@ def test_with_candidates_nothing_is_reused_or_kept(kind: str) -> None:
     lookup = {"prompt_lookup_num_tokens": 25, "max_matching_ngram_size": 1}
     with PrefixCache(model, **SIZES) as cache:
         for helped in ({"assistant_model": draft}, lookup, {}, lookup):
-            asked = {"max_new_tokens": 18, "do_sample": False, **helped}
-            wanted = copy.deepcopy(model).generate(ids, **asked)
-            assert torch.equal(cache.generate(ids, **asked), wanted)
+            requested = {"max_new_tokens": 18, "do_sample": False, **helped}
+            wanted = copy.deepcopy(model).generate(ids, **requested)
+            assert torch.equal(cache.generate(ids, **requested), wanted)
             assert cache.match(ids) == (0 if cache.stats.requests < 3 else 48)
         assert (cache.stats.uncached, cache.stats.saved_tokens) == (3, 0)
 
@@ -111,8 +109,8 @@ def test_layers_that_predict_further_tokens_see_the_whole_prompt(
     monkeypatch.setattr(layers.MtpModel, "from_pretrained", lambda *args, **kwargs: further)
     with PrefixCache(model, **SIZES) as cache:
         for helped in ({}, {"use_mtp": True}, {"use_mtp": False}):
-            asked = {"max_new_tokens": 8, "do_sample": False, **helped}
-            assert torch.equal(cache.generate(ids, **asked), model.generate(ids, **asked))
+            requested = {"max_new_tokens": 8, "do_sample": False, **helped}
+            assert torch.equal(cache.generate(ids, **requested), model.generate(ids, **requested))
         assert (cache.stats.uncached, cache.stats.saved_tokens) == (1, 56)
 
 

@@ -1,8 +1,6 @@
 """Calls of several threads, stores that hang or refuse, the figures of both, and Ctrl-C: a call
 finds what the one before it left, none waits longer than it was told, what is lost is told."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
@@ -31,7 +29,7 @@ from .test_cache import SIZES, both, prompt
 _MORE_S = 0.1  # of the last pauses
 
 
-class Passing:
+class Fingerprinting:
     """Time that passes when the program's own thread sleeps. It must not pass `latest_s`."""
 
     def __init__(self) -> None:
@@ -51,24 +49,24 @@ class Passing:
 def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
     hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, clock, draws = base.build("llama"), Passing(), Random(3)
+    model, clock, draws = base.build("llama"), Fingerprinting(), Random(3)
     monkeypatch.setattr(cache, "Clock", lambda: Clock(lambda: clock.now_s, clock.sleep))
     monkeypatch.setattr(engine, "_PATIENCE_S", 0.0)
     answers, method = threading.Event(), getattr(file.FileStore, hanging)
     answers.set()
 
-    def late(*given: Any) -> Any:
+    def late(*items: Any) -> Any:
         assert answers.wait(PATIENCE_S)
-        return method(*given)
+        return method(*items)
 
     monkeypatch.setattr(file.FileStore, hanging, late)
-    given = {"storage": f"file:{tmp_path}", **SIZES}
-    with PrefixCache(model, **given) as first:
+    row = {"storage": f"file:{tmp_path}", **SIZES}
+    with PrefixCache(model, **row) as first:
         both(model, first, prompt(60))
         assert first.flush(PATIENCE_S)
     for _ in range(3):
         wait_s = draws.choice((0.0, 0.3, 2.0))
-        with PrefixCache(model, wait_s=wait_s, **given) as made:
+        with PrefixCache(model, wait_s=wait_s, **row) as made:
             answers.clear()
             for call in sorted(("generate", "match", "flush"), key=lambda _: draws.random()):
                 clock.latest_s = clock.now_s + wait_s + _MORE_S
@@ -87,10 +85,10 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
 ) -> None:
     """Also when it was forgotten meanwhile; and each `close` returns what the first one has."""
     model, draws, method = base.build("llama"), Random(5), file.FileStore.write
-    refuses, told = False, {True: 0, False: 0}
+    refuses, row = False, {True: 0, False: 0}
 
-    def written(store: Any, keys: Sequence[str], *given: Any) -> list[Status]:
-        return [Status.FULL] * len(keys) if refuses else method(store, keys, *given)
+    def written(store: Any, keys: Sequence[str], *items: Any) -> list[Status]:
+        return [Status.FULL] * len(keys) if refuses else method(store, keys, *items)
 
     monkeypatch.setattr(file.FileStore, "write", written)
     for seed in range(6):
@@ -106,10 +104,10 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
                     count, left = made.stats.losses.writes_refused, bool(made.stats.unstored_tokens)
                     done = made.close() if number == 7 else made.flush(PATIENCE_S)
                     assert done == (count == flushed and not left), (seed, number)
-                    told[done] += 1
+                    row[done] += 1
                     flushed = count
             assert made.close() == done
-    assert min(told.values()) > 3
+    assert min(row.values()) > 3
 
 
 def test_clear_waits_until_all_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +129,9 @@ def test_calls_of_several_threads_take_turns() -> None:
         PrefixCache.clear,
     ]
     with PrefixCache(model, **SIZES) as made, ThreadPoolExecutor(4) as pool:
-        found = [pool.submit(call, made) for _ in range(12) for call in calls]
-        for number, one in enumerate(found):
-            answer = one.result(PATIENCE_S)
+        futures = [pool.submit(call, made) for _ in range(12) for call in calls]
+        for number, future in enumerate(futures):
+            answer = future.result(PATIENCE_S)
             assert answer == [wanted, True, True, None][number % 4]
         stats = made.stats
         assert (stats.requests, stats.prompt_tokens) == (12, 480)

@@ -8,8 +8,6 @@ it. What is computed over rows of other weights, as vLLM does it where nobody ha
 is marked: nobody may find it in another cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Sequence
@@ -22,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, Groups, groups_of
-from hicache.vllm.moving import Mover
 from hicache.vllm.orders import Answer
+from hicache.vllm.scheduler import ConnectorScheduler
+from hicache.vllm.worker import ConnectorWorker
 
 ROW = 8  # bytes of a position, or of a state
 CLASSES = {FULL: "FullAttentionSpec", WINDOW: "SlidingWindowSpec", STATE: "MambaSpec"}
@@ -86,7 +84,7 @@ class LoraManager:
         return set(self.loaded)
 
     def _load_adapter(self, lora: Lora) -> str:
-        return "".join(one.read_text() for one in sorted(Path(lora.lora_path).iterdir()))
+        return "".join(path.read_text() for path in sorted(Path(lora.lora_path).iterdir()))
 
     def add_adapter(self, lora: Lora) -> None:
         mine = self.loaded.pop(lora.lora_int_id, None)
@@ -161,31 +159,31 @@ class Pool:
         self.cached: dict[Any, Block] = {}
 
     def touch(self, blocks: Sequence[Block]) -> None:
-        for one in blocks:
-            if one.ref_cnt == 0 and not one.is_null:
-                self.free.remove(one)
-            one.ref_cnt += 1
+        for block in blocks:
+            if block.ref_cnt == 0 and not block.is_null:
+                self.free.remove(block)
+            block.ref_cnt += 1
 
     def free_blocks(self, blocks: Sequence[Block]) -> None:
-        for one in blocks:
-            one.ref_cnt -= 1
-            assert one.ref_cnt >= 0 or one.is_null, "a block is given back twice"
-            if one.ref_cnt == 0 and not one.is_null:
-                self.free.append(one)
+        for block in blocks:
+            block.ref_cnt -= 1
+            assert block.ref_cnt >= 0 or block.is_null, "a block is given back twice"
+            if block.ref_cnt == 0 and not block.is_null:
+                self.free.append(block)
 
     def take(self) -> Block:
-        one = self.free.pop(0)
-        if one.block_hash is not None:
-            if self.cached.get(one.block_hash) is one:
-                del self.cached[one.block_hash]
-            one.block_hash = one.block_hash_num_tokens = None
-        one.mixed = False
-        one.ref_cnt = 1
-        return one
+        block = self.free.pop(0)
+        if block.block_hash is not None:
+            if self.cached.get(block.block_hash) is block:
+                del self.cached[block.block_hash]
+            block.block_hash = block.block_hash_num_tokens = None
+        block.mixed = False
+        block.ref_cnt = 1
+        return block
 
     def forget(self) -> None:
-        for one in self.blocks:
-            one.block_hash = one.block_hash_num_tokens = None
+        for block in self.blocks:
+            block.block_hash = block.block_hash_num_tokens = None
         self.cached.clear()
 
 
@@ -195,8 +193,8 @@ class Engine:
     def __init__(
         self,
         config: Any,
-        decider: Decider,
-        movers: Sequence[Mover],
+        scheduler: ConnectorScheduler,
+        workers: Sequence[ConnectorWorker],
         tensors: Sequence[dict[str, Any]],
         *,
         chunk: int,
@@ -208,10 +206,15 @@ class Engine:
         self.worker = worker
         self._computed: dict[Any, str] = {}  # by adapter, with what its blocks were computed
         self.faults, self.draw = faults, random.Random(0)
-        self.config, self.decider, self.movers, self.tensors = config, decider, movers, tensors
+        self.config, self.scheduler, self.workers, self.tensors = (
+            config,
+            scheduler,
+            workers,
+            tensors,
+        )
         self.groups: Groups = groups_of(config)
         self.pool = Pool(config.num_blocks)
-        decider.orders.use(self.pool)
+        scheduler.orders.use(self.pool)
         self.chunk, self.window = chunk, window
         self.waiting: list[Request] = []
         self.running: list[Request] = []
@@ -220,12 +223,12 @@ class Engine:
         self.failed = 0
         self.arrived = 0  # tokens of loads that landed
         self.saved = 0  # pages whose copies to host have ended on all ranks
-        self._copies: dict[int, list[Any]] = {}  # by flight: pages, and the ranks' answers
+        self._copies: dict[int, list[Any]] = {}  # by transfer: pages, and the ranks' answers
         self.weights = 0  # resets that emptied all caches
         self.reset_preempted: list[Request] = []
         self._ranks_left: dict[str, int] = {}
         self._failing: set[str] = set()
-        self._loads: dict[int, str] = {}  # by flight, the request that waits
+        self._loads: dict[int, str] = {}  # by transfer, the request that waits
 
     # -- what a position holds
 
@@ -246,14 +249,14 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting or self.running or self.arriving or self.decider.orders.busy)
+        return bool(self.waiting or self.running or self.arriving or self.scheduler.orders.busy)
 
     def step(self) -> int:
         """Returns the number of requests that had a pass."""
         work: dict[str, int] = {}
         preempted: list[Request] = []
         for request in self.reset_preempted:
-            self.decider.preempted(request.request_id)
+            self.scheduler.preempted(request.request_id)
         self.reset_preempted.clear()
         for request in list(self.running):
             if request in self.running:
@@ -262,29 +265,29 @@ class Engine:
             if preempted or not self._admit(request, work):
                 break
         for request in preempted:
-            self.decider.preempted(request.request_id)
-        by_name = {one.request_id: one for one in self.running}
+            self.scheduler.preempted(request.request_id)
+        by_name = {request.request_id: request for request in self.running}
         for name, tokens in work.items():
             request = by_name[name]
             before = request.num_computed_tokens
-            self.decider.save(
+            self.scheduler.save(
                 request,
                 before + tokens,
                 request.blocks,
                 all_of_it=before < request.num_prompt_tokens,
             )
-        message = self.decider.message()
+        message = self.scheduler.message()
         self._loads |= dict(message.waiting)
-        first = next(one.slot(0) for one in self.groups.groups if one.component == FULL)
+        first = next(group.slot(0) for group in self.groups.groups if group.component == FULL)
         for action in message.backups:
-            pages = sum(len(one.source) for one in action.copies if one.component == first)
-            self._copies[action.flight] = [pages]
-        for mover in self.movers:
-            mover.load(message)
+            pages = sum(len(copy.source) for copy in action.copies if copy.component == first)
+            self._copies[action.transfer] = [pages]
+        for worker in self.workers:
+            worker.load(message)
         for name, tokens in work.items():
             self._forward(by_name[name], tokens)
-        for mover in self.movers:
-            mover.save(message)
+        for worker in self.workers:
+            worker.save(message)
         self.poll()
         for name, tokens in work.items():
             self._advance(by_name[name], tokens)
@@ -292,11 +295,11 @@ class Engine:
 
     def poll(self) -> None:
         """Take what the workers have ended."""
-        ended = [mover.poll() for mover in self.movers]
-        answers = [replace(one.answer, failed=frozenset(one.failed)) for one in ended]
+        ended = [worker.poll() for worker in self.workers]
+        answers = [replace(item.answer, failed=frozenset(item.failed)) for item in ended]
         if self.faults:
             self._break(answers)
-        self._landed(answers, [name for one in ended for name in one.loaded])
+        self._landed(answers, [name for item in ended for name in item.loaded])
 
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
         tokens = self._chunk(request, request.num_computed_tokens)
@@ -321,7 +324,7 @@ class Engine:
         if all caches are empty."""
         if not self.empty():
             return False
-        assert self.decider.reset()
+        assert self.scheduler.reset()
         self.weights += 1
         return True
 
@@ -339,21 +342,21 @@ class Engine:
     def _admit(self, request: Request, work: dict[str, int]) -> bool:
         """Returns False if nobody behind it may be admitted now."""
         local, blocks = self._local(request)
-        external = self.decider.found(request, local)
+        external = self.scheduler.matched_tokens(request, local)
         if external is None:
             request.waited += 1
             return True
         total = local + external
         tokens = 0 if external else self._chunk(request, total)
         for kept in blocks:
-            self.pool.touch([one for one in kept if not one.is_null])
+            self.pool.touch([block for block in kept if not block.is_null])
         request.blocks = blocks
         if not self._allocate(request, total + tokens, base=total):
             self._release(request)
             return False
         self.waiting.remove(request)
         request.num_computed_tokens = total
-        self.decider.given(request, request.blocks, external)
+        self.scheduler.after_alloc(request, request.blocks, external)
         self.hits[request.request_id] = (local, external)
         if external:
             request.loading = True
@@ -367,7 +370,7 @@ class Engine:
     def _chunk(self, request: Request, start: int) -> int:
         """Tokens of the next pass. With states, one that does not end the prompt ends a block."""
         tokens = min(self.chunk, request.num_tokens - start)
-        sizes = [one.block for one in self.groups.groups if one.component == STATE]
+        sizes = [group.block for group in self.groups.groups if group.component == STATE]
         if (sizes and start + tokens < request.num_tokens) or (sizes and tokens > sizes[0]):
             aligned = (start + tokens) // sizes[0] * sizes[0] - start
             return aligned if aligned > 0 else tokens
@@ -377,22 +380,22 @@ class Engine:
         """vLLM's own hit: the longest whole pages of which every group has what it reads."""
         size = self.groups.page
         for pages in range((request.num_tokens - 1) // size, 0, -1):
-            found = [self._held(one, request, pages * size) for one in self.groups.groups]
-            if all(one is not None for one in found):
-                return pages * size, [one for one in found if one is not None]
+            blocks = [self._cached(group, request, pages * size) for group in self.groups.groups]
+            if all(item is not None for item in blocks):
+                return pages * size, [item for item in blocks if item is not None]
         return 0, [[] for _ in self.groups.groups]
 
-    def _held(self, group: Any, request: Request, end: int) -> list[Block] | None:
+    def _cached(self, group: Any, request: Request, end: int) -> list[Block] | None:
         first = self._first_read(group, end)
-        found = []
+        blocks = []
         for index in range(end // group.block):
-            one = self.pool.cached.get(self.hash_of(group, request, index))
+            block = self.pool.cached.get(self.hash_of(group, request, index))
             if index < first:
-                one = self.pool.null
-            if one is None:
+                block = self.pool.null
+            if block is None:
                 return None
-            found.append(one)
-        return found
+            blocks.append(block)
+        return blocks
 
     def _first_read(self, group: Any, end: int) -> int:
         """The first block that a pass from position `end` on reads."""
@@ -422,7 +425,7 @@ class Engine:
 
     def _release(self, request: Request) -> None:
         for mine in request.blocks:
-            self.pool.free_blocks([one for one in reversed(mine) if not one.is_null])
+            self.pool.free_blocks([block for block in reversed(mine) if not block.is_null])
         request.blocks = [[] for _ in self.groups.groups]
 
     def _cache(self, request: Request, end: int) -> None:
@@ -432,24 +435,24 @@ class Engine:
         known = min(end, request.num_tokens)
         for group, mine in zip(self.groups.groups, request.blocks, strict=True):
             for index in range(known // group.block):
-                one = mine[index]
+                block = mine[index]
                 aligned = group.component != STATE or (index + 1) * group.block == known
                 last = -(-(index + 1) * group.block // self.groups.page) * self.groups.page
                 unread = group.component == WINDOW and (
                     (index + 1) * group.block <= last - self.window + 1
                 )
-                if one.is_null or one.block_hash is not None or not aligned or unread:
+                if block.is_null or block.block_hash is not None or not aligned or unread:
                     continue
-                one.block_hash = self.hash_of(group, request, index)
-                one.block_hash_num_tokens = (index + 1) * group.block
-                self.pool.cached.setdefault(one.block_hash, one)
+                block.block_hash = self.hash_of(group, request, index)
+                block.block_hash_num_tokens = (index + 1) * group.block
+                self.pool.cached.setdefault(block.block_hash, block)
 
     # -- passes
 
     def _forward(self, request: Request, tokens: int) -> None:
         start, end = request.num_computed_tokens, request.num_computed_tokens + tokens
         self._compute_with(request)
-        mixed = any(one.mixed for mine in request.blocks for one in mine if not one.is_null)
+        mixed = any(block.mixed for mine in request.blocks for block in mine if not block.is_null)
         for tensors in self.tensors:
             for group, mine in zip(self.groups.groups, request.blocks, strict=True):
                 if not mixed:
@@ -461,13 +464,15 @@ class Engine:
         now, place = self.worker.computes_with(request.lora_request), request.place
         if self._computed.get(place, now) != now:
             mixed = [
-                one for one in self.pool.blocks if one.block_hash and one.block_hash[1] == place
+                block
+                for block in self.pool.blocks
+                if block.block_hash and block.block_hash[1] == place
             ]
             for other in self.running:
                 if other.place == place and other.num_computed_tokens:
-                    mixed += [one for mine in other.blocks for one in mine if not one.is_null]
-            for one in mixed:
-                one.mixed = True
+                    mixed += [block for mine in other.blocks for block in mine if not block.is_null]
+            for item in mixed:
+                item.mixed = True
         self._computed[place] = now
 
     def _read(
@@ -483,8 +488,8 @@ class Engine:
             for layer in group.layers:
                 row = tensors[layer][mine[index].block_id]
                 row = row if group.component == STATE else row[(end - 1) % group.block]
-                found = bytes(row.flatten().tolist())
-                assert found == self.digest(request, end, layer), (
+                data = bytes(row.flatten().tolist())
+                assert data == self.digest(request, end, layer), (
                     f"{request.request_id}: {layer} of block {mine[index].block_id} has something "
                     f"else at token {end}"
                 )
@@ -521,7 +526,7 @@ class Engine:
 
     def end(self, request: Request) -> None:
         """It has ended, or is aborted."""
-        self.decider.ended(request, request.blocks)
+        self.scheduler.ended(request, request.blocks)
         request.ended = True
         if request in self.running:
             self.running.remove(request)
@@ -534,24 +539,26 @@ class Engine:
         """Copies fail on one rank: their replies say so."""
         at = self.draw.randrange(len(answers))
         done = [
-            (flight, 0 if self.draw.random() < self.faults else offer)
-            for flight, offer in answers[at].done
+            (transfer, 0 if self.draw.random() < self.faults else offer)
+            for transfer, offer in answers[at].done
         ]
         names = {
-            self._loads[flight] for flight, offer in done if not offer and flight in self._loads
+            self._loads[transfer]
+            for transfer, offer in done
+            if not offer and transfer in self._loads
         }
         answers[at] = replace(answers[at], done=tuple(done), failed=answers[at].failed | names)
 
     def _landed(self, answers: Sequence[Answer], loaded: Sequence[str]) -> None:
         answer = reduce(Answer.with_other, answers)
-        for flight, offer in answer.done:
-            self._copies.get(flight, []).append(offer)
-        for flight in [at for at, one in self._copies.items() if len(one) > len(self.movers)]:
-            pages, *offers = self._copies.pop(flight)
+        for transfer, offer in answer.done:
+            self._copies.get(transfer, []).append(offer)
+        for transfer in [at for at, copy in self._copies.items() if len(copy) > len(self.workers)]:
+            pages, *offers = self._copies.pop(transfer)
             self.saved += pages if all(offers) else 0
-        self.decider.carry_on(answer)
+        self.scheduler.carry_on(answer)
         for name in loaded:
-            self._ranks_left[name] = self._ranks_left.get(name, len(self.movers)) - 1
+            self._ranks_left[name] = self._ranks_left.get(name, len(self.workers)) - 1
         self._failing |= answer.failed
         for name in [name for name, left in self._ranks_left.items() if not left]:
             del self._ranks_left[name]

@@ -1,7 +1,5 @@
 """Drawn sequences on the connector under the stand-in for vLLM, with every invariant checked."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence
@@ -15,10 +13,10 @@ from hicache.runtime.storage import Rank
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
-from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, groups_of
-from hicache.vllm.moving import Mover, Watching, digest_of
-from invariants.watch import Watch
+from hicache.vllm.scheduler import ConnectorScheduler
+from hicache.vllm.worker import ConnectorWorker, Watching, digest_of
+from invariants.checker import Checker
 
 from .engine import ROW, Engine, Lora, Request, Worker, cache_config
 
@@ -71,14 +69,14 @@ def formed(form: str, blocks: int, component: str, block: int) -> tuple[Any, tor
     apart. A state is two tensors of one block each, as those of a convolution and a recurrence.
     """
     if component == STATE:
-        whole = torch.zeros((blocks, 2, ROW // 2), dtype=torch.uint8)
-        return [whole[:, 0], whole[:, 1]], whole
+        full = torch.zeros((blocks, 2, ROW // 2), dtype=torch.uint8)
+        return [full[:, 0], full[:, 1]], full
     if form == "planes":
         planes = torch.zeros((2, blocks, block, ROW // 2), dtype=torch.uint8)
         return planes, planes.permute(1, 2, 0, 3)
-    whole = torch.zeros((blocks, block, ROW), dtype=torch.uint8)
-    given = whole.view(2 * blocks, block // 2, ROW) if form == "split" else whole
-    return given, whole
+    full = torch.zeros((blocks, block, ROW), dtype=torch.uint8)
+    view = full.view(2 * blocks, block // 2, ROW) if form == "split" else full
+    return view, full
 
 
 class Playing:
@@ -89,20 +87,20 @@ class Playing:
         groups = groups_of(config)
         host = dict.fromkeys(groups.components, setting.host_pages)
         core = groups.config(host, 200, setting.store is not None)
-        self.watch = Watch(most_pages=64)
+        self.checker = Checker(most_pages=64)
         self.notices: list[str] = []
-        self.decider = Decider(
+        self.scheduler = ConnectorScheduler(
             groups,
             core,
             setting.ranks,
             time.perf_counter,
             5.0,
-            lambda one: digest_of(one.lora_path, self.notices.append),
-            [self.watch],
+            lambda item: digest_of(item.lora_path, self.notices.append),
+            [self.checker],
             self.notices.append,
         )
         self.setting, self.worker = setting, Worker()
-        self.movers, tensors = [], []
+        self.workers, tensors = [], []
         for rank in range(setting.ranks):
             both = {
                 layer: formed(setting.form, setting.blocks, group.component, group.block)
@@ -110,19 +108,19 @@ class Playing:
                 for layer in group.layers
             }
             tensors.append({layer: seen for layer, (_, seen) in both.items()})
-            given = {layer: one for layer, (one, _) in both.items()}
-            mover = Mover(groups, given, setting.blocks, host, Watching(self.worker))
+            row = {layer: item for layer, (item, _) in both.items()}
+            worker = ConnectorWorker(groups, row, setting.blocks, host, Watching(self.worker))
             if setting.store is not None:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
                 context = Context("stand-in", setting.weights, groups.page, "tokens", ())
                 mine = Rank(rank, setting.ranks)
-                mover.use_store(store, context, mine, time.perf_counter, print)
-            self.movers.append(mover)
+                worker.use_store(store, context, mine, time.perf_counter, print)
+            self.workers.append(worker)
         self.engine = Engine(
             config,
-            self.decider,
-            self.movers,
+            self.scheduler,
+            self.workers,
             tensors,
             chunk=setting.chunk,
             window=setting.window,
@@ -139,10 +137,10 @@ class Playing:
         lora: Lora | None = None,
     ) -> Request:
         self.number += 1
-        found = Request(str(self.number), list(tokens), len(tokens), wanted, salt)
-        found.lora_request = lora
-        self.engine.send(found)
-        return found
+        request = Request(str(self.number), list(tokens), len(tokens), wanted, salt)
+        request.lora_request = lora
+        self.engine.send(request)
+        return request
 
     def settle(self, most: int = 100_000) -> None:
         """Step until nothing is under way. Threads get time to work where there is no pass."""
@@ -153,21 +151,21 @@ class Playing:
                 time.sleep(0.0005)
         else:
             raise AssertionError("the engine does not come to rest")
-        engine, view = self.engine, self.decider.driver.core.view
+        engine, view = self.engine, self.scheduler.driver.core.view
         assert not view.requests
-        assert not view.flights
-        assert not self.decider.orders.held_blocks
-        counts = self.decider.counts
-        found = (counts.host_tokens + counts.storage_tokens, counts.saved_pages)
-        assert found == (engine.arrived, engine.saved), "counters: not what arrived"
-        assert not self.decider.remembered, "something is remembered of a request that has ended"
+        assert not view.transfers
+        assert not self.scheduler.orders.held_blocks
+        counts = self.scheduler.counts
+        pair = (counts.host_tokens + counts.storage_tokens, counts.saved_pages)
+        assert pair == (engine.arrived, engine.saved), "counters: not what arrived"
+        assert not self.scheduler.remembered, "something is remembered of a request that has ended"
         assert len(engine.pool.free) == len(engine.pool.blocks) - 1, "a block has leaked"
-        self.decider.message()
-        assert all(one.free == one.capacity for one in view.pools(0)), "a device page is left"
+        self.scheduler.message()
+        assert all(pool.free == pool.capacity for pool in view.pools(0)), "a device page is left"
 
     def close(self) -> None:
-        for mover in self.movers:
-            mover.close()
+        for worker in self.workers:
+            worker.close()
 
 
 def change(draw: random.Random, playing: Playing, loras: list[Lora]) -> None:
@@ -212,7 +210,7 @@ def drawn(
         alive.append(playing.request(prompt, draw.randint(1, 12), salt, lora))
         for _ in range(draw.choice([0, 0, 1, 3, 10])):
             playing.engine.step()
-        alive = [one for one in alive if not one.ended]
+        alive = [request for request in alive if not request.ended]
         if alive and draw.random() < 0.1:
             playing.engine.end(alive.pop(draw.randrange(len(alive))))
         if not playing.engine.running and draw.random() < 0.3:

@@ -1,7 +1,5 @@
 """The connector's two halves under a stand-in for vLLM: what is loaded is what was saved."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +19,14 @@ from .playing import KINDS, Playing, Setting, drawn
 @pytest.fixture
 def opened() -> Iterator[Callable[[Setting], Playing]]:
     """Opens engines, and closes them at the end."""
-    found: list[Playing] = []
+    result: list[Playing] = []
 
-    def one(setting: Setting) -> Playing:
-        found.append(Playing(setting))
-        return found[-1]
+    def single(setting: Setting) -> Playing:
+        result.append(Playing(setting))
+        return result[-1]
 
-    yield one
-    for playing in found:
+    yield single
+    for playing in result:
         playing.close()
 
 
@@ -49,8 +47,8 @@ def test_a_salt_that_no_key_can_have_is_not_kept(opened: Opened) -> None:
         for _ in range(2):
             playing.request(PROMPT, salt=salt)
             playing.settle()
-        assert playing.decider.remembered == 0
-        assert bool(playing.decider.counts.saved_pages) == (salt == "a salt")
+        assert playing.scheduler.remembered == 0
+        assert bool(playing.scheduler.counts.saved_pages) == (salt == "a salt")
 
 
 @pytest.mark.parametrize(
@@ -69,10 +67,10 @@ def test_ranks_load_the_longest_prefix_that_all_can_restore(
     setting = Setting(kinds, store=tmp_path, ranks=2, chunk=8)
     hit(opened(setting), PROMPT)
     again = opened(setting)
-    digests = Key.from_tokens(PROMPT, again.decider.groups.page).page_digests()
-    for mover, (component, page) in zip(again.movers, lost, strict=True):
-        assert mover._workers is not None
-        workers = mover._workers
+    digests = Key.from_tokens(PROMPT, again.scheduler.groups.page).page_digests()
+    for worker, (component, page) in zip(again.workers, lost, strict=True):
+        assert worker._workers is not None
+        workers = worker._workers
         for keys in workers.pages.keys(component, digests[page : page + 1]):
             assert workers.store.delete(keys) == [Status.DONE]
     assert hit(again, PROMPT) == (0, 8 * pages)
@@ -85,7 +83,7 @@ def test_pages_are_saved_or_counted_as_unsaved(
 ) -> None:
     playing = opened(Setting(kinds, host_pages=room, chunk=chunk))
     hit(playing, PROMPT)
-    counts, pages = playing.decider.counts, len(PROMPT) // playing.decider.groups.page
+    counts, pages = playing.scheduler.counts, len(PROMPT) // playing.scheduler.groups.page
     assert counts.saved_pages + counts.unsaved_pages == pages
     assert bool(counts.unsaved_pages) == (room < pages)
 
@@ -94,13 +92,13 @@ def begun(playing: Playing, name: str, local: Sequence[Any], external: int) -> R
     """A request of 60 tokens in its first pass; its last are its own. local, external: blocks that
     vLLM had, and tokens that another connector has loaded."""
     prompt = PROMPT[: 4 * len(local)] + [int(name)] * (60 - 4 * len(local))
-    decider, request = playing.decider, Request(name, prompt, len(prompt), 1)
+    scheduler, request = playing.scheduler, Request(name, prompt, len(prompt), 1)
     blocks = [*local] + [playing.engine.pool.take() for _ in range(15 - len(local))]
-    for at, one in enumerate(blocks):
-        one.block_hash, one.block_hash_num_tokens = one.block_hash or (name, at), 4 * at + 4
+    for at, block in enumerate(blocks):
+        block.block_hash, block.block_hash_num_tokens = block.block_hash or (name, at), 4 * at + 4
     request.blocks = [blocks]
-    assert decider.found(request, 4 * len(local)) == 0
-    decider.given(request, request.blocks, 0)
+    assert scheduler.matched_tokens(request, 4 * len(local)) == 0
+    scheduler.after_alloc(request, request.blocks, 0)
     request.num_computed_tokens = 4 * len(local) + external
     passed(playing, request)
     return request
@@ -108,7 +106,7 @@ def begun(playing: Playing, name: str, local: Sequence[Any], external: int) -> R
 
 def passed(playing: Playing, request: Request) -> None:
     """Another step, as vLLM's `build_connector_meta`: it may not know yet how the last one went."""
-    playing.decider.save(request, 60, request.blocks, all_of_it=True)
+    playing.scheduler.save(request, 60, request.blocks, all_of_it=True)
     request.num_computed_tokens = 60
 
 
@@ -118,10 +116,10 @@ def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
 ) -> None:
     """Before that its load may turn out to have failed."""
     playing = opened(Setting())
-    decider, request = playing.decider, begun(playing, "1", [], 16)
-    assert not decider.message().backups
-    decider.ended(request, request.blocks, well)
-    assert bool(decider.message().backups) == well
+    scheduler, request = playing.scheduler, begun(playing, "1", [], 16)
+    assert not scheduler.message().backups
+    scheduler.ended(request, request.blocks, well)
+    assert bool(scheduler.message().backups) == well
 
 
 @pytest.mark.parametrize("when", ["this step", "the next step", "aborted"])
@@ -131,44 +129,47 @@ def test_who_shares_what_another_connector_has_loaded_is_saved_after_a_token(
     """vLLM drops the token of a pass if what it read was not loaded, and hears that after the
     pass: if scheduling is asynchronous, after the next one has begun."""
     playing = opened(Setting(host_pages=60))
-    decider, first = playing.decider, begun(playing, "1", [], 16)
+    scheduler, first = playing.scheduler, begun(playing, "1", [], 16)
     if when != "this step":
-        assert not decider.message().backups
+        assert not scheduler.message().backups
         passed(playing, first)
     if when == "aborted":
-        decider.ended(first, first.blocks, well=False)
+        scheduler.ended(first, first.blocks, well=False)
     other = begun(playing, "2", first.blocks[0][:4], 0)
     last = begun(playing, "3", other.blocks[0][:8], 0)
-    assert not decider.message().backups
+    assert not scheduler.message().backups
     begun(playing, "4", [], 0)
-    assert decider.message().backups, "it shares nothing"
+    assert scheduler.message().backups, "it shares nothing"
     passed(playing, other)
-    assert not decider.message().backups
+    assert not scheduler.message().backups
     other.all_token_ids.append(1)
     passed(playing, other)
-    assert decider.message().backups
-    decider.ended(last, last.blocks, well=False)
+    assert scheduler.message().backups
+    scheduler.ended(last, last.blocks, well=False)
     begun(playing, "5", other.blocks[0][:4], 0)
-    assert decider.message().backups, "it is known to be right"
+    assert scheduler.message().backups, "it is known to be right"
 
 
 def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -> None:
-    decider = opened(Setting()).decider
-    asked, half = SimpleNamespace(pages=2, fetched={0, 1}), decider.groups.page // 2
-    assert [decider._fetched(asked, external) for external in (half, 3 * half)] == [half, 3 * half]
+    scheduler = opened(Setting()).scheduler
+    requested, half = SimpleNamespace(pages=2, fetched={0, 1}), scheduler.groups.page // 2
+    assert [scheduler._fetched(requested, external) for external in (half, 3 * half)] == [
+        half,
+        3 * half,
+    ]
 
 
 def test_a_load_that_finds_no_blocks_leaves_nothing(opened: Opened) -> None:
     playing = opened(Setting())
     hit(playing, PROMPT)
-    decider, request = playing.decider, Request("late", PROMPT, len(PROMPT), 1)
-    assert decider.found(request, 0) == 56
-    assert not decider.given(request, [[]], 56)
-    assert decider.message().failed == ("late",)
-    assert decider.found(request, 0) == 0
-    decider.ended(request, [[]])
-    assert not decider.driver.core.view.requests
-    assert not decider.remembered
+    scheduler, request = playing.scheduler, Request("late", PROMPT, len(PROMPT), 1)
+    assert scheduler.matched_tokens(request, 0) == 56
+    assert not scheduler.after_alloc(request, [[]], 56)
+    assert scheduler.message().failed == ("late",)
+    assert scheduler.matched_tokens(request, 0) == 0
+    scheduler.ended(request, [[]])
+    assert not scheduler.driver.core.view.requests
+    assert not scheduler.remembered
 
 
 def test_after_an_update_nothing_is_loaded_or_saved(opened: Opened) -> None:
@@ -181,7 +182,7 @@ def test_after_an_update_nothing_is_loaded_or_saved(opened: Opened) -> None:
         assert hit(playing, PROMPT) == (0, 56)
         change = playing.worker.write if when == "not told" else playing.worker.reload_weights
         if when == "while it loads":
-            after(playing.movers[0], "load", lambda *_, change=change: change())
+            after(playing.workers[0], "load", lambda *_, change=change: change())
         else:
             change()
         assert playing.engine.empty()
@@ -201,7 +202,7 @@ def test_a_window_smaller_than_a_page_needs_its_last_blocks(opened: Opened, wind
     hit(playing, PROMPT)
     playing.engine.pool.forget()
     assert hit(playing, PROMPT) == (0, 56)
-    assert not playing.decider.counts.failed_loads
+    assert not playing.scheduler.counts.failed_loads
 
 
 def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
@@ -215,11 +216,11 @@ def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
 
 def reached(playing: Playing, what: str) -> bool:
     """what: names of figures that are no longer 0; where pages were saved, no load has failed."""
-    engine, counts = playing.engine, playing.decider.counts
+    engine, counts = playing.engine, playing.scheduler.counts
     assert engine.failed <= counts.failed_loads
     assert "saved_pages" not in what or not counts.failed_loads
     more = {"failed": engine.failed, "resets": engine.weights, "told": len(playing.notices)}
-    return all((counts.as_dict | more)[one] for one in what.split())
+    return all((counts.as_dict | more)[part] for part in what.split())
 
 
 TWO: dict[str, Any] = {"ranks": 2, "store": "kv"}
@@ -238,7 +239,7 @@ DRAWN: tuple[tuple[str, dict[str, Any], float, float, str], ...] = (
 
 @pytest.mark.parametrize(
     ("what", "setting", "resets", "changes", "kinds"),
-    [(*row[:4], one) for row in DRAWN for one in row[4].split()],
+    [(*row[:4], part) for row in DRAWN for part in row[4].split()],
 )
 def test_drawn_sequences(
     opened: Opened,

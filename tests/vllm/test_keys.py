@@ -1,7 +1,5 @@
 """What decides the key of a stored page: everything that its bytes depend on, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +31,7 @@ def model(place: Path, described: dict[str, Any], content: bytes, fields: dict[s
 def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> str:
     """The context of an engine with keys and values apart, and a draft model."""
     fields = {"dtype": "bf16", "quantization": None, "max_model_len": 8} | changed
-    changed = {name: one for name, one in changed.items() if name != "max_model_len"}
+    changed = {name: item for name, item in changed.items() if name != "max_model_len"}
     mapped = {"AutoConfig": "modeling.A", "AutoModel": "owner/name--modeling.A"}
     config = {"hidden": 8, "rope": "default", "auto_map": mapped} | changed.get("config", {})
     weights = changed.get("weights", b"w")
@@ -92,7 +90,7 @@ FIELDS = (
         {"inner": (8, 4)},
         {"kind": torch.int8},
     ],
-    ids=lambda one: next(iter(one)),
+    ids=lambda item: next(iter(item)),
 )
 def test_what_the_bytes_depend_on_does(tmp_path: Path, changed: dict[str, Any]) -> None:
     assert digest(tmp_path) != digest(tmp_path, **changed)
@@ -118,10 +116,10 @@ def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str,
 
 
 def test_a_store_gets_its_size_and_its_time() -> None:
-    given = {"host": "1GB", "storage": "file:/data/kv"}
-    assert Settings.of(given).options == StorageOptions()
-    found = Settings.of(given | {"storage_size": "2GB", "timeout_s": 20})
-    assert found.options == StorageOptions(size_bytes=2 * 10**9, timeout_s=20)
+    value = {"host": "1GB", "storage": "file:/data/kv"}
+    assert Settings.of(value).options == StorageOptions()
+    result = Settings.of(value | {"storage_size": "2GB", "timeout_s": 20})
+    assert result.options == StorageOptions(size_bytes=2 * 10**9, timeout_s=20)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, "20", True, float("nan"), 1e9])

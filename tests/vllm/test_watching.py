@@ -1,8 +1,6 @@
 """Whatever a worker computes with: each way in which it changes is noticed, and what is on disk
 counts only once vLLM has loaded it."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable
@@ -14,8 +12,8 @@ import pytest
 import torch
 
 from hicache.storage.changes import Samples
-from hicache.vllm.moving import Adapters, Watching, digest_of
 from hicache.vllm.orders import Adapter
+from hicache.vllm.worker import Adapters, Watching, digest_of
 
 from .engine import Worker
 from .playing import written
@@ -138,9 +136,9 @@ def test_an_adapter_that_is_written_while_it_is_loaded_is_none(tmp_path: Path) -
     load = worker.lora_manager._load_adapter
 
     def slowly(request: Any) -> Any:
-        found = load(request)
+        text = load(request)
         (Path(lora.lora_path) / "adapter_config.json").write_text('{"lora_alpha": 8}')
-        return found
+        return text
 
     worker.lora_manager._load_adapter = slowly  # type: ignore[method-assign]
     watching = Watching(worker)
@@ -157,9 +155,9 @@ def test_files_rewritten_in_place_are_read_again_also_if_their_time_is_set_back(
     lora = written(tmp_path, 1, random.Random(1))
     adapters = Adapters(pytest.fail)
     file = Path(lora.lora_path) / "adapter_config.json"
-    found, before = file.stat(), adapters.digest(lora)
+    result, before = file.stat(), adapters.digest(lora)
     file.write_bytes(file.read_bytes()[::-1])
-    while file.stat().st_ctime_ns == found.st_ctime_ns:  # within one tick of the system's clock
-        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
-    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    while file.stat().st_ctime_ns == result.st_ctime_ns:  # within one tick of the system's clock
+        os.utime(file, ns=(result.st_atime_ns, result.st_mtime_ns))
+    os.utime(file, ns=(result.st_atime_ns, result.st_mtime_ns))
     assert adapters.digest(lora) != before

@@ -1,8 +1,6 @@
 """Options that several commands have: a trace and its pages, the NUMA node of host memory, where
 points are replayed, and those of a replay whose host memory or grid the command chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -64,4 +62,4 @@ class OfReplays(OptionRecord):
 
 def of_replay(without: Iterable[str] = ()) -> list[Declared]:
     """The options of a replay that a command with several replays takes."""
-    return [one for one in OPTIONS if one.name not in (*OUTPUTS, *without)]
+    return [option for option in OPTIONS if option.name not in (*OUTPUTS, *without)]

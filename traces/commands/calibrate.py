@@ -3,8 +3,6 @@
 Converts measurements (devices/bench) to a profile (sim/hardware).
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass
@@ -101,10 +99,10 @@ def _measure(options: Options, command: str) -> dict[str, Any]:
             "flops_per_s": rates["flops_per_s"],
             "hbm_bytes_per_s": rates["memory_bytes_per_s"],
             "hbm_bytes": rates["memory_bytes"],
-            "link_bytes_per_s": sum(one["bytes_per_s"] for one in fits.values()) // len(fits),
+            "link_bytes_per_s": sum(fit["bytes_per_s"] for fit in fits.values()) // len(fits),
             "link_shared_permille": max(1, both),
             # the latency cannot exceed the time of the fastest copy
-            "copy_latency_ns": min(fastest // 2, *(one["overhead_ns"] for one in fits.values())),
+            "copy_latency_ns": min(fastest // 2, *(fit["overhead_ns"] for fit in fits.values())),
             "compute_permille": 1000,
             "hbm_permille": 1000,
             "link_permille": 1000,

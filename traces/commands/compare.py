@@ -5,8 +5,6 @@ A change is put down to an option only if it is the only one that differs, and t
 version are the same: a replay has no chance in it, so then nothing else can have caused it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +29,12 @@ from ..terminal.tables import console, table
 _MOST_SIDES = 64
 # (name, in words, unit, place in the record of a replay), in the order of the table.
 FIGURES = (
-    ("hit_rate", "hit rate", "rate", "whole.hit_rate"),
-    ("device_rate", "  device", "rate", "whole.hit_tokens.device"),
-    ("host_rate", "  host", "rate", "whole.hit_tokens.host"),
-    ("storage_rate", "  storage", "rate", "whole.hit_tokens.storage"),
-    ("lost_rate", "lost", "rate", "whole.lost_tokens"),
-    ("ceiling_rate", "ceiling", "rate", "whole.ceiling_rate"),
+    ("hit_rate", "hit rate", "rate", "total.hit_rate"),
+    ("device_rate", "  device", "rate", "total.hit_tokens.device"),
+    ("host_rate", "  host", "rate", "total.hit_tokens.host"),
+    ("storage_rate", "  storage", "rate", "total.hit_tokens.storage"),
+    ("lost_rate", "lost", "rate", "total.lost_tokens"),
+    ("ceiling_rate", "ceiling", "rate", "total.ceiling_rate"),
     ("ttft_mean_s", "TTFT, mean", "s", "latency_s.ttft.mean"),
     ("queue_mean_s", "  queue", "s", "latency_s.queue.mean"),
     ("load_mean_s", "  load", "s", "latency_s.load.mean"),
@@ -113,7 +111,7 @@ def run(options: Options, command: str) -> int:
     inputs = {f"input {number}": path for number, path in enumerate(options.documents, 1)}
     check_outputs(inputs, json=options.json)
     read_all = [(path, record_of(Report, read_report(path), path)) for path in options.documents]
-    results = [one for _, report in read_all for one in report.variants]
+    results = [variant for _, report in read_all for variant in report.variants]
     paths = [(path, report) for path, report in read_all for _ in report.variants]
     if not 2 <= len(results) <= _MOST_SIDES:
         raise CallerError(
@@ -132,36 +130,36 @@ def run(options: Options, command: str) -> int:
         version, error = report.hicache_version, result.expected_error
         sides.append(Side(path, label, version, result.digest, error))
     weak = warnings(sides, results)
-    found = comparison(sides, results)
+    actual = comparison(sides, results)
     for warning in weak:
         print_error(f"warning: {warning}")
     with ignore_broken_pipe():
         out = console(sys.stderr if options.json == "-" else sys.stdout)
-        for title, columns, rows in tables(found):
+        for title, columns, rows in tables(actual):
             made = table(title, *map(shown, columns))
             for row in rows:
                 made.add_row(*map(shown, row))
             out.print(made)
         out.print()
-        for label, cause in found.causes.items():
+        for label, cause in actual.causes.items():
             out.print(f"Cause{f' of {shown(label)}' * (len(sides) > 2)}: {cause}.")
-        for line in together(one.expected_error for one in results):
+        for line in together(result.expected_error for result in results):
             out.print(line)
     if options.json:
-        whole = head(command, True) | {"kind": "compare", **document(found), "warnings": weak}
-        write_json(options.json, whole)
+        full = head(command, True) | {"kind": "compare", **document(actual), "warnings": weak}
+        write_json(options.json, full)
     return 0
 
 
 def comparison(sides: Sequence[Side], results: Sequence[Result]) -> Comparison:
-    figures = {name: [_at(one, place) for one in results] for name, _, _, place in FIGURES}
-    reasons = dict.fromkeys(reason for one in results for reason in one.lost_by_reason)
+    figures = {name: [_at(result, place) for result in results] for name, _, _, place in FIGURES}
+    reasons = dict.fromkeys(reason for result in results for reason in result.lost_by_reason)
     return Comparison(
         sides=sides,
         settings=settings(results),
         figures={name: values for name, values in figures.items() if any(values)},
         lost_by_reason={
-            reason: [one.whole.rate(one.lost_by_reason.get(reason, 0)) for one in results]
+            reason: [result.total.rate(result.lost_by_reason.get(reason, 0)) for result in results]
             for reason in reasons
         },
         causes={
@@ -176,16 +174,16 @@ def _at(result: Result, place: str) -> float | None:
     value: Any = result
     for name in place.split("."):
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    if value is not None and place.startswith("whole.") and not place.endswith("_rate"):
-        return result.whole.rate(value)
+    if value is not None and place.startswith("total.") and not place.endswith("_rate"):
+        return result.total.rate(value)
     return value  # type: ignore[no-any-return]
 
 
 def settings(results: Sequence[Result]) -> list[Setting]:
     """The settings that differ on any side: options that were given, where all sides have them, or
     all settings. An option that was given at its default is as one that was not given."""
-    options = [one.options for one in results if one.options is not None]
-    resolved = _differing(configs := [one.config for one in results])
+    options = [result.options for result in results if result.options is not None]
+    resolved = _differing(configs := [result.config for result in results])
     differing = _differing(options) if len(options) == len(results) else {}
     for name, values in list(differing.items()):
         key = name.replace("-", "_")
@@ -193,7 +191,7 @@ def settings(results: Sequence[Result]) -> list[Setting]:
         if None in values and key in configs[0] and key not in resolved:
             del differing[name]
     named = (differing or resolved).items()
-    return [Setting(*one) for one in named if one[0] not in _WITHOUT_EFFECT]
+    return [Setting(*pair) for pair in named if pair[0] not in _WITHOUT_EFFECT]
 
 
 def _differing(sides: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -208,20 +206,20 @@ def warnings(sides: Sequence[Side], results: Sequence[Result]) -> list[str]:
     different = {
         f"The replays were made by versions {', '.join(map(shown, versions))}.": versions,
         "The documents name different files of equal size as their trace.": {
-            one.trace.path for one in results
+            result.trace.path for result in results
         },
-        "The replays served different requests.": {one.whole.input_tokens for one in results},
+        "The replays served different requests.": {result.total.input_tokens for result in results},
         "The replays have different modes: `hits` has no times, and a lower ceiling.": {
-            str(one.config.get("mode")) for one in results
+            str(result.config.get("mode")) for result in results
         },
     }
-    return [told for told, values in different.items() if len(values) > 1]
+    return [text for text, values in different.items() if len(values) > 1]
 
 
 def _cause(sides: tuple[Side, Side], results: tuple[Result, Result]) -> str:
     """What the changes from one side to the other come from, as far as the documents show it."""
-    one, other = results
-    if one.digest == other.digest and one.whole == other.whole:
+    result, other = results
+    if result.digest == other.digest and result.total == other.total:
         return "nothing changed: the same decisions at the same times"
     if warnings(sides, results):
         return "not known: more than settings differs (see the warnings)"
@@ -231,42 +229,42 @@ def _cause(sides: tuple[Side, Side], results: tuple[Result, Result]) -> str:
     if len(differing) > 1:
         names = ", ".join(shown(setting.name) for setting in differing)
         return f"not known: {len(differing)} settings differ ({names}); change one at a time"
-    before, after = map(_told, differing[0].values)
+    before, after = map(_shown, differing[0].values)
     return f"{shown(differing[0].name)}: {before} to {after}, and nothing else"
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     """A setting's value in words."""
     return "not set" if value is None else shown(str(value))
 
 
-def tables(found: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(comparison: Comparison) -> list[tuple[str, list[str], list[list[str]]]]:
     """(title, columns, rows) of every table that has rows."""
-    labels = [side.label for side in found.sides]
-    differing = [[one.name, *map(_told, one.values)] for one in found.settings]
+    labels = [side.label for side in comparison.sides]
+    differing = [[setting.name, *map(_shown, setting.values)] for setting in comparison.settings]
     figures = []
     for name, words, unit, _ in FIGURES:
-        if name in found.figures:
-            figures.append(_row(words, found.figures[name], unit))
+        if name in comparison.figures:
+            figures.append(_row(words, comparison.figures[name], unit))
         if name == "lost_rate":
-            lost = found.lost_by_reason.items()
-            figures += [_row(f"  {reason_name(one)}", rates, "rate") for one, rates in lost]
+            lost = comparison.lost_by_reason.items()
+            figures += [_row(f"  {reason_name(text)}", rates, "rate") for text, rates in lost]
     changed = ["change"] if len(labels) == 2 else []
     made = [
         ("Settings that differ", ["", *labels], differing),
         ("Figures", ["", *labels, *changed], figures),
     ]
-    return [one for one in made if one[2]]
+    return [pair for pair in made if pair[2]]
 
 
 def _row(words: str, values: Sequence[float | None], unit: str) -> list[str]:
-    row = [words, *(_value(one, unit) for one in values)]
+    row = [words, *(_value(value, unit) for value in values)]
     if len(values) != 2:
         return row
-    one, other = values
-    if one is None or other is None:
+    number, other = values
+    if number is None or other is None:
         return [*row, NONE]
-    sign, size = "+" if other > one else "-" if other < one else "", abs(other - one)
+    sign, size = "+" if other > number else "-" if other < number else "", abs(other - number)
     return [*row, sign + (f"{size * 100:.1f} points" if unit == "rate" else _value(size, unit))]
 
 

@@ -1,7 +1,5 @@
 """`hicache convert`: writes a trace of any format as a native one, or lists the formats."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 from hicache.core.errors import CallerError
@@ -30,7 +28,7 @@ class Options(TraceOptions):
 
 def run(options: Options, command: str) -> int:
     if options.formats:
-        rows = [(name, one.summary) for name, one in FORMATS.items()]
+        rows = [(name, item.summary) for name, item in FORMATS.items()]
         console().print(pairs("Formats (--format; found by the first line)", rows))
         return 0
     if options.trace is None or options.output is None:

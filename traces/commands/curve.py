@@ -1,7 +1,5 @@
 """`hicache curve`: hit rate at every capacity, of several policies and the optimum."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,7 +111,9 @@ def _policies_table(curves: Curves) -> Table:
         column.justify, column.no_wrap = "right", column is not result.columns[0]
     for place, tokens in enumerate(figures.capacities_tokens):
         pages = tokens // figures.page_size
-        rates = [f"{one.hit_rates[place] * 100:.{places}f}" for one in figures.policies.values()]
+        rates = [
+            f"{policy.hit_rates[place] * 100:.{places}f}" for policy in figures.policies.values()
+        ]
         result.add_row(f"{pages:,}", _amount(curves, pages), *rates)
     result.add_section()
     ceiling = f"{curves.rate(curves.lru.unbounded) * 100:.{places}f}"
@@ -151,9 +151,9 @@ def picture(curves: Curves) -> str:
     x = [0.0, *(tokens * scale for tokens in figures.capacities_tokens)]
     ceiling = curves.rate(curves.lru.unbounded) * 100
     lines = [Line("unbounded", [ceiling] * len(x), dashed=True)]
-    for name, one in figures.policies.items():
+    for name, hits in figures.policies.items():
         if name != "bound":
-            rates = [0.0, *(rate * 100 for rate in one.hit_rates)]
+            rates = [0.0, *(rate * 100 for rate in hits.hit_rates)]
             lines.append(Line(name, rates, dashed=name == "optimum"))
     note = f"{figures.requests:,} requests of {Path(figures.trace.path).name}, one after another"
     panel = Panel("prompt tokens that hit (%)", unit, x, lines)

@@ -1,7 +1,5 @@
 """`hicache fuzz`: draws sequences from seeds, checks each, keeps failing ones, and replays them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -136,8 +134,8 @@ def _target(name: str, options: Options, seed: int, stack: ExitStack) -> Target:
         return engines.Process(session, name, options.operations, fixed, options.output)
     if options.source is not None:
         raise CallerError(f"--source: expected none for {OURS}; run a checkout's own command")
-    given = tuple(core.configured(options.config).items())
-    work = core.Work(options.operations, given, options.output, entries.given())
+    items = tuple(core.configured(options.config).items())
+    work = core.Work(options.operations, items, options.output, entries.environment())
     return core.Core(work, options.jobs or 0, hash_seed=seed)
 
 
@@ -173,11 +171,11 @@ def _replay(options: Options, path: str, command: str) -> int:
     text = text_of(path, "sequence of hicache fuzz", MOST_BYTES, "copy it anew")
     script = path.endswith(".py")
     if script:
-        found = re.match('"""([a-z-]+)==', text)
-        if found is None:
+        match = re.match('"""([a-z-]+)==', text)
+        if match is None:
             expected = "expected a script of hicache fuzz, which begins with its engine"
             raise CallerError(f"{path}: {expected}, found another file")
-        name = options.target or found[1]
+        name = options.target or match[1]
     else:
         name = options.target or loads(text, path).target
     if name == OURS:
@@ -190,15 +188,15 @@ def _replay(options: Options, path: str, command: str) -> int:
                 return _script(session, text, path)
             failure, about = engines.Process(session, name).replay(path, text)
     code = failure.code if failure and not failure.known else 0
-    told = f"{about['entries']} operations, {about['events']} events: no failure"
+    message = f"{about['entries']} operations, {about['events']} events: no failure"
     document = _head("hicache-fuzz-replay", command, code) | {"failure": None} | about
     if failure:
         keys = ("code", "kind", "at", "text", "known")
         document["failure"] = {key: getattr(failure, key) for key in keys}
-        told = f"{failure.text}\nfailed at operation {failure.at} of {about['entries']}: "
-        told += f"{failure.code} {failure.kind}"
+        message = f"{failure.text}\nfailed at operation {failure.at} of {about['entries']}: "
+        message += f"{failure.code} {failure.kind}"
     with ignore_broken_pipe():
-        print(told, file=sys.stderr if options.json == "-" else sys.stdout)
+        print(message, file=sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
         with ignore_broken_pipe():
             write_json(options.json, document)
@@ -206,7 +204,7 @@ def _replay(options: Options, path: str, command: str) -> int:
 
 
 def _script(session: Session, text: str, path: str) -> int:
-    said = session.script_fails(text, engines.PLAY_S)
+    script_fails = session.script_fails(text, engines.PLAY_S)
     with ignore_broken_pipe():
-        print(said or f"{session.engine.title}: {path}: no failure")
-    return engines.CODE if said else 0
+        print(script_fails or f"{session.engine.title}: {path}: no failure")
+    return engines.CODE if script_fails else 0

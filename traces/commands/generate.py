@@ -1,7 +1,5 @@
 """`hicache generate`: writes a synthetic trace in the native format."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """`hicache inspect`: sizes of a trace, where its prompts part, and how much can be reused."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -37,15 +35,15 @@ class Options(PagedTraceOptions):
 def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace, "tokenizer": options.tokenizer}, json=options.json)
     trace = options.opened()
-    found = inspect(trace, options.page_size_of(trace), to_the_token(options, trace))
+    result = inspect(trace, options.page_size_of(trace), to_the_token(options, trace))
     warnings = [*trace.notes, *time_warnings(trace.jobs, Fraction(1))]
     out = sys.stderr if options.json == "-" else sys.stdout
     with ignore_broken_pipe():
-        _print(found, out)
+        _print(result, out)
         if warnings:
             print_sentences("Warnings", warnings, out)
     if options.json:
-        write_json(options.json, head(command, complete=True) | found | {"warnings": warnings})
+        write_json(options.json, head(command, complete=True) | result | {"warnings": warnings})
     return 0
 
 
@@ -67,7 +65,7 @@ def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[st
     jobs, first_ns = trace.jobs, trace.measured.ttft_p50_ns
     prompts, total = jobs.input_lengths, jobs.input_tokens
     times = jobs.arrivals_ns[jobs.afters < 0]
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "path": trace.path,
         "format": trace.format,
         "block_size": trace.block_size,
@@ -89,12 +87,12 @@ def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[st
     if trace.identity:
         ceiling = ceiling_of(paged, whole_prompts=True)
         hits = int(ceiling.sum(dtype=np.int64))
-        found |= {
+        row |= {
             "ceiling_hit_tokens": hits,
             "ceiling_hit_rate": hits / total,
             "parting": _partings(ceiling_of(exact.paged(1), True) if exact else ceiling, prompts),
         }
-    return found
+    return row
 
 
 def _lengths(values: NDArray[np.signedinteger[Any]]) -> dict[str, Any]:
@@ -113,34 +111,34 @@ def _partings(ceiling: NDArray[np.int32], prompts: NDArray[np.int32]) -> list[di
     return [{"token": t, "requests": n, "share": n / len(prompts)} for t, n in pairs]
 
 
-def _print(found: dict[str, Any], stream: Any) -> None:
-    out, over_s = console(stream), found["duration_s"]
-    block = f", blocks of {found['block_size']}" if found["block_size"] else ""
+def _print(row: dict[str, Any], stream: Any) -> None:
+    out, over_s = console(stream), row["duration_s"]
+    block = f", blocks of {row['block_size']}" if row["block_size"] else ""
     rows = [
-        ("file", f"{name(found['path'])} ({found['format']}{block})"),
-        ("requests", f"{found['requests']:,}, {found['closed_loop']:,} of them in a closed loop"),
+        ("file", f"{name(row['path'])} ({row['format']}{block})"),
+        ("requests", f"{row['requests']:,}, {row['closed_loop']:,} of them in a closed loop"),
         ("timed arrivals", f"over {over_s:,.1f} s" if over_s else "at once, or none"),
-        ("sessions", f"{found['sessions'] or 'none named'}"),
+        ("sessions", f"{row['sessions'] or 'none named'}"),
     ]
-    if found["parting"]:
-        places = (f"{one['token']:,} ({one['share']:.0%})" for one in found["parting"])
-        size = found["parting_page_size"]
+    if row["parting"]:
+        places = (f"{item['token']:,} ({item['share']:.0%})" for item in row["parting"])
+        size = row["parting_page_size"]
         rounded = f", rounded down to pages of {size}" if size > 1 else ""
         rows.append(("prompts part at token", ", ".join(places) + rounded))
-    if (cached := found["measured_cached_tokens"]) is not None:
-        share = percent(cached / found["input"]["total"])
+    if (cached := row["measured_cached_tokens"]) is not None:
+        share = percent(cached / row["input"]["total"])
         rows.append(("cached, as measured", f"{cached:,} ({share})"))
-    if (ttft_s := found["measured_ttft_p50_s"]) is not None:
+    if (ttft_s := row["measured_ttft_p50_s"]) is not None:
         rows.append(("TTFT p50, as measured", f"{ttft_s:,.3f} s"))
-    reused, size = "unknown: lengths only, nothing says what prompts share", found["page_size"]
-    if (rate := found["ceiling_hit_rate"]) is not None:
-        reused = f"{found['ceiling_hit_tokens']:,} tokens, {percent(rate)}"
-        reused += f", in pages of {max(size, found['block_size'] or 1):,}"
+    reused, size = "unknown: lengths only, nothing says what prompts share", row["page_size"]
+    if (rate := row["ceiling_hit_rate"]) is not None:
+        reused = f"{row['ceiling_hit_tokens']:,} tokens, {percent(rate)}"
+        reused += f", in pages of {max(size, row['block_size'] or 1):,}"
     rows.append(("can be reused", reused))
     out.print(pairs("Trace", rows))
     lengths = table("Per request", "", "total", "mean", "p50", "p90", "max")
     for key in ("input", "output"):
-        one = found[key]
-        cells = [f"{one[name]:,}" for name in ("p50", "p90", "max")]
-        lengths.add_row(f"{key} tokens", f"{one['total']:,}", f"{one['mean']:,.1f}", *cells)
+        value = row[key]
+        cells = [f"{value[name]:,}" for name in ("p50", "p90", "max")]
+        lengths.add_row(f"{key} tokens", f"{value['total']:,}", f"{value['mean']:,.1f}", *cells)
     out.print(lengths)

@@ -1,7 +1,5 @@
 """`hicache models`: the described models, or the pools of some of them and how ranks share them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import hicache.models as models
@@ -54,10 +52,10 @@ def run(options: Options, command: str) -> int:
     out.print(shown)
     for model in chosen if options.names else ():
         shown = table(f"{model.name}: bytes of one rank, pages of {options.page_size}", *_POOLS)
-        for one in model.pools:
-            row, page = one.row_bytes(options.tp), one.page_bytes(options.page_size, options.tp)
-            cells = one.kind, one.dtype, one.anchor or one.component, str(len(one.layers))
-            shown.add_row(one.name, *cells, f"{row:,}", f"{page:,}")
+        for pool in model.pools:
+            row, page = pool.row_bytes(options.tp), pool.page_bytes(options.page_size, options.tp)
+            cells = pool.kind, pool.dtype, pool.anchor or pool.component, str(len(pool.layers))
+            shown.add_row(pool.name, *cells, f"{row:,}", f"{page:,}")
         out.print(shown)
         out.print(f"Source: {model.source}.")
     return 0
@@ -101,5 +99,5 @@ def _document(model: ModelDescription, options: Options) -> dict[str, object]:
     except CallerError as error:
         raise CallerError(f"{error} (model {model.name})") from None
     shape = {"page_size": page_size, "tp": tp, "pp": pp}
-    found = shape | {"bytes_per_token": model.bytes_per_token(tp), "stages": stages}
-    return {**found, "model": asdict(model)}
+    row = shape | {"bytes_per_token": model.bytes_per_token(tp), "stages": stages}
+    return {**row, "model": asdict(model)}

@@ -1,7 +1,5 @@
 """`hicache replay`: replays a trace in either mode and prints the report."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -37,7 +35,7 @@ def run(options: ReplayOptions, command: str) -> int:
         *(trace, paged, settings, command),
         follow=bool(options.requests) or bool(options.html) or options.why is not None,
         timeline=options.timeline is not None,
-        judge=None if options.why is None else lambda one: one.request == options.why,
+        judge=None if options.why is None else lambda item: item.request == options.why,
         start=started,
     )
     if options.why is not None:
@@ -47,22 +45,22 @@ def run(options: ReplayOptions, command: str) -> int:
         console(out).print(pairs(f"Request {options.why}", rows))
         return 0
 
-    def page(found: Result) -> str:
+    def page(results: Result) -> str:
         """The HTML report."""
-        limit = found.limit
-        told = [sentence(found)]
+        limit = results.limit
+        texts = [sentence(results)]
         if limit is not None:
-            told += [f"Limits: {limit.text}.", *(f"Try {one}" for one in limit.tries)]
-        whole = report(
+            texts += [f"Limits: {limit.text}.", *(f"Try {item}" for item in limit.tries)]
+        full = report(
             f"Replay of {Path(trace.path).name}",
             command,
-            document(found.trace),
-            [document(charted(settings, result, found))],
-            verdict={"sentences": told, "best": None},
+            document(results.trace),
+            [document(charted(settings, result, results))],
+            verdict={"sentences": texts, "best": None},
             warnings=warnings,
             complete=not result.interrupted,
         )
-        return render(whole)
+        return render(full)
 
     finish(trace, paged, settings, result, options, command, warnings, out, page)
     return INTERRUPTED if result.interrupted else 0

@@ -1,7 +1,5 @@
 """`hicache report`: makes the HTML report again from a document, or one of several."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
@@ -39,11 +37,11 @@ def run(options: Options, command: str) -> int:
     first, *traces = [record_of(TraceFigures, report["trace"]) for report in reports]
     for path, trace in zip(options.reports[1:], traces, strict=True):
         check_same_trace(path, trace, first, options.reports[0])
-    whole = joined(reports, options.title, command)
+    full = joined(reports, options.title, command)
     files = []
     if options.output:
-        files.append((options.output, [render(whole)]))
+        files.append((options.output, [render(full)]))
     if options.json:
-        files.append((options.json, as_json(whole)))
+        files.append((options.json, as_json(full)))
     write_all(files)
     return 0

@@ -2,8 +2,6 @@
 report. Takes the options of `hicache replay`.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,7 +12,7 @@ from .. import executors
 from ..replaying.options import HOST_SIZES, ReplayOptions
 from ..reporting.outputs import check_files
 from ..sizing.answer import show
-from ..sizing.candidates import STORAGE, Asked
+from ..sizing.candidates import STORAGE, Purchase
 from ..sizing.search import decision
 from ..sweeping.points import How
 from ..terminal import options as read
@@ -30,7 +28,7 @@ EPILOG = (
 
 
 @dataclass(frozen=True)
-class Options(Asked, WorkerOptions, OfReplays):
+class Options(Purchase, WorkerOptions, OfReplays):
     output: str | None = option("write the report (HTML) here", *read.OUTPUT, short="-o")
     json: str | None = option(
         "also write the document that the report is drawn from; - is stdout", *read.OUTPUT
@@ -46,32 +44,32 @@ class Options(Asked, WorkerOptions, OfReplays):
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
         """The replay has none of what the search chooses."""
-        own = {one.name: values.pop(one.name) for one in rows(cls)}
+        own = {row.name: values.pop(row.name) for row in rows(cls)}
         return cls(**own, replay=ReplayOptions(**values))
 
 
 def run(options: Options, command: str) -> int:
-    given = options.replay
+    replay_options = options.replay
     named = {"output": options.output, "json": options.json, "points": options.points}
-    check_files(given, **named)
-    if given.slo is None:
+    check_files(replay_options, **named)
+    if replay_options.slo is None:
         raise CallerError(
             "--slo: expected the limits that requests must keep, found none; give them, such as "
             "--slo ttft=2s,tpot=50ms"
         )
-    if given.trace == "-":
+    if replay_options.trace == "-":
         raise CallerError(
             "-: expected a file, which every worker reads, found standard input; write it to a file"
         )
-    if given.mode != "timed":
+    if replay_options.mode != "timed":
         raise CallerError(
             "--mode hits: a machine is judged by its times; leave it out, or take hicache sweep"
         )
     executors.check(options.executor)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     how = How(options.executor, options.jobs or 0, options.points, "size")
-    found = decision(given, options, how, command)
-    if found.ended.error is not None and not found.found:
-        raise found.ended.error  # a fault of every replay: there is nothing to show
-    show(found, command, out, options.output, options.json)
-    return found.ended.ended()
+    result = decision(replay_options, options, how, command)
+    if result.ended.error is not None and not result.answers:
+        raise result.ended.error  # a fault of every replay: there is nothing to show
+    show(result, command, out, options.output, options.json)
+    return result.ended.ended()

@@ -1,7 +1,5 @@
 """`hicache store`: what a store of pages holds; verifies it and cleans it up."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time
@@ -17,7 +15,7 @@ from hicache.core.errors import CallerError
 from hicache.storage import keys
 from hicache.storage.address import open_storage, parse, shown
 from hicache.storage.base import Entry, Status, Storage, StorageOptions, listening
-from hicache.storage.verified import HEADER_BYTES, Verified
+from hicache.storage.checksummed import HEADER_BYTES, Checksummed
 
 from ..results.record import head
 from ..terminal import options as read
@@ -131,7 +129,7 @@ def _pages(store: Storage, context: str = "") -> list[Page]:
 def _document(store: Storage, page: Page) -> dict[str, Any] | None:
     """The document of the context whose text this is, None if it is not that one's."""
     text = bytearray(max(0, page.bytes - HEADER_BYTES))
-    checked = Verified(store, delete_corrupt=False)
+    checked = Checksummed(store, delete_corrupt=False)
     done = checked.read(page.keys, [(memoryview(text),)]) == [Status.DONE]
     return keys.document_of(bytes(text), page.context) if done else None
 
@@ -176,9 +174,9 @@ def _check(options: Check, command: str) -> int:
     with _opened(options) as store:
         entries = sorted(store.entries(""))
         with progress("check", len(entries), "values") as report:
-            found = _verify(store, entries, options.delete, report)
-    wrong = [key for key, status in found.items() if status is Status.CORRUPT]
-    counts = Counter(found.values())
+            results = _verify(store, entries, options.delete, report)
+    wrong = [key for key, status in results.items() if status is Status.CORRUPT]
+    counts = Counter(results.values())
     result = {
         "values": len(entries),
         "verified": counts[Status.DONE],
@@ -203,20 +201,20 @@ def _verify(
     store: Storage, entries: Sequence[Entry], delete: bool, report: Callable[[int], None]
 ) -> dict[str, Status]:
     """What became of reading each value."""
-    checked = Verified(store, delete_corrupt=delete)
-    found: dict[str, Status] = {}
+    checked = Checksummed(store, delete_corrupt=delete)
+    row: dict[str, Status] = {}
     for first in range(0, len(entries), _CHECKED_AT_ONCE):
         some = entries[first : first + _CHECKED_AT_ONCE]
-        values = [memoryview(bytearray(max(0, one.size_bytes - HEADER_BYTES))) for one in some]
-        statuses = checked.read([one.key for one in some], [(value,) for value in values])
+        values = [memoryview(bytearray(max(0, entry.size_bytes - HEADER_BYTES))) for entry in some]
+        statuses = checked.read([entry.key for entry in some], [(value,) for value in values])
         for entry, value, status in zip(some, values, statuses, strict=True):
             key = keys.take_apart(entry.key)
             is_text = status is Status.DONE and key is not None and not key.pool
             if is_text and keys.document_of(bytes(value), entry.key.partition("/")[0]) is None:
                 status = Status.CORRUPT
-            found[entry.key] = status
+            row[entry.key] = status
         report(first + len(some))
-    return found
+    return row
 
 
 def _gc(options: Gc, command: str) -> int:
@@ -251,8 +249,10 @@ def _gc(options: Gc, command: str) -> int:
         with progress("gc", len(names), "values") as report, listening() as heard:
             for first in range(0, len(names), _DELETED_AT_ONCE):
                 some = names[first : first + _DELETED_AT_ONCE]
-                found = zip(some, store.delete(some), strict=True)
-                failed |= {key for key, one in found if one not in (Status.DONE, Status.MISSING)}
+                results = zip(some, store.delete(some), strict=True)
+                failed |= {
+                    key for key, status in results if status not in (Status.DONE, Status.MISSING)
+                }
                 report(first + len(some))
     gone = [page for page in gone if failed.isdisjoint(page.keys)]
     deleted = sum(page.bytes for page in gone)

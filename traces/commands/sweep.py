@@ -5,8 +5,6 @@ may be given several times. An option whose one value may have commas (`--compon
 takes one value each time. `all` stands for every name that the option knows.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,7 +31,9 @@ from ._options import WorkerOptions, of_replay
 
 COMPILED = True
 _ALL = "all"
-_WITH_COMMAS = ", ".join(one.flag for one in of_replay() if one.row.commas)
+_WITH_COMMAS = ", ".join(
+    declared_figure.flag for declared_figure in of_replay() if declared_figure.row.commas
+)
 EPILOG = (
     "Every option of hicache replay with a value takes several here, separated by commas: "
     f"--host-ratio 0,1,2. {_ALL} stands for every name that an option knows: --write-policy {_ALL}."
@@ -59,55 +59,75 @@ class Options(WorkerOptions):
     @classmethod
     def declared(cls) -> list[Declared]:
         """Every option of `hicache replay`; those that may vary are lists."""
-        return [*rows(cls), *(_as_list(one) if _varies(one) else one for one in of_replay())]
+        return [
+            *rows(cls),
+            *(
+                _as_list(declared_figure) if _varies(declared_figure) else declared_figure
+                for declared_figure in of_replay()
+            ),
+        ]
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
         base: dict[str, Any] = {}
         axes: dict[str, tuple[Value, ...]] = {}
         fixed: dict[str, tuple[str, ...]] = {}
-        for one in of_replay():
-            name, found = one.name, values.pop(one.name)
-            if _varies(one) and found is not None:
+        for declared_figure in of_replay():
+            name, result = declared_figure.name, values.pop(declared_figure.name)
+            if _varies(declared_figure) and result is not None:
                 kept: dict[Any, Value] = {}
-                for value in chain.from_iterable(found):
+                for value in chain.from_iterable(result):
                     kept.setdefault(value.value, value)
                 first, *more = kept.values()
-                if all(isinstance(one, int | Fraction) for one in kept):  # ascending
-                    first, *more = sorted(kept.values(), key=lambda one: one.value)
-                fixed[name] = one.flag, first.text
+                if all(isinstance(item, int | Fraction) for item in kept):  # ascending
+                    first, *more = sorted(kept.values(), key=lambda value: value.value)
+                fixed[name] = declared_figure.flag, first.text
                 if more:
                     axes[name] = first, *more
-                found = first.value
-            elif _varies(one):
-                found = one.default
-            elif found != one.default and not one.row.positional:
-                fixed[name] = (one.flag,) if found is True else (one.flag, str(found))
-            base[name] = found
+                result = first.value
+            elif _varies(declared_figure):
+                result = declared_figure.default
+            elif result != declared_figure.default and not declared_figure.row.positional:
+                fixed[name] = (
+                    (declared_figure.flag,)
+                    if result is True
+                    else (declared_figure.flag, str(result))
+                )
+            base[name] = result
         return cls(grid=Grid(ReplayOptions(**base), axes, fixed), **values)
 
 
-def _varies(one: Declared) -> bool:
+def _varies(declared_figure: Declared) -> bool:
     """Whether the option may have several values."""
-    return not (one.row.parse is None or one.row.positional or one.row.one_value)
+    return not (
+        declared_figure.row.parse is None
+        or declared_figure.row.positional
+        or declared_figure.row.one_value
+    )
 
 
-def _as_list(one: Declared) -> Declared:
-    shown = "" if one.default is None else f" (default: {one.default})"
-    about = one.row.help if isinstance(one.row.help, str) else one.row.help()
-    row = replace(one.row, parse=_listed(one), several=True, help=about + shown)
-    return replace(one, default=None, row=row)
+def _as_list(declared_figure: Declared) -> Declared:
+    shown = "" if declared_figure.default is None else f" (default: {declared_figure.default})"
+    about = (
+        declared_figure.row.help
+        if isinstance(declared_figure.row.help, str)
+        else declared_figure.row.help()
+    )
+    row = replace(
+        declared_figure.row, parse=_listed(declared_figure), several=True, help=about + shown
+    )
+    return replace(declared_figure, default=None, row=row)
 
 
-def _listed(one: Declared) -> Callable[[str], tuple[Value, ...]]:
+def _listed(declared_figure: Declared) -> Callable[[str], tuple[Value, ...]]:
     """A parser of a list of what the option reads."""
-    parse = one.row.parse
+    parse = declared_figure.row.parse
     assert parse is not None
 
     def read(text: str) -> tuple[Value, ...]:
         if text == _ALL and isinstance(parse, Names):
             return tuple(Value(name, parse(name)) for name in parse.known())
-        parts = [text] if one.row.commas else [part.strip() for part in text.split(",")]
+        parts = [text] if declared_figure.row.commas else [part.strip() for part in text.split(",")]
         return tuple(Value(part, parse(part)) for part in parts)
 
     return read
@@ -152,16 +172,16 @@ def run(options: Options, command: str) -> int:
         if outcomes:
             table.print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
     if options.json:
-        found = {
+        row = {
             **head(command, not done.code),
             **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
             "points": outcomes,
             "left_out": too_large,
-            "front": [one["label"] for one in table.front(outcomes)],
+            "front": [row["label"] for row in table.front(outcomes)],
             "enough_host_bytes": enough,
             "warnings": warnings,
         }
-        write_json(options.json, found)
+        write_json(options.json, row)
     drawn = table.of_sizes(done.points) if options.picture else ""
     if options.picture and drawn:
         write_whole(options.picture, [drawn])

@@ -4,8 +4,6 @@ The device serves the trace, and a recording keeps the order of all events. The 
 that recording: both must decide the same, and each copy on the device has a counterpart there.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

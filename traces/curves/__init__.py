@@ -492,9 +492,9 @@ class CurveFigures(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         size = len(self.capacities_tokens)
-        lists = [one.hit_rates for one in self.policies.values()]
+        lists = [policy.hit_rates for policy in self.policies.values()]
         lists += [self.capacities_bytes] if self.capacities_bytes else []
-        if any(len(one) != size for one in lists):
+        if any(len(item) != size for item in lists):
             raise ValueError(f"expected {size} values in each list")
 
 
@@ -539,10 +539,10 @@ def curves_of(
         input_tokens=total,
         working_set_tokens=lru.working_set * size,
         unbounded_hit_tokens=lru.unbounded,
-        capacities_tokens=[one * size for one in pages],
-        capacities_bytes=None if each is None else [one * size * each for one in pages],
+        capacities_tokens=[page * size for page in pages],
+        capacities_bytes=None if each is None else [page * size * each for page in pages],
         policies={
-            name: PolicyHits(tokens, [one / (total or 1) for one in tokens])
+            name: PolicyHits(tokens, [token / (total or 1) for token in tokens])
             for name, tokens in hits.items()
         },
     )
@@ -557,8 +557,8 @@ def _hit_tokens(
     if {"optimum", "bound"} & set(policies):
         optimum = Optimum(lru)
         kept = [optimum.at(size) for size in sizes]
-        hits["optimum"] = [one.tokens for one in kept]
-        hits["bound"] = [one.bound for one in kept]
+        hits["optimum"] = [item.tokens for item in kept]
+        hits["bound"] = [item.bound for item in kept]
     replayed = [name for name in policies if name in POLICIES]
     if replayed:
         paths = Paths(paged, lru.first)
@@ -579,6 +579,6 @@ def _default_capacities(lru: Curve) -> set[int]:
     sizes = {last}
     size = 1 << (last - 1).bit_length()
     while size > first and len(sizes) < _MOST_DEFAULT:
-        sizes |= {one for one in (size, size * 3 // 4) if one < last}
+        sizes |= {number for number in (size, size * 3 // 4) if number < last}
         size //= 2
     return sizes | {max(1, size)}

@@ -5,8 +5,6 @@ loads layer by layer, random pages, and a host that polls. `Cpu` and the module 
 one are the devices that can be measured.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import sys
@@ -25,10 +23,10 @@ from hicache.core.types import Pages
 from hicache.devices.base import (
     CopyJob,
     Device,
+    DeviceEvent,
     DeviceOptions,
     Direction,
     Front,
-    Mark,
     Stream,
 )
 from hicache.devices.cpu import CpuDevice
@@ -52,7 +50,7 @@ _SWITCH_S = 20e-6
 class TimedDevice(Device, Protocol):
     """A device that knows when a mark was reached, in integer nanoseconds of its clock."""
 
-    def reached_ns(self, mark: Mark) -> int: ...
+    def reached_ns(self, device_event: DeviceEvent) -> int: ...
 
 
 class Timing(NamedTuple):
@@ -78,7 +76,7 @@ class Stopwatch(Front[TimedDevice]):
     def __init__(self, inner: TimedDevice, model: ModelDescription, page_size: int) -> None:
         super().__init__(inner)
         self._page_bytes = layer_bytes(model, page_size)
-        self._open: deque[tuple[Timing, Mark, Mark]] = deque()
+        self._open: deque[tuple[Timing, DeviceEvent, DeviceEvent]] = deque()
         self._copies = 0
         self._timings: dict[int, Timing] = {}
 
@@ -258,38 +256,42 @@ class Bench:
         longest = max(alone.values()) * _OVERLAPPED
         slowed: dict[Direction, list[int]] = {way: [] for way in Direction}
         for _ in range(max(3, self._repeats // 3)):
-            watch = self._watch()
+            checker = self._checker()
             for way in Direction:
                 for _ in range(-(-longest // alone[way])):
-                    self._issue(watch, way, count)
+                    self._issue(checker, way, count)
             times: dict[Direction, list[Timing]] = {way: [] for way in Direction}
-            for timing in watch.settle():
+            for timing in checker.settle():
                 times[timing.direction].append(timing)
             begin = max(each[0].start_ns for each in times.values())
             end = min(max(timing.end_ns for timing in each) for each in times.values())
             for way, each in times.items():
-                inside = [one.ns for one in each if one.start_ns >= begin and one.end_ns <= end]
+                inside = [
+                    timing.ns
+                    for timing in each
+                    if timing.start_ns >= begin and timing.end_ns <= end
+                ]
                 slowed[way] += [_median(inside)] if inside else []
         ratio = sum(
             1000 * alone[way] // _median(taken) if taken else 1000 for way, taken in slowed.items()
         )
         return min(2000, ratio)
 
-    def _watch(self) -> Stopwatch:
+    def _checker(self) -> Stopwatch:
         return Stopwatch(self._device, self._geometry.model, self._geometry.page_size)
 
-    def _issue(self, watch: Stopwatch, way: Direction, count: int) -> None:
+    def _issue(self, checker: Stopwatch, way: Direction, count: int) -> None:
         source, target = (
             cast(Pages, self._draw.permutation(self._pages)[:count].astype(np.int64))
             for _ in range(2)
         )
         job = CopyJob(way, self._component, source, target, self._layers[way], "calibration")
-        watch.copy(self._streams[way], job)
+        checker.copy(self._streams[way], job)
 
     def _alone(self, way: Direction, count: int) -> int:
-        watch = self._watch()
-        self._issue(watch, way, count)
-        return max(1, watch.settle()[0].ns)
+        checker = self._checker()
+        self._issue(checker, way, count)
+        return max(1, checker.settle()[0].ns)
 
 
 def warm(device: TimedDevice, geometry: Geometry) -> None:
@@ -302,8 +304,8 @@ def warm(device: TimedDevice, geometry: Geometry) -> None:
             near = np.arange(len(host))
             for way, source, target in ((_H2D, host, near), (_D2H, near, host)):
                 device.copy(stream, CopyJob(way, component, source, target, layers, "warming up"))
-                mark = device.record(stream)
-                while not device.query(mark):
+                device_event = device.record(stream)
+                while not device.query(device_event):
                     time.sleep(POLL_S)
 
 

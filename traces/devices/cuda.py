@@ -1,7 +1,5 @@
 """One CUDA accelerator and its pinned host memory, through torch."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version

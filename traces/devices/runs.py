@@ -9,8 +9,6 @@ device. Everything is issued at its recorded time, or later if the simulator has
 the next event reports. A pass takes no time there.
 """
 
-from __future__ import annotations
-
 import heapq
 import time
 from collections.abc import Callable, Sequence
@@ -24,8 +22,8 @@ from hicache.core.events import (
     BackupDone,
     LoadDone,
 )
-from hicache.core.types import FlightId, Key
-from hicache.devices.base import Device, Front, Mark, Stream, Touch
+from hicache.core.types import Key, TransferId
+from hicache.devices.base import Device, DeviceEvent, Front, Stream, Touch
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
@@ -111,7 +109,7 @@ class _StandIn:
     def __init__(self, device: Device, model: ModelDescription, page_size: int) -> None:
         self._device = device
         self._plans = contents_of(model, page_size)
-        self.passes: list[tuple[Mark, Callable[[], None]]] = []
+        self.passes: list[tuple[DeviceEvent, Callable[[], None]]] = []
         self.wrong: list[str] = []
         self.checked = 0
 
@@ -119,10 +117,10 @@ class _StandIn:
         """Does nothing."""
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        self._device.scribble(stream, touch.area, tags)
+        self._device.write_pattern(stream, touch.area, tags)
 
     def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[DeviceEvent, ...] = ()
     ) -> None:
         """No load fails here, so `unless` is not heeded."""
 
@@ -134,10 +132,10 @@ class _StandIn:
                     self.wrong.append(f"{what} of {plan.label}, layers from {layers[0]}")
             self.checked += 1
 
-        self._device.peek(stream, touch.area, compare)
+        self._device.read(stream, touch.area, compare)
 
-    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
-        self.passes.append((mark, action))
+    def sync(self, device_event: DeviceEvent, action: Callable[[], None]) -> None:
+        self.passes.append((device_event, action))
 
     def turn(self, device: Device) -> bool:
         """Runs the actions of the passes that have ended; returns whether there were any."""
@@ -190,8 +188,8 @@ class DeviceRun:
     ) -> None:
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
-        self._watch = Stopwatch(device, model, config.page_size)
-        self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
+        self._checker = Stopwatch(device, model, config.page_size)
+        self._device = shadow = HazardDevice(_Untouched(self._checker), self._hazards)
         self._stand_in = stand_in = _StandIn(device, model, config.page_size)
         self._timer = _WallTimer()
         self._recorder = Recorder(config, record, lambda: self._timer.now_ns)
@@ -236,7 +234,7 @@ class DeviceRun:
         self._check()
         return Played(
             self._recorder.close(),
-            self._watch.settle(),
+            self._checker.settle(),
             self._stand_in.checked,
             self._hazards.checked,
             tuple(self._results[index] for index in sorted(self._results)),
@@ -263,11 +261,11 @@ class OnSimulator:
         options = WorldOptions(checks="off", seed=seed)
         machine = build(config, model, profile, model.layers, options)
         self._clock = machine.clock
-        self._watch = Stopwatch(machine.sim, model, config.page_size)
+        self._checker = Stopwatch(machine.sim, model, config.page_size)
         self._recording = recording
-        self._controller = TransferController(self._watch, _AS_STARTED)
+        self._controller = TransferController(self._checker, _AS_STARTED)
         self._follower = Follower(recording, self._controller)
-        self._replied: set[FlightId] = set()
+        self._replied: set[TransferId] = set()
 
     def run(self) -> tuple[str, list[Timing]]:
         """The digest of the decisions, and the time of each copy. Raises DivergedError at the first
@@ -278,16 +276,16 @@ class OnSimulator:
                 self._controller.start()
                 continue
             if isinstance(step.event, LoadDone | BackupDone):
-                self._until_replied(step.event.flight)
+                self._until_replied(step.event.transfer)
             self._follower.feed(step)
-        return self._follower.end(), self._watch.settle(self._clock.step)
+        return self._follower.end(), self._checker.settle(self._clock.step)
 
-    def _until_replied(self, flight: FlightId) -> None:
-        while flight not in self._replied:
-            self._replied.update(reply.flight for reply in self._controller.poll())
-            if flight not in self._replied:
+    def _until_replied(self, transfer: TransferId) -> None:
+        while transfer not in self._replied:
+            self._replied.update(reply.transfer for reply in self._controller.poll())
+            if transfer not in self._replied:
                 self._clock.step()
-        self._replied.remove(flight)
+        self._replied.remove(transfer)
 
     def _advance(self, time_ns: int) -> None:
         clock = self._clock

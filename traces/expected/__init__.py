@@ -8,8 +8,6 @@ near. Groups of fewer than three runs count only where there is no larger one on
 and each metric has its own nearest group.
 """
 
-from __future__ import annotations
-
 import math
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,16 +88,18 @@ def load(at_once: float) -> str:
 
 def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int = 1) -> float:
     """How many requests run at once on a replica, on average; those in the queue do not count."""
-    spent = sum(one.finish_ns - one.arrival_ns - one.queue_ns for one in requests)
+    spent = sum(request.finish_ns - request.arrival_ns - request.queue_ns for request in requests)
     return spent / makespan_ns / replicas if makespan_ns else 0.0
 
 
 def expected_error(run: Judged, known: Sequence[Group], new: Sequence[Group]) -> ExpectedError:
     """The errors to expect, from the groups of the two tables."""
     pair = run.engine, run.hardware
-    published = any((one.engine, one.hardware) == pair and run.model in one.models for one in known)
-    same = [one for one in (known if published else new) if one.times == run.times]
-    here = [one for one in same if one.hardware == run.hardware]
+    published = any(
+        (item.engine, item.hardware) == pair and run.model in item.models for item in known
+    )
+    same = [item for item in (known if published else new) if item.times == run.times]
+    here = [item for item in same if item.hardware == run.hardware]
     never = {
         f"the engine {run.engine}": run.engine not in _ENGINES,
         f"times of {run.times}": not same,
@@ -157,27 +157,27 @@ def row(error: ExpectedError) -> str:
     validated."""
     if error.missing is not None:
         return f"not validated: no published run had {error.missing}"
-    known = [(name, one) for key, name in _METRICS.items() if (one := getattr(error, key))]
+    known = [(name, item) for key, name in _METRICS.items() if (item := getattr(error, key))]
     parts = [
-        f"{name} {one.median:.0%} ({'nine of ten ' * (not at)}{one.nine_tenths:.0%})"
-        for at, (name, one) in enumerate(known)
+        f"{name} {item.median:.0%} ({'nine of ten ' * (not at)}{item.nine_tenths:.0%})"
+        for at, (name, item) in enumerate(known)
     ]
-    more = any("saturation" in one.differs for _, one in known)
-    told = ", ".join(parts).replace("%", " %")
-    return told + "; other queues" * more + "; unpublished" * (not error.published)
+    more = any("saturation" in item.differs for _, item in known)
+    message = ", ".join(parts).replace("%", " %")
+    return message + "; other queues" * more + "; unpublished" * (not error.published)
 
 
 def together(errors: Iterable[ExpectedError | Mapping[str, Any] | None]) -> list[str]:
     """A line on the errors of several runs: the row that all have, or the range of the medians; and
     why runs are not validated. None: a run without times."""
-    found = [convert(one, ExpectedError) for one in errors if one is not None]
-    lines = list(dict.fromkeys(map(row, found)))
+    result = [convert(error, ExpectedError) for error in errors if error is not None]
+    lines = list(dict.fromkeys(map(row, result)))
     if len(lines) > 1:
         ranges = []
         for metric, name in _METRICS.items():
-            medians = [one.median for error in found if (one := getattr(error, metric))]
+            medians = [item.median for error in result if (item := getattr(error, metric))]
             ends = dict.fromkeys(f"{end(medians) * 100:.0f} %" for end in (min, max) if medians)
             ranges += [f"{name} {' to '.join(ends)}"] * bool(medians)
-        wrong = dict.fromkeys(row(one) for one in found if one.missing is not None)
+        wrong = dict.fromkeys(row(item) for item in result if item.missing is not None)
         lines = [f"in the median {', '.join(ranges)}"] * bool(ranges) + [*wrong]
     return [f"Expected error: {line}" for line in lines]

@@ -1,7 +1,5 @@
 """Opens a trace (a file, a folder or standard input; plain, gzip or zstd) and finds its format."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys
@@ -84,8 +82,8 @@ def _format(lines: Lines, name: str, about: About) -> tuple[str, Format]:
             raise CallerError(f"--columns: expected a log, found --format {name}; leave either out")
         return "log", FORMATS["log"]
     if name == "auto":
-        found = (one for one, entry in FORMATS.items() if entry.recognises(head))
-        name = next(found, "") or _unknown(lines, head)
+        items = (text for text, entry in FORMATS.items() if entry.recognises(head))
+        name = next(items, "") or _unknown(lines, head)
     elif not FORMATS[name].recognises(head):
         _wrong(lines, f"a {name} trace")
     if about.log != NO_LOG and not FORMATS[name].is_log:
@@ -105,8 +103,8 @@ def _unknown(lines: Lines, head: Head) -> str:
 
 def _wrong(lines: Lines, what: str) -> NoReturn:
     names = [*next(lines.records(dict[str, Any]))]  # or it is refused there
-    found = shorten(", ".join(names[:5])) or "no fields"
-    lines.wrong(f"the first line of {what}", found, NO_TRACE)
+    result = shorten(", ".join(names[:5])) or "no fields"
+    lines.wrong(f"the first line of {what}", result, NO_TRACE)
 
 
 # -- files
@@ -115,14 +113,14 @@ def _wrong(lines: Lines, what: str) -> NoReturn:
 def content_digest(path: str) -> str:
     """The SHA-256 of what a trace says: of its unpacked file, or of the files of its folder in
     their order. Where it lies, and how it is packed, do not count."""
-    whole = hashlib.sha256()
+    h_a_s_h = hashlib.sha256()
     for file in files_of(path) if os.path.isdir(path) else [path]:
-        one = hashlib.sha256()
+        item = hashlib.sha256()
         with opened(file) as stream:
             for line in raw_lines(file, stream):
-                one.update(line)
-        whole.update(one.digest())
-    return whole.hexdigest()
+                item.update(line)
+        h_a_s_h.update(item.digest())
+    return h_a_s_h.hexdigest()
 
 
 def files_of(path: str) -> list[str]:

@@ -125,11 +125,11 @@ class Jobs(Sequence[Job]):
         trace."""
         if not (self.afters >= 0).any():
             return np.minimum(self.arrivals_ns, _LONGEST_NS)
-        found: dict[int, int] = {}  # by number
+        row: dict[int, int] = {}  # by number
         for job in self:
-            before_ns = found[job.after] if job.after >= 0 else 0
-            found[job.index] = min(job.arrival_ns + before_ns, _LONGEST_NS)
-        return np.array(list(found.values()), dtype=np.int64)
+            before_ns = row[job.after] if job.after >= 0 else 0
+            row[job.index] = min(job.arrival_ns + before_ns, _LONGEST_NS)
+        return np.array(list(row.values()), dtype=np.int64)
 
     @property
     def input_tokens(self) -> int:
@@ -256,15 +256,15 @@ class PagesWithJobs:
         self.prompt_pages = paged.prompt_pages if numbers is None else paged.prompt_pages[numbers]
 
     def key(self, job: Job, length: int) -> Key:
-        return self._paged.key(self._whole(job), length)
+        return self._paged.key(self._complete_job(job), length)
 
     def prompt_key(self, job: Job) -> Key:
-        return self._paged.prompt_key(self._whole(job))
+        return self._paged.prompt_key(self._complete_job(job))
 
     def chain(self, job: Job) -> Pages:
-        return self._paged.chain(self._whole(job))
+        return self._paged.chain(self._complete_job(job))
 
-    def _whole(self, job: Job) -> Job:
+    def _complete_job(self, job: Job) -> Job:
         """The request under its number in the trace behind it."""
         if self._numbers is None:
             return job
@@ -334,20 +334,20 @@ def _shorter(jobs: Jobs, of: NDArray[np.int64], part: float) -> tuple[NDArray[np
 def groups(trace: Trace) -> NDArray[np.int64]:
     """The group of each request: those of a session, and those with a common prefix, the shortest
     that few requests share: a system prompt makes no group."""
-    jobs, found = trace.jobs, by_prefix(trace)
+    jobs, prefix = trace.jobs, by_prefix(trace)
     roots = np.where(jobs.afters >= 0, jobs.afters, jobs.sessions).tolist()
     for place in np.flatnonzero(np.asarray(roots) >= 0).tolist():
-        found[place] = found[roots[place]]
-    return found
+        prefix[place] = prefix[roots[place]]
+    return prefix
 
 
 def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.int64]:
     """The group that its prefix puts each request in. least: so many requests are always few.
     alone: whether a prompt that many requests share to its end is a group of its own."""
     count = len(trace.jobs)
-    found = -1 - np.arange(count, dtype=np.int64)
+    array = -1 - np.arange(count, dtype=np.int64)
     if not trace.identity:
-        return found
+        return array
     paged, few = trace.paged(trace.block_size or _PAGE), max(least, min(count // _FEW, _MOST_FEW))
     shared = np.zeros(1, dtype=np.int32)
     for pages in _many(_prompts(paged)):
@@ -358,8 +358,8 @@ def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.i
     for place, chain in enumerate(_prompts(paged)):
         rare = np.flatnonzero(shared[chain] <= few)
         if len(rare) or (len(chain) and not alone):
-            found[place] = chain[rare[0] if len(rare) else -1]
-    return found
+            array[place] = chain[rare[0] if len(rare) else -1]
+    return array
 
 
 def _prompts(paged: Paged) -> Iterator[Pages]:
@@ -368,16 +368,16 @@ def _prompts(paged: Paged) -> Iterator[Pages]:
 
 def _many(chains: Iterable[Pages]) -> Iterator[Pages]:
     """The pages of several requests at a time."""
-    held: list[Pages] = []
+    arrays: list[Pages] = []
     count = 0
     for chain in chains:
-        held.append(chain)
+        arrays.append(chain)
         count += len(chain)
         if count >= _PART:
-            yield np.concatenate(held)
-            held, count = [], 0
-    if held:
-        yield np.concatenate(held)
+            yield np.concatenate(arrays)
+            arrays, count = [], 0
+    if arrays:
+        yield np.concatenate(arrays)
 
 
 def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:

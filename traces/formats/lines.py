@@ -53,25 +53,25 @@ def _hashes(unit_ns: int, block_size: int, lines: Lines, about: About) -> Iterat
     about.block_size = about.wanted_block_size or block_size
     last = about.seen  # of each session, its last request
     chats: dict[int, int] = {}  # the first turn of each
-    for one in lines.records(_Hashes):
-        reading.check_count(lines, len(one.hash_ids), one.input_length, about.block_size)
-        session, time, after = one.session_id, one.timestamp, -1
-        if one.chat_id is not None:
-            if one.chat_id in chats:
-                lines.wrong("a chat_id of its own", f"{one.chat_id} again", "number each once")
-            session = chats[one.chat_id] = chats.get(one.parent_chat_id, one.chat_id)
-        if one.delay is not None:
+    for record in lines.records(_Hashes):
+        reading.check_count(lines, len(record.hash_ids), record.input_length, about.block_size)
+        session, time, after = record.session_id, record.timestamp, -1
+        if record.chat_id is not None:
+            if record.chat_id in chats:
+                lines.wrong("a chat_id of its own", f"{record.chat_id} again", "number each once")
+            session = chats[record.chat_id] = chats.get(record.parent_chat_id, record.chat_id)
+        if record.delay is not None:
             after = last.get(str(session), -1)
             if time is not None or after < 0:
                 expected = "a timestamp, or a delay after another request of the same session_id"
                 lines.wrong(expected, "both or none", "give it a timestamp alone")
-            time = one.delay
+            time = record.delay
         name = None if session is None else str(session)
         if name is not None:
             last[name] = about.count
         arrival_ns = None if time is None else reading.nanoseconds(time, unit_ns)
-        lengths = one.input_length, one.output_length
-        yield Row(arrival_ns, *lengths, one.hash_ids, "", after, name, one.priority)
+        lengths = record.input_length, record.output_length
+        yield Row(arrival_ns, *lengths, record.hash_ids, "", after, name, record.priority)
 
 
 # -- sessions of coding agents
@@ -125,13 +125,13 @@ def _weka(lines: Lines, about: About) -> Iterator[Row]:
     for place in order:
         turn = turns[place]
         lines.element, lines.number = turn.element, place + 1
-        one, after = turn.request, number.get(turn.before, -1)
-        if one.input is None or one.out is None or one.hash_ids is None:
+        weka, after = turn.request, number.get(turn.before, -1)
+        if weka.input is None or weka.out is None or weka.hash_ids is None:
             lines.wrong("in, out and hash_ids", "none", NO_TRACE)
-        reading.check_count(lines, len(one.hash_ids), one.input, about.block_size, whole=True)
+        reading.check_count(lines, len(weka.hash_ids), weka.input, about.block_size, full=True)
         delay = max(0, turn.start_ns - turns[turn.before].end_ns) if after >= 0 else 0
-        about.notes[_ONE_TOKEN] += not one.out
-        row = Row(delay, one.input, one.out or 1, one.hash_ids, scope, after, lines.path)
+        about.notes[_ONE_TOKEN] += not weka.out
+        row = Row(delay, weka.input, weka.out or 1, weka.hash_ids, scope, after, lines.path)
         yield row._replace(start_ns=turn.start_ns)
 
 
@@ -169,7 +169,7 @@ def _flatten(
 # -- logs of servers
 
 _DATE = re.compile(r"\b(?:INFO|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d) ")
-_ASKED = re.compile(r"\b(?:Received request (\S{1,256}): prompt: |Request (\S{1,256}) details: )")
+_BEGUN = re.compile(r"\b(?:Received request (\S{1,256}): prompt: |Request (\S{1,256}) details: )")
 _SERVED = r"Received request |\bRequest \S{1,256} details: "
 _ANSWERED = re.compile(r"\bGenerated response (\S{1,256}?)(?: \([a-z ]{1,20}\))?(?: details)?: ")
 _YEAR_NS = 366 * 86400 * NS_PER_S
@@ -186,26 +186,26 @@ def _vllm(lines: Lines, about: About) -> Iterator[Row]:
     year and no part of a second; after a new year they are in the next one."""
     about.of_tokens()
     about.sorts = True
-    asked: dict[str, tuple[int, Row]] = {}  # its line, and the request
+    requested: dict[str, tuple[int, Row]] = {}  # its line, and the request
     answered: Counter[str] = Counter()
     last_ns = 0
     for line in lines.each():
         text = lines.text(line)
-        if found := _ASKED.search(text):
-            name, ids = found[1] or found[2], _ids(text, "prompt_token_ids")
-            if name in asked or not ids:
-                what = f"{reading.shorten(name)} again" if name in asked else "none"
+        if match := _BEGUN.search(text):
+            name, ids = match[1] or match[2], _ids(text, "prompt_token_ids")
+            if name in requested or not ids:
+                what = f"{reading.shorten(name)} again" if name in requested else "none"
                 lines.wrong("prompt_token_ids of a new request", what, _NO_IDS)
             date = _DATE.search(text)
             time_ns = lines.moment_ns("time", f"2000-{date[1]}" if date else text[:40])
             last_ns = time_ns + _YEAR_NS * (time_ns + _YEAR_NS // 2 < last_ns)
             row = Row(last_ns, len(ids), 1, reading.blocks_of(ids, about.block_size))
-            asked[name] = lines.number, row
-        elif found := _ANSWERED.search(text):
-            answered[found[1]] += len(_ids(text, "output_token_ids"))
-    if not asked:
+            requested[name] = lines.number, row
+        elif match := _ANSWERED.search(text):
+            answered[match[1]] += len(_ids(text, "output_token_ids"))
+    if not requested:
         lines.wrong("requests with prompt_token_ids", "none", _NO_IDS)
-    for name, (lines.number, row) in asked.items():
+    for name, (lines.number, row) in requested.items():
         about.notes[_NO_TOKENS] += not answered[name]
         yield row._replace(output_length=answered[name] or 1)
 
@@ -285,12 +285,14 @@ def _chat(lines: Lines, about: About) -> Iterator[Row]:
     known: set[bytes] = set()  # digests of conversations up to an answer
     decoder = Decoder(_Object)
     for raw in documents(lines):
-        one = lines.decoded(decoder, raw)
-        inner = next((part for part in (one.body, one.request) if isinstance(part, _Object)), one)
+        item = lines.decoded(decoder, raw)
+        inner = next(
+            (part for part in (item.body, item.request) if isinstance(part, _Object)), item
+        )
         messages = inner.conversations or inner.conversation or inner.messages
         if messages is None:
             lines.wrong(f"a list of messages ({', '.join(_LISTS)})", "none", NO_TRACE)
-        times = (one.timestamp, one.time, one.created_at, one.created)
+        times = (item.timestamp, item.time, item.created_at, item.created)
         when = next((time for time in times if time is not None), None)
         time_ns = 0
         if when is not None:
@@ -300,7 +302,7 @@ def _chat(lines: Lines, about: About) -> Iterator[Row]:
         if sum(map(len, ids)) > MAX_REQUEST_TOKENS:
             lines.wrong(f"at most {MAX_REQUEST_TOKENS} tokens", "more", "shorten the text")
         if messages and not messages[-1].is_answer:
-            turns = [(array("q", chain.from_iterable(ids)), encode(_answer(one)))]
+            turns = [(array("q", chain.from_iterable(ids)), encode(_answer(item)))]
             about.notes[_NO_ANSWER] += bool(turns[0][0]) and not turns[0][1]
         else:
             turns = _turns(messages, ids, about, set() if when is None else known)
@@ -321,7 +323,7 @@ def _turns(
 ) -> list[tuple[array[int], Sequence[int]]]:
     """The prompt and the answer of each message of the assistant. known: digests of what earlier
     objects have up to an answer."""
-    found = []
+    pairs = []
     tokens = array("q")
     for place, (message, answer) in enumerate(zip(messages, ids, strict=True)):
         prompt, tokens = tokens, tokens + array("q", answer)
@@ -332,21 +334,21 @@ def _turns(
             if digest in known and place < len(messages) - 1:
                 about.notes[_AGAIN] += 1
             else:
-                found.append((prompt, answer))
+                pairs.append((prompt, answer))
             known.add(digest)
-    return found
+    return pairs
 
 
-def _answer(one: _Object) -> str:
+def _answer(item: _Object) -> str:
     """The text with which a request was answered; empty if the object has none."""
 
     def within(value: Any, name: str) -> Any:
         return value.get(name) if isinstance(value, dict) else None
 
-    response = within(one.response, "body") or one.response
+    response = within(item.response, "body") or item.response
     if isinstance(response, str):
         return response
-    choices = within(response, "choices") or one.choices
+    choices = within(response, "choices") or item.choices
     first = choices[0] if isinstance(choices, list) and choices else None
     content = within(within(first, "message") or {"content": within(first, "text")}, "content")
     return content if isinstance(content, str) else ""
@@ -355,9 +357,9 @@ def _answer(one: _Object) -> str:
 def _tokenizer(path: str | None) -> Callable[[str], Sequence[int]]:
     """The function from text to ids, without special tokens, of a tokenizer.json."""
 
-    def refused(found: str, do: str) -> CallerError:
+    def refused(text: str, do: str) -> CallerError:
         expected = "expected the tokenizer.json of the model, for a trace of text"
-        return CallerError(f"--tokenizer: {expected}, found {found}; {do}")
+        return CallerError(f"--tokenizer: {expected}, found {text}; {do}")
 
     if path is None:
         raise refused("none", "give one")
@@ -368,8 +370,8 @@ def _tokenizer(path: str | None) -> Callable[[str], Sequence[int]]:
         try:
             return work(text)
         except Exception as error:  # the library raises Exception itself
-            found = f"{path}: {str(error).partition(chr(10))[0][:120]}"
-            raise refused(found, "name another tokenizer") from None
+            result = f"{path}: {str(error).partition(chr(10))[0][:120]}"
+            raise refused(result, "name another tokenizer") from None
 
     encode = tried(library.Tokenizer.from_str, text).encode
     return lambda text: tried(partial(encode, add_special_tokens=False), text).ids

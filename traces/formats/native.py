@@ -5,8 +5,6 @@ stream. The output is a segment, too, so a later prompt can contain it and hit i
 converted from formats that cannot express that, there are requests of blocks and of lengths.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -22,7 +20,7 @@ from .pages import BlockTrace, SegmentTrace
 from .reading import About, BlockTokens, Format, Head, Lines, Name, Priority, Row, Time, Tokens
 
 NAME = "hicache-trace"
-_Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+_Integer = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 _Rate = Annotated[int, Meta(ge=1, le=10**6)] | Annotated[float, Meta(ge=1e-6, le=1e6)]
 _Segment = tuple[str, Tokens]
 
@@ -32,11 +30,11 @@ class Sender(Struct, forbid_unknown_fields=True):
 
     request_rate: _Rate | None = None
     distribution: Literal["poisson", "uniform"] = "poisson"
-    max_parallel: _Whole = 0
+    max_parallel: _Integer = 0
     ready_queue_policy: Literal["random", "fifo"] = "fifo"
     round_barrier: bool = False
     barrier_pause_ms: Time = 0
-    seed: _Whole = 0
+    seed: _Integer = 0
 
     def options(self) -> SenderOptions:
         gap_ns = max(1, round(NS_PER_S / self.request_rate)) if self.request_rate else 0
@@ -104,34 +102,34 @@ def rows(lines: Lines, about: About) -> Iterator[Row]:
         about.partial, about.knows_output = header.partial_blocks, header.output_blocks
     decoder = Decoder(_KINDS[header.requests])
     for line in each:
-        one = lines.decoded(decoder, line)
-        after, arrival_ns = _arrival(lines, one, about.count)
+        decoded = lines.decoded(decoder, line)
+        after, arrival_ns = _arrival(lines, decoded, about.count)
         ids: list[Any] = []
         if about.segments:
-            length, output = sum([count for _, count in one.input]), one.output[1]
+            length, output = sum([count for _, count in decoded.input]), decoded.output[1]
             if length + output > MAX_REQUEST_TOKENS:
                 most = f"at most {MAX_REQUEST_TOKENS} tokens in a request"
                 lines.wrong(most, str(length + output), "shorten it")
-            for name, count in (*one.input, one.output):
+            for name, count in (*decoded.input, decoded.output):
                 ids.append((about.seen.setdefault(name, len(about.seen)), count))
         else:
-            length, output = one.input_length, one.output_length
-            ids = _blocks(lines, one, about) if about.identity else []
-        rest = one.namespace, after, one.session or None, one.priority, one.tenant
+            length, output = decoded.input_length, decoded.output_length
+            ids = _blocks(lines, decoded, about) if about.identity else []
+        rest = decoded.namespace, after, decoded.session or None, decoded.priority, decoded.tenant
         yield Row(arrival_ns, length, output, ids, *rest)
 
 
-def _arrival(lines: Lines, one: _Request, index: int) -> tuple[int, int | None]:
+def _arrival(lines: Lines, request: _Request, index: int) -> tuple[int, int | None]:
     """(after, arrival_ns), as in `Row`."""
-    if one.after is None:
-        if one.delay is not None:
+    if request.after is None:
+        if request.delay is not None:
             lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
-        return -1, None if one.timestamp is None else reading.nanoseconds(one.timestamp)
-    if one.timestamp is not None:
+        return -1, None if request.timestamp is None else reading.nanoseconds(request.timestamp)
+    if request.timestamp is not None:
         lines.wrong("either timestamp or after", "both", "remove one of them")
-    if not 0 <= one.after < index:
-        lines.wrong("after: the number of an earlier request", str(one.after), "count from 0")
-    return one.after, reading.nanoseconds(one.delay or 0)
+    if not 0 <= request.after < index:
+        lines.wrong("after: the number of an earlier request", str(request.after), "count from 0")
+    return request.after, reading.nanoseconds(request.delay or 0)
 
 
 def _blocks(lines: Lines, request: _Blocks, about: About) -> list[int]:
@@ -151,8 +149,8 @@ def _blocks(lines: Lines, request: _Blocks, about: About) -> list[int]:
         if len(ids) > most:
             break
     if not tokens // size <= len(ids) <= most:
-        found = f"{len(ids)} or more" if len(ids) > most else str(len(ids))
-        lines.wrong(f"{most} blocks ({tokens} tokens / {size})", found, "correct the line")
+        text = f"{len(ids)} or more" if len(ids) > most else str(len(ids))
+        lines.wrong(f"{most} blocks ({tokens} tokens / {size})", text, "correct the line")
     return ids
 
 
@@ -195,29 +193,29 @@ def texts(trace: Trace, made_by: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(trace: BlockTrace | SegmentTrace, job: Job) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     if job.after >= 0:
-        found["after"] = job.after
+        row["after"] = job.after
     if job.arrival_ns if job.after >= 0 else trace.jobs.timed:
-        whole, rest = divmod(job.arrival_ns, NS_PER_MS)
-        found["timestamp" if job.after < 0 else "delay"] = (
-            job.arrival_ns / NS_PER_MS if rest else whole
+        number, rest = divmod(job.arrival_ns, NS_PER_MS)
+        row["timestamp" if job.after < 0 else "delay"] = (
+            job.arrival_ns / NS_PER_MS if rest else number
         )
     if job.session >= 0:
-        found["session"] = f"s{job.session}"
+        row["session"] = f"s{job.session}"
     if tenant := trace.tenant_names[int(trace.tenants[job.index])]:
-        found["tenant"] = tenant
+        row["tenant"] = tenant
     if job.priority:
-        found["priority"] = job.priority
+        row["priority"] = job.priority
     if isinstance(trace, SegmentTrace):
         if namespace := trace.segments.namespaces[job.index]:
-            found["namespace"] = namespace
-        *found["input"], found["output"] = ([str(s), n] for s, n in trace.segments.of(job.index))
-        return found
-    found |= {"input_length": job.input_length, "output_length": job.output_length}
+            row["namespace"] = namespace
+        *row["input"], row["output"] = ([str(s), n] for s, n in trace.segments.of(job.index))
+        return row
+    row |= {"input_length": job.input_length, "output_length": job.output_length}
     if trace.identity:
-        found["blocks"] = [*_runs(trace.blocks(job).tolist())]
-    return found
+        row["blocks"] = [*_runs(trace.blocks(job).tolist())]
+    return row
 
 
 def _runs(ids: Sequence[int]) -> Iterator[int | list[int]]:

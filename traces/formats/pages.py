@@ -121,7 +121,7 @@ class BlockTrace(Trace):
     def paged(self, page_size: int) -> BlockPages:
         size = self.block_size or page_size
         if page_size < 1 or (size % page_size and page_size % size):
-            divisors = ", ".join(str(one) for one in range(1, size + 1) if size % one == 0)
+            divisors = ", ".join(str(index) for index in range(1, size + 1) if size % index == 0)
             raise CallerError(
                 f"{self.path}: expected a page size that divides its {size}-token blocks, or a "
                 f"multiple of it, found {page_size}; use one of {divisors}"
@@ -143,13 +143,13 @@ class BlockPages:
         prompts = trace.jobs.input_lengths.astype(np.int64)
         cached = prompts + trace.jobs.output_lengths - 1
         identified = (trace.ends - trace.starts) * size
-        self._whole = np.minimum(cached if self.knows_output else prompts, identified) // page_size
+        self._known = np.minimum(cached if self.knows_output else prompts, identified) // page_size
         prompt = np.minimum(prompts, identified)
         self.prompt_pages = prompt // page_size if self.knows_output else -(-prompt // page_size)
 
     def key(self, job: Job, length: int) -> Key:
         pages = length // self.page_size
-        known = min(pages, int(self._whole[job.index]))
+        known = min(pages, int(self._known[job.index]))
         ids = self._pages(job, known)
         if pages > known:
             unique = -1 - (self._trace.row(job) << 32 | np.arange(known, pages, dtype=np.int64))
@@ -160,7 +160,7 @@ class BlockPages:
         return Key.from_page_ids(self._pages(job, int(self.prompt_pages[job.index])))
 
     def chain(self, job: Job) -> Pages:
-        pages = self._whole if self.knows_output else self.prompt_pages
+        pages = self._known if self.knows_output else self.prompt_pages
         return self._pages(job, int(pages[job.index]))
 
     def _pages(self, job: Job, pages: int) -> Pages:
@@ -202,13 +202,13 @@ class Segments:
         for stream, length in segments:
             branch = number(before, stream)
             left -= 1
-            held = length if left else length - 1
+            kept = length if left else length - 1
             if branch == len(longest):
                 self.streams.append(stream)
                 self.first_tokens.append(first)
-                longest.append(held)
-            elif held > longest[branch]:
-                longest[branch] = held
+                longest.append(kept)
+            elif kept > longest[branch]:
+                longest[branch] = kept
             self.branches.append(branch)
             self.lengths.append(length)
             before = branch << _LENGTH_BITS | length

@@ -165,8 +165,8 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
                 lines.wrong("a timestamp in each request, or in none", "some", "give each a time")
             if not about.sorts and arrival_ns < last_ns:  # a replay keeps the order of lines
                 most = f"a timestamp of at least {last_ns / NS_PER_MS:.15g}"
-                found = f"{arrival_ns / NS_PER_MS:.15g}"
-                lines.wrong(f"{most} (that of the request before)", found, "sort the lines by it")
+                result = f"{arrival_ns / NS_PER_MS:.15g}"
+                lines.wrong(f"{most} (that of the request before)", result, "sort the lines by it")
             last_ns = arrival_ns
         try:
             if about.segments:
@@ -199,12 +199,12 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
         jobs = jobs.reordered(order)
         jobs.arrivals_ns[jobs.afters < 0] -= jobs.arrivals_ns[jobs.afters < 0].min()
     counted = (f"{count:,} {text}" for text, count in about.notes.items() if count)
-    said = (*counted, *about.assumed), about.measured
+    pair = (*counted, *about.assumed), about.measured
     places = np.asarray(numbers)[order].tolist(), np.asarray(tenants)[order], tuple(names)
     if about.segments:
-        return SegmentTrace(tokens, path, name, jobs, *places, *said)
+        return SegmentTrace(tokens, path, name, jobs, *places, *pair)
     how = about.block_size, about.identity, about.knows_output, about.partial
-    return BlockTrace(blocks, order, how, path, name, jobs, *places, *said)
+    return BlockTrace(blocks, order, how, path, name, jobs, *places, *pair)
 
 
 def _check_ids(lines: Lines, ids: Sequence[int]) -> None:
@@ -279,11 +279,11 @@ class Lines:
         try:
             return decoder.decode(raw)
         except (ValueError, RecursionError) as error:
-            expected, found, is_json = _fault(str(error), raw)
+            expected, text, is_json = _fault(str(error), raw)
             do = "correct the field" if is_json else "write one JSON object a line"
             if not is_json and self.number == 1:
                 do = f"{do}; {NO_TRACE}"
-            self.wrong(expected, found, do)
+            self.wrong(expected, text, do)
 
     def moment_ns(self, column: str, text: str, unit: str = "") -> int:
         """As the function of that name. Raises CallerError with the line. column: for errors."""
@@ -304,9 +304,9 @@ class Lines:
         self._raw = chain(ahead, self._raw)
         return b"".join((self.head, *ahead))
 
-    def wrong(self, expected: str, found: str, do: str) -> NoReturn:
+    def wrong(self, expected: str, text: str, do: str) -> NoReturn:
         place = f" {self.element}" if self.element else f"{self.number}"
-        raise CallerError(f"{self.path}:{place}: expected {expected}, found {found}; {do}")
+        raise CallerError(f"{self.path}:{place}: expected {expected}, found {text}; {do}")
 
 
 _WORDS = {  # of msgspec
@@ -364,8 +364,10 @@ class Head:
         if self.line.startswith(("{", "[")):
             with suppress(ValueError, RecursionError):
                 self.first = msgspec.json.decode(self.line if self.line[-1] == "}" else self.text)
-            one = self.first[0] if isinstance(self.first, list) and self.first else self.first
-            keys = _KEY.findall(self.text) if one is None else one if isinstance(one, dict) else ()
+            item = self.first[0] if isinstance(self.first, list) and self.first else self.first
+            keys = (
+                _KEY.findall(self.text) if item is None else item if isinstance(item, dict) else ()
+            )
         elif re.search("[,;\t]", self.line):
             with suppress(CallerError):
                 self.columns = header(lines)[0]
@@ -426,13 +428,13 @@ def nanoseconds(time: float, unit_ns: int = NS_PER_MS) -> int:
     return time * unit_ns if isinstance(time, int) else round(time * unit_ns)
 
 
-def check_count(lines: Lines, found: int, tokens: int, size: int, whole: bool = False) -> None:
+def check_count(lines: Lines, number: int, tokens: int, size: int, full: bool = False) -> None:
     """Raises CallerError if there is not one id for each block of the tokens: of the whole ones, or
     the partial last one, too."""
-    expected = tokens // size if whole else -(-tokens // size)
-    if found != expected:
+    expected = tokens // size if full else -(-tokens // size)
+    if number != expected:
         do = "correct it, or give the size of the blocks with --block-size"
-        lines.wrong(f"{expected} ids of blocks ({tokens} tokens / {size})", str(found), do)
+        lines.wrong(f"{expected} ids of blocks ({tokens} tokens / {size})", str(number), do)
 
 
 def blocks_of(tokens: array[int], size: int) -> array[int]:
@@ -464,12 +466,12 @@ def moment_ns(text: str, unit: str = "") -> int:
     least = 0
     if len(text) <= MOST_NAME and _NUMBER.fullmatch(text):
         number, least = Decimal(text), 0 if unit else _SINCE_1970_NS
-        fits = (one for one in UNITS if _SINCE_1970_NS <= number * UNITS[one] <= _MOST_NS)
+        fits = (unit for unit in UNITS if _SINCE_1970_NS <= number * UNITS[unit] <= _MOST_NS)
         time_ns = int(number * UNITS[unit or next(fits, "s")])
-    elif (found := _DATE.fullmatch(text)) and not unit:
-        zone = "+00:00" if found[3] in (None, "Z", "UTC") else found[3]
-        moment = datetime.fromisoformat(found[1] + zone) - datetime(1970, 1, 1, tzinfo=UTC)
-        time_ns = round(moment.total_seconds()) * NS_PER_S + int((found[2] or "").ljust(9, "0"))
+    elif (match := _DATE.fullmatch(text)) and not unit:
+        zone = "+00:00" if match[3] in (None, "Z", "UTC") else match[3]
+        moment = datetime.fromisoformat(match[1] + zone) - datetime(1970, 1, 1, tzinfo=UTC)
+        time_ns = round(moment.total_seconds()) * NS_PER_S + int((match[2] or "").ljust(9, "0"))
     else:
         raise ValueError
     if not least <= time_ns <= _MOST_NS:

@@ -55,10 +55,10 @@ class Column(NamedTuple):
 def parse_columns(text: str, needed: Sequence[str] = NEEDED) -> Mapping[str, Column]:
     """The columns of `time=ts:ms,input=a + b,...` by role. A comma in parentheses or quotes belongs
     to its expression. Raises ValueError that says what was expected and found."""
-    found: dict[str, Column] = {}
+    row: dict[str, Column] = {}
     for part in _PART.findall(text):
         role, _, name = (piece.strip() for piece in part.partition("="))
-        if role not in (*ROLES, *_BLOCKS) or not name or role in found:
+        if role not in (*ROLES, *_BLOCKS) or not name or role in row:
             hint = closest(role, ROLES) if role not in ROLES else ""
             raise ValueError(
                 f"expected {', '.join(ROLES)}, each once, with =COLUMN, found {part[:40]!a}{hint}"
@@ -67,11 +67,11 @@ def parse_columns(text: str, needed: Sequence[str] = NEEDED) -> Mapping[str, Col
         is_unit = role in ("time", "ttft") and bare and unit in reading.UNITS
         if role == "ttft" and not is_unit:
             raise ValueError(f"expected a unit, such as ttft={name[:40]}:s, found none")
-        found[role] = Column(bare, unit) if is_unit else Column(name)
-    lacking = [role for role in needed if not {role, f"{role}_ids"} & {*found}]
+        row[role] = Column(bare, unit) if is_unit else Column(name)
+    lacking = [role for role in needed if not {role, f"{role}_ids"} & {*row}]
     if lacking:
         raise ValueError(f"expected {', '.join(NEEDED)}, found no {lacking[0]}")
-    return found
+    return row
 
 
 # -- rows of a file
@@ -111,9 +111,9 @@ def _engine(lines: Lines, mark: bytes = b"") -> Iterator[tuple[Any, str]]:
             text = str(error).replace(folder, "")
             if line := re.search(r"on Line: (\d+)|in line (\d+)", text):
                 lines.number = int(line[1] or line[2])
-            found = re.sub(r"^[\w ]+ Error: ?", "", re.sub(_NOISE, "", text).strip())
-            lines.element, found = "", shorten(found.partition("\n")[0], 120)
-            lines.wrong(_KINDS[_kind_of(lines)], found, "correct the file, or --columns")
+            result = re.sub(r"^[\w ]+ Error: ?", "", re.sub(_NOISE, "", text).strip())
+            lines.element, result = "", shorten(result.partition("\n")[0], 120)
+            lines.wrong(_KINDS[_kind_of(lines)], result, "correct the file, or --columns")
 
 
 def _kind_of(lines: Lines) -> str:
@@ -182,19 +182,23 @@ def _values(
             if len(engine.execute(f"SELECT 1 {file} LIMIT 2").fetchall()) > 1:
                 lines.element = "[1]"
                 lines.wrong("one run in the file", "another one", "split the file")
-            lists = ", ".join(f"unnest({one.name}) AS {one.name}" for one in columns.values())
+            lists = ", ".join(
+                f"unnest({column.name}) AS {column.name}" for column in columns.values()
+            )
             file = f"FROM (SELECT {lists} {file})"
-        found = engine.execute(f"DESCRIBE {file}").fetchall()
-        known: dict[str, tuple[str, ...]] = {row[0]: (row[0],) for row in found}
+        result = engine.execute(f"DESCRIBE {file}").fetchall()
+        known: dict[str, tuple[str, ...]] = {row[0]: (row[0],) for row in result}
         for path in reading.paths(Head(lines).first):
-            inner = path[1 + max((n for n, one in enumerate(path) if WITHIN in one), default=-1) :]
+            inner = path[
+                1 + max((n for n, text in enumerate(path) if WITHIN in text), default=-1) :
+            ]
             known.setdefault(".".join(inner), inner)
-        asked = [one.name for one in columns.values()]
-        plain = {one: tuple(one.split(".")) for one in asked if re.fullmatch(_PLAIN, one)}
-        quoted = {one: _name(path) for one, path in {**plain, **known}.items()}
-        chosen = (quoted.get(one, one) for one in asked)
-        kinds = '"type"' if any(row[0] == "type" for row in found) else "NULL"
-        texts = ", ".join(f"CAST(({one}) AS VARCHAR)" for one in (*chosen, kinds))
+        requested = [column.name for column in columns.values()]
+        plain = {text: tuple(text.split(".")) for text in requested if re.fullmatch(_PLAIN, text)}
+        quoted = {text: _name(path) for text, path in {**plain, **known}.items()}
+        chosen = (quoted.get(text, text) for text in requested)
+        kinds = '"type"' if any(row[0] == "type" for row in result) else "NULL"
+        texts = ", ".join(f"CAST(({text}) AS VARCHAR)" for text in (*chosen, kinds))
         try:
             engine.execute(f"SELECT {texts} {file}")
         except Exception as error:
@@ -217,33 +221,33 @@ def no_column(lines: Lines, expected: str, names: Sequence[str], wanted: str = "
     """Raises CallerError that lists the columns of a log and proposes which are meant."""
     hint = closest(wanted, names[:_COMPARED]) if wanted else ""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    listed = ", ".join(shorten(one) for one in names[:_LISTED])
+    listed = ", ".join(shorten(name) for name in names[:_LISTED])
     do = guess(names[:_COMPARED]) or "--columns time=COLUMN,input=COLUMN,output=COLUMN"
-    found = f"the columns {listed}{more}{hint}" if names else "none"
-    lines.wrong(expected, found, f"name those of the log, such as {do}")
+    text = f"the columns {listed}{more}{hint}" if names else "none"
+    lines.wrong(expected, text, f"name those of the log, such as {do}")
 
 
 def guess(names: Sequence[str]) -> str:
     """The options that probably name the columns of a log; empty if some are not to be guessed.
     names: as of `Head.names`."""
-    found: dict[str, str] = {}
+    row: dict[str, str] = {}
     for role, (like, unlike) in _DATA["guess"].items():
         for name in names:
             column = name.rpartition(f"{WITHIN}.")[2]
             last = column if role == "session" else column.rpartition(".")[2]
             fits = re.search(like, column, re.I) and not re.search(unlike, last, re.I)
-            if fits and name not in found.values() and name.isprintable() and len(name) < 80:
-                found[role] = name
+            if fits and name not in row.values() and name.isprintable() and len(name) < 80:
+                row[role] = name
                 break
     for side in ("input", "output"):
-        if found.keys().isdisjoint({side, f"{side}_ids"}) or "time" not in found:
+        if row.keys().isdisjoint({side, f"{side}_ids"}) or "time" not in row:
             return ""
-        if f"{side}_ids" in found:
-            found.pop(side, None)
-    within, _, time = found["time"].rpartition(f"{WITHIN}.")
+        if f"{side}_ids" in row:
+            row.pop(side, None)
+    within, _, time = row["time"].rpartition(f"{WITHIN}.")
     unit = re.search(r"_(s|ms|us|ns)$", time)
-    found["time"] = time + (f":{unit[1]}" if unit else "")
-    columns = ",".join(f"{role}={name.rpartition(f'{WITHIN}.')[2]}" for role, name in found.items())
+    row["time"] = time + (f":{unit[1]}" if unit else "")
+    columns = ",".join(f"{role}={name.rpartition(f'{WITHIN}.')[2]}" for role, name in row.items())
     return (f"--rows {quote(within)} " if within else "") + f"--columns {quote(columns)}"
 
 
@@ -275,8 +279,10 @@ def _log(
         if about.log.columns:
             return _rows(lines, about, parse_columns(about.log.columns))
         head = Head(lines)
-        found = {k: one for k, one in known.items() if k not in optional or _has(head, one.name)}
-        return _rows(lines, about, found, zipped, mark.encode())
+        row = {
+            k: column for k, column in known.items() if k not in optional or _has(head, column.name)
+        }
+        return _rows(lines, about, row, zipped, mark.encode())
 
     return Format(summary, recognises, rows, folder, is_log=True)
 
@@ -300,7 +306,7 @@ def _rows(
     mark: bytes = b"",
 ) -> Iterator[Row]:
     """The rows in order of time."""
-    said, clock = about.log, columns.get("time")
+    log_options, clock = about.log, columns.get("time")
     sides = ("input", "output")
     tokens = [f"{side}_ids" if f"{side}_ids" in columns else side for side in sides]
     if "input_ids" in columns:
@@ -310,7 +316,7 @@ def _rows(
         about.segments = "session" in columns
         about.without_blocks(lines, identity=about.segments)
     # of each request: its time, tokens of prompt and answer, session and row
-    found = times, prompts, outputs, sessions, numbers = [array("q") for _ in range(5)]
+    arrays = times, prompts, outputs, sessions, numbers = [array("q") for _ in range(5)]
     blocks, ids = list[Sequence[int]](), dict[str, int]()
     cached, firsts_ns = 0, array("q")
 
@@ -318,7 +324,7 @@ def _rows(
         text = shorten(row[role]) or "nothing"
         lines.wrong(f"{columns[role].name}: {expected}", text, "correct the row")
 
-    def whole(role: str) -> int:
+    def total(role: str) -> int:
         """An integer, however it is written; 0 if there is none."""
         text = re.fullmatch(r"(\d{0,20})(?:\.0*)?", row[role], re.ASCII)
         if text is None or int(text[1] or 0) > MAX_REQUEST_TOKENS:
@@ -331,7 +337,7 @@ def _rows(
         except (ValueError, RecursionError, OverflowError):
             wrong(role, "a list of integers of at most 63 bits")
 
-    for *values, kind in _values(lines, columns, said.rows or "", zipped, mark):
+    for *values, kind in _values(lines, columns, log_options.rows or "", zipped, mark):
         number = lines.number
         row = {role: (value or "").strip() for role, value in zip(columns, values, strict=True)}
         if not any(row[role] for role in tokens):
@@ -340,7 +346,7 @@ def _rows(
             about.notes[others if few else _OTHERS.format("")] += 1
             continue
         lists = [listed(role) for role in tokens if role.endswith("_ids")]
-        lengths = [whole(role) for role in tokens if not role.endswith("_ids")]
+        lengths = [total(role) for role in tokens if not role.endswith("_ids")]
         prompt, output = [*map(len, lists), *lengths]
         if prompt + output > MAX_REQUEST_TOKENS:
             most = f"at most {MAX_REQUEST_TOKENS} tokens in a request"
@@ -357,7 +363,7 @@ def _rows(
                 outputs[before] = max(outputs[before], output)
                 continue
         if "cached" in row:
-            cached += min(prompt, whole("cached"))
+            cached += min(prompt, total("cached"))
         if row.get("ttft"):
             first = columns["ttft"]
             firsts_ns.append(lines.moment_ns(first.name, row["ttft"], first.unit))
@@ -367,10 +373,10 @@ def _rows(
         session = number
         if "session" in columns:  # the same in all files
             session = about.seen.setdefault(name or f"{lines.path}:{number}", len(about.seen))
-        for column, value in zip(found, (time_ns, prompt, output, session, number), strict=True):
+        for column, value in zip(arrays, (time_ns, prompt, output, session, number), strict=True):
             column.append(value)
         if "blocks" in row:
-            about.fixed(lines, max(1, whole("block_size")))
+            about.fixed(lines, max(1, total("block_size")))
             blocks.append(msgspec.json.decode(row["blocks"] or "[]", type=list[int]))
             if len(blocks[-1]) != prompt // about.block_size:
                 reading.check_count(lines, len(blocks[-1]), prompt, about.block_size)
@@ -413,20 +419,20 @@ class _Sharing:
 
     def __init__(self) -> None:
         # by session: segments, and tokens without and with the answer
-        self._held: dict[int, tuple[list[Segment], int, int]] = {}
+        self._sessions: dict[int, tuple[list[Segment], int, int]] = {}
 
     def segments(self, session: int, row: int, length: int, output: int) -> list[Segment]:
         """Of a prompt, and then of its answer."""
-        before, prompt, whole = self._held.get(session, _NOTHING)
+        before, prompt, number = self._sessions.get(session, _NOTHING)
         if length < prompt:
-            before, prompt, whole = _NOTHING
-        left = whole if length >= whole else prompt or min(length, whole)
+            before, prompt, number = _NOTHING
+        left = number if length >= number else prompt or min(length, number)
         own = length - left
-        found = []
+        pairs = []
         for stream, tokens in before:
             if left:
-                found.append((stream, min(tokens, left)))
-                left -= found[-1][1]
-        found += [(2 * row - 1, own)] * (own > 0) + [(2 * row, output)]
-        self._held[session] = found, length, length + output
-        return found
+                pairs.append((stream, min(tokens, left)))
+                left -= pairs[-1][1]
+        pairs += [(2 * row - 1, own)] * (own > 0) + [(2 * row, output)]
+        self._sessions[session] = pairs, length, length + output
+        return pairs

@@ -1,7 +1,5 @@
 """The target `hicache`: this project's own core, played in the worker processes of the machine."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,13 +12,13 @@ from hicache import registry
 from hicache.core.errors import CallerError, unknown
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play as playing
-from invariants.fuzz import sequence
+from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play, probes
-from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, Swarm, draw_swarm
+from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, ConfigSample, sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay_told
 from invariants.fuzz.hicache.simpler import WAYS
-from invariants.fuzz.sequence import MOST_RANKS, Tape
+from invariants.fuzz.sequence import MOST_RANKS, FuzzSequence
 from invariants.fuzz.shrink import shrink
 from sim.errors import StuckError
 
@@ -42,17 +40,17 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def configured(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def configured(texts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The settings that are not drawn. Raises CallerError."""
-    found: dict[str, Any] = {}
-    for key, text in given:
+    row: dict[str, Any] = {}
+    for key, text in texts:
         if key not in _SETTINGS:
             raise unknown("setting of hicache", key, [*_SETTINGS])
         try:
-            found[key] = _SETTINGS[key](text)
+            row[key] = _SETTINGS[key](text)
         except ValueError as error:
             raise CallerError(f"--config {key}: {error}") from None
-    return found
+    return row
 
 
 def limit(entries: int) -> AbstractContextManager[None]:
@@ -77,48 +75,50 @@ class Work:
         entries.load(self.outside)
         with limit(self.operations):
             ops, command = OPERATIONS, self.command(seed)
-            outcome = play.generate(self.swarm(seed), ops, seed, self.operations, command=command)
-        hand, tape = outcome.hand, outcome.tape
-        failure = self.failure(outcome.failure, tape) if outcome.failure else None
-        busy, counts = time.process_time_ns() - started, hand.counts + hand.probes.seen
-        return Result(seed, len(tape.entries), hand.events, busy, counts, failure)
+            outcome = play.generate(self.sample(seed), ops, seed, self.operations, command=command)
+        player, sequence = outcome.player, outcome.sequence
+        failure = self.failure(outcome.failure, sequence) if outcome.failure else None
+        busy, counts = time.process_time_ns() - started, player.counts + player.probes.seen
+        return Result(seed, len(sequence.entries), player.events, busy, counts, failure)
 
-    def swarm(self, seed: int) -> Swarm:
-        given = dict(self.config)
-        names = tuple(part for part in given.get("components", "").split(",") if part)
-        more = {key: given[key] for key in ("ranks", "eviction", "passes") if key in given}
-        return draw_swarm(seed, names, given.get("write_policy", ""), **more)
+    def sample(self, seed: int) -> ConfigSample:
+        row = dict(self.config)
+        names = tuple(part for part in row.get("components", "").split(",") if part)
+        more = {key: row[key] for key in ("ranks", "eviction", "passes") if key in row}
+        return sample_config(seed, names, row.get("write_policy", ""), **more)
 
     def shrunk(self, drawn: Failure) -> Failure:
         """The same failure of a smaller sequence, told with its operations. One whose sequence
         fails in another way, or not at all, is a failure of its own."""
 
-        def play_one(tape: Tape) -> playing.Outcome:
+        def play_one(sequence: FuzzSequence) -> playing.Outcome:
             with limit(self.operations):
-                return play.replay(tape, OPERATIONS)
+                return play.replay(sequence, OPERATIONS)
 
-        tape = sequence.loads(drawn.sequence)
-        found = play_one(tape).failure
-        if found is None or (found.code, found.kind) != (drawn.code, drawn.kind):
-            again = f"{found.code} {found.kind}" if found else "nothing"
+        sequence = sequences.loads(drawn.sequence)
+        failure = play_one(sequence).failure
+        if failure is None or (failure.code, failure.kind) != (drawn.code, drawn.kind):
+            again = f"{failure.code} {failure.kind}" if failure else "nothing"
             text = (
                 "REPLAY: A sequence must fail as it did when it was drawn.\n"
                 f"    drawn: {drawn.code} {drawn.kind}, replayed: {again}\n{drawn.text}"
             )
-            code = NONDETERMINISM if found else HARNESS
+            code = NONDETERMINISM if failure else HARNESS
             return replace(drawn, code=code, kind="REPLAY", text=text)
-        small = shrink(tape, found, play_one, WAYS, PLAYS).tape
-        path = self.path(replace(drawn, sequence=sequence.dumps(small)))
+        small = shrink(sequence, failure, play_one, WAYS, PLAYS).sequence
+        path = self.path(replace(drawn, sequence=sequences.dumps(small)))
         with limit(self.operations):
-            told = replay_told(small, OPERATIONS, name=path, whole=True).failure
-        return self.failure(told, small) if told else drawn
+            message = replay_told(small, OPERATIONS, name=path, full=True).failure
+        return self.failure(message, small) if message else drawn
 
-    def failure(self, found: playing.Failure, tape: Tape) -> Failure:
+    def failure(self, failure: playing.Failure, sequence: FuzzSequence) -> Failure:
         """The failure as a result. Its text ends with the command that repeats it."""
-        text = sequence.dumps(tape)
-        made = Failure(found.code, found.kind, "", found.at, text, found.event, found.event_text)
+        text = sequences.dumps(sequence)
+        made = Failure(
+            failure.code, failure.kind, "", failure.at, text, failure.event, failure.event_text
+        )
         words = ["hicache", "fuzz", "--replay", self.path(made), *outside_options()]
-        lines = found.text.rstrip("\n").splitlines()
+        lines = failure.text.rstrip("\n").splitlines()
         lines = [line for line in lines if not line.startswith("replay: ")]
         if seed := os.environ.get("PYTHONHASHSEED", ""):
             lines.append(f"hash seed: PYTHONHASHSEED={seed}")
@@ -140,8 +140,8 @@ class Work:
 def outside_options() -> list[str]:
     """The options that load the policies of the user again."""
     keys = {package: key for key, package in _POLICIES.items()}
-    given = [(keys[package], text) for package, text in entries.given() if package in keys]
-    return [word for key, text in given for word in ("--config", f"{key}={text}")]
+    pairs = [(keys[package], text) for package, text in entries.environment() if package in keys]
+    return [word for key, text in pairs for word in ("--config", f"{key}={text}")]
 
 
 @dataclass(frozen=True)
@@ -173,13 +173,13 @@ def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
 
 def replay(path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
     """Plays one sequence exactly. Returns its failure and what its document has besides."""
-    tape = sequence.loads(text, path)
-    with limit(len(tape.entries)):
-        outcome = replay_told(tape, OPERATIONS, name=path)
-    hand, found = outcome.hand, outcome.failure
-    counts = dict(sorted((hand.counts + hand.probes.seen).items()))
-    about = {"events": hand.events, "counts": counts, "entries": len(tape.entries)}
-    if found is None:
+    sequence = sequences.loads(text, path)
+    with limit(len(sequence.entries)):
+        outcome = replay_told(sequence, OPERATIONS, name=path)
+    player, failure = outcome.player, outcome.failure
+    counts = dict(sorted((player.counts + player.probes.seen).items()))
+    about = {"events": player.events, "counts": counts, "entries": len(sequence.entries)}
+    if failure is None:
         return None, about
-    told = " ".join([found.text.rstrip(), *outside_options()])
-    return Failure(found.code, found.kind, told, found.at, text), about
+    message = " ".join([failure.text.rstrip(), *outside_options()])
+    return Failure(failure.code, failure.kind, message, failure.at, text), about

@@ -10,8 +10,6 @@ invariants/fuzz/known/ENGINE.json has a row for each failure that is known:
     first, last   the releases that have it; last is null while it is not mended
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -39,10 +37,10 @@ MOST_ENTRIES = 20  # that are told
 ENDS = ("HANG", "DEATH")  # laws whose failure ends the process
 
 
-def configured(session: Session, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def configured(session: Session, texts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The settings that are not drawn. Raises CallerError for what the engine does not take."""
-    name, takes, found = session.engine.name, session.opened["takes"], {}
-    for key, text in given:
+    name, takes, row = session.engine.name, session.opened["takes"], {}
+    for key, text in texts:
         try:
             value = json.loads(text)
         except ValueError:
@@ -53,8 +51,8 @@ def configured(session: Session, given: Sequence[tuple[str, str]]) -> dict[str, 
             raise unknown(f"{key} of {name}", str(value), [str(each) for each in takes[key]])
         if not takes[key] and (type(value) is not int or value < 0):
             raise CallerError(f"{name}: {key}: expected a whole number, found {value!r}")
-        found[key] = value
-    return found
+        row[key] = value
+    return row
 
 
 def known(name: str) -> list[dict[str, Any]]:
@@ -106,40 +104,44 @@ class Process:
     def _played(self, seed: int, count: int) -> list[Result]:
         """The results of sequences, up to one that ends the process."""
         request: Answer = {"seed": seed, "length": self.operations, "fixed": dict(self.fixed or {})}
-        found: list[Result] = []
+        results: list[Result] = []
         try:
-            for said in self.session.answers(request | {"do": "fuzz", "count": count}, HANG_S):
-                failure = self._failure(said["tape"], said["failure"]) if said["failure"] else None
-                counted = said["operations"], 0, said["busy_ns"], said["counts"]
-                found.append(Result(said["seed"], *counted, failure))
+            for answer in self.session.answers(request | {"do": "fuzz", "count": count}, HANG_S):
+                failure = (
+                    self._failure(answer["sequence"], answer["failure"])
+                    if answer["failure"]
+                    else None
+                )
+                counted = answer["operations"], 0, answer["busy_ns"], answer["counts"]
+                results.append(Result(answer["seed"], *counted, failure))
         except Ended as ended:
             self.ended += 1
             if self.ended > MOST_ENDED:
                 raise CallerError(f"{self.name}: ended too often; no more is played") from None
-            request |= {"do": "draw", "seed": seed + len(found)}
-            tape = ""
+            request |= {"do": "draw", "seed": seed + len(results)}
+            sequence = ""
             with suppress(Ended):
-                for said in self.session.answers(request, APART_S):
-                    tape = said["tape"]
-            at = len(loads(tape).entries)
-            failure = self._failure(tape, ended.failure(at))
-            found.append(Result(request["seed"], at, 0, 0, {}, failure))
-        return found
+                for message in self.session.answers(request, APART_S):
+                    sequence = message["sequence"]
+            at = len(loads(sequence).entries)
+            failure = self._failure(sequence, ended.failure(at))
+            results.append(Result(request["seed"], at, 0, 0, {}, failure))
+        return results
 
     def named(self, failure: Failure) -> Failure:
-        return self.told(failure.sequence, dict(failure.raw))
+        return self.failure_of(failure.sequence, dict(failure.raw))
 
     def shrunk(self, failure: Failure) -> Failure:
         ends = failure.raw["code"] in ENDS
-        best: Answer = {"tape": failure.sequence, "failure": dict(failure.raw)}
+        best: Answer = {"sequence": failure.sequence, "failure": dict(failure.raw)}
         request = best | {"do": "shrink", "seconds": APART_S if ends else 0}
         with suppress(Ended):  # it was not shrunk to the end
-            for smaller in self.session.answers(request, SHRINK_S, whole=True):
+            for smaller in self.session.answers(request, SHRINK_S, full=True):
                 best = smaller
         text = {"text": failure.raw["text"]} if ends else {}
-        return self.told(best["tape"], best["failure"] | text)
+        return self.failure_of(best["sequence"], best["failure"] | text)
 
-    def told(self, tape: str, failure: Answer, path: str = "") -> Failure:
+    def failure_of(self, sequence: str, failure: Answer, path: str = "") -> Failure:
         """A failure with what led to it, the row that it is, and a script that repeats it. path: of
         the sequence, if it has a file already."""
         about: Answer = {"functions": [], "answers": [], "script": ""}
@@ -147,52 +149,56 @@ class Process:
         if failure["code"] not in ENDS:
             head = f"{engine.title}: {failure['text']}\n\n{failure['kind']}."
             with suppress(Ended):
-                about = self.session.ask({"do": "explain", "tape": tape, "head": head}, PLAY_S)
+                about = self.session.ask(
+                    {"do": "explain", "sequence": sequence, "head": head}, PLAY_S
+                )
         ran = [(line[0], line[2]) for line in failure["lines"]] + about["functions"]
         row, script = match(known(engine.name), engine, failure, ran), about["script"]
-        found = replace(self._failure(tape, failure), known=row, script="" if path else script)
-        return replace(found, text=self._text(found, path or self._path(found), about["answers"]))
+        result = replace(self._failure(sequence, failure), known=row, script="" if path else script)
+        return replace(
+            result, text=self._text(result, path or self._path(result), about["answers"])
+        )
 
     def replay(self, path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
         """Plays one sequence. Returns its failure and what its document has besides."""
         entries = len(loads(text, path).entries)
         try:
-            said = self.session.ask({"do": "play", "tape": text}, PLAY_S)
+            message = self.session.ask({"do": "play", "sequence": text}, PLAY_S)
         except Ended as ended:
-            said = {"failure": ended.failure(entries), "unfit": 0, "counts": {}}
-        if said["unfit"]:
+            message = {"failure": ended.failure(entries), "unfit": 0, "counts": {}}
+        if message["unfit"]:
             raise CallerError(f"{path}: {self.name} takes no such configuration")
-        failure = self.told(text, said["failure"], path) if said["failure"] else None
-        return failure, {"events": 0, "counts": said["counts"], "entries": entries}
+        failure = self.failure_of(text, message["failure"], path) if message["failure"] else None
+        return failure, {"events": 0, "counts": message["counts"], "entries": entries}
 
     def _command(self, *words: str) -> str:
         source = self.session.engine.source
         more = ["--source", source] if source else []
         return command_line(["hicache", "fuzz", self.name, *more, *words])
 
-    def _failure(self, tape: str, failure: Answer) -> Failure:
+    def _failure(self, sequence: str, failure: Answer) -> Failure:
         """One that is not worked up yet."""
-        found = Failure(CODE, failure["kind"], "", failure["at"], tape, raw=failure)
-        return replace(found, text=self._text(found, self._path(found)))
+        result = Failure(CODE, failure["kind"], "", failure["at"], sequence, raw=failure)
+        return replace(result, text=self._text(result, self._path(result)))
 
     def _path(self, failure: Failure) -> str:
         return str(Path(self.output) / f"{failure.name}.jsonl")
 
-    def _text(self, found: Failure, path: str, answers: Sequence[str] = ()) -> str:
-        law = found.raw["code"]
-        lines = [f"{law}: {LAWS.get(law, 'The harness failed.')}", f"    {found.raw['text']}"]
-        if found.known:
-            lines.append(f"known: {found.known['report']}: {found.known['text']}")
-        if found.raw["lines"]:
+    def _text(self, failure: Failure, path: str, answers: Sequence[str] = ()) -> str:
+        law = failure.raw["code"]
+        lines = [f"{law}: {LAWS.get(law, 'The harness failed.')}", f"    {failure.raw['text']}"]
+        if failure.known:
+            lines.append(f"known: {failure.known['report']}: {failure.known['text']}")
+        if failure.raw["lines"]:
             lines.append("lines of the engine, the innermost first:")
-            lines += ["    {}:{} {}: {}".format(*line) for line in found.raw["lines"]]
+            lines += ["    {}:{} {}: {}".format(*line) for line in failure.raw["lines"]]
         if answers:
-            told = zip(map(str, loads(found.sequence).entries), answers, strict=False)
-            rows = [f"    {entry}" + f" -> {answer}" * bool(answer) for entry, answer in told]
+            message = zip(map(str, loads(failure.sequence).entries), answers, strict=False)
+            rows = [f"    {entry}" + f" -> {answer}" * bool(answer) for entry, answer in message]
             lines += ["the last operations, and what was answered:", *rows[-MOST_ENTRIES:]]
-        if found.script:
+        if failure.script:
             script = str(Path(path).with_suffix(".py"))
-            says = self.session.script_fails(found.script, PLAY_S).rpartition("\n")[2]
+            says = self.session.script_fails(failure.script, PLAY_S).rpartition("\n")[2]
             lines.append(f"its own calls: {self._command('--replay', script)}")
             lines.append(f"    {says or 'no error'}")
         return "\n".join([*lines, f"replay: {self._command('--replay', path)}"])

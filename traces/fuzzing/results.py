@@ -1,8 +1,6 @@
 """The results of a fuzz run, whatever is fuzzed: sums, the smallest failure of each kind and its
 files, the printed summary, and the JSON document."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time
@@ -206,8 +204,8 @@ def show(tally: Tally, settings: Mapping[str, object], target: Target, stream: T
         return
     result = table("Failures", "code", "times", "entries", "known", "kind")
     for group in tally.groups():
-        one, known = group.failure, "yes" if group.failure.known else ""
-        result.add_row(str(one.code), f"{group.count:,}", str(one.at), known, one.kind)
+        failure, known = group.failure, "yes" if group.failure.known else ""
+        result.add_row(str(failure.code), f"{group.count:,}", str(failure.at), known, failure.kind)
     out.print(result)
     for group in tally.groups():
         lines = group.failure.text.splitlines()

@@ -7,8 +7,6 @@ memory. If it crashes, hangs or eats memory, it ends, and not the run: `Ended` s
 and it can be started again.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -65,12 +63,12 @@ def names() -> list[str]:
 def constants(name: str) -> dict[str, Any]:
     """The literal constants at the head of an engine's file, which is not imported: that imports
     the engine, which only its own process may do, after the stubs are in place."""
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for node in ast.parse((TARGETS / f"{name}.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             with suppress(ValueError):  # not a literal, so none of those that are read
-                found[node.targets[0].id] = ast.literal_eval(node.value)
-    return found
+                row[node.targets[0].id] = ast.literal_eval(node.value)
+    return row
 
 
 def engine_of(name: str, source: str | None = None) -> Engine:
@@ -87,8 +85,12 @@ def engine_of(name: str, source: str | None = None) -> Engine:
         return Engine(kind, file.parent, loads=(str(file), kind))
     if name not in names():
         raise unknown("TARGET", name, ["hicache", *names(), "path.py:Class"])
-    said = constants(name)
-    distribution, releases, needs = said["DISTRIBUTION"], said["RELEASES"], said.get("NEEDS", ())
+    message = constants(name)
+    distribution, releases, needs = (
+        message["DISTRIBUTION"],
+        message["RELEASES"],
+        message.get("NEEDS", ()),
+    )
     if source is None:
         pinned = " ".join((f"{distribution}=={releases[-1]}", *needs))
         raise CallerError(
@@ -101,9 +103,9 @@ def engine_of(name: str, source: str | None = None) -> Engine:
         known = ", ".join(releases)
         raise CallerError(f"--source: expected {name} {known}, or a checkout, found {release}")
     for under in _UNDER:
-        package = Path(source) / under / said.get("PACKAGE", name)
+        package = Path(source) / under / message.get("PACKAGE", name)
         if (package / "__init__.py").is_file():
-            replaced = tuple(said.get("STUBS", "").split()), said.get("BARE", ())
+            replaced = tuple(message.get("STUBS", "").split()), message.get("BARE", ())
             return Engine(name, package.resolve(), release, releases, needs, *replaced, source)
     raise CallerError(f"--source: expected a folder with the package {package.name}: {source}")
 
@@ -156,7 +158,7 @@ class Session:
         """The last line of the answer."""
         return [*self.answers(request, seconds)][-1]
 
-    def answers(self, request: Answer, seconds: float, whole: bool = False) -> Iterator[Answer]:
+    def answers(self, request: Answer, seconds: float, full: bool = False) -> Iterator[Answer]:
         """The lines of the answer. seconds: for each, or with `whole` for all. Raises Ended, and
         CallerError where the process refuses the request."""
         if self._process is None:
@@ -172,7 +174,7 @@ class Session:
             raise self._ended("DEATH", "the process ended") from None
         done = False
         while not done:
-            by = due if whole else time.monotonic() + seconds
+            by = due if full else time.monotonic() + seconds
             answer: Answer = json.loads(self._line(process, by))
             if "refused" in answer:
                 raise CallerError(answer["refused"])
@@ -232,7 +234,9 @@ class Session:
                 if not read:
                     code = process.wait()
                     how = f"signal {-code}" if code < 0 else f"code {code}"
-                    raise self._ended("DEATH", f"the process ended with {how}: {self._said()[-1]}")
+                    raise self._ended(
+                        "DEATH", f"the process ended with {how}: {self._log_lines()[-1]}"
+                    )
                 self._buffer += read
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
@@ -242,12 +246,12 @@ class Session:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGUSR1)  # see the child
         time.sleep(_LOOK_S)
-        for file, line, function in _FRAME.findall("\n".join(self._said())):
+        for file, line, function in _FRAME.findall("\n".join(self._log_lines())):
             if file.startswith(f"{self.engine.package}{os.sep}"):
                 return f", and is in {function} ({file.rpartition('/')[2]}:{line})"
         return ""
 
-    def _said(self) -> list[str]:
+    def _log_lines(self) -> list[str]:
         """The last lines of the error stream."""
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4096))
         return self._errors.read().decode(errors="replace").strip().splitlines() or [""]

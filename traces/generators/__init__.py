@@ -1,8 +1,6 @@
 """Synthetic workloads: the options of each generator, and its requests in the native format. The
 same options give the same requests on every machine."""
 
-from __future__ import annotations
-
 import json
 import math
 from array import array
@@ -24,12 +22,12 @@ _LEAST_RATE, _MOST_RATE = 1e-6, 1e6  # requests per second
 def _rate(text: str) -> float:
     """Requests per second, or `inf` for all at once."""
     try:
-        found = float(text)
+        result = float(text)
     except ValueError:
-        found = math.nan
-    if found != math.inf and not _LEAST_RATE <= found <= _MOST_RATE:
+        result = math.nan
+    if result != math.inf and not _LEAST_RATE <= result <= _MOST_RATE:
         raise ValueError(f"expected requests per second such as 16 or 0.5, or inf, found {text!r}")
-    return found
+    return result
 
 
 def _number(says: str, usual: int, least: int = 1) -> Any:
@@ -204,17 +202,17 @@ class BenchMultiturn(Generator):
                 shuffled.shuffle(order)
             for number, client in enumerate(order, start=turn * self.num_clients):
                 later = self.sub_question_tokens or self.request_tokens
-                asked = [self.request_tokens, *[later] * turn]
+                numbers = [self.request_tokens, *[later] * turn]
                 history = [
                     [f"{side}{client}.{before}", tokens]
                     for before in range(turn)
-                    for side, tokens in (("q", asked[before]), ("a", self.output_tokens))
+                    for side, tokens in (("q", numbers[before]), ("a", self.output_tokens))
                 ]
                 start = {"after": place[client]} if turn else {"timestamp": 0}
                 place[client] = number
                 yield {
                     **start,
-                    "input": [*history, [f"q{client}.{turn}", asked[turn]]],
+                    "input": [*history, [f"q{client}.{turn}", numbers[turn]]],
                     "output": [f"a{client}.{turn}", self.output_tokens],
                 }
 

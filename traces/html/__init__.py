@@ -7,8 +7,6 @@ the looks. The page has everything in it, also plotly (as published and packed, 
 document; its policy (CSP) lets a browser load nothing and run only the two scripts in it.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -35,16 +33,17 @@ from ..reporting import count, percent, reason_name, seconds, short
 from ..results.record import (
     NOT_FOLLOWED,
     QUANTILES,
+    SCHEMA,
     Float,
     Result,
     TraceFigures,
     document,
     record_of,
+    upgraded,
 )
 from ..terminal.streams import visible
 
 KIND, SWEEP = "report", "sweep"  # of a report, and of the header of a sweep's file
-SCHEMA = 1  # grows when a key changes its meaning or goes
 WHAT = "document of hicache replay, size or sweep, or a report (JSON or HTML)"
 _MOST_BYTES = 256 << 20
 _SCRIPT = re.compile(r'<script type="application/json" id="document">(.*?)</script>', re.DOTALL)
@@ -108,7 +107,7 @@ class Report(Struct, frozen=True, kw_only=True):
     variants: the first is the one that the others are compared with
     """
 
-    schema: Literal[1]
+    schema: Literal[2]
     kind: Literal["report"]
     hicache_version: str
     command: str
@@ -155,11 +154,13 @@ def read_report(path: str) -> dict[str, Any]:
     """The checked document of a report, or one of the document of a replay, or of the points of a
     sweep in the order in which they were done. Raises CallerError with one line."""
     first, *points = _objects(path)
+    if first.get("schema") == 1:
+        first, *points = upgraded([first | {"schema": SCHEMA}, *points])
     if first.get("kind") == KIND and not points:
         record_of(Report, first, path)
         return first
     is_sweep = first.get("kind") == SWEEP
-    if not (is_sweep or "whole" in first) or "hicache_version" not in first:
+    if not (is_sweep or "total" in first) or "hicache_version" not in first:
         kind = f"a document of kind {show(first['kind'])}" if first.get("kind") else "another one"
         raise CallerError(f"{path}: expected a {WHAT}, found {kind}; name another")
     if (schema := first.get("schema")) != SCHEMA:
@@ -170,11 +171,11 @@ def read_report(path: str) -> dict[str, Any]:
     if points and not is_sweep:
         raise CallerError(f"{path}: expected a {WHAT}, found JSON lines of another kind; name one")
     results = [] if is_sweep else [record_of(Result, {"label": path} | first, path)]
-    for one in points:
-        if one.get("kind") != SWEEP and one.get("complete") is not False:
-            varied = one["point"] if isinstance(one.get("point"), dict) else {}
+    for point in points:
+        if point.get("kind") != SWEEP and point.get("complete") is not False:
+            varied = point["point"] if isinstance(point.get("point"), dict) else {}
             options = {name.replace("_", "-"): value for name, value in varied.items()}
-            results.append(replace(record_of(Result, one, path), options=options))
+            results.append(replace(record_of(Result, point, path), options=options))
     if not results:
         raise CallerError(f"{path}: expected a sweep with points, found none; run the sweep")
     trace = results[0].trace
@@ -182,15 +183,17 @@ def read_report(path: str) -> dict[str, Any]:
         f"Replays of {os.path.basename(trace.path)}",
         str(first.get("command")),
         document(trace),
-        [document(one) for one in results],
+        [document(result) for result in results],
         hicache_version=str(first["hicache_version"]),
     )
 
 
-def check_same_trace(path: str, found: TraceFigures, first: TraceFigures, first_path: str) -> None:
+def check_same_trace(
+    path: str, trace_figures: TraceFigures, first: TraceFigures, first_path: str
+) -> None:
     """Raises CallerError for a replay of other requests than those of the first document."""
     for key in ("requests", "input_tokens"):
-        before, now = getattr(first, key), getattr(found, key)
+        before, now = getattr(first, key), getattr(trace_figures, key)
         if before != now:
             raise CallerError(
                 f"{path}: expected replays of the trace of {first_path} ({before:,} "
@@ -214,13 +217,13 @@ def _objects(path: str) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            one = files.parsed(line)
-            told = show(one)
+            parsed = files.parsed(line)
+            message = show(parsed)
         except ValueError as error:
-            one, told = None, f"no JSON ({str(error).partition(': line ')[0]})"
-        if not isinstance(one, dict):
-            raise CallerError(f"{path}:{number}: expected a {WHAT}, found {told}; name another")
-        objects.append(one)
+            parsed, message = None, f"no JSON ({str(error).partition(': line ')[0]})"
+        if not isinstance(parsed, dict):
+            raise CallerError(f"{path}:{number}: expected a {WHAT}, found {message}; name another")
+        objects.append(parsed)
     if not objects:
         raise CallerError(f"{path}: expected a {WHAT}, found an empty file; name another")
     return objects
@@ -229,19 +232,21 @@ def _objects(path: str) -> list[dict[str, Any]]:
 def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -> dict[str, Any]:
     """One report with the variants of all. Everything else is that of the first; the sentences of
     verdicts stand below each other, warnings and estimates once."""
-    whole = reports[0] | {"title": title or reports[0]["title"]}
+    row = reports[0] | {"title": title or reports[0]["title"]}
     if len(reports) == 1:
-        return whole
+        return row
     for field in ("warnings", "estimates"):
-        whole[field] = list(dict.fromkeys(one for each in reports for one in each[field]))
-    variants = [one for each in reports for one in each["variants"]]
-    labels = named([one.get("label", "") for one in variants])
-    whole["variants"] = [
-        one | {"label": label} for one, label in zip(variants, labels, strict=True)
+        row[field] = list(dict.fromkeys(item for each in reports for item in each[field]))
+    variants = [item for each in reports for item in each["variants"]]
+    labels = named([variant.get("label", "") for variant in variants])
+    row["variants"] = [
+        variant | {"label": label} for variant, label in zip(variants, labels, strict=True)
     ]
-    sentences = [one for each in reports if each["verdict"] for one in each["verdict"]["sentences"]]
-    whole["verdict"] = {"sentences": [*dict.fromkeys(sentences)], "best": None}
-    return whole | {"complete": all(one["complete"] for one in reports), "command": command}
+    sentences = [
+        item for each in reports if each["verdict"] for item in each["verdict"]["sentences"]
+    ]
+    row["verdict"] = {"sentences": [*dict.fromkeys(sentences)], "best": None}
+    return row | {"complete": all(report["complete"] for report in reports), "command": command}
 
 
 def named(labels: Sequence[str]) -> list[str]:
@@ -253,12 +258,12 @@ def named(labels: Sequence[str]) -> list[str]:
 # -- the page
 
 
-def render(given: Mapping[str, Any]) -> str:
+def render(row: Mapping[str, Any]) -> str:
     """The text of the file. given: a document of `report`, `read_report` or `joined`."""
-    whole = record_of(Report, given, "report")
-    timed = [one for one in whole.variants if one.latency_s]
+    report = record_of(Report, row, "report")
+    timed = [variant for variant in report.variants if variant.latency_s]
     plotly, script = _bytes("plotly-basic.min.js.gz"), _bytes("page.js")
-    reasons = dict.fromkeys(name for one in whole.variants for name in one.lost_by_reason)
+    reasons = dict.fromkeys(name for variant in report.variants for name in variant.lost_by_reason)
     environment = import_module("jinja2").Environment(  # here: most commands make no page
         autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True
     )
@@ -268,17 +273,17 @@ def render(given: Mapping[str, Any]) -> str:
         environment.filters[function.__name__] = function
     template = environment.from_string(_bytes("page.html.jinja").decode())
     text: str = template.render(
-        given=given,
-        document=whole,
+        source=row,
+        document=report,
         css=_bytes("page.css").decode(),
-        charts=_charts(whole),
+        charts=_charts(report),
         scripts=[_allowed(gzip.decompress(plotly)), _allowed(script)],
         plotly=base64.b64encode(plotly).decode(),
         script=script.decode(),
         timed=timed,
-        reasons=[one for one in reasons if one != NOT_FOLLOWED],
-        errors=[] if whole.decision else together(one.expected_error for one in timed),
-        candidates=_candidates(whole.decision) if whole.decision else [],
+        reasons=[reason for reason in reasons if reason != NOT_FOLLOWED],
+        errors=[] if report.decision else together(result.expected_error for result in timed),
+        candidates=_candidates(report.decision) if report.decision else [],
     )
     return text
 
@@ -308,28 +313,39 @@ def chart_text(text: str) -> str:
 def _candidates(decision: Decision) -> list[Candidate]:
     """Those that serve, the cheapest first, then those that do not, and the first of those that
     were not replayed."""
-    tried = [one for one in decision.candidates if one.served is not None]
-    tried.sort(key=lambda one: (not one.served, one.cost_per_hour, one != decision.answer))
-    return [*tried, *[one for one in decision.candidates if one.served is None][:_MOST_WAITING]]
+    tried = [candidate for candidate in decision.candidates if candidate.served is not None]
+    tried.sort(
+        key=lambda candidate: (
+            not candidate.served,
+            candidate.cost_per_hour,
+            candidate != decision.answer,
+        )
+    )
+    return [
+        *tried,
+        *[candidate for candidate in decision.candidates if candidate.served is None][
+            :_MOST_WAITING
+        ],
+    ]
 
 
-def _charts(whole: Report) -> dict[str, Chart]:
+def _charts(report: Report) -> dict[str, Chart]:
     """What page.js draws, by the id of its place: lines, axes, and a mark."""
     charts = {}
-    if (curve := whole.curve) and any(any(one.hit_rates) for one in curve.policies.values()):
+    if (curve := report.curve) and any(any(policy.hit_rates) for policy in curve.policies.values()):
         tokens, in_bytes = curve.capacities_tokens, curve.capacities_bytes
         unit, scale = ("GB", 1e9) if in_bytes else ("tokens", 1)
         x = [size / scale for size in in_bytes or tokens]
-        lines = [(name, x, [*one.hit_rates]) for name, one in curve.policies.items()]
+        lines = [(name, x, [*hits.hit_rates]) for name, hits in curve.policies.items()]
         charts["curve"] = _chart(lines, f"capacity ({unit}, logarithmic)", "prompt tokens that hit")
-    timed = [one for one in whole.variants if one.ttft_quantiles_s]
-    if any(one.latency_s and one.latency_s.ttft.mean for one in timed):
+    timed = [variant for variant in report.variants if variant.ttft_quantiles_s]
+    if any(result.latency_s and result.latency_s.ttft.mean for result in timed):
         shares = [place / (QUANTILES - 1) for place in range(QUANTILES)]
         lines = []
-        for one in timed:
-            times = [max(time, 1e-6) for time in one.ttft_quantiles_s or ()]
-            lines.append((one.label, times, shares))
-        limit = next((one.slo.ttft_s for one in timed if one.slo), None)
+        for item in timed:
+            times = [max(time, 1e-6) for time in item.ttft_quantiles_s or ()]
+            lines.append((item.label, times, shares))
+        limit = next((result.slo.ttft_s for result in timed if result.slo), None)
         charts["cdf"] = _chart(
             lines, "time to first token (s, logarithmic)", "share of requests"
         ) | {"mark": [f"SLO: {seconds(limit)}", limit] if limit else None}

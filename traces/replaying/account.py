@@ -9,8 +9,6 @@ counted twice.
     mean per request    the mean of each request's token-weighted rate
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +86,7 @@ class Account:
             self._host[index] = host
             self._storage[index] = storage
 
-    def whole(self) -> Share:
+    def total(self) -> Share:
         """Sums over all requests that were served."""
         return self._share(self.all_served())
 
@@ -113,12 +111,12 @@ class Account:
 
     def by_turn(self, turns: NDArray[np.int32]) -> list[Turn]:
         """One entry for each turn of served requests; empty if no request continues another."""
-        served, found = self.all_served(), []
+        served, result = self.all_served(), []
         for turn in np.unique(turns[served]).tolist() if turns.any() else ():
-            one = self._share(served[turns[served] == turn])
-            hits = one.hit_tokens.all
-            found.append(Turn(turn + 1, one.requests, one.input_tokens, hits, one.hit_rate))
-        return found
+            share = self._share(served[turns[served] == turn])
+            hits = share.hit_tokens.all
+            result.append(Turn(turn + 1, share.requests, share.input_tokens, hits, share.hit_rate))
+        return result
 
     def _share(self, served: NDArray[np.int64]) -> Share:
         """Sums over these requests."""
@@ -182,17 +180,17 @@ def prompt_tokens(job: Job, trace: Paged) -> int:
 # -- turns of conversations
 
 
-def conversations(whole: Paged) -> tuple[NDArray[np.int32], str]:
+def conversations(full: Paged) -> tuple[NDArray[np.int32], str]:
     """The turn of each request, from 0, and what tells it: after or session.
 
     In a closed loop, a request is the next turn of another one if it waits for the end of that one
     and its prompt begins with that one's prompt; requests that only queue behind others are not
     turns. Where nothing waits, the sessions of the trace tell the turns.
     """
-    if (whole.jobs.afters >= 0).any():
-        return turns_of(whole), "after"
-    turns = np.zeros(len(whole.jobs), dtype=np.int32)
-    for index, earlier in enumerate(by_session(whole.jobs).tolist()):
+    if (full.jobs.afters >= 0).any():
+        return turns_of(full), "after"
+    turns = np.zeros(len(full.jobs), dtype=np.int32)
+    for index, earlier in enumerate(by_session(full.jobs).tolist()):
         turns[index] = turns[earlier] + 1 if earlier >= 0 else 0
     return turns, "session"
 
@@ -260,11 +258,11 @@ class Tally:
                 self.stores += isinstance(outcome, Store)
             elif isinstance(outcome, Prefetched):
                 self.fetched[outcome.request] = outcome.first_page, outcome.fetched_pages
-                found = self.ended[outcome.reason or COMPLETE]
-                found.requests += 1
-                found.asked_pages += outcome.asked_pages
-                found.found_pages += outcome.found_pages
-                found.fetched_pages += outcome.fetched_pages
+                ended = self.ended[outcome.reason or COMPLETE]
+                ended.requests += 1
+                ended.asked_pages += outcome.asked_pages
+                ended.found_pages += outcome.found_pages
+                ended.fetched_pages += outcome.fetched_pages
 
 
 # -- what ended a hit
@@ -335,8 +333,8 @@ class Misses:
             ceiling = int(self._ceiling[request])
             if hit >= ceiling:
                 return Miss(FIRST_SEEN, hit)
-            whole = ceiling - ceiling % self._distance
-            return Miss(BETWEEN if hit == whole else NOT_FOLLOWED, hit)
+            number = ceiling - ceiling % self._distance
+            return Miss(BETWEEN if hit == number else NOT_FOLLOWED, hit)
         if len(depths) == 1:
             return Miss(NOT_LOADED, hit)
         alone = hit == least and depths.count(least) == 1
@@ -362,10 +360,10 @@ def seen_before(
         miss = misses.get(job.index)
         if miss is not None and miss.ended_by == NOT_FOLLOWED:
             before, ended_by = int(known[chain[miss.hit]]), EVICTED
-            one, other = results.get(job.index), results.get(before)
+            request, other = results.get(job.index), results.get(before)
             if before == NOBODY:
                 ended_by = NOT_HERE
-            elif one and (other is None or other.first_token_ns > one.admit_ns):
+            elif request and (other is None or other.first_token_ns > request.admit_ns):
                 ended_by = NOT_READY
             misses[job.index] = Miss(ended_by, miss.hit, before)
         known[chain] = job.index

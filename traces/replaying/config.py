@@ -1,8 +1,6 @@
 """What a replay is: its options, resolved once into pages, bytes, profiles and a core's `Config`;
 and the trace that they name. The run and the report read `ReplayConfig` and ask no option again."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter
@@ -23,7 +21,7 @@ from hicache.runtime.config_document import document, settings_names
 from hicache.storage.address import open_store, parse, schemes, shown, without_size
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
-from invariants.watch import Level
+from invariants.checker import Level
 from sim import engine_profiles, fitted, hardware
 from sim.engine.running import PrefetchLimit
 from sim.engine.sequence import final_length
@@ -33,7 +31,7 @@ from sim.storage.contents import MILLION, Contents, Faulty, Medium, StoreOptions
 from sim.storage.stored import StoredContents, context_of, scaled_size
 from sim.times import base as times
 from sim.times.base import Parallelism, TimeModel
-from sim.world import NO_WANTS, PERIODS, PinnedPrefix, WantOptions
+from sim.world import NO_RETENTION, PERIODS, PinnedPrefix, RetentionOptions
 
 from .. import formats
 from ..formats.base import Paged, Trace, need_identity
@@ -42,15 +40,7 @@ from ..generators import Multiturn, text
 from ..terminal import options as read
 from ..terminal.streams import print_error
 from .load import LoadSettings, Slo, loaded
-from .options import (
-    HARDWARE,
-    LIMITS_NS,
-    Mode,
-    Prefetch,
-    ReplayOptions,
-    check_read,
-    plain,
-)
+from .options import HARDWARE, LIMITS_NS, Mode, Prefetch, ReplayOptions, check_read, plain
 from .sizes import Pools, check_fit, memory_of, model_of, pools_of
 
 # -- the trace
@@ -92,7 +82,7 @@ def with_defaults(options: ReplayOptions) -> ReplayOptions:
     if options.device_tokens is None and options.device_pages is None:
         options = replace(options, device_tokens=_DEVICE_TOKENS)
     hosts = options.host_ratio, options.host_pages, options.host_bytes
-    if all(given is None for given in hosts):
+    if all(host is None for host in hosts):
         options = replace(options, host_ratio=_HOST_RATIO)
     return replace(options, check=options.check or "every")
 
@@ -190,25 +180,25 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
         content = formats.content_digest(options.trace)
     tokenizer = formats.content_digest(options.tokenizer) if options.tokenizer else ""
     parts = [trace.format, str(trace.block_size), content, tokenizer]
-    parts += [str(one) for one in astuple(options.log) if one is not None]
+    parts += [str(item) for item in astuple(options.log) if item is not None]
     return sha256("\n".join(parts).encode()).hexdigest()
 
 
 def simulated(text: str, seed: int) -> StoreOptions:
     """The settings in an address such as `read=6GB/s,write=3GB/s,latency=200us,loss=0.01`."""
-    found: dict[str, int] = {}
+    row: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
-        if name not in _READERS or name in found:
+        if name not in _READERS or name in row:
             raise CallerError(
                 f"--storage sim: expected some of {', '.join(_READERS)}, each once and with "
                 f"=VALUE, found {part[:40]!a}{registry.closest(name, [*_READERS])}"
             )
         try:
-            found[name] = _READERS[name][1](value)
+            row[name] = _READERS[name][1](value)
         except ValueError as error:
             raise CallerError(f"--storage sim:{name}: {error}") from None
-    return StoreOptions(seed=seed, **{_READERS[name][0]: one for name, one in found.items()})
+    return StoreOptions(seed=seed, **{_READERS[name][0]: number for name, number in row.items()})
 
 
 def _share(text: str) -> int:
@@ -255,7 +245,7 @@ class ReplayConfig:
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
     fleet: FleetOptions | None = None
-    wants: WantOptions = NO_WANTS
+    retention: RetentionOptions = NO_RETENTION
 
     @property
     def whole_prompts(self) -> bool:
@@ -322,7 +312,7 @@ class ReplayConfig:
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""
         core, engine, ranks = self.core, self.engine, self.parallelism
-        found: dict[str, object] = {
+        row: dict[str, object] = {
             "mode": self.mode,
             "tp": ranks.tp,
             "pp": ranks.pp,
@@ -359,32 +349,32 @@ class ReplayConfig:
         written = document(core)
         each = zip(core.components, core.device_pages, core.host_pages, strict=True)
         for name, device, host in each:
-            found |= {key: written[key] for key in settings_names(name)}
+            row |= {key: written[key] for key in settings_names(name)}
             kind, unit = residency(name), 1 if residency(name) == "state" else core.page_size
             if kind in ("window", "state"):
                 what = "states" if kind == "state" else "tokens"
-                found |= {f"{name}_{what}": device * unit, f"{name}_host_{what}": host * unit}
+                row |= {f"{name}_{what}": device * unit, f"{name}_host_{what}": host * unit}
         if self.storage is not None:
-            found |= self.storage.as_options()
-            found["prefetch_threshold"] = core.prefetch_threshold_tokens
+            row |= self.storage.as_options()
+            row["prefetch_threshold"] = core.prefetch_threshold_tokens
         if self.storage is not None or self.flushed:
             for tier in (Tier.HOST, Tier.DEVICE):
-                found[f"flush_{tier.name.lower()}_every_round"] = tier in self.flushed
+                row[f"flush_{tier.name.lower()}_every_round"] = tier in self.flushed
         if self.fleet is not None and self.fleet.decode:
-            found["prefill_replicas"] = self.fleet.replicas
-            found["decode_replicas"] = self.fleet.decode
+            row["prefill_replicas"] = self.fleet.replicas
+            row["decode_replicas"] = self.fleet.decode
         elif self.fleet is not None:
-            found["replicas"] = self.fleet.replicas
+            row["replicas"] = self.fleet.replicas
         if self.fleet is not None:
-            found["router"] = self.fleet.router.name.replace("_", "-")
-        if self.wants.ttl_ns:
-            found["ttl_s"] = self.wants.ttl_ns / 1e9
-        if self.wants.pins:
-            found["pins"] = [
+            row["router"] = self.fleet.router.name.replace("_", "-")
+        if self.retention.ttl_ns:
+            row["ttl_s"] = self.retention.ttl_ns / 1e9
+        if self.retention.pins:
+            row["pins"] = [
                 {"request": pin.place, "pages": pin.pages, "tier": pin.tier.name.lower()}
-                for pin in self.wants.pins
+                for pin in self.retention.pins
             ]
-        return found
+        return row
 
 
 def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
@@ -405,8 +395,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
         times.make(named, model, profile, ranks, engine.profile)
     check_read(options, pools.components, bool(pools.host[0]))
     storage = storage_of(options, trace)
-    wants = _wants(options, trace, paged, pools)
-    core = _core(options, page_size, pools, storage, wants)
+    retention = _retention(options, trace, paged, pools)
+    core = _core(options, page_size, pools, storage, retention)
     check_fit(trace, paged, options, pools)
     config = ReplayConfig(
         mode=options.mode,
@@ -425,7 +415,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
         storage=storage,
         flushed=options.flush_every_round or (),
         fleet=_fleet(options, pools.components),
-        wants=wants,
+        retention=retention,
     )
     return config, paged
 
@@ -440,9 +430,9 @@ def _core(
     page_size: int,
     pools: Pools,
     storage: StorageSettings | None,
-    wants: WantOptions,
+    retention: RetentionOptions,
 ) -> Config:
-    more: dict[str, Any] = {"ttl_periods": PERIODS} if wants.ttl_ns else {}
+    more: dict[str, Any] = {"ttl_periods": PERIODS} if retention.ttl_ns else {}
     if storage is not None:
         more["storage"], more["prefetch_policy"] = True, storage.policy
         more["prefetch_threshold_tokens"] = (options.prefetch or Prefetch()).tokens
@@ -467,11 +457,14 @@ def _core(
             )
     bounds: dict[str, Any] = {}  # what the pins need
     for tier, name in ((Tier.DEVICE, "pin_pages"), (Tier.HOST, "pin_host_pages")):
-        pins = [pin for pin in wants.pins if pin.tier == tier]
+        pins = [pin for pin in retention.pins if pin.tier == tier]
         if pins:
             bounds[name] = tuple(
-                sum(min(pin.pages, one.window_pages) if one.positional else 1 for pin in pins)
-                for one in components
+                sum(
+                    min(pin.pages, component.window_pages) if component.positional else 1
+                    for pin in pins
+                )
+                for component in components
             )
     return replace(core, **bounds)
 
@@ -499,7 +492,9 @@ def _check_page_size(model: ModelDescription, page_size: int, dcp: int) -> None:
         )
 
 
-def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> WantOptions:
+def _retention(
+    options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools
+) -> RetentionOptions:
     """Pinned prefixes and the time to live. Raises CallerError for a pin of a prefix that the trace
     does not have or that leaves too little room, and for a time to live without times."""
     if options.ttl and options.mode == "hits" and (trace.jobs.afters >= 0).any():
@@ -507,7 +502,7 @@ def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> 
             "--ttl: expected a time of arrival for every request in hits mode, found some that "
             "follow others; use --mode timed"
         )
-    found, pinned = [], Counter[Tier]()
+    result, pinned = [], Counter[Tier]()
     for pin in options.pin or ():
         if pin.request >= len(trace.jobs):
             raise CallerError(
@@ -520,10 +515,10 @@ def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> 
                 f"--pin {pin}: expected {paged.page_size} to {most * paged.page_size} tokens (the "
                 f"whole pages of that prompt), found {pin.tokens}"
             )
-        found.append(PinnedPrefix(pin.request, pages, pin.tier))
+        result.append(PinnedPrefix(pin.request, pages, pin.tier))
         pinned[pin.tier] += pages
     largest = max(
-        (-(-final_length(job) // paged.page_size) for job in paged.jobs if found), default=0
+        (-(-final_length(job) // paged.page_size) for job in paged.jobs if result), default=0
     )
     for tier, room in ((Tier.HOST, pools.host[0]), (Tier.DEVICE, pools.device[0] - largest)):
         if pinned[tier] > max(0, room):
@@ -531,7 +526,7 @@ def _wants(options: ReplayOptions, trace: Trace, paged: Paged, pools: Pools) -> 
                 f"--pin: expected at most {max(0, room)} pages on {tier.name.lower()}, beside the "
                 f"largest request there, found {pinned[tier]}; pin less, or enlarge that pool"
             )
-    return WantOptions(options.ttl or 0, tuple(found))
+    return RetentionOptions(options.ttl or 0, tuple(result))
 
 
 def _fleet(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | None:
@@ -541,7 +536,7 @@ def _fleet(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | 
     if members is None:
         return None
     prefills, decodes = (members, 0) if isinstance(members, int) else members
-    for wrong, expected, found in (
+    for wrong, expected, result in (
         (options.mode == "hits", "--mode timed", "hits mode, which has no clock"),
         (options.pp > 1, "--pp 1", options.pp),
         (len(components) > 1, "full attention alone", ",".join(components)),
@@ -549,7 +544,7 @@ def _fleet(options: ReplayOptions, components: Sequence[str]) -> FleetOptions | 
     ):
         if wrong and decodes:
             raise CallerError(
-                f"--replicas {members}: expected {expected}, found {found}; or give one number"
+                f"--replicas {members}: expected {expected}, found {result}; or give one number"
             )
     router = RouterOptions()
     if options.router:

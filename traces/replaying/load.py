@@ -90,17 +90,17 @@ class Served:
 def kept(slo: Slo, served: Served) -> dict[str, Kept]:
     """Whether each request keeps each limit, by the name of the limit. Exact: no division."""
     gaps = served.output_tokens - 1
-    found = {}
+    row = {}
     for name, limit in slo.limits:
         if name == "ttft":
-            found[name] = served.ttft_ns <= limit
+            row[name] = served.ttft_ns <= limit
         elif name == "tpot":
-            found[name] = served.decode_ns <= limit * gaps
+            row[name] = served.decode_ns <= limit * gaps
         elif name == "itl":  # the nearest rank: at most one gap in a hundred is longer
-            found[name] = served.slower(limit) <= gaps // 100
+            row[name] = served.slower(limit) <= gaps // 100
         else:
-            found[name] = served.ttft_ns + served.decode_ns <= limit
-    return found
+            row[name] = served.ttft_ns + served.decode_ns <= limit
+    return row
 
 
 # -- models of arrivals
@@ -234,7 +234,7 @@ def loaded(load: LoadSettings, trace: Trace) -> Trace:
 
     Raises CallerError for an option that this trace has no use for.
     """
-    jobs, whole, notes, rows = trace.jobs, trace.jobs, [], []
+    jobs, full, notes, rows = trace.jobs, trace.jobs, [], []
     if jobs.sender is not None:
         _check_sender(load, trace)
     if load.timed and not (jobs.timed or load.concurrency or load.request_rate):
@@ -261,14 +261,14 @@ def loaded(load: LoadSettings, trace: Trace) -> Trace:
         )
     if load.scale_sessions != 1:
         trace, sessions = scaled(trace, jobs, load.scale_sessions, load.seed)
-        jobs, tokens = trace.jobs, trace.jobs.input_tokens / whole.input_tokens
+        jobs, tokens = trace.jobs, trace.jobs.input_tokens / full.input_tokens
         rows.append(("sessions", f"{sessions}, {tokens:.3g} x the prompt tokens"))
     if load.closed_loop:
         waiting = f"{int((jobs.afters >= 0).sum()):,} of {len(jobs):,} requests wait"
         rows.append(("closed loop", f"{waiting} for the one before in their session"))
     if load.drawn:
         jobs = _arriving(trace, jobs, load)
-    return LoadedTrace(trace, jobs, notes, rows) if jobs is not whole else trace
+    return LoadedTrace(trace, jobs, notes, rows) if jobs is not full else trace
 
 
 def _are_spaced(load: LoadSettings, jobs: Jobs) -> bool:
@@ -281,13 +281,13 @@ def _are_spaced(load: LoadSettings, jobs: Jobs) -> bool:
 
 def _check_sender(load: LoadSettings, trace: Trace) -> None:
     """Raises CallerError for an option that the client of the trace would not read."""
-    for name, given in (
+    for name, value in (
         ("concurrency", load.concurrency),
         ("arrivals", load.arrivals.name != RECORDED),
         ("request-rate", load.request_rate),
         ("scale-sessions", load.scale_sessions != 1),
     ):
-        if given:
+        if value:
             raise CallerError(
                 f"--{name}: expected a trace whose requests arrive at their times, found "
                 f"{trace.path}, which says how its client sends them; leave it out"
@@ -346,11 +346,11 @@ def _arriving(trace: Trace, jobs: Jobs, load: LoadSettings) -> Jobs:
 def by_session(jobs: Jobs) -> NDArray[np.int32]:
     """The request before each one in its session; -1 for the first one, or without a session."""
     sessions = jobs.sessions
-    found = np.full(len(jobs), _NOBODY, dtype=np.int32)
+    full = np.full(len(jobs), _NOBODY, dtype=np.int32)
     order = np.argsort(sessions, kind="stable")
     same = (sessions[order][1:] == sessions[order][:-1]) & (sessions[order][1:] >= 0)
-    found[order[1:][same]] = order[:-1][same]
-    return found
+    full[order[1:][same]] = order[:-1][same]
+    return full
 
 
 # -- more or fewer sessions
@@ -379,13 +379,13 @@ def scaled(trace: Trace, jobs: Jobs, factor: Fraction, seed: int) -> tuple[Trace
     draw = np.random.Generator(np.random.PCG64([seed, len(sessions), _STREAM]))
     order = _order(sessions.tokens, draw)
     same = TraceWithJobs(trace, jobs)
-    found: TraceWithJobs
+    trace_with_jobs: TraceWithJobs
     if factor < 1:
         chosen = np.isin(sessions.of, order[:count])
-        found = Chosen(same, np.flatnonzero(chosen))
+        trace_with_jobs = Chosen(same, np.flatnonzero(chosen))
     else:
-        found = _with_copies(same, jobs, sessions, order, count - len(sessions), draw)
-    return found, f"{count:,} instead of {len(sessions):,}"
+        trace_with_jobs = _with_copies(same, jobs, sessions, order, count - len(sessions), draw)
+    return trace_with_jobs, f"{count:,} instead of {len(sessions):,}"
 
 
 def _order(tokens: Numbers, draw: Draw) -> Numbers:
@@ -395,12 +395,12 @@ def _order(tokens: Numbers, draw: Draw) -> Numbers:
     queues: tuple[list[int], list[int]] = [], []
     for session in draw.permutation(count).tolist():
         queues[int(tokens[session]) * count >= total].append(session)
-    found, excess = [], 0  # of their tokens, times the number of sessions
+    numbers, excess = [], 0  # of their tokens, times the number of sessions
     for _ in range(count):
         session = queues[excess <= 0].pop()
-        found.append(session)
+        numbers.append(session)
         excess += int(tokens[session]) * count - total
-    return np.array(found, dtype=np.int64)
+    return np.array(numbers, dtype=np.int64)
 
 
 def _with_copies(
@@ -415,7 +415,9 @@ def _with_copies(
         turn[requests] = np.arange(len(requests))
     sizes = np.array([len(members[session]) for session in chosen.tolist()], dtype=np.int64)
     # of each request of a copy: the request that it copies, and the place of its copy
-    copied = np.concatenate([np.zeros(0, np.int64), *(members[one] for one in chosen.tolist())])
+    copied = np.concatenate(
+        [np.zeros(0, np.int64), *(members[number] for number in chosen.tolist())]
+    )
     which = np.repeat(np.arange(count), sizes)
     first = (np.cumsum(sizes) - sizes)[which]
     afters, names = (
@@ -424,14 +426,14 @@ def _with_copies(
     )
     times = sessions.times_ns[copied] + (starts - sessions.starts_ns[chosen])[which]
     before = _places(jobs, sessions, copied, which, afters, times, begun)
-    whole, free = np.arange(len(jobs)), jobs.afters[copied] < 0
-    numbers = np.concatenate((whole, copied))
+    full, free = np.arange(len(jobs)), jobs.afters[copied] < 0
+    numbers = np.concatenate((full, copied))
     # at one place copies come in the order of their times
     merged = np.lexsort(
         (
             np.arange(len(numbers)),
             np.concatenate((sessions.times_ns, times)),
-            np.concatenate((2 * whole + 1, 2 * before)),
+            np.concatenate((2 * full + 1, 2 * before)),
         )
     )
     columns = (
@@ -443,7 +445,7 @@ def _with_copies(
         jobs.priorities[numbers],
     )
     both = Jobs(*columns)
-    copies = np.concatenate((np.zeros_like(whole), which // len(sessions) + 1))
+    copies = np.concatenate((np.zeros_like(full), which // len(sessions) + 1))
     both = both.reordered(merged)
     return _CopiedTrace(trace, both, numbers[merged], copies[merged], sessions.of, order)
 
@@ -481,18 +483,18 @@ def _places(
     least = np.where(own, np.searchsorted(arrived, times), np.searchsorted(followed, times))
     most = np.searchsorted(arrived, times, "right")
     first_of = [int(requests[0]) for requests in sessions.requests]
-    found: list[int] = []
+    numbers: list[int] = []
     copy, last = -1, 0  # last: the place of the last request of this copy with a time of its own
     rows = zip(which.tolist(), afters.tolist(), least.tolist(), strict=True)
     for place, (number, after, low) in enumerate(rows):
         if number != copy:
             copy, last = number, min(first_of[int(begun[number])] + 1, int(most[place]))
         if after >= 0:
-            found.append(max(low, found[after]))
+            numbers.append(max(low, numbers[after]))
         else:
             last = max(low, last)
-            found.append(last)
-    return np.array(found, dtype=np.int64)
+            numbers.append(last)
+    return np.array(numbers, dtype=np.int64)
 
 
 class _CopiedTrace(TraceWithJobs):
@@ -528,8 +530,8 @@ def _owners(paged: Paged, of: Numbers) -> NDArray[np.int32]:
         if most > len(owners):
             more = np.full(max(most, 2 * len(owners)) - len(owners), _NOBODY, dtype=np.int32)
             owners = np.concatenate((owners, more))
-        found = owners[pages]
-        owners[pages] = np.where((found == _NOBODY) | (found == session), session, _SEVERAL)
+        owner = owners[pages]
+        owners[pages] = np.where((owner == _NOBODY) | (owner == session), session, _SEVERAL)
     return owners[: int(np.flatnonzero(owners != _NOBODY).max(initial=-1)) + 1]
 
 
@@ -639,8 +641,8 @@ def sessions_of(trace: Trace, jobs: Jobs) -> Sessions:
 def _join(roots: list[int], others: NDArray[np.integer[Any]]) -> None:
     """Puts each request together with another one. others: -1 for none."""
     for place in np.flatnonzero(others >= 0).tolist():
-        one, other = _root(roots, place), _root(roots, int(others[place]))
-        roots[max(one, other)] = min(one, other)
+        root, other = _root(roots, place), _root(roots, int(others[place]))
+        roots[max(root, other)] = min(root, other)
 
 
 def _root(roots: list[int], place: int) -> int:

@@ -6,8 +6,6 @@ one line that says what would read it: its row names what it needs, and here is 
 Only options that were given count, so their defaults are None in the record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +17,7 @@ from hicache import models, registry
 from hicache.core.components import known, residency
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from invariants.watch import Level
+from invariants.checker import Level
 from sim import engine_profiles, hardware, routers
 from sim import hardware as measured
 from sim.options import ROUTER
@@ -92,17 +90,17 @@ class Pin(NamedTuple):
 
 
 def _pins(text: str) -> tuple[Pin, ...]:
-    found = []
-    for one in text.split(","):
-        prefix, at, tier = one.partition("@")
+    pins = []
+    for part in text.split(","):
+        prefix, at, tier = part.partition("@")
         request, colon, tokens = prefix.partition(":")
         if not colon or (at and tier not in ("host", "device")):
             raise ValueError(
-                f"expected REQUEST:TOKENS, such as 17:4096 or 17:4096@host, found {one!r}"
+                f"expected REQUEST:TOKENS, such as 17:4096 or 17:4096@host, found {part!r}"
             )
         where = Tier.HOST if tier == "host" else Tier.DEVICE
-        found.append(Pin(read.size(request), read.at_least(1)(tokens), where))
-    return tuple(found)
+        pins.append(Pin(read.size(request), read.at_least(1)(tokens), where))
+    return tuple(pins)
 
 
 class Prefetch(NamedTuple):
@@ -160,8 +158,8 @@ def _named(
         try:
             return get(text)
         except (CallerError, ValueError) as error:
-            told = str(error).removeprefix(f"{kind}: ")
-            raise ValueError(f"{told}; or give a file, with a / or .json") from None
+            message = str(error).removeprefix(f"{kind}: ")
+            raise ValueError(f"{message}; or give a file, with a / or .json") from None
 
     return Names(parse, known)
 
@@ -194,22 +192,22 @@ class Pool(NamedTuple):
 
 def _components(text: str) -> tuple[Pool, ...]:
     """Parses a list such as full,mamba=50:7; returns it in the project's order."""
-    found = {}
+    row = {}
     names = []
     for part in text.split(","):
         name, equals, sizes = part.strip().partition("=")
         names.append(name)
-        given = [*map(read.at_least(1), sizes.split(":"))] if equals else []
+        numbers = [*map(read.at_least(1), sizes.split(":"))] if equals else []
         most = {"path": 0, "window": 1, "state": 2}
-        if name in COMPONENTS and len(given) > most[residency(name)]:
+        if name in COMPONENTS and len(numbers) > most[residency(name)]:
             raise ValueError(f"expected swa=TOKENS or mamba=STATES[:ON_HOST], found {part!r}")
-        found[name] = Pool(name, *given[:2])
+        row[name] = Pool(name, *numbers[:2])
     if not {BACKBONE} <= {*names} <= {*COMPONENTS} or len(set(names)) < len(names):
         raise ValueError(
             f"expected {BACKBONE}, and each of {', '.join(COMPONENTS[1:])} at most once, "
             f"separated by commas, found {text!r}"
         )
-    return tuple(found[name] for name in COMPONENTS if name in names)
+    return tuple(row[name] for name in COMPONENTS if name in names)
 
 
 def _slo(text: str) -> Slo:
@@ -233,11 +231,11 @@ _KNOWN = [*MODELS, SPREAD]
 
 def _arrivals(text: str) -> Arrivals:
     """Reads `gamma:cv=4`."""
-    name, _, given = text.partition(":")
+    name, _, arguments = text.partition(":")
     name = read.choice(_KNOWN)(name)
-    if not given:
+    if not arguments:
         return Arrivals(name)
-    key, equals, value = given.partition("=")
+    key, equals, value = arguments.partition("=")
     if name == SPREAD or MODELS[name].cv is None or key != "cv" or not equals:
         raise ValueError(f"expected gamma:cv=2, or the name of a model, found {text!r}")
     return Arrivals(name, float(read.ratio(value)))
@@ -475,7 +473,9 @@ class ComponentOptions(OptionRecord):
 
     def pool_of(self, name: str) -> Pool:
         """What was said of a component."""
-        return next((one for one in self.components or () if one.name == name), Pool(name))
+        return next(
+            (component for component in self.components or () if component.name == name), Pool(name)
+        )
 
 
 @dataclass(frozen=True)
@@ -598,26 +598,26 @@ class ReplayOptions(
         """What was given, but the trace and what is printed or written, as `--config` reads it."""
         texts = dict(self.texts)
         return {
-            one.flag.removeprefix("--"): one.row.parse is None or texts[one.name]
-            for one in OPTIONS
-            if one.name in texts and not (one.row.output or one.row.positional)
+            option.flag.removeprefix("--"): option.row.parse is None or texts[option.name]
+            for option in OPTIONS
+            if option.name in texts and not (option.row.output or option.row.positional)
         }
 
     @property
     def files(self) -> dict[str, str]:
         """The files that the options name, by option."""
-        found = {}
-        for one in OPTIONS:
-            value = getattr(self, one.name)
-            path = one.row.file(value) if one.row.file and value is not None else None
+        named = {}
+        for declared in OPTIONS:
+            value = getattr(self, declared.name)
+            path = declared.row.file(value) if declared.row.file and value is not None else None
             if path is not None:
-                found[one.name] = path
-        return found
+                named[declared.name] = path
+        return named
 
     @property
     def entries(self) -> list[tuple[str, str]]:
         """The policies, schedulers and time models that the options name, with their folders."""
-        parsers = [(one.name, one.row.parse) for one in OPTIONS]
+        parsers = [(option.name, option.row.parse) for option in OPTIONS]
         return [
             (parse.package, value)
             for name, parse in parsers
@@ -627,13 +627,13 @@ class ReplayOptions(
 
 
 OPTIONS: list[Declared] = rows(ReplayOptions)
-OUTPUTS = tuple(one.name for one in OPTIONS if one.row.output)
-HOST_SIZES = tuple(one.name for one in rows(HostOptions))
+OUTPUTS = tuple(option.name for option in OPTIONS if option.row.output)
+HOST_SIZES = tuple(row.name for row in rows(HostOptions))
 
 
 def that_need(need: Need) -> tuple[str, ...]:
     """The options that only a run with this reads."""
-    return tuple(one.name for one in OPTIONS if need in one.row.needs)
+    return tuple(option.name for option in OPTIONS if need in option.row.needs)
 
 
 def plain(value: object) -> object:
@@ -641,7 +641,7 @@ def plain(value: object) -> object:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return str(value)
     if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else str(value)
     return value if isinstance(value, int | float | str | None) else str(value)
@@ -680,14 +680,14 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
         Need.REPLICAS: not several,
     }
     if Tier.HOST in (options.flush_every_round or ()) and not has_host:
-        said = "--flush-every-round host: expected a host pool, found none; leave it out"
-        raise Unread(said, "flush_every_round")
+        text = "--flush-every-round host: expected a host pool, found none; leave it out"
+        raise Unread(text, "flush_every_round")
     for need in (need for need, lacks in lacking.items() if lacks):
-        expected, found, do, *_ = need.value
+        expected, result, do, *_ = need.value
         for name in that_need(need):
             if getattr(options, name) is None:
                 continue
-            said = f"{flag(name)}: expected {expected}, found {found}; {do}"
-            said += f", or leave out {flag(name)}"
+            text = f"{flag(name)}: expected {expected}, found {result}; {do}"
+            text += f", or leave out {flag(name)}"
             # a point of a sweep with several replicas is not the same with the option left out
-            raise CallerError(said) if need == Need.ALONE else Unread(said, name)
+            raise CallerError(text) if need == Need.ALONE else Unread(text, name)

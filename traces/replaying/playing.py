@@ -41,7 +41,7 @@ from hicache.runtime.driver import (
     first_of,
 )
 from hicache.storage.base import Status
-from invariants.watch import SPECIFIED_PAGES, Watch
+from invariants.checker import SPECIFIED_PAGES, Checker
 from sim.engine.pipeline import StageUse
 from sim.engine.sequence import RequestResult, TokenGaps, from_storage
 from sim.errors import StuckError
@@ -49,11 +49,11 @@ from sim.fleet import Fleet, FleetResult, Trip, digest_of
 from sim.options import FleetOptions, WorldOptions
 from sim.recorder import Recorder
 from sim.replica import KV_EVENTS, LinkUse, TimedResult, WorldStorage
-from sim.routers import Desk, Window, router_of
+from sim.routers import FrontEnd, Window, router_of
 from sim.storage.contents import Contents
 from sim.storage.executor import ImmediateStore, PageBytes, StoreExecutor
 from sim.workload import Job
-from sim.world import NO_WANTS, RoundOptions, WantOptions, Wants, World, empty
+from sim.world import NO_RETENTION, Retention, RetentionOptions, RoundOptions, World, empty
 
 from ..formats.base import Paged, Trace
 from ..results import record
@@ -132,7 +132,7 @@ class Latency:
 
     @property
     def _numbers(self) -> Pages:
-        return np.array([one.request for one in self.requests], dtype=np.int64)
+        return np.array([request.request for request in self.requests], dtype=np.int64)
 
     @property
     def served(self) -> Served:
@@ -145,7 +145,8 @@ class Latency:
             return sum((gaps.slower(limit_ns, most) for gaps in self.gaps), none)[numbers]
 
         rows = [
-            (one.finish_ns - one.first_token_ns, max(1, one.output_length)) for one in self.requests
+            (request.finish_ns - request.first_token_ns, max(1, request.output_length))
+            for request in self.requests
         ]
         decode_ns, tokens = np.array(rows, dtype=np.int64).reshape(-1, 2).T
         return Served(self.ttft_ns, decode_ns, tokens, slower)
@@ -244,7 +245,7 @@ class Hopeless:
         return self.stopped
 
 
-class Told(Protocol):
+class StoryTeller(Protocol):
     """An observer that keeps operations."""
 
     def story_of(self, whom: Sequence[About]) -> list[str]:
@@ -252,7 +253,7 @@ class Told(Protocol):
 
 
 @contextmanager
-def story_on_error(*told: Told) -> Iterator[None]:
+def story_on_error(*message: StoryTeller) -> Iterator[None]:
     """Adds the last operations of the core to an error that ends the block and has no story yet.
     told: of each replica; none if nothing observed the core."""
     try:
@@ -263,9 +264,11 @@ def story_on_error(*told: Told) -> Iterator[None]:
         notes = getattr(error, "__notes__", ())
         if not any("story:" in text for text in (str(error), *notes)):
             story = ["story: none, since nothing is kept with --check off"]
-            named = [one for n, one in enumerate(told) if f"replica: {n}" in notes] or told[:1]
-            for one in named:
-                lines = one.story_of(getattr(error, "about", ()))
+            named = [
+                story for n, story in enumerate(message) if f"replica: {n}" in notes
+            ] or message[:1]
+            for item in named:
+                lines = item.story_of(getattr(error, "about", ()))
                 story = ["story:", *(f"    {line}" for line in lines)]
             error.add_note("\n".join(story))
         raise
@@ -295,8 +298,8 @@ class _Play:
         members, components = range(self.fleet.members), config.core.components
         self.tally, self.misses = Tally(), dict[int, Miss]()
         self.tallies = [self.tally] if len(members) == 1 else [Tally() for _ in members]
-        self.watches = [
-            Watch(config.check, replay_command=command, most_pages=SPECIFIED_PAGES)
+        self.checkers = [
+            Checker(config.check, replay_command=command, most_pages=SPECIFIED_PAGES)
             for _ in members
             if config.check != "off"
         ]
@@ -307,7 +310,7 @@ class _Play:
             distance = pools.interval // config.core.page_size
         for place in members:
             seen: list[Observer] = [self.tally, *self.tallies[place : place + (len(members) > 1)]]
-            seen += [*self.watches[place : place + 1], *self.timelines[place : place + 1]]
+            seen += [*self.checkers[place : place + 1], *self.timelines[place : place + 1]]
             # for full alone, the account is enough
             if (len(components) > 1 or follow) and place < self.fleet.replicas:
                 seen.append(Misses(components, ceiling, self.misses, distance))
@@ -355,25 +358,24 @@ def run(
     if config.flushed:
         rounds_of = turns if turns_from == "after" else np.zeros_like(turns)
         play.rounds = RoundOptions(rounds_of.tolist(), config.flushed)
-    with _opened(config) as contents, story_on_error(*play.watches):
+    with _opened(config) as contents, story_on_error(*play.checkers):
         play.contents = contents
         with (shown or progress)("replay", len(paged.jobs)) as report:
             if config.mode == "timed":
                 _timed(play, report, judge)
             else:
                 _hits(play, report)
-        for watch, view in zip(play.watches, play.views, strict=False):
+        for checker, view in zip(play.checkers, play.views, strict=False):
             if not play.interrupted:
-                watch.finish(view)
+                checker.finish(view)
         if follow:
             results = () if play.result is None else play.result.requests
-            seen_before(paged, play.misses, {one.request: one for one in results}, play.choices)
-        found = _collected(play)
+            seen_before(
+                paged, play.misses, {result.request: result for result in results}, play.choices
+            )
+        run = _collected(play)
     return replace(
-        found,
-        turns=account.by_turn(turns),
-        turns_from=turns_from,
-        wall_s=time.perf_counter() - start,
+        run, turns=account.by_turn(turns), turns_from=turns_from, wall_s=time.perf_counter() - start
     )
 
 
@@ -400,8 +402,8 @@ def _timed(play: _Play, report: Callable[[int], None], judge: Judge | None) -> N
 
     world = world_of(play, ended)
     members = world.members if isinstance(world, Fleet) else [world]
-    for one in play.timelines:
-        one.now_ns = lambda: world.clock.now_ns
+    for timeline in play.timelines:
+        timeline.now_ns = lambda: world.clock.now_ns
     play.stores = [member.store for member in members if member.store is not None]
     try:
         world.run()
@@ -410,7 +412,7 @@ def _timed(play: _Play, report: Callable[[int], None], judge: Judge | None) -> N
     result = play.result = world.result()
     play.choices = result.choices if isinstance(result, FleetResult) else {}
     play.views = [member.core.view for member in members]
-    play.digest, play.digests = result.digest, [one.digest for one in play.parts]
+    play.digest, play.digests = result.digest, [part.digest for part in play.parts]
 
 
 def world_of(play: _Play, ended: Callable[[int, int], None]) -> World | Fleet:
@@ -436,7 +438,7 @@ def world_of(play: _Play, ended: Callable[[int, int], None]) -> World | Fleet:
             storage=storage,
             rounds=play.rounds,
             sender=play.paged.jobs.sender,
-            wants=config.wants,
+            retention=config.retention,
             observers=play.observers[0],
             progress=ended,
         )
@@ -457,7 +459,7 @@ def world_of(play: _Play, ended: Callable[[int, int], None]) -> World | Fleet:
 
 def _hits(play: _Play, report: Callable[[int], None]) -> None:
     config, core = play.config, play.config.core
-    desk = Desk(play.paged, play.fleet.replicas, play.fleet.router, lambda: 0)
+    front_end = FrontEnd(play.paged, play.fleet.replicas, play.fleet.router, lambda: 0)
     routed = config.fleet is not None
     if routed:
         core = replace(core, kv_events=router_of(play.fleet.router.name).reads_events)
@@ -469,35 +471,39 @@ def _hits(play: _Play, report: Callable[[int], None]) -> None:
             executor = TieredExecutor(executor, stores[-1])
         recorder = Recorder(lambda: 0, KV_EVENTS) if routed else Recorder(lambda: 0)
         recorders.append(recorder)
-        observers: list[Observer] = [recorder, *([Window(desk, place)] if routed else []), *seen]
+        observers: list[Observer] = [
+            recorder,
+            *([Window(front_end, place)] if routed else []),
+            *seen,
+        ]
         prefetches = None if config.storage is None else play.tally
         what = play.paged, core, play.account, observers, executor, prefetches
-        replicas.append(HitsReplay(*what, play.rounds, config.wants))
+        replicas.append(HitsReplay(*what, play.rounds, config.retention))
     play.stores = stores
     gc.disable()  # reference counting frees everything; a collection scans the whole tree
     try:
         if routed:
-            _route(play.paged, replicas, desk, report)
+            _route(play.paged, replicas, front_end, report)
         else:
             replicas[0].run(report)
     except KeyboardInterrupt:
         play.interrupted = True
     finally:
         gc.enable()
-    play.digests = [one.digest() for one in recorders]
-    play.digest, play.choices = digest_of(play.digests), desk.choices
-    play.views = [one.core.view for one in replicas]
+    play.digests = [recorder.digest() for recorder in recorders]
+    play.digest, play.choices = digest_of(play.digests), front_end.choices
+    play.views = [replica.core.view for replica in replicas]
 
 
 def _route(
-    paged: Paged, replicas: Sequence[HitsReplay], desk: Desk, report: Callable[[int], None]
+    paged: Paged, replicas: Sequence[HitsReplay], front_end: FrontEnd, report: Callable[[int], None]
 ) -> None:
     """One request at a time. For the loads that a router counts, the last few are in flight."""
     in_flight: deque[int] = deque()
     for done, job in enumerate(paged.jobs):
         if len(in_flight) == HELD_IN_HITS * len(replicas):
-            desk.loads.end(in_flight.popleft())
-        replicas[desk.choose(job)].serve(job)
+            front_end.loads.end(in_flight.popleft())
+        replicas[front_end.choose(job)].serve(job)
         in_flight.append(job.index)
         if not done & 63:
             report(done)
@@ -526,7 +532,7 @@ class HitsReplay:
         executor: Executor | None = None,
         prefetches: Tally | None = None,
         rounds: RoundOptions | None = None,
-        wants: WantOptions = NO_WANTS,
+        retention: RetentionOptions = NO_RETENTION,
     ) -> None:
         self.core = Core(config)
         self._executor = executor or ImmediateExecutor()
@@ -536,14 +542,14 @@ class HitsReplay:
         self._turn = 0
         self._trace = trace
         self._account = account
-        self._wants = Wants(wants, self._driver.feed)
+        self._retention = Retention(retention, self._driver.feed)
         self._stepwise = len(config.components) > 1
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Serves all requests in file order. progress: called with the number done so far."""
-        self._wants.pin(self._trace)
+        self._retention.pin(self._trace)
         for job in self._trace.jobs:
-            self._wants.until(job.arrival_ns)
+            self._retention.until(job.arrival_ns)
             if self._rounds is not None and self._rounds.turns[job.index] > self._turn:
                 self._turn = self._rounds.turns[job.index]
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
@@ -567,7 +573,7 @@ class HitsReplay:
             prefill = outcomes[-1]
             if not isinstance(prefill, Prefill):
                 raise StuckError(f"request {request}: expected a prefill, found {prefill}")
-            feed(PrefillDone(prefill.flight))
+            feed(PrefillDone(prefill.transfer))
             if prefill.completes_prompt:
                 break
             # a component that takes its pages chunk by chunk may have limited the pass
@@ -577,7 +583,7 @@ class HitsReplay:
             self._generate(job, length)
             key = trace.key(job, length)
         feed(Finished(request, key, length))
-        if self.core.view.flights:
+        if self.core.view.transfers:
             self._settle()
 
     def _generate(self, job: Job, final: int) -> None:
@@ -614,7 +620,7 @@ class HitsReplay:
             refused = first_of(Refused, outcomes)
             if refused is None:
                 return outcomes
-            alone = not self.core.view.flights
+            alone = not self.core.view.transfers
             if refused.reason == "too_large" or (alone and refused.reason == "no_pages"):
                 raise CallerError(
                     f"{refused.component} pool of the device: expected room for {refused.needed} "
@@ -632,25 +638,27 @@ class HitsReplay:
         for _ in range(_MOST_ROUNDS):
             self._executor.start()
             self._driver.poll()
-            if not self.core.view.flights:
+            if not self.core.view.transfers:
                 return
-        raise StuckError(f"transfers begin transfers: {len(self.core.view.flights)} left")
+        raise StuckError(f"transfers begin transfers: {len(self.core.view.transfers)} left")
 
 
 # -- what was counted
 
 
 def _collected(play: _Play) -> Run:
-    config, tally, parts, watches = play.config, play.tally, play.parts, play.watches
+    config, tally, parts, checkers = play.config, play.tally, play.parts, play.checkers
     result, latency = play.result, None
     if result is not None:
         latency = _latency(result, play.account)
-    checked = bool(watches)
+    checked = bool(checkers)
     return Run(
         account=play.account,
         transfers={
-            "d2h": _transfer(config, [one.d2h for one in parts], config.bytes_of(tally.backed_up)),
-            "h2d": _transfer(config, [one.h2d for one in parts], config.bytes_of(tally.loaded)),
+            "d2h": _transfer(
+                config, [part.d2h for part in parts], config.bytes_of(tally.backed_up)
+            ),
+            "h2d": _transfer(config, [part.h2d for part in parts], config.bytes_of(tally.loaded)),
         },
         refused={
             reason if component == BACKBONE else f"{reason} of {component}": count
@@ -658,33 +666,35 @@ def _collected(play: _Play) -> Run:
         },
         checks=record.Checks(
             level=config.check,
-            operations=sum(one.operations for one in watches),
-            incremental=sum(one.incremental for one in watches),
-            full=sum(one.full for one in watches),
-            violations=sum(one.violations for one in watches),
-            byte_checks=checked * sum(one.byte_checks for one in parts),
-            access_checks=checked * sum(one.access_checks for one in parts),
-            specified=sum(one.specified for one in watches),
-            not_judged=next((one.unjudged for one in watches if one.unjudged), ""),
+            operations=sum(checker.operations for checker in checkers),
+            incremental=sum(checker.incremental for checker in checkers),
+            full=sum(checker.full for checker in checkers),
+            violations=sum(checker.violations for checker in checkers),
+            byte_checks=checked * sum(part.byte_checks for part in parts),
+            access_checks=checked * sum(part.access_checks for part in parts),
+            specified=sum(checker.specified for checker in checkers),
+            not_judged=next((checker.unjudged for checker in checkers if checker.unjudged), ""),
         ),
         digest=play.digest,
         components=_components(play),
         misses=play.misses,
         latency=latency,
-        preempted=0 if result is None else sum(one.retractions for one in result.requests),
+        preempted=0 if result is None else sum(request.retractions for request in result.requests),
         interrupted=play.interrupted,
         storage=_storage(play) if play.stores else None,
         fleet=None if config.fleet is None else _fleet(play),
-        stages=_stages([one.stages for one in parts if one.stages is not None]),
+        stages=_stages([part.stages for part in parts if part.stages is not None]),
         timelines=play.timelines,
     )
 
 
 def _latency(result: TimedResult | FleetResult, account: Account) -> Latency:
     """Adds the hits of the requests to the account; returns the latencies of finished requests."""
-    for one in result.requests:
-        account.admit(one.request, one.device_tokens, one.host_tokens, one.storage_tokens)
-    rows = [[getattr(one, name) for name in _TIMES] for one in result.requests]
+    for request in result.requests:
+        account.admit(
+            request.request, request.device_tokens, request.host_tokens, request.storage_tokens
+        )
+    rows = [[getattr(request, name) for name in _TIMES] for request in result.requests]
     table = np.array(rows, dtype=np.int64).reshape(-1, len(_TIMES))
     arrival, first, finish, tokens, queue, load, compute = table.T
     several = tokens > 1
@@ -704,9 +714,9 @@ def _latency(result: TimedResult | FleetResult, account: Account) -> Latency:
 def _transfer(config: ReplayConfig, links: Sequence[LinkUse], copied: int) -> record.Transfer:
     """links: of each replica, none without a clock. copied: bytes of one rank of each stage and
     group that attends."""
-    ranks, moved = config.parallelism, sum(one.bytes for one in links) if links else copied
+    ranks, moved = config.parallelism, sum(link.bytes for link in links) if links else copied
     each, total = moved // (ranks.attention_dp * ranks.pp), moved * config.page_ranks
-    busy_s = sum(one.busy_ns for one in links) / NS_PER_S if links else None
+    busy_s = sum(link.busy_ns for link in links) / NS_PER_S if links else None
     return record.Transfer(moved, each, total, busy_s)
 
 
@@ -714,21 +724,23 @@ def _stages(used: Sequence[StageUse]) -> record.Stages | None:
     """The use of the stages, of all replicas together; None without stages."""
     if not used:
         return None
-    computing = [sum(times) for times in zip(*(one.computing_ns for one in used), strict=True)]
-    whole = sum(one.under_way_ns for one in used)
-    idle = [1 - each / whole if whole else 0.0 for each in computing]
-    return record.Stages([each / NS_PER_S for each in computing], whole / NS_PER_S, idle)
+    computing = [
+        sum(times) for times in zip(*(stage_use.computing_ns for stage_use in used), strict=True)
+    ]
+    full = sum(stage_use.under_way_ns for stage_use in used)
+    idle = [1 - each / full if full else 0.0 for each in computing]
+    return record.Stages([each / NS_PER_S for each in computing], full / NS_PER_S, idle)
 
 
 def _components(play: _Play) -> dict[str, Component]:
     """The use of each component's pools in all replicas."""
     config, tally, core = play.config, play.tally, play.config.core
-    found = {}
+    row = {}
     for place, name in enumerate(core.components):
         size, total = config.rank_page_bytes[place], config.page_bytes[place] * config.page_ranks
         pages = Pair(core.device_pages[place], core.host_pages[place])
         capacity = pages.times(len(play.observers))
-        found[name] = Component(
+        row[name] = Component(
             page_bytes=size,
             page_bytes_total=total,
             capacity=capacity,
@@ -738,7 +750,7 @@ def _components(play: _Play) -> dict[str, Component]:
             loaded=tally.loaded[name],
             evicted=_evicted(tally, name),
         )
-    return found
+    return row
 
 
 def _evicted(tally: Tally, component: str) -> Pair:
@@ -750,20 +762,20 @@ def _storage(play: _Play) -> record.Storage:
     size, tally, stores = play.config.core.page_size, play.tally, play.stores
     ended = {
         reason: record.Ended(
-            requests=one.requests,
-            asked_tokens=one.asked_pages * size,
-            found_tokens=one.found_pages * size,
-            fetched_tokens=one.fetched_pages * size,
+            requests=ended.requests,
+            asked_tokens=ended.asked_pages * size,
+            found_tokens=ended.found_pages * size,
+            fetched_tokens=ended.fetched_pages * size,
         )
-        for reason, one in tally.ended.items()
+        for reason, ended in tally.ended.items()
     }
-    reads, writes = [one.reads for one in play.parts], [one.writes for one in play.parts]
+    reads, writes = [part.reads for part in play.parts], [part.writes for part in play.parts]
     return record.Storage(
         prefetches=record.PrefetchFigures(tally.lookups, ended),
         stores=tally.stores,
-        read=_moved(play.config, [one.moved.read for one in stores], reads),
-        written=_moved(play.config, [one.moved.written for one in stores], writes),
-        losses=sum((one.moved.losses for one in stores), stores[0].contents.losses),
+        read=_moved(play.config, [store.moved.read for store in stores], reads),
+        written=_moved(play.config, [store.moved.written for store in stores], writes),
+        losses=sum((store.moved.losses for store in stores), stores[0].contents.losses),
         evicted_values=stores[0].contents.evicted,
     )
 
@@ -774,11 +786,11 @@ def _moved(
     links: Sequence[LinkUse | None],
 ) -> record.Moved:
     sizes, values, moved = config.value_bytes, Counter[str](), 0
-    for found in stores:
-        moved += sum(ends[Status.DONE] * sizes[name] for name, ends in found.items())
-        for statuses in found.values():
+    for store in stores:
+        moved += sum(ends[Status.DONE] * sizes[name] for name, ends in store.items())
+        for statuses in store.values():
             values.update({str(status): count for status, count in statuses.items()})
-    busy = [one.busy_ns for one in links if one is not None]
+    busy = [link.busy_ns for link in links if link is not None]
     return record.Moved(moved, sum(busy) / NS_PER_S if busy else None, dict(values))
 
 
@@ -792,9 +804,9 @@ def _fleet(play: _Play) -> FleetUse:
         role = (PREFILL if fleet.decode else MIXED) if prefills else DECODE
         prompts, hits = sum(row.input_tokens for row in own), sum(row.hit_tokens for row in own)
         ended = play.parts[place].requests if play.parts else ()
-        ttft = [one.first_token_ns - one.arrival_ns for one in ended if prefills]
+        ttft = [request.first_token_ns - request.arrival_ns for request in ended if prefills]
         # a prefill replica samples the first token of each answer
-        sampled = sum(max(1, one.output_length) - (role == DECODE) for one in ended)
+        sampled = sum(max(1, request.output_length) - (role == DECODE) for request in ended)
         replicas.append(
             record.Replica(
                 replica=place,
@@ -807,27 +819,27 @@ def _fleet(play: _Play) -> FleetUse:
                 output_tokens=sampled,
                 ttft_s=spread(np.array(ttft, dtype=np.int64)) if ttft else None,
                 evicted_pages=_evicted(play.tallies[place], BACKBONE),
-                checked_operations=play.watches[place].operations if play.watches else 0,
+                checked_operations=play.checkers[place].operations if play.checkers else 0,
                 digest=play.digests[place],
             )
         )
-    prefilling = [one for one in replicas if one.role != DECODE]
+    prefilling = [replica for replica in replicas if replica.role != DECODE]
     uneven = record.Imbalance(
-        imbalance([one.requests for one in prefilling]),
-        imbalance([one.computed_tokens for one in prefilling]),
+        imbalance([replica.requests for replica in prefilling]),
+        imbalance([replica.computed_tokens for replica in prefilling]),
     )
     if not (fleet.decode and isinstance(play.result, FleetResult)):
         return FleetUse(record.Fleet(replicas, uneven), choices)
     link, trips = play.result.link, play.result.trips
-    moved = [one for one in trips.values() if one.arrived_ns >= 0]
+    moved = [trip for trip in trips.values() if trip.arrived_ns >= 0]
     kv_link = record.KvLink(
         bytes_total=link.bytes,
         busy_s=link.busy_ns / NS_PER_S,
         requests=len(moved),
-        moved_pages=sum(one.pages for one in moved),
-        cached_pages=sum(one.cached for one in moved),
+        moved_pages=sum(trip.pages for trip in moved),
+        cached_pages=sum(trip.cached for trip in moved),
     )
-    parts = [trip_times(one) for one in moved]
+    parts = [trip_times(trip) for trip in moved]
     handoff_s = {
         name: spread(np.array([part[name] for part in parts], np.int64))
         for name in ("decode_wait", "link_wait", "link")

@@ -7,8 +7,6 @@ of ranks that attend to requests of their own each hold other pages; the counts 
 together. All pipeline stages have the same counts: those of the stage with the least room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,7 +41,7 @@ HBM_SHARE = Fraction(9, 10)
 _HOST_RATIO = 2  # with a clock
 _STAND_IN_WINDOW = 1024  # for a model without a window
 _BLOCK = 16  # tokens, of which a page of vLLM's has a multiple
-# The books of a page take about 30 bytes of this machine's memory, and more with checks.
+# The shadow state of a page take about 30 bytes of this machine's memory, and more with checks.
 MOST_PAGES = 1 << 26
 _BARE_NUMBER = 100_000  # fewer bytes than any page: gigabytes without their unit
 
@@ -66,7 +64,7 @@ class Pools:
     window: int
     interval: int
     branch_states: bool
-    held: int
+    most_pages: int
 
 
 class TooLarge(CallerError):
@@ -84,8 +82,8 @@ def model_of(options: ReplayOptions) -> ModelDescription:
 
     Raises CallerError if the model lacks a pool for a component, or has one that was not asked for.
     """
-    given = options.components
-    wanted = None if given is None else tuple(one.name for one in given)
+    pools = options.components
+    wanted = None if pools is None else tuple(pool.name for pool in pools)
     model = models.get(options.model or MODEL)
     components = tuple(name for name in COMPONENTS if name in model.components)
     if options.model is None and wanted is not None and len(wanted) > 1:
@@ -136,36 +134,36 @@ def pools_of(
     host, host_rules = _host(options, model, page_size, pages)
     exchange = _exchange(options, components, host, window, page_size, trace)
     if exchange:
-        more = [f", and {one:,} for exchanges" if one else "" for one in exchange]
-        host_rules = [rule + one for rule, one in zip(host_rules, more, strict=True)]
-    found = Pools(
+        more = [f", and {number:,} for exchanges" if number else "" for number in exchange]
+        host_rules = [rule + text for rule, text in zip(host_rules, more, strict=True)]
+    pools = Pools(
         components,
         tuple(pages.values()),
-        tuple(size + one for size, one in zip_longest(host, exchange, fillvalue=0)),
+        tuple(size + number for size, number in zip_longest(host, exchange, fillvalue=0)),
         tuple(rule for _, rule in device.values()),
         tuple(host_rules),
         exchange,
         window,
         interval,
         branch_states,
-        sizes.held,
+        sizes.most_pages,
     )
-    if max(*found.device, *found.host) > MOST_PAGES:
+    if max(*pools.device, *pools.host) > MOST_PAGES:
         raise CallerError(
             f"pools: expected at most {MOST_PAGES} pages each, found "
-            f"{max(*found.device, *found.host)}; give fewer, or a larger --page-size"
+            f"{max(*pools.device, *pools.host)}; give fewer, or a larger --page-size"
         )
-    return found
+    return pools
 
 
 def _state_page(model: ModelDescription, name: str, ranks: Parallelism) -> int:
     """Tokens of a page of attention that has at least as many bytes as a state, layer for layer."""
     state, token = (
         Fraction(
-            model.bytes_per_page(one, 1, ranks.attention_tp, ranks.dcp),
-            len({layer for pool in model.pools_of(one) for layer in pool.layers}),
+            model.bytes_per_page(text, 1, ranks.attention_tp, ranks.dcp),
+            len({layer for pool in model.pools_of(text) for layer in pool.layers}),
         )
-        for one in (name, BACKBONE)
+        for text in (name, BACKBONE)
     )
     return ceil(state / (token * _BLOCK)) * _BLOCK
 
@@ -201,58 +199,62 @@ class _Device:
             for name in model.components
         }
         self._limit: dict[str, int] = {}
-        self.held = self._fitting()
+        self.most_pages = self._fitting()
         self._limit.clear()  # of a device whose size is not given
 
     def full(self) -> tuple[int, str]:
         """Pages of full, and the rule behind the number."""
         options, named = self._options, self._options.hardware or HARDWARE
-        given = options.device_pages
+        device_pages = options.device_pages
         if options.device_tokens is not None:
-            given = options.device_tokens // self._page
-            if not given:
+            device_pages = options.device_tokens // self._page
+            if not device_pages:
                 raise CallerError(
                     f"--device-tokens: expected at least one page of {self._page} tokens, found "
                     f"{options.device_tokens}"
                 )
-        if given is None:
-            if not self.held:
+        if device_pages is None:
+            if not self.most_pages:
                 raise self._no_room()
             self._divide()
-            return self.held, f"90% of {named} less the weights"
-        if given <= self.held:
-            return given, "as given"
-        held = f"only {self.held:,} pages" if self.held else "no page beside the weights"
-        return given, f"as given, but {named} holds {held}"
+            return self.most_pages, f"90% of {named} less the weights"
+        if device_pages <= self.most_pages:
+            return device_pages, "as given"
+        text = (
+            f"only {self.most_pages:,} pages" if self.most_pages else "no page beside the weights"
+        )
+        return device_pages, f"as given, but {named} holds {text}"
 
     def other(self, name: str, full: int) -> tuple[int, str]:
         """Pages of another component, given `full` pages of full, and the rule."""
-        given, is_state = self._given(name), residency(name) == "state"
+        value, is_state = self._given(name), residency(name) == "state"
         least = self._least_window * self._page
-        if given is not None:
-            if not is_state and given < self._least_window:
-                pools = [self._options.pool_of(one) for one in self._bytes]
-                pools = [one._replace(device=least) if one.name == name else one for one in pools]
+        if value is not None:
+            if not is_state and value < self._least_window:
+                pools = [self._options.pool_of(byte) for byte in self._bytes]
+                pools = [
+                    pool._replace(device=least) if pool.name == name else pool for pool in pools
+                ]
                 raise CallerError(
                     f"--components {name}: expected at least {least}, a window in whole pages and "
-                    f"what is computed between two boundaries, found {given * self._page}; give "
+                    f"what is computed between two boundaries, found {value * self._page}; give "
                     f"--components {','.join(map(str, pools))}"
                 )
             few = f"; fewer than the {OWN_STATES} of a request: hardly any is left behind"
-            return given, "as given" + few * (is_state and given < OWN_STATES)
+            return value, "as given" + few * (is_state and value < OWN_STATES)
         if not is_state and self._least_window > full:
             raise CallerError(
                 f"device pool: expected room for a window of {self._window} tokens, which takes "
                 f"{least}, found {full * self._page}; "
-                f"{_larger(self._options, self.held, self._least_window, self._page)}"
+                f"{_larger(self._options, self.most_pages, self._least_window, self._page)}"
             )
         running = min(self._running, full)
         rule = f"{running} running, a {residency(name)} per {PREFIX_TOKENS:,} tokens"
         return self._wanted(name, full), rule
 
     def _given(self, name: str) -> int | None:
-        given = self._options.pool_of(name).device
-        return given if residency(name) == "state" or given is None else given // self._page
+        device = self._options.pool_of(name).device
+        return device if residency(name) == "state" or device is None else device // self._page
 
     def _wanted(self, name: str, full: int) -> int:
         """Pages or states of a component whose size was not given, beside `full` pages of full."""
@@ -280,8 +282,8 @@ class _Device:
             middle = (low + high) // 2
             pages = {BACKBONE: middle}
             for name in others:
-                given = self._given(name)
-                pages[name] = self._wanted(name, middle) if given is None else given
+                value = self._given(name)
+                pages[name] = self._wanted(name, middle) if value is None else value
             fits = all(
                 sum(self._bytes[name][stage] * count for name, count in pages.items()) <= room
                 for stage, room in enumerate(self._rooms)
@@ -297,14 +299,14 @@ class _Device:
     def _no_room(self) -> TooLarge:
         named = self._options.hardware or HARDWARE
         others = ((name, self._given(name)) for name in self._bytes if name != BACKBONE)
-        given = {name: max(self._bytes[name]) * pages for name, pages in others if pages}
-        pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in given.items())
+        row = {name: max(self._bytes[name]) * pages for name, pages in others if pages}
+        pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in row.items())
         runs = self._options.mode == "hits" or self._weights * HBM_SHARE < self._memory
         return TooLarge(
             f"--model {self._model.name}: expected weights and a page of each pool within "
             f"{self._memory / 1e9:.0f} GB (90% of one {named}), found {self._weights / 1e9:.1f} GB "
             f"of weights{pools} on each rank; use a larger --tp or --pp, other --hardware or "
-            f"{'smaller pools' if given else 'a --model with smaller weights'}"
+            f"{'smaller pools' if row else 'a --model with smaller weights'}"
             f"{', or give --device-tokens' * runs}"
         )
 
@@ -317,7 +319,7 @@ def _host(
     full, ranks = device[BACKBONE], options.parallelism
     if options.host_pages is not None:
         if count := options.host_pages:
-            pages = [count, *(max(1, count * one // full) for one in [*device.values()][1:])]
+            pages = [count, *(max(1, count * number // full) for number in [*device.values()][1:])]
             rules = ["as given"] * len(device)
     elif options.host_bytes is not None:
         if total := options.host_bytes:
@@ -345,10 +347,10 @@ def _host(
     for place, name in enumerate(device):
         states = options.pool_of(name).host
         if states is not None and (options.host_bytes is not None or not pages[0]):
-            found = "--host-bytes, which all pools share" if options.host_bytes else "none"
+            text = "--host-bytes, which all pools share" if options.host_bytes else "none"
             raise CallerError(
                 f"--components {options.pool_of(name)}: expected a host pool by --host-ratio or "
-                f"--host-pages, found {found}; give another, or leave out :{states}"
+                f"--host-pages, found {text}; give another, or leave out :{states}"
             )
         if states is not None:
             pages[place], rules[place] = states, "as given"
@@ -400,15 +402,15 @@ def check_fit(trace: Trace, paged: Paged, options: ReplayOptions, pools: Pools) 
             f"{trace.path}:{trace.line_numbers[largest]}: expected a request of at most "
             f"{pools.device[0]} pages of {page_size} tokens (the device pool of {BACKBONE}), found "
             f"request {largest} with {most} pages, the largest of {large} that do not fit; "
-            f"{_larger(options, pools.held, most, page_size)}"
+            f"{_larger(options, pools.most_pages, most, page_size)}"
         )
 
 
-def _larger(options: ReplayOptions, held: int, pages: int, page_size: int) -> str:
+def _larger(options: ReplayOptions, number: int, pages: int, page_size: int) -> str:
     """What to give for a device of so many pages of full. held: what the hardware holds."""
-    if pages <= held and options.device_pages is None:
+    if pages <= number and options.device_pages is None:
         return f"give --device-tokens {pages * page_size}"
-    if pages <= held:
+    if pages <= number:
         return f"give --device-pages {pages}"
     named = options.hardware or HARDWARE
-    return f"{named} holds {held:,} beside the weights; use a larger --tp or other --hardware"
+    return f"{named} holds {number:,} beside the weights; use a larger --tp or other --hardware"

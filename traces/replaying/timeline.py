@@ -1,14 +1,12 @@
 """What ran when: `--timeline FILE`, Chrome trace events, which ui.perfetto.dev opens.
 
-A process is a replica. What overlaps is in lanes of its own. Times are virtual.
+A process is a replica. What overlaps is in transfer queues of its own. Times are virtual.
 
     request        wait (until it was admitted), prefill (until its first token), decode
     pass           the prefill of one request, from the order to its end
     d2h, h2d, storage_read, storage_written   from the order to its end, with pages
     kv_link        from prefill to decode replicas, with bytes
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.actions import Backup, Fetch, Load, Outcome, Prefill, Store
 from hicache.core.events import BackupDone, Event, FetchDone, LoadDone, PrefillDone, StoreDone
-from hicache.core.types import FlightId
+from hicache.core.types import TransferId
 from hicache.core.view import CoreView
 from sim.engine.sequence import RequestResult
 from sim.fleet import Trip
@@ -34,24 +32,27 @@ class Slice(NamedTuple):
 
 class Timeline:
     """The observer of one replica. now_ns: the time. rows: by kind, slices that follow each other
-    in one lane."""
+    in one transfer queue."""
 
     def __init__(self) -> None:
         self.now_ns: Callable[[], int] = lambda: 0
         self.rows: dict[str, list[list[Slice]]] = {"request": [], "pass": []}
-        self._begun: dict[FlightId, tuple[int, Prefill | Load | Backup | Fetch | Store]] = {}
+        self._begun: dict[TransferId, tuple[int, Prefill | Load | Backup | Fetch | Store]] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
         ends = LoadDone | BackupDone | FetchDone | StoreDone | PrefillDone
-        if not isinstance(event, ends) or event.flight not in self._begun:
+        if not isinstance(event, ends) or event.transfer not in self._begun:
             return
-        start_ns, flight = self._begun.pop(event.flight)
-        if isinstance(flight, Prefill):
-            args = {"request": flight.request, "tokens": flight.end_token - flight.start_token}
-            kind, name, done = "pass", f"pass of {flight.request}", True
+        start_ns, transfer = self._begun.pop(event.transfer)
+        if isinstance(transfer, Prefill):
+            args = {
+                "request": transfer.request,
+                "tokens": transfer.end_token - transfer.start_token,
+            }
+            kind, name, done = "pass", f"pass of {transfer.request}", True
         else:
-            kind = name = _WAYS[type(flight)]
-            args = {"pages": _pages(flight)}
+            kind = name = _WAYS[type(transfer)]
+            args = {"pages": _pages(transfer)}
             done = bool(event.pages if isinstance(event, FetchDone | StoreDone) else True)
             done = event.ok if isinstance(event, LoadDone | BackupDone) else done
         if done:
@@ -61,13 +62,13 @@ class Timeline:
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Prefill | Load | Backup | Fetch | Store):
-                self._begun[outcome.flight] = self.now_ns(), outcome
+                self._begun[outcome.transfer] = self.now_ns(), outcome
 
 
-def _pages(flight: Load | Backup | Fetch | Store) -> int:
-    if isinstance(flight, Load | Backup):
-        return sum(len(copy.target) for copy in flight.copies)
-    return sum(len(piece.digests) for piece in flight.pieces)
+def _pages(transfer: Load | Backup | Fetch | Store) -> int:
+    if isinstance(transfer, Load | Backup):
+        return sum(len(copy.target) for copy in transfer.copies)
+    return sum(len(piece.digests) for piece in transfer.pieces)
 
 
 def timeline(
@@ -77,14 +78,14 @@ def timeline(
     trips: Mapping[int, Trip],
 ) -> Iterator[str]:
     """The text of the file. choices, trips: of each request, where there are several replicas."""
-    rows = [{kind: [*found] for kind, found in one.rows.items()} for one in replicas]
-    for one in requests:
-        who, trip = {"request": one.request}, trips.get(one.request)
-        wait = Slice(f"wait {one.request}", one.arrival_ns, one.admit_ns, who)
-        prefill = Slice(f"prefill {one.request}", one.admit_ns, one.first_token_ns, who)
-        start_ns = max(one.first_token_ns, trip.arrived_ns if trip else 0)
-        decode = Slice(f"decode {one.request}", start_ns, one.finish_ns, who)
-        own = rows[choices.get(one.request, 0)]["request"]
+    rows = [{kind: [*slices] for kind, slices in replica.rows.items()} for replica in replicas]
+    for request in requests:
+        who, trip = {"request": request.request}, trips.get(request.request)
+        wait = Slice(f"wait {request.request}", request.arrival_ns, request.admit_ns, who)
+        prefill = Slice(f"prefill {request.request}", request.admit_ns, request.first_token_ns, who)
+        start_ns = max(request.first_token_ns, trip.arrived_ns if trip else 0)
+        decode = Slice(f"decode {request.request}", start_ns, request.finish_ns, who)
+        own = rows[choices.get(request.request, 0)]["request"]
         if trip is None or trip.arrived_ns < 0:
             own.append([wait, prefill, decode])
         else:
@@ -103,7 +104,7 @@ def timeline(
 
 
 def _events(pid: int, kinds: Mapping[str, list[list[Slice]]]) -> Iterator[dict[str, Any]]:
-    """The events of one process: each row in the first lane of its kind that is free."""
+    """The events of one process: each row in the first transfer queue of its kind that is free."""
     yield {"ph": "M", "name": "process_name", "tid": 0, "args": {"name": f"replica {pid}"}}
     tid = 0
     for kind, rows in kinds.items():
@@ -117,7 +118,7 @@ def _events(pid: int, kinds: Mapping[str, list[list[Slice]]]) -> Iterator[dict[s
                 free.append(tid)
                 yield {"ph": "M", "name": "thread_name", "tid": tid, "args": {"name": kind}}
             heappush(busy, (row[-1].end_ns, free[0]))
-            lane = heappop(free)
+            track = heappop(free)
             for name, start_ns, end_ns, args in row:
                 times = {"ts": start_ns / 1000, "dur": (end_ns - start_ns) / 1000}  # microseconds
-                yield {"ph": "X", "name": name, "tid": lane, **times, "args": args}
+                yield {"ph": "X", "name": name, "tid": track, **times, "args": args}

@@ -1,7 +1,5 @@
 """Figures in words, as reports, sentences and options write them; what is missing is a dash."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
 

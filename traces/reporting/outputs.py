@@ -1,7 +1,5 @@
 """What a replay says before it runs, and what it prints and writes at its end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import TextIO
@@ -73,8 +71,8 @@ def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
             f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
             "those of a cache that never hits, and hit rates say nothing."
         )
-    if settings.wants.ttl_ns and settings.speed != 1:
-        own_s, speed = settings.wants.ttl_ns / 1e9, float(settings.speed)
+    if settings.retention.ttl_ns and settings.speed != 1:
+        own_s, speed = settings.retention.ttl_ns / 1e9, float(settings.speed)
         warnings.append(
             f"--ttl is of the replay's time: {own_s:g} s are {own_s * speed:g} s of the "
             f"trace at --speed {speed:g}; give TTL / SPEED for a TTL of the trace's time."
@@ -176,15 +174,17 @@ def finish(
         repeat_warnings(warnings, out)
     files: list[tuple[str, Iterable[str]]] = []
     if options.requests:
-        rows = (encode(one).decode() + "\n" for one in requests_of(trace, run, settings.slo))
+        rows = (
+            encode(request).decode() + "\n" for request in requests_of(trace, run, settings.slo)
+        )
         files.append((options.requests, rows))
     if options.timeline and run.latency is not None:
         fleet = run.fleet
         ways = ({}, {}) if fleet is None else (fleet.choices, fleet.trips or {})
         files.append((options.timeline, timeline(run.timelines, run.latency.requests, *ways)))
     if options.json:
-        whole = head(command, complete=not run.interrupted) | document(result)
-        files.append((options.json, as_json(whole | {"warnings": warnings})))
+        full = head(command, complete=not run.interrupted) | document(result)
+        files.append((options.json, as_json(full | {"warnings": warnings})))
     if options.html:
         files.append((options.html, [page(result)]))
     write_all(files)

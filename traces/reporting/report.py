@@ -1,7 +1,5 @@
 """What a replay prints, for people: 80 columns, no colour when piped, one screen unless verbose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
@@ -50,12 +48,12 @@ def print_report(
 
 def sentence(result: Result) -> str:
     """The one to forward."""
-    whole = result.whole
-    told = f"{percent(whole.hit_rate, 1)} of the prompt tokens hit"
-    told += f", at most {percent(whole.ceiling_rate, 1)} could"
+    share = result.total
+    text = f"{percent(share.hit_rate, 1)} of the prompt tokens hit"
+    text += f", at most {percent(share.ceiling_rate, 1)} could"
     if not result.trace.identity:
-        told = "The trace does not say what could hit"
-    return told + (f"; TTFT p90 {result.latency_s.ttft.p90:,.3g} s." if result.latency_s else ".")
+        text = "The trace does not say what could hit"
+    return text + (f"; TTFT p90 {result.latency_s.ttft.p90:,.3g} s." if result.latency_s else ".")
 
 
 # -- what was played
@@ -184,7 +182,7 @@ def _engine(settings: ReplayConfig) -> str:
 
 
 def _hits(settings: ReplayConfig, result: Result, verbose: bool) -> Table:
-    whole, steady, measured = result.whole, result.steady, result.measured
+    full, steady, measured = result.total, result.steady, result.measured
     made = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
     counts: dict[str, Callable[[Share], int]] = {
         "device hits": lambda share: share.hit_tokens.device,
@@ -197,21 +195,21 @@ def _hits(settings: ReplayConfig, result: Result, verbose: bool) -> Table:
     if settings.storage is None:
         del counts["storage hits"]  # no such tier
     for name, read in counts.items():
-        each = ((read(share), share.rate(read(share))) for share in (whole, steady))
+        each = ((read(share), share.rate(read(share))) for share in (full, steady))
         made.add_row(name, *(cell for tokens, rate in each for cell in _tokens(tokens, rate)))
-    lost = [one for one in result.lost_by_reason.items() if one[0] != NOT_FOLLOWED]
+    lost = [item for item in result.lost_by_reason.items() if item[0] != NOT_FOLLOWED]
     others = settings.core.components[1:]
     for reason, tokens in lost if verbose else lost[:_MOST]:
         name = reason_name(reason)
         if reason in others:
             name = f"{reason}: no {'state' if residency(reason) == 'state' else 'window'}"
-        made.add_row(f"    {name}", *_tokens(tokens, whole.rate(tokens)))
+        made.add_row(f"    {name}", *_tokens(tokens, full.rate(tokens)))
     rates: dict[str, Callable[[Share], float]] = {
         "hit rate, token-weighted": lambda share: share.hit_rate,
         "ceiling, token-weighted": lambda share: share.ceiling_rate,
     }
     for name, rate in rates.items():
-        made.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
+        made.add_row(name, "", percent(rate(full)), "", percent(rate(steady)))
     if measured and measured.cached_tokens is not None:
         cached = measured.cached_tokens
         made.add_row("measured in the log", *_tokens(cached, cached / result.trace.input_tokens))
@@ -225,7 +223,7 @@ def _tokens(tokens: int, rate: float) -> tuple[str, str]:
 def _latency(result: Result, times: Times, output: Output, verbose: bool) -> Table:
     measured = result.measured
     made = table("Latency (virtual time)", "", "mean", "p50", "p90", "p95", "p99")
-    for name, one, scale, unit, always in (
+    for name, spread, scale, unit, always in (
         ("time to first token", times.ttft, 1.0, "s", True),
         ("  in the queue", times.queue, 1.0, "s", True),
         ("  waiting for loads", times.load, 1.0, "s", False),
@@ -234,7 +232,7 @@ def _latency(result: Result, times: Times, output: Output, verbose: bool) -> Tab
         ("time between two tokens", times.itl, 1e3, "ms", False),
     ):
         if always or verbose:
-            cells = (f"{value * scale:,.3f}" for value in astuple(one))
+            cells = (f"{value * scale:,.3f}" for value in astuple(spread))
             made.add_row(f"{name} ({unit})", *cells)
     if measured and measured.ttft_p50_s is not None:
         made.add_row("TTFT measured in the log (s)", "", f"{measured.ttft_p50_s:,.3f}")
@@ -250,8 +248,8 @@ def _latency(result: Result, times: Times, output: Output, verbose: bool) -> Tab
 def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     if result.limit is not None:
         yield "limits", result.limit.text
-        for one in result.limit.tries:
-            yield "try", one
+        for value in result.limit.tries:
+            yield "try", value
     if (load := result.load) is not None:
         yield "at once", f"{load.running_mean:,.1f} on average, {load.running_most:,} most"
     if result.refused:
@@ -261,7 +259,7 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
         ways = {way: result.transfers[way].bytes_total / 1e9 for way in ("d2h", "h2d")}
         yield "copied", f"{ways['d2h']:,.2f} GB to host, {ways['h2d']:,.2f} GB back"
     if verbose and result.storage:
-        moved = [one.bytes_total / 1e9 for one in (result.storage.written, result.storage.read)]
+        moved = [item.bytes_total / 1e9 for item in (result.storage.written, result.storage.read)]
         yield "storage", f"{moved[0]:,.2f} GB written, {moved[1]:,.2f} GB read"
     if (slo := result.slo) is not None:
         ended = result.served_requests or 1
@@ -310,19 +308,19 @@ def _losses(losses: Losses) -> str:
 
 def why_rows(trace: Trace, run: Run, index: int) -> Rows:
     """(label, value) of what is known of request `index`, which must have been served."""
-    [record] = [one for one in requests_of(trace, run) if one.request == index]
+    [record] = [request for request in requests_of(trace, run) if request.request == index]
     return [
         (name.removesuffix("_ns").replace("_", " "), value)
-        for name, one in document(record).items()
-        for value in [_value(name, one)]
+        for name, item in document(record).items()
+        for value in [_value(name, item)]
         if value
     ]
 
 
 def _value(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        parts = ((inner.replace("_", " "), _value(name, one)) for inner, one in value.items())
-        return ", ".join(f"{inner} {told}" for inner, told in parts if told)
+        parts = ((inner.replace("_", " "), _value(name, item)) for inner, item in value.items())
+        return ", ".join(f"{inner} {text}" for inner, text in parts if text)
     if name.endswith("_ns") and value is not None:
         return f"{value / NS_PER_S:,.3f} s"
     return f"{value:,}" if isinstance(value, int) else (value or "").replace("_", " ")

@@ -11,8 +11,6 @@ long nearly all the time: nine tenths of the requests waited ten times as long a
 An option is offered only where a replay with it runs, and its effect is known without one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -82,13 +80,13 @@ _MOST_TRIES = 3
 
 def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
     """The figures of a replay."""
-    whole, (cached, ttft_ns) = run.account.whole(), trace.measured
+    share, (cached, ttft_ns) = run.account.total(), trace.measured
     result = Result(
         interrupted=run.interrupted,
-        served_requests=whole.requests,
+        served_requests=share.requests,
         trace=TraceFigures.of(trace),
         config=settings.as_options(),
-        whole=whole,
+        total=share,
         steady=run.account.steady(),
         lost_by_reason=_lost_by_reason(run),
         refused=run.refused,
@@ -144,18 +142,23 @@ def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> LoadFigures:
     fixed one, with which every request waits for another."""
     results = latency.requests
     timed = (jobs.afters < 0) & (not concurrency)
-    served = [one for one in results if timed[one.request]]
-    ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
-    queueing = sum(one.queue_ns for one in results) / (ttft_ns or 1)
-    first = min((one.arrival_ns for one in served), default=0)
-    span_ns = max((one.arrival_ns for one in served), default=0) - first
+    served = [result for result in results if timed[result.request]]
+    ttft_ns = sum(result.first_token_ns - result.arrival_ns for result in results)
+    queueing = sum(result.queue_ns for result in results) / (ttft_ns or 1)
+    first = min((request.arrival_ns for request in served), default=0)
+    span_ns = max((request.arrival_ns for request in served), default=0) - first
     offered, waiting = 0.0, 0.0
     if len(served) >= _LEAST_REQUESTS and span_ns:
-        offered = (max(one.first_token_ns for one in served) - first) / span_ns
-        long = sum(11 * one.queue_ns > 10 * (one.first_token_ns - one.arrival_ns) for one in served)
+        offered = (max(request.first_token_ns for request in served) - first) / span_ns
+        long = sum(
+            11 * request.queue_ns > 10 * (request.first_token_ns - request.arrival_ns)
+            for request in served
+        )
         waiting = long / len(served)
     too_much = offered > MOST_LOAD or waiting > _MOST_WAITING
-    changes = [(one.admit_ns, 1) for one in results] + [(one.finish_ns, -1) for one in results]
+    changes = [(result.admit_ns, 1) for result in results] + [
+        (result.finish_ns, -1) for result in results
+    ]
     running = accumulate(change for _, change in sorted(changes))
     return LoadFigures(
         offered=offered or None,
@@ -188,8 +191,8 @@ def goodput(slo: Slo, latency: Latency) -> Goodput:
     served = latency.served
     each = kept(slo, served)
     attained = np.ones(len(latency.requests), dtype=np.bool_)
-    for one in each.values():
-        attained &= one
+    for array in each.values():
+        attained &= array
     count, limits = int(attained.sum()), dict(slo.limits)
     tokens, seconds = int(served.output_tokens[attained].sum()), latency.makespan_ns / NS_PER_S
     return Goodput(
@@ -211,10 +214,10 @@ def _chance(latency: Latency, attained: Kept) -> float | None:
     count = len(attained)
     if count < max(_STUDENT) * _LEAST_REQUESTS:
         return None
-    order = np.argsort([one.arrival_ns for one in latency.requests], kind="stable")
+    order = np.argsort([request.arrival_ns for request in latency.requests], kind="stable")
     errors = [_RULE_OF_THREE / count]
     for blocks, factor in _STUDENT.items():
-        rates = [float(one.mean()) for one in np.array_split(attained[order], blocks)]
+        rates = [float(array.mean()) for array in np.array_split(attained[order], blocks)]
         errors.append(factor * float(np.std(rates, ddof=1)) / sqrt(blocks))
     return max(errors)
 
@@ -236,8 +239,8 @@ def charted(settings: ReplayConfig, run: Run, result: Result, label: str = "") -
 
 def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
     """The first limit that applies."""
-    whole, load = result.whole, result.load
-    if not whole.requests:
+    full, load = result.total, result.load
+    if not full.requests:
         return Limit("nothing_served", "no request was served")
     cached = _of_cache(settings, paged, result)
     queueing = load.queueing_share if load else 0.0
@@ -251,7 +254,7 @@ def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, resul
         why = f"offered {load.offered:.1f} x what the machine can do, {share}"
         return Limit("load", why, (f"{option} {slow}",))
     refused = sum(n for why, n in result.refused.items() if not why.startswith(_NO_LACK))
-    if queueing > MOST_QUEUEING and refused >= _MANY * whole.requests:
+    if queueing > MOST_QUEUEING and refused >= _MANY * full.requests:
         tries = (*_device_pool(options, settings), *cached.tries)[:_MOST_TRIES]
         return Limit("device_memory", f"{share}, {refused:,} x no pages", tries)
     return cached
@@ -266,18 +269,18 @@ def slower(offered: float, speed: Fraction) -> str:
 
 def _of_cache(settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
     """What limits the hits."""
-    whole, evicted, core = result.whole, result.evicted_pages, settings.core
+    share, evicted, core = result.total, result.evicted_pages, settings.core
     exchange = core.exchange_pages[0] if core.exchange_pages else 0
     ratio = Fraction(core.host_pages[0] - exchange, core.device_pages[0])
-    if not whole.ceiling_tokens:
+    if not share.ceiling_tokens:
         return Limit("no_repeats", "no prompt shares a whole page with an earlier one")
-    if whole.lost_rate < _NEGLIGIBLE:
+    if share.lost_rate < _NEGLIGIBLE:
         idle = ratio and settings.storage is None and not evicted.device
         less = ["--host-ratio 0  # the same hits"] if idle else []
         return Limit("new_tokens", "what did not hit was new, more memory cannot help", less)
-    lost = f"{whole.lost_tokens:,} lost tokens"
+    lost = f"{share.lost_tokens:,} lost tokens"
     reason, tokens = next(iter(result.lost_by_reason.items()))
-    mostly = 2 * tokens >= whole.lost_tokens
+    mostly = 2 * tokens >= share.lost_tokens
     host = _more_host(settings, paged, result, ratio)
     if mostly and reason in core.components[1:]:
         use, is_state = result.components[reason], residency(reason) == "state"
@@ -342,11 +345,11 @@ def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> tuple[str, .
 def requests_of(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Request]:
     """One record for each request that was served, in a run that followed its pages."""
     latency = run.latency
-    results = {} if latency is None else {one.request: one for one in latency.requests}
+    results = {} if latency is None else {request.request: request for request in latency.requests}
     missed: dict[int, list[str]] = {index: [] for index in results}
     if slo is not None and latency is not None:
-        for name, one in kept(slo, latency.served).items():
-            for place in np.flatnonzero(~one).tolist():
+        for name, array in kept(slo, latency.served).items():
+            for place in np.flatnonzero(~array).tolist():
                 missed[latency.requests[place].request].append(name)
     for row in run.account.rows():
         index, miss = row.request, run.misses[row.request]

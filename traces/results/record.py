@@ -17,7 +17,8 @@ from hicache.core.errors import CallerError
 from hicache.storage.base import Losses
 from hicache.version import VERSION
 
-SCHEMA = 1  # grows when a key changes its meaning or goes
+SCHEMA = 2  # grows when a key changes its meaning or goes
+_RENAMED = {"whole": "total"}  # keys of schema 1
 PERCENTS = (50, 90, 95, 99)
 QUANTILES = 101  # from the least to the largest, one per cent apart
 NOT_FOLLOWED = "evicted_or_not_ready"  # what a hit ended by, where nobody asked which
@@ -454,7 +455,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: of every event, decision and time
     config: the settings by the names of their options, also those that were chosen
     options: that were given, which `--config` reads again
-    whole: of all requests
+    total: of all requests
     steady: of the second half of the requests
     lost_by_reason: the lost tokens, the largest first, by `hit_ended_by` of requests;
         `evicted_or_not_ready` where pages were not followed
@@ -479,7 +480,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: TraceFigures
     config: Mapping[str, Any]
     options: Mapping[str, Any] | None = None
-    whole: Share
+    total: Share
     steady: Share
     lost_by_reason: Mapping[str, Int]
     latency_s: Times | None = None
@@ -553,12 +554,14 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def head(command: str, complete: bool) -> dict[str, object]:
     """The keys that every document has. command: as the user typed it."""
-    return {
-        "schema": SCHEMA,
-        "hicache_version": VERSION,
-        "command": command,
-        "complete": complete,
-    }
+    return {"schema": SCHEMA, "hicache_version": VERSION, "command": command, "complete": complete}
+
+
+def upgraded(value: Any) -> Any:
+    """A value of a document of schema 1 under the keys of this one."""
+    if isinstance(value, dict):
+        return {_RENAMED.get(key, key): upgraded(inner) for key, inner in value.items()}
+    return [upgraded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def document(record: Any) -> Any:

@@ -2,8 +2,6 @@
 what flips the answer.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import TextIO
@@ -25,14 +23,14 @@ _SHOWN = 10  # rows of the table on a terminal
 _MARKS = {"today": "=", "runner_up": "+", "answer": "*"}
 
 
-def show(found: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
+def show(decision: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
     """Prints the decision and writes the files that were asked for, each whole or not at all."""
-    trace, settings = found.trace, found.offer.settings
-    rows, answer = found.document["candidates"], found.document["answer"]
-    bought = [found.document[name] for name in ("answer", "runner_up", "today")]
-    documents = [found.found.get(rows.index(one)) for one in bought if one]
-    headline, first, rest = sentence(found), [*_sure(found)], [*_facts(found)]
-    whole = report(
+    trace, settings = decision.trace, decision.offer.settings
+    rows, answer = decision.document["candidates"], decision.document["answer"]
+    bought = [decision.document[name] for name in ("answer", "runner_up", "today")]
+    documents = [decision.answers.get(rows.index(item)) for item in bought if item]
+    headline, first, rest = sentence(decision), [*_sure(decision)], [*_facts(decision)]
+    full = report(
         f"What to buy for {os.path.basename(trace.path)}",
         command,
         {
@@ -41,35 +39,37 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
             "requests": len(trace.jobs),
             "input_tokens": trace.jobs.input_tokens,
         },
-        [one for one in documents if one and "stopped" not in one],
-        curve=found.offer.curves.document() if found.offer.curves else None,
+        [document for document in documents if document and "stopped" not in document],
+        curve=decision.offer.curves.document() if decision.offer.curves else None,
         verdict={
             "sentences": [headline, *(f"{name}: {text}" for name, text in first)],
             "best": answer and answer["label"],
         },
-        decision=found.document,
+        decision=decision.document,
         warnings=[*trace.notes, *time_warnings(trace.jobs, settings.speed, settings.load)],
         estimates=[f"{name}: {text}" for name, text in rest],
-        complete=not found.ended.over,
+        complete=not decision.ended.over,
     )
     with ignore_broken_pipe():
         shown = console(out)
         shown.print(f"\n{headline}")
-        if found.found:
-            shown.print(_table(found.document))
-        shown.print(pairs("", [*first, *(("warning", one) for one in whole["warnings"]), *rest]))
-    files = [(html, [render(whole)])] if html else []
-    files += [(json, as_json(whole))] if json else []
+        if decision.answers:
+            shown.print(_table(decision.document))
+        shown.print(pairs("", [*first, *(("warning", item) for item in full["warnings"]), *rest]))
+    files = [(html, [render(full)])] if html else []
+    files += [(json, as_json(full))] if json else []
     write_all(files)
     print_written((path for path, _ in files), out)
 
 
-def sentence(found: Decision) -> str:
+def sentence(result: Decision) -> str:
     """What to buy, what it costs and what it serves."""
-    decision, answer, load = found.document, found.document["answer"], _load(found.document)
-    if found.ended.over:
+    decision, answer, load = result.document, result.document["answer"], _load(result.document)
+    if result.ended.over:
         served = (_offer(decision, row) for row in decision["candidates"] if row["served"])
-        seen = next((f"{one} was seen to serve" for one in served), "nothing was seen to serve yet")
+        seen = next(
+            (f"{text} was seen to serve" for text in served), "nothing was seen to serve yet"
+        )
         return f"The search did not end; {seen}."
     limits, must = decision["limits"], decision["attain"]
     if answer is None:
@@ -79,10 +79,10 @@ def sentence(found: Decision) -> str:
     keeps = f"{percent(kept, 1)} of the requests keep {limits} at {load}"
     # within the errors to expect the answer does not serve any more
     most = round(1 + sure["pass_error"], 2)
-    near = [one for one in sure["flips"] if one["what"] == PASSES and (one["at"] or 9) <= most]
+    near = [item for item in sure["flips"] if item["what"] == PASSES and (item["at"] or 9) <= most]
     if not near and kept - (sure["attained_error"] or 0) >= must:
         return f"Buy {_offer(decision, answer)}: {keeps}."
-    other = next((one["to"]["label"] for one in near if one["to"]), "something stronger")
+    other = next((item["to"]["label"] for item in near if item["to"]), "something stronger")
     return f"Undecided between {_offer(decision, answer)} and {other}: {keeps} with the first."
 
 
@@ -103,58 +103,58 @@ def _unit(decision: Document) -> str:
 # -- rows
 
 
-def _sure(found: Decision) -> Iterator[tuple[str, str]]:
+def _sure(result: Decision) -> Iterator[tuple[str, str]]:
     """The error to expect, and what flips the answer."""
-    decision, sure = found.document, found.document["confidence"]
+    decision, sure = result.document, result.document["confidence"]
     if not sure["flips"]:
         return
-    answer = found.found[decision["candidates"].index(decision["answer"])]
+    answer = result.answers[decision["candidates"].index(decision["answer"])]
     lines = together([answer.get("expected_error")])
-    told = [line.removeprefix("Expected error: ") for line in lines]
+    message = [line.removeprefix("Expected error: ") for line in lines]
     if sure["attained_error"] is not None:
-        told.append(f"by chance {100 * sure['attained_error']:.1f} points of the requests")
-    yield "expected error", "; ".join(told) or "not known"
-    yield "flips", "; ".join(map(_flip, sure["flips"]))
+        message.append(f"by chance {100 * sure['attained_error']:.1f} points of the requests")
+    yield "expected error", "; ".join(message) or "not known"
+    yield "flips", "; ".join(map(_crossover, sure["flips"]))
 
 
-def _flip(one: Document) -> str:
-    more = "passes as long" if one["what"] == PASSES else "the load"
-    if one["at"] is None:
-        return f"not at {one['holds']:g} x {more}"
-    to = f", to {one['to']['label']}" if one["to"] else ""
-    return f"at {one['at']:g} x {more} (holds at {one['holds']:g}){to}"
+def _crossover(document: Document) -> str:
+    more = "passes as long" if document["what"] == PASSES else "the load"
+    if document["at"] is None:
+        return f"not at {document['holds']:g} x {more}"
+    to = f", to {document['to']['label']}" if document["to"] else ""
+    return f"at {document['at']:g} x {more} (holds at {document['holds']:g}){to}"
 
 
-def _facts(found: Decision) -> Iterator[tuple[str, str]]:
-    decision, demand = found.document, found.offer.demand
+def _facts(result: Decision) -> Iterator[tuple[str, str]]:
+    decision, demand = result.document, result.offer.demand
     if row := decision["today"]:
         serves = "serves" if row["served"] else f"does not serve, {row['why']}".rstrip(", ")
         yield "today", f"{_offer(decision, row)}: {serves}"
     if probed := decision["confidence"]["part_requests"]:
         yield "flips are of", f"a part of the sessions, {probed:,} requests"
     if sample := decision["sample"]:
-        told = f"{percent(sample['part'], 1)} of the trace, {sample['requests']:,} requests"
+        text = f"{percent(sample['part'], 1)} of the trace, {sample['requests']:,} requests"
         if sample["hit_rate_error"] is not None:
-            told += f"; hit rates err by at most {100 * sample['hit_rate_error']:.1f} points"
-        yield "replayed", told
+            text += f"; hit rates err by at most {100 * sample['hit_rate_error']:.1f} points"
+        yield "replayed", text
     yield (
         "trace",
         f"{demand.requests:,} requests, {_load(decision)}, {demand.input_tokens:,} prompt tokens, "
         f"{demand.output_tokens:,} to generate",
     )
-    yield from load_rows(found.trace)
-    if found.spread:
+    yield from load_rows(result.trace)
+    if result.spread:
         yield "arrivals", "at random within steps of the clock (--arrivals spread)"
     rows, prices = decision["candidates"], decision["prices"]
     sizes = sorted({row["host_bytes"] for row in rows})
     hosts = ", ".join(gigabytes(size) if size else "none" for size in sizes)
     yield "offered", f"{len(rows)} machines, host memory of a replica {hosts}"
-    if found.offer.curves and (note := pools_note(found.offer.settings.core.components)):
+    if result.offer.curves and (note := pools_note(result.offer.settings.core.components)):
         yield "sizes of host memory", f"from a curve that {note}; the replays have all"
     replays = f"{decision['replays']}, {decision['searched']} of them until the answer was known"
     yield "replays", replays
-    for one in decision["refused"]:
-        yield "left out", f"{', '.join(one['machines'])}: {one['reason']}"
+    for item in decision["refused"]:
+        yield "left out", f"{', '.join(item['machines'])}: {item['reason']}"
     known = ", ".join(f"{name} {digits(it)}" for name, it in sorted(prices["per_hour"].items()))
     yield "prices an hour", f"{known} {_unit(decision)}({prices['source']})"
 

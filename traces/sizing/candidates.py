@@ -3,8 +3,6 @@ memory of each; what it costs an hour, which of two is the stronger, and what ea
 replay.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -29,7 +27,7 @@ MOST_SIZES = 4
 NEARLY_ALL = Fraction(19, 20)  # of the hits of an unbounded cache
 LITTLE = 0.01  # of all prompt tokens: a size that adds less is not tried
 SAME = 0.001  # of all prompt tokens: host memory that adds fewer hits changes nothing
-STORAGE = tuple(one.name for one in rows(StorageOptions))
+STORAGE = tuple(row.name for row in rows(StorageOptions))
 _OF_HOST = tuple(name for name in that_need(Need.HOST) if name not in STORAGE)
 _HOST_OF_A_GPU = 256 * 10**9  # bytes; a DGX H100 has 2 TB for eight, says its data sheet
 _HOSTS = 3  # sizes of host memory beside none
@@ -53,7 +51,7 @@ _TODAY = "2xh100,tp=2,host=512GB"
 _MACHINE = re.compile(
     r"(?:(\d{1,3})x)?([a-z][\w.-]*)(?:,tp=(\d{1,3}))?(?:,host=(\w+))?", re.ASCII | re.IGNORECASE
 )
-_HARDWARE = next(one.row.parse for one in OPTIONS if one.name == "hardware")
+_HARDWARE = next(option.row.parse for option in OPTIONS if option.name == "hardware")
 _MOST_VALUES = 16
 
 
@@ -100,28 +98,27 @@ _YEARS, _HOURS = 4.0, 365 * 24
 def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
     """hardware: accelerators that may have a price of their own. Raises ValueError for a text that
     is no list of prices."""
-    found: dict[str, tuple[float, bool]] = {}
+    row: dict[str, tuple[float, bool]] = {}
     for part in text.split(","):
         match = _PRICE.fullmatch(part.strip())
         name, amount, unit, rent = match.groups() if match else ("", "", None, None)
-        known = name in ("gpu", "host", "years", *hardware) and name not in found
+        known = name in ("gpu", "host", "years", *hardware) and name not in row
         wrong = name == "years" and (rent or not 0 < float(amount) < 100)
         if not known or wrong or (unit is not None) != (name == "host"):
             raise ValueError(
                 "expected prices of gpu, host or an accelerator, each once, such as "
                 f"h100=3.2/h,gpu=30000,host=3/GB,years=4, found {part.strip()!r}"
             )
-        found[name] = float(amount), rent is None
-    years, _ = found.pop("years", (_YEARS, True))
+        row[name] = float(amount), rent is None
+    years, _ = row.pop("years", (_YEARS, True))
     per_hour = {
-        name: amount / (years * _HOURS) if once else amount
-        for name, (amount, once) in found.items()
+        name: amount / (years * _HOURS) if once else amount for name, (amount, once) in row.items()
     }
-    paid = [name for name, (_, once) in found.items() if once]
+    paid = [name for name, (_, once) in row.items() if once]
     if not paid:
         return Prices(per_hour)
-    told = f"{', '.join(paid)} paid once, over {years:g} years; a rent ends with /h"
-    return Prices(per_hour, f"{_GIVEN} ({told})")
+    message = f"{', '.join(paid)} paid once, over {years:g} years; a rent ends with /h"
+    return Prices(per_hour, f"{_GIVEN} ({message})")
 
 
 # -- candidates
@@ -152,23 +149,23 @@ class Candidate:
         split = f" ({ranks})" if ranks else ""
         if self.replicas > 1:
             split = f" ({self.replicas} replicas{f', each {ranks}' if ranks else ''})"
-        told = f"{self.gpus} x {self.hardware}{split}"
+        text = f"{self.gpus} x {self.hardware}{split}"
         if self.host_bytes:
-            told += f" with {gigabytes(self.host_bytes)} of host memory"
+            text += f" with {gigabytes(self.host_bytes)} of host memory"
             if self.replicas > 1:
-                told += f" each, {gigabytes(self.host_bytes * self.replicas)} in all"
-        return told
+                text += f" each, {gigabytes(self.host_bytes * self.replicas)} in all"
+        return text
 
     def options(self, base: ReplayOptions) -> ReplayOptions:
         """Those of its replay. base: with the load and the limits."""
-        given: dict[str, Any] = {"host_bytes": self.host_bytes}
+        row: dict[str, Any] = {"host_bytes": self.host_bytes}
         if not self.host_bytes:
-            given = dict.fromkeys(_OF_HOST) | {"host_ratio": Fraction(0), "exclusive": False}
+            row = dict.fromkeys(_OF_HOST) | {"host_ratio": Fraction(0), "exclusive": False}
         if self.replicas > 1:
-            given["replicas"] = self.replicas
+            row["replicas"] = self.replicas
         else:
-            given["router"] = None
-        return replace(base, hardware=self.hardware, tp=self.tp, **given)
+            row["router"] = None
+        return replace(base, hardware=self.hardware, tp=self.tp, **row)
 
 
 def machine(text: str) -> Candidate:
@@ -187,24 +184,24 @@ def several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """A parser of a list of what `parse` reads, each value once."""
 
     def values(text: str) -> tuple[Any, ...]:
-        found = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
-        if len(found) > _MOST_VALUES:
-            raise ValueError(f"expected at most {_MOST_VALUES} values, found {len(found)}")
-        return found
+        result = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+        if len(result) > _MOST_VALUES:
+            raise ValueError(f"expected at most {_MOST_VALUES} values, found {len(result)}")
+        return result
 
     return values
 
 
-def cost_of(one: Candidate, prices: Prices) -> float:
+def cost_of(candidate: Candidate, prices: Prices) -> float:
     """For an hour. Raises CallerError for an accelerator without a price."""
-    each = prices.of_gpu(one.hardware)
+    each = prices.of_gpu(candidate.hardware)
     if each is None:
         raise CallerError(
-            f"--price: expected a price of {one.hardware}, found none; add {one.hardware}=2.5/h, "
-            "or gpu=2.5/h for any accelerator"
+            f"--price: expected a price of {candidate.hardware}, found none; add "
+            f"{candidate.hardware}=2.5/h, or gpu=2.5/h for any accelerator"
         )
-    host = one.host_bytes * one.replicas / _GB
-    return one.gpus * each + prices.per_hour.get("host", 0.0) * host
+    host = candidate.host_bytes * candidate.replicas / _GB
+    return candidate.gpus * each + prices.per_hour.get("host", 0.0) * host
 
 
 class Demand:
@@ -249,22 +246,22 @@ class Machines:
         """Of a replica without host memory. Raises CallerError for one that cannot serve it."""
         return resolve(Candidate(hardware, tp, 1).options(self._base), self._trace)[0]
 
-    def weaker(self, one: Candidate, other: Candidate) -> bool:
+    def weaker(self, candidate: Candidate, other: Candidate) -> bool:
         """Whether `one` has at most what `other` has, of everything, and so serves no more.
 
         Fewer replicas are not weaker: each has a cache of its own, so that more of them hit less.
         """
         return (
-            (one.tp, one.replicas) == (other.tp, other.replicas)
-            and one.host_bytes <= other.host_bytes
-            and self._slower(one.machine, other.machine)
+            (candidate.tp, candidate.replicas) == (other.tp, other.replicas)
+            and candidate.host_bytes <= other.host_bytes
+            and self._slower(candidate.machine, other.machine)
         )
 
-    def _is_slower(self, one: Machine, other: Machine) -> bool:
+    def _is_slower(self, machine: Machine, other: Machine) -> bool:
         """With as many ranks."""
-        if one == other:
+        if machine == other:
             return True
-        first, second = self.settings(*one), self.settings(*other)
+        first, second = self.settings(*machine), self.settings(*other)
         if first.core.device_pages > second.core.device_pages:
             return False
         if first.hardware.reached_link_bytes_per_s > second.hardware.reached_link_bytes_per_s:
@@ -272,16 +269,16 @@ class Machines:
         profiles = first.engine.profile, second.engine.profile
         names = [each.name for each in fields(profiles[0]) if each.name.endswith("_ns")]
         pairs = [tuple(getattr(each, name) for each in profiles) for name in names]
-        times = self._times(one), self._times(other)
+        times = self._times(machine), self._times(other)
         pairs += [tuple(each.step_ns(*what) for each in times) for what in _PASSES]
         return all(slow >= fast for slow, fast in pairs)
 
-    def pages(self, one: Candidate) -> int:
+    def pages(self, candidate: Candidate) -> int:
         """Pages that all replicas hold together, where host memory has what the device has."""
-        settings = self.settings(*one.machine)
-        host = one.host_bytes // (settings.page_bytes[0] * settings.page_ranks)
+        settings = self.settings(*candidate.machine)
+        host = candidate.host_bytes // (settings.page_bytes[0] * settings.page_ranks)
         device = settings.core.device_pages[0]
-        return one.replicas * (host + device if self._base.exclusive else max(host, device))
+        return candidate.replicas * (host + device if self._base.exclusive else max(host, device))
 
     def same_hits(self, less: Candidate, more: Candidate) -> bool:
         """Whether host memory is all that differs, and adds no hits that would be seen.
@@ -299,7 +296,7 @@ class Machines:
             most = self.curve.unbounded
         return most - hits < SAME * self.demand.input_tokens
 
-    def _in_time(self, one: Candidate, optimism: float = 1.0) -> float:
+    def _in_time(self, candidate: Candidate, optimism: float = 1.0) -> float:
         """The part of the requests whose first token comes within the limit of TTFT, if prompts are
         computed in the order in which they arrive, on all replicas together as one that is so many
         times as fast, which hits as one cache and does nothing else: about as many as can keep the
@@ -308,7 +305,7 @@ class Machines:
         slo, demand = self._base.slo, self.demand
         if slo is None or slo.ttft_ns is None:
             return 1.0
-        work_s = self._work_s(one) / optimism
+        work_s = self._work_s(candidate) / optimism
         limit_s = slo.ttft_ns / 1e9
         if not len(demand.arrivals_s):
             return float(np.mean(work_s <= limit_s))
@@ -318,18 +315,18 @@ class Machines:
         for at_s, own_s in zip(*columns, strict=True):
             queue_s = max(0.0, queue_s - (at_s - last_s))
             late += queue_s + own_s > limit_s
-            queue_s, last_s = queue_s + own_s / one.replicas, at_s
+            queue_s, last_s = queue_s + own_s / candidate.replicas, at_s
         return 1 - late / demand.requests
 
-    def _work_s(self, one: Candidate) -> Numbers:
+    def _work_s(self, candidate: Candidate) -> Numbers:
         """Seconds that a replica computes each prompt for, if it hits what one cache with the pages
         of all replicas hits."""
-        demand, settings = self.demand, self.settings(*one.machine)
-        times, budget = self._times(one.machine), settings.engine.token_budget
+        demand, settings = self.demand, self.settings(*candidate.machine)
+        times, budget = self._times(candidate.machine), settings.engine.token_budget
         hits = np.zeros(demand.requests, dtype=np.int64)
         if self.curve is not None:
             lru = settings.core.eviction_policy == "lru"
-            pages = self.pages(one) if lru else self.curve.working_set
+            pages = self.pages(candidate) if lru else self.curve.working_set
             hits = np.minimum(hits_of(self.curve, demand.requests, pages), demand.lengths - 1)
         layers = times.layers / budget / 1e9
         first, later = (
@@ -337,23 +334,23 @@ class Machines:
         )
         computed = demand.lengths - hits
         before = np.maximum(hits + (computed - budget) / 2, 0)  # tokens, at the middle of them
-        found: Numbers = computed * (first + (later - first) / _CONTEXT * before)
-        return found
+        numbers: Numbers = computed * (first + (later - first) / _CONTEXT * before)
+        return numbers
 
-    def _likely(self, one: Candidate) -> float:
+    def _likely(self, candidate: Candidate) -> float:
         """How likely it is to serve, as odds: that prompts are in time, on a machine that has time
         for answers, too."""
-        settings, demand = self.settings(*one.machine), self.demand
+        settings, demand = self.settings(*candidate.machine), self.demand
         busy = 0.0
         if demand.duration_s:
-            times = self._times(one.machine)
+            times = self._times(candidate.machine)
             each = (demand.input_tokens + demand.output_tokens) // max(1, demand.requests)
             room = settings.core.device_pages[0] * settings.core.page_size // max(1, each)
             batch = max(1, min(settings.engine.max_running, room))
             token_ns = times.layer_ns([], batch, batch * each) * times.layers / batch
-            work_s = float(self._work_s(one).sum()) + demand.output_tokens * token_ns / 1e9
-            busy = min(1.0, work_s / one.replicas / demand.duration_s)
-        return odds(self.in_time(one) * (1 - busy * busy))
+            work_s = float(self._work_s(candidate).sum()) + demand.output_tokens * token_ns / 1e9
+            busy = min(1.0, work_s / candidate.replicas / demand.duration_s)
+        return odds(self.in_time(candidate) * (1 - busy * busy))
 
 
 def hits_of(curve: Curve, requests: int, pages: int) -> Numbers:
@@ -361,16 +358,16 @@ def hits_of(curve: Curve, requests: int, pages: int) -> Numbers:
     runs = curve.runs
     hit = np.clip(pages - curve.distance, 0, runs.pages)
     tokens = hit * curve.page_size - np.where(hit == runs.pages, curve.short, 0)
-    found = np.zeros(requests, dtype=np.int64)
-    np.add.at(found, runs.request, tokens)
-    return found
+    result = np.zeros(requests, dtype=np.int64)
+    np.add.at(result, runs.request, tokens)
+    return result
 
 
 # -- what is offered
 
 
 @dataclass(frozen=True)
-class Asked(OptionRecord):
+class Purchase(OptionRecord):
     """What may be bought, and how it is judged. hosts: bytes of host memory; None to choose
     them."""
 
@@ -427,90 +424,95 @@ class Offer:
     is the same otherwise, by that one: they are not worth a replay. settings: of the machine with
     the least device memory that fits. Raises CallerError if none does."""
 
-    def __init__(self, base: ReplayOptions, asked: Asked, trace: Trace) -> None:
-        self.attain, self.prices = asked.attain, asked.price or LIST_PRICES
+    def __init__(self, base: ReplayOptions, purchase: Purchase, trace: Trace) -> None:
+        self.attain, self.prices = purchase.attain, purchase.price or LIST_PRICES
         speed = None if base.concurrency else base.speed or Fraction(1)
         self.demand = Demand(trace, speed)
         self.machines = Machines(base, trace, self.demand)
         self.refused: dict[str, list[str]] = {}
-        fit = self._that_fit(asked)
-        hardware, least = min(fit, key=lambda one: (self._device_pages(one), one[1], one[0]))
+        fit = self._that_fit(purchase)
+        hardware, least = min(fit, key=lambda pair: (self._device_pages(pair), pair[1], pair[0]))
         self.settings = self.machines.settings(hardware, least)
         self.paged = trace.paged(self.settings.core.page_size)
         self.curves: Curves | None = None
-        hosts = asked.hosts or (0,)
+        hosts = purchase.hosts or (0,)
         if trace.identity:
             page_bytes = self.settings.page_bytes[0] * self.settings.page_ranks
             device = self._device_pages((hardware, least))
             each = page_bytes // self.paged.page_size
             self.curves = curves_of(trace, self.paged, bytes_per_token=each)
             self.machines.curve = curve = self.curves.lru
-            if asked.hosts is None:
+            if purchase.hosts is None:
                 exclusive, tokens = bool(base.exclusive), self.demand.input_tokens
                 hosts = _hosts(
                     ladder(curve, tokens, page_bytes, device, exclusive), _HOST_OF_A_GPU * least
                 )
-        found = [
+        candidates = [
             Candidate(name, tp, count, host)
             for name, tp in fit
-            for count in asked.replicas or range(1, max(1, asked.most_gpus // tp) + 1)
+            for count in purchase.replicas or range(1, max(1, purchase.most_gpus // tp) + 1)
             for host in hosts
         ]
-        if asked.today is not None and asked.today not in found:
-            self.machines.settings(*asked.today.machine)
-            found.append(asked.today)
-        self.costs = costs = {one: cost_of(one, self.prices) for one in found}
+        if purchase.today is not None and purchase.today not in candidates:
+            self.machines.settings(*purchase.today.machine)
+            candidates.append(purchase.today)
+        self.costs = costs = {
+            candidate: cost_of(candidate, self.prices) for candidate in candidates
+        }
         # of several at one cost, the one that is likeliest to serve comes first
         likely = self.machines.likely
-        self.candidates = sorted(found, key=lambda one: (costs[one], -likely(one), one.label))
+        self.candidates = sorted(
+            candidates,
+            key=lambda candidate: (costs[candidate], -likely(candidate), candidate.label),
+        )
         self.same_as = self._same_hits()
 
-    def _device_pages(self, one: Machine) -> int:
-        return self.machines.settings(*one).core.device_pages[0]
+    def _device_pages(self, machine: Machine) -> int:
+        return self.machines.settings(*machine).core.device_pages[0]
 
-    def _that_fit(self, asked: Asked) -> list[Machine]:
+    def _that_fit(self, purchase: Purchase) -> list[Machine]:
         """The machines that can serve the trace; with a price of any GPU, those of the list."""
         own = [name for name in self.prices.per_hour if name not in ("gpu", "host")]
         listed = [name for name in LIST_PRICES.per_hour if name != "host"]
-        found: list[Machine] = []
+        machines: list[Machine] = []
         refused: CallerError | None = None
-        for name in asked.hardware or sorted(own or listed):
-            for tp in asked.tp or [tp for tp in _RANKS if tp <= asked.most_gpus]:
+        for name in purchase.hardware or sorted(own or listed):
+            for tp in purchase.tp or [tp for tp in _RANKS if tp <= purchase.most_gpus]:
                 try:
                     self.machines.settings(name, tp)
-                    found.append((name, tp))
+                    machines.append((name, tp))
                 except CallerError as error:
                     refused = error
                     self.refused.setdefault(str(error), []).append(f"{tp} x {name}")
-        if refused is not None and not found:
+        if refused is not None and not machines:
             raise refused
-        return found
+        return machines
 
-    def serves(self, found: Mapping[str, Any]) -> bool:
+    def serves(self, row: Mapping[str, Any]) -> bool:
         """Whether a replay came to its end and kept the limits. found: its document."""
-        return "stopped" not in found and found["slo"]["attained_rate"] >= float(self.attain)
+        return "stopped" not in row and row["slo"]["attained_rate"] >= float(self.attain)
 
     def used_prices(self) -> dict[str, float]:
         """The prices of what the candidates have; of host memory 0 without one."""
-        names = {one.hardware for one in self.candidates}
+        names = {candidate.hardware for candidate in self.candidates}
         used = {name: self.prices.of_gpu(name) or 0.0 for name in names}
-        if any(one.host_bytes for one in self.candidates):
+        if any(candidate.host_bytes for candidate in self.candidates):
             used["host"] = self.prices.per_hour.get("host", 0.0)
         return used
 
     def price_and_host(self, place: int) -> tuple[float, int]:
-        one = self.candidates[place]
-        return self.costs[one], one.host_bytes
+        candidate = self.candidates[place]
+        return self.costs[candidate], candidate.host_bytes
 
     def _same_hits(self) -> dict[int, int]:
-        known, found = self.candidates, dict[int, int]()
+        known, row = self.candidates, dict[int, int]()
         ascending = sorted(range(len(known)), key=lambda place: known[place].host_bytes)
         for at, more in enumerate(ascending):
             for less in ascending[:at]:
-                if less not in found and self.machines.same_hits(known[less], known[more]):
-                    found[more] = less
+                if less not in row and self.machines.same_hits(known[less], known[more]):
+                    row[more] = less
                     break
-        return found
+        return row
 
 
 def ladder(

@@ -12,8 +12,6 @@ next replay: first the cheapest that should serve, then the strongest of those t
 guess decides how many replays there are, never the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
@@ -32,7 +30,7 @@ from ..reporting import percent
 from ..reporting.outputs import is_coarse
 from ..sweeping import points
 from ..sweeping.points import Document, How, Measured, Task, Traces, opened_once
-from .candidates import Asked, Offer, odds
+from .candidates import Offer, Purchase, odds
 
 PASSES, LOAD = "passes", "load"
 OPTIMISM = 1.1  # by so much the queue of `in_time` may be too short or too long
@@ -57,7 +55,7 @@ Wanted = tuple[int, str, Fraction]  # a candidate with so many times the load or
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """document: the `decision` of the report, as docs/json.md describes it. found: the documents of
+    """document: the `decision` of the report, as docs/json.md describes it. answers: documents of
     replays, by their candidate's place. spread: whether a coarse clock was spread although nobody
     asked for it."""
 
@@ -65,30 +63,35 @@ class Decision:
     offer: Offer
     options: ReplayOptions
     document: Document
-    found: Mapping[int, Document]
+    answers: Mapping[int, Document]
     spread: bool
     ended: Measured
 
 
-def decision(given: ReplayOptions, asked: Asked, how: How, command: str) -> Decision:
+def decision(replay_options: ReplayOptions, purchase: Purchase, how: How, command: str) -> Decision:
     """Runs everything. Raises CallerError for what cannot be run, before the first replay."""
     traces = Traces()
-    base = replace(given, check=given.check or "off", seed=given.seed or 1, sample=None)
+    base = replace(
+        replay_options,
+        check=replay_options.check or "off",
+        seed=replay_options.seed or 1,
+        sample=None,
+    )
     base, spread = _spread_of(base, traces)
     trace = traces(base)
-    offer = Offer(base, asked, trace)
-    recorded, part = traces.recorded(base), given.sample or Fraction(1)
+    offer = Offer(base, purchase, trace)
+    recorded, part = traces.recorded(base), replay_options.sample or Fraction(1)
     played, hits_error = _part_of(base, part, recorded, trace, offer)
-    trials = Trials(offer, played, asked.attain, how, command)
+    trials = Trials(offer, played, purchase.attain, how, command)
     requests = len(opened_once(played).jobs)
     search = _searched(trials, requests >= LONG)
     answer = None if trials.ended.over else _best(search, trials)
     searched = trials.count
     runner_up = None if answer is None else _runner_up(answer, trials)
-    today = None if asked.today is None else offer.candidates.index(asked.today)
+    today = None if purchase.today is None else offer.candidates.index(purchase.today)
     if today is not None:
         trials.run([today])
-    rows = [_row(offer, place, trials.found.get(place)) for place in range(len(offer.candidates))]
+    rows = [_row(offer, place, trials.answers.get(place)) for place in range(len(offer.candidates))]
     for place, row in enumerate(rows):
         row["why"] = row["why"] or _reason(place, row, search, trials, answer)
     confidence: Document = {"pass_error": 0.0, "judged": False, "flips": []}
@@ -105,7 +108,7 @@ def decision(given: ReplayOptions, asked: Asked, how: How, command: str) -> Deci
     document = {
         **{name: None if place is None else rows[place] for name, place in places.items()},
         "limits": " and ".join(_limits(base)),
-        "attain": float(asked.attain),
+        "attain": float(purchase.attain),
         "demand": {name: getattr(offer.demand, name) or None for name in names},
         "prices": {
             "per_hour": offer.used_prices(),
@@ -121,29 +124,29 @@ def decision(given: ReplayOptions, asked: Asked, how: How, command: str) -> Deci
         "replays": trials.count,
         "searched": searched,
     }
-    return Decision(trace, offer, base, document, trials.found, spread, trials.ended)
+    return Decision(trace, offer, base, document, trials.answers, spread, trials.ended)
 
 
-def _row(offer: Offer, place: int, found: Document | None) -> Document:
+def _row(offer: Offer, place: int, document: Document | None) -> Document:
     """What is known of a candidate. found: the document of its replay; None without one."""
-    one = offer.candidates[place]
-    cost, stopped = offer.costs[one], (found or {}).get("stopped")
-    whole = {} if stopped else found or {}
-    ttft, slo = (whole.get("latency_s") or {}).get("ttft", {}), whole.get("slo") or {}
+    candidate = offer.candidates[place]
+    cost, stopped = offer.costs[candidate], (document or {}).get("stopped")
+    row = {} if stopped else document or {}
+    ttft, slo = (row.get("latency_s") or {}).get("ttft", {}), row.get("slo") or {}
     goodput, why = slo.get("goodput_requests_per_s"), ""
     if stopped:
         why = "{missed:,} of the first {ended:,} requests missed the limits".format(**stopped)
     return {
-        "label": one.label,
-        **asdict(one),
-        "gpus": one.gpus,
-        "host_bytes_total": one.host_bytes * one.replicas,
+        "label": candidate.label,
+        **asdict(candidate),
+        "gpus": candidate.gpus,
+        "host_bytes_total": candidate.host_bytes * candidate.replicas,
         "cost_per_hour": cost,
         **{f"ttft_{name}_s": ttft.get(name) for name in ("p50", "p90", "p99")},
         "attained_rate": slo.get("attained_rate"),
         "goodput_requests_per_s": goodput,
         "goodput_per_cost": goodput * 3600 / cost if goodput is not None and cost else None,
-        "served": found and offer.serves(found),
+        "served": document and offer.serves(document),
         "why": why,
     }
 
@@ -190,7 +193,7 @@ def _part_of(
     opened_once.hold(played, sampled(recorded, part))
     if offer.curves is None:
         return played, None
-    sizes = [offer.machines.pages(one) for one in offer.candidates]
+    sizes = [offer.machines.pages(candidate) for candidate in offer.candidates]
     between = min(sizes), max(sizes)
     return played, errors_of(trace, opened_once(played), offer.curves.lru, between)
 
@@ -201,8 +204,8 @@ def errors_of(trace: Trace, some: Trace, exact: Curve, between: tuple[int, int])
     least, most = (max(1, end) for end in between)
     capacities = np.geomspace(least, most, _CAPACITIES).astype(np.int64)
     of_whole, of_part = (
-        one.tokens_at(capacities) / of.jobs.input_tokens
-        for one, of in ((exact, trace), (lru_curve(some.paged(exact.page_size)), some))
+        curve.tokens_at(capacities) / of.jobs.input_tokens
+        for curve, of in ((exact, trace), (lru_curve(some.paged(exact.page_size)), some))
     )
     return float(np.abs(of_whole - of_part).max())
 
@@ -210,8 +213,8 @@ def errors_of(trace: Trace, some: Trace, exact: Curve, between: tuple[int, int])
 def _can_be_sampled(base: ReplayOptions, recorded: Trace) -> bool:
     """Whether a part has the load of the whole."""
     jobs = recorded.jobs
-    given = base.request_rate is not None or base.concurrency is not None
-    return given or not jobs.begin_together or jobs.sender is not None
+    value = base.request_rate is not None or base.concurrency is not None
+    return value or not jobs.begin_together or jobs.sender is not None
 
 
 # -- the search
@@ -246,25 +249,25 @@ class Search:
         """Those that may still be the answer, the cheapest first."""
         end = self.count if self.answer is None else self.answer
         known = self.failed | self.ruled_out.keys()
-        return [one for one in range(end) if one not in known]
+        return [index for index in range(end) if index not in known]
 
     def next(self, most: int = 1) -> list[int]:
         """Trials that are worth doing now, side by side; none when the answer is known."""
         left = self.open
         if not left:
             return []
-        likely = next((one for one in left if self.guess(one) >= self.enough), left[-1])
-        cheaper = [one for one in left if one < likely]
-        strongest = [one for one in cheaper if not self._is_beaten(one, cheaper)]
+        likely = next((number for number in left if self.guess(number) >= self.enough), left[-1])
+        cheaper = [number for number in left if number < likely]
+        strongest = [number for number in cheaper if not self._is_beaten(number, cheaper)]
         strongest.sort(key=self.guess, reverse=True)
         return [likely, *strongest][:most]
 
-    def _is_beaten(self, one: int, among: Sequence[int]) -> bool:
+    def _is_beaten(self, number: int, among: Sequence[int]) -> bool:
         """Whether another one has at least as much of everything; of equal ones, the first has."""
         return any(
-            self.weaker(one, other) and not (one < other and self.weaker(other, one))
+            self.weaker(number, other) and not (number < other and self.weaker(other, number))
             for other in among
-            if other != one
+            if other != number
         )
 
     def tried(self, candidate: int, serves: bool) -> None:
@@ -303,13 +306,15 @@ class Trials:
         self.offer, self.attain, self.count, self.ended = offer, attain, 0, Measured()
         self._base, self._how, self._command = base, how, command
         self._header = points.header_of(points.Grid(base), command)
-        self.found: dict[int, Document] = {}
+        self.answers: dict[int, Document] = {}
 
     def run(self, wanted: Sequence[int]) -> None:
         """Replays candidates as they are, those that were not yet."""
-        new = [one for one in wanted if one not in self.found]
-        found = self.replay([(one, LOAD, Fraction(1)) for one in new])
-        self.found |= {one: it for one, it in zip(new, found, strict=True) if it is not None}
+        new = [number for number in wanted if number not in self.answers]
+        replay = self.replay([(number, LOAD, Fraction(1)) for number in new])
+        self.answers |= {
+            number: it for number, it in zip(new, replay, strict=True) if it is not None
+        }
 
     def replay(
         self, wanted: Sequence[Wanted], probe: Fraction | None = None
@@ -318,8 +323,8 @@ class Trials:
         trace, of which also replays that cannot serve come to their end; None for all."""
         tasks = []
         attain = self.attain if probe is None else None
-        for one, what, factor in wanted:
-            candidate = self.offer.candidates[one]
+        for number, what, factor in wanted:
+            candidate = self.offer.candidates[number]
             options = harder(candidate.options(self._base), what, factor, probe)
             key = f"{points.key_of(options, self._header['trace']['sha256'])}-{attain}"
             label = candidate.label + f", {what} x {float(factor):g}" * (factor != 1)
@@ -334,10 +339,10 @@ class Trials:
         self.count += len(done)
         return [done.get(task.key) for task in tasks]
 
-    def served(self, one: int) -> bool:
+    def served(self, number: int) -> bool:
         """Whether a candidate was seen to serve."""
-        found = self.found.get(one)
-        return found is not None and self.offer.serves(found)
+        row = self.answers.get(number)
+        return row is not None and self.offer.serves(row)
 
 
 def _searched(trials: Trials, is_long: bool) -> Search:
@@ -345,11 +350,11 @@ def _searched(trials: Trials, is_long: bool) -> Search:
     the likeliest are replayed beside it."""
     offer, machines = trials.offer, trials.offer.machines
     known = offer.candidates
-    guess = (lambda one: odds(machines.in_time(one))) if is_long else machines.likely
+    guess = (lambda item: odds(machines.in_time(item))) if is_long else machines.likely
     search = Search(
         len(known),
-        lambda one, other: machines.weaker(known[one], known[other]),
-        lambda one: guess(known[one]),
+        lambda number, other: machines.weaker(known[number], known[other]),
+        lambda number: guess(known[number]),
         odds(float(trials.attain)),
         ruled_out={**offer.same_as},
     )
@@ -359,16 +364,16 @@ def _searched(trials: Trials, is_long: bool) -> Search:
     while not trials.ended.over and (wanted := search.next(_SIDE_BY_SIDE)):
         if is_long:
             wanted += [
-                one
-                for one in search.open
-                if one not in wanted
-                and offer.price_and_host(one) == offer.price_and_host(wanted[0])
-                and search.guess(one) >= search.enough
+                number
+                for number in search.open
+                if number not in wanted
+                and offer.price_and_host(number) == offer.price_and_host(wanted[0])
+                and search.guess(number) >= search.enough
             ]
         trials.run(wanted)
-        for one in wanted:
-            if one in trials.found:
-                search.tried(one, trials.served(one))
+        for value in wanted:
+            if value in trials.answers:
+                search.tried(value, trials.served(value))
     return search
 
 
@@ -379,11 +384,13 @@ def _best(search: Search, trials: Trials) -> int | None:
     if first is None:
         return None
     equal = offer.price_and_host(first)
-    left = [one for one in range(search.count) if one not in search.failed | {*search.ruled_out}]
-    trials.run([one for one in left if offer.price_and_host(one) == equal])
-    served = [one for one in range(search.count) if trials.served(one)]
-    same_cost = [one for one in served if offer.price_and_host(one)[0] == equal[0]]
-    return max(same_cost, key=lambda one: kept_of(trials.found[one]))
+    left = [
+        index for index in range(search.count) if index not in search.failed | {*search.ruled_out}
+    ]
+    trials.run([number for number in left if offer.price_and_host(number) == equal])
+    served = [index for index in range(search.count) if trials.served(index)]
+    same_cost = [number for number in served if offer.price_and_host(number)[0] == equal[0]]
+    return max(same_cost, key=lambda number: kept_of(trials.answers[number]))
 
 
 def _runner_up(answer: int, trials: Trials) -> int | None:
@@ -393,17 +400,17 @@ def _runner_up(answer: int, trials: Trials) -> int | None:
     known, best = offer.candidates, offer.candidates[answer]
     others = [
         place
-        for place, one in enumerate(known)
+        for place, candidate in enumerate(known)
         if place not in (answer, *offer.same_as)
-        and offer.costs[one] >= offer.costs[best]
+        and offer.costs[candidate] >= offer.costs[best]
         and not (
-            one.machine == best.machine
-            and one.replicas >= best.replicas
-            and one.host_bytes >= best.host_bytes
+            candidate.machine == best.machine
+            and candidate.replicas >= best.replicas
+            and candidate.host_bytes >= best.host_bytes
         )
     ]
     if not any(map(trials.served, others)):
-        trials.run([one for one in others if likely(known[one]) >= likely(best)][:_SECONDS])
+        trials.run([item for item in others if likely(known[item]) >= likely(best)][:_SECONDS])
     return next(filter(trials.served, others), None)
 
 
@@ -435,28 +442,28 @@ def _sensitivity(
     """The `confidence` of the decision: the answer with more to do, until it is known to 5 % from
     where it does not serve. More work never helps, so that is where it flips. probe: the part of
     the trace that is replayed; None for all."""
-    document, known = trials.found[answer], trials.offer.candidates
+    document, known = trials.answers[answer], trials.offer.candidates
     error, judged = pass_error(document)
     attain, kept, scale, probed = float(trials.attain), kept_of(document), 1.0, None
 
     def look(wanted: Sequence[Wanted]) -> list[float | None]:
         """The parts that keep the limits; None for what an interrupt left out."""
         return [
-            None if one is None else kept_of(one) if scale == 1 else 1 - scale * (1 - kept_of(one))
-            for one in trials.replay(wanted, probe)
+            None if row is None else kept_of(row) if scale == 1 else 1 - scale * (1 - kept_of(row))
+            for row in trials.replay(wanted, probe)
         ]
 
     if probe is not None:  # so many times as many requests miss the limits of all as of the part
         [own] = trials.replay([(answer, LOAD, Fraction(1))], probe)
         if own is not None:
-            probed = own["whole"]["requests"]
+            probed = own["total"]["requests"]
             scale = (1 - kept) / max(1 - kept_of(own), 1 / probed)
     seen = {what: {Fraction(1): kept} for what in (PASSES, LOAD)}
     wanted: list[Wanted] = [(answer, PASSES, 1 + Fraction(f"{error:.2f}")), (answer, LOAD, _MORE)]
     for _ in range(1 + _MOST_ROUNDS):
-        for (_, what, by), one in zip(wanted, look(wanted), strict=True):
-            if one is not None:
-                seen[what][by] = one
+        for (_, what, by), number in zip(wanted, look(wanted), strict=True):
+            if number is not None:
+                seen[what][by] = number
         wanted = [
             (answer, what, by) for what, of in seen.items() for by in factors_to_try(of, attain)
         ]
@@ -465,15 +472,17 @@ def _sensitivity(
     # the cheapest that is clearly likelier to serve than the answer
     likely = trials.offer.machines.likely
     dearer = range(answer + 1, len(known))
-    stronger = [one for one in dearer if likely(known[one]) >= likely(known[answer]) * _CLEARLY][:1]
-    ends = {what: _ends(one, attain) for what, one in seen.items()}
-    wanted = [(one, what, at) for what, (_, at) in ends.items() if at for one in stronger]
+    stronger = [
+        number for number in dearer if likely(known[number]) >= likely(known[answer]) * _CLEARLY
+    ][:1]
+    ends = {what: _ends(row, attain) for what, row in seen.items()}
+    wanted = [(number, what, at) for what, (_, at) in ends.items() if at for number in stronger]
     to = {
-        what: rows[one]
-        for (one, what, _), found in zip(wanted, look(wanted), strict=True)
-        if found is not None and found >= attain
+        what: rows[number]
+        for (number, what, _), result in zip(wanted, look(wanted), strict=True)
+        if result is not None and result >= attain
     }
-    flips = [
+    crossovers = [
         {"what": what, "holds": float(holds), "at": at and float(at), "to": to.get(what)}
         for what, (holds, at) in ends.items()
     ]
@@ -482,13 +491,13 @@ def _sensitivity(
         "judged": judged,
         "attained_error": document["slo"]["attained_error"],
         "part_requests": probed,
-        "flips": [] if trials.ended.over else flips,
+        "flips": [] if trials.ended.over else crossovers,
     }
 
 
-def pass_error(found: Document) -> tuple[float, bool]:
+def pass_error(document: Document) -> tuple[float, bool]:
     """The error to expect of the time of a pass, and whether it was judged; else it is assumed."""
-    stated = (found.get("expected_error") or {}).get("tpot") or {}
+    stated = (document.get("expected_error") or {}).get("tpot") or {}
     judged = bool(stated.get("runs"))
     return max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2)), judged
 
@@ -526,7 +535,11 @@ def factors_to_try(known: Known, attain: float) -> list[Fraction]:
         return []
     least = low * Fraction(101, 100)
     most = Fraction(_MOST) if high is None else high * Fraction(100, 101)
-    other = high if high is not None else max((one for one in known if one < low), default=None)
+    other = (
+        high
+        if high is not None
+        else max((fraction for fraction in known if fraction < low), default=None)
+    )
     at = float(low) * _STEP
     if other is not None:
         slope = (known[other] - known[low]) / float(other - low)
@@ -535,9 +548,13 @@ def factors_to_try(known: Known, attain: float) -> list[Fraction]:
     if len(known) > _FEW and high is not None:
         at = sqrt(low * high)
     near = sqrt(_WITHIN) * 0.999
-    both = (min(max(float(least), one), float(most)) for one in (at / near, at * near))
-    found = {Fraction(f"{one:.{_DIGITS}g}") for one in both}
-    return sorted(one for one in found if one not in known and low < one and one != high)
+    both = (min(max(float(least), number), float(most)) for number in (at / near, at * near))
+    fractions = {Fraction(f"{number:.{_DIGITS}g}") for number in both}
+    return sorted(
+        fraction
+        for fraction in fractions
+        if fraction not in known and low < fraction and fraction != high
+    )
 
 
 def _ends(known: Known, attain: float) -> tuple[Fraction, Fraction | None]:

@@ -9,8 +9,6 @@ on where it ended: each is kept in a file of JSON lines when it is done, a heade
 a line for each point. A worker opens the trace once.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json
@@ -42,7 +40,7 @@ from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, 
 from ..replaying.playing import Hopeless
 from ..replaying.sizes import TooLarge
 from ..reporting.results import charted, result_of
-from ..results.record import document, head
+from ..results.record import SCHEMA, document, head
 from ..terminal.options import flag, rows
 from ..terminal.output import Lines
 from ..terminal.signals import INTERRUPTED, cores
@@ -52,14 +50,13 @@ from ..terminal.tables import progress
 Document = dict[str, Any]
 MOST_POINTS = 10_000
 KIND, POINT = "sweep", "point"  # of a header, and of a point
-SCHEMA = 1  # grows when a key changes its meaning or goes
 _SHORT = 16  # hexadecimal digits of a key and of a version
 _DECIDING = (
     *("hicache", "invariants", "sim", "traces.expected", "traces.formats", "traces.generators"),
     *("traces.replaying", "traces.reporting", "traces.results"),
 )
 # the options that decide which requests there are, and when they arrive
-_READ = attrgetter(*(one.name for one in rows(ReplayedTrace)), "text_block")
+_READ = attrgetter(*(row.name for row in rows(ReplayedTrace)), "text_block")
 _RARE = (100_000, 50, 100)  # allocations, and collections of younger objects, before a collection
 
 
@@ -103,22 +100,22 @@ def key_of(options: ReplayOptions, trace: str) -> str:
     """The key of a point. trace: the digest of the trace."""
     sources = [entries.source_of(package, name) for package, name in options.entries]
     named = [path for name, path in options.files.items() if name != "trace"]
-    whole: dict[str, object] = {
+    row: dict[str, object] = {
         "decisions": decisions(),
         "trace": trace,
         "options": _canonical(options),
         "files": {path: trace_digest(path) for path in sorted({*named, *filter(None, sources)})},
     }
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:_SHORT]
+    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:_SHORT]
 
 
 def _canonical(options: ReplayOptions) -> dict[str, object]:
     """The options that were given, as JSON values. Equal values are equal, however they were
     typed."""
     return {
-        one.name: plain(getattr(options, one.name))
-        for one in OPTIONS
-        if one.name not in ("trace", *OUTPUTS) and getattr(options, one.name) is not None
+        option.name: plain(getattr(options, option.name))
+        for option in OPTIONS
+        if option.name not in ("trace", *OUTPUTS) and getattr(options, option.name) is not None
     }
 
 
@@ -128,13 +125,13 @@ class Traces:
     def __init__(self) -> None:
         self._read: tuple[object, ...] = ()
         self._load: LoadSettings | None = None
-        self._held: dict[tuple[object, ...], Trace] = {}
+        self._by_reading: dict[tuple[object, ...], Trace] = {}
         self._recorded: Trace | None = None
         self._trace: Trace | None = None
 
     def hold(self, options: ReplayOptions, recorded: Trace) -> None:
         """Keeps a trace that was read already: what these options read, before their load."""
-        self._held[_READ(options)], self._read = recorded, ()
+        self._by_reading[_READ(options)], self._read = recorded, ()
 
     def __call__(self, options: ReplayOptions) -> Trace:
         recorded, load = self.recorded(options), options.load
@@ -147,7 +144,7 @@ class Traces:
         read = _READ(options)
         if self._recorded is None or read != self._read:
             self._recorded = self._trace = None  # there is room for one
-            self._recorded = self._held.get(read) or as_recorded(options)
+            self._recorded = self._by_reading.get(read) or as_recorded(options)
             self._read = read
         return self._recorded
 
@@ -203,13 +200,13 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
             "values"
         )
     names = [*grid.fixed, *grid.axes]
-    found: dict[str, Task] = {}
+    row: dict[str, Task] = {}
     unread: dict[str, CallerError] = {}
     too_large: dict[str, str] = {}
     read: set[str] = set()
     for values in product(*grid.axes.values()):
         varied = dict(zip(grid.axes, values, strict=True))
-        options = replace(grid.base, **{name: one.value for name, one in varied.items()})
+        options = replace(grid.base, **{name: value.value for name, value in varied.items()})
         try:
             options, left_out = _with_what_is_read(options, names)
         except TooLarge as error:
@@ -220,18 +217,18 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
             raise CallerError(f"{error}{where}") from None
         unread |= left_out
         read |= {*names} - {*left_out}
-        varied = {name: one for name, one in varied.items() if name not in left_out}
+        varied = {name: value for name, value in varied.items() if name not in left_out}
         key = key_of(options, trace)
-        if key not in found:
-            point = {name: plain(one.value) for name, one in varied.items()}
+        if key not in row:
+            point = {name: plain(value.value) for name, value in varied.items()}
             command = _command(options, varied, grid.fixed)
-            found[key] = Task(key, _label(varied), point, options, command)
-    if not found:
+            row[key] = Task(key, _label(varied), point, options, command)
+    if not row:
         raise CallerError(next(iter(too_large.values())))
     for name, why in unread.items():
         if name not in read:
             raise why
-    return list(found.values()), too_large
+    return list(row.values()), too_large
 
 
 def _with_what_is_read(
@@ -260,7 +257,7 @@ def _with_what_is_read(
 
 def _label(varied: Mapping[str, Value]) -> str:
     """The name of a point for people, from the texts of its options."""
-    words = (f"{name.replace('_', '-')}={one.text}" for name, one in varied.items())
+    words = (f"{name.replace('_', '-')}={value.text}" for name, value in varied.items())
     return " ".join(words) or "base"
 
 
@@ -286,7 +283,7 @@ def header_of(grid: Grid, command: str) -> dict[str, Any]:
         "command": command,
         "trace": {"path": base.trace, "sha256": trace_digest(base.trace)},
         "base": _canonical(base),
-        "grid": {name: [plain(one.value) for one in axis] for name, axis in grid.axes.items()},
+        "grid": {name: [plain(value.value) for value in axis] for name, axis in grid.axes.items()},
     }
 
 
@@ -317,8 +314,8 @@ def replayed(outside: entries.Outside, task: Task) -> Document:
     if run.interrupted:
         raise KeyboardInterrupt
     result = charted(settings, run, result_of(trace, settings, run), task.label)
-    found: Document = head(task.command, complete=True) | named | document(result)
-    return found
+    results: Document = head(task.command, complete=True) | named | document(result)
+    return results
 
 
 class SweepFile(Lines):
@@ -331,10 +328,10 @@ class SweepFile(Lines):
         self._headers: list[Document] = []
         super().__init__(path, stream)
 
-    def begin(self, given: Mapping[str, Any]) -> None:
+    def begin(self, row: Mapping[str, Any]) -> None:
         """Adds the header, unless the last grid was the same one. Raises CallerError if the file
         belongs to another trace or another version of this project."""
-        header: Document = {"schema": SCHEMA, "kind": KIND, **given}
+        header: Document = {"schema": SCHEMA, "kind": KIND, **row}
         first, last = (self._headers or [header])[0], (self._headers or [{}])[-1]
         if first["trace"]["sha256"] != header["trace"]["sha256"]:
             raise self._another("the trace")
@@ -404,8 +401,8 @@ def measured(tasks: Sequence[Task], how: How, header: Mapping[str, Any]) -> Meas
             file = stack.enter_context(SweepFile.opened(how.path))
             file.begin(header)
             for task in tasks:
-                if (one := file.done.get(task.key)) is not None:
-                    done[task.key] = one | {"label": task.label, "point": task.point}
+                if (row := file.done.get(task.key)) is not None:
+                    done[task.key] = row | {"label": task.label, "point": task.point}
             if file.repaired:
                 print_error(f"{how.path}: the last line was cut off; its point runs again")
         if done and len(done) < len(tasks):
@@ -437,7 +434,7 @@ def _run(tasks: Sequence[Task], how: How) -> Generator[Document]:
     if how.executor == executors.LOCAL:
         workers = min(workers or cores(), len(tasks)) or 1
     options = executors.JobOptions(_lost, forked=True)
-    work = partial(replayed, entries.given())
+    work = partial(replayed, entries.environment())
     yield from executors.run(how.executor, workers, work, tasks, options)
 
 

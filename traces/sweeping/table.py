@@ -5,8 +5,6 @@ A point is on the front if no other point is at least as good in everything (GPU
 rate, p90 time to first token, goodput) and better in something.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -42,23 +40,23 @@ Outcome = dict[str, Any]
 
 def outcome_of(point: Document) -> Outcome:
     """The figures of a point; docs/json.md describes them. point: its document, see points."""
-    found = record_of(Result, point)
-    whole, hits = found.whole, found.whole.hit_tokens if found.trace.identity else None
-    ttft = found.latency_s.ttft if found.latency_s else None
-    replicas = len(found.fleet.replicas) if found.fleet else 1
+    result = record_of(Result, point)
+    share, hits = result.total, result.total.hit_tokens if result.trace.identity else None
+    ttft = result.latency_s.ttft if result.latency_s else None
+    replicas = len(result.fleet.replicas) if result.fleet else 1
     return {
         **{name: point[name] for name in ("label", "point", "key", "digest")},
-        "gpus": found.config["tp"] * found.config["pp"] * replicas,
-        "host_bytes": sum(use.pool_bytes_total.host for use in found.components.values()),
-        "hit_rate": whole.hit_rate if hits else None,
-        "ceiling_rate": whole.ceiling_rate if hits else None,
-        "tier_rates": [*map(whole.rate, astuple(hits))] if hits else [],
+        "gpus": result.config["tp"] * result.config["pp"] * replicas,
+        "host_bytes": sum(use.pool_bytes_total.host for use in result.components.values()),
+        "hit_rate": share.hit_rate if hits else None,
+        "ceiling_rate": share.ceiling_rate if hits else None,
+        "tier_rates": [*map(share.rate, astuple(hits))] if hits else [],
         "ttft_p50_s": ttft.p50 if ttft else None,
         "ttft_p90_s": ttft.p90 if ttft else None,
-        "goodput_requests_per_s": found.slo.goodput_requests_per_s if found.slo else None,
-        "running_mean": found.load.running_mean if found.load else None,
-        "running_most": found.load.running_most if found.load else None,
-        "overloaded": bool(found.load and found.load.overloaded),
+        "goodput_requests_per_s": result.slo.goodput_requests_per_s if result.slo else None,
+        "running_mean": result.load.running_mean if result.load else None,
+        "running_most": result.load.running_most if result.load else None,
+        "overloaded": bool(result.load and result.load.overloaded),
     }
 
 
@@ -66,14 +64,19 @@ def front(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The points that no other one beats, in their order. Of equal points, all."""
     costs = [
         (
-            *(one["gpus"], one["host_bytes"], -(one["hit_rate"] or 0), one["ttft_p90_s"] or 0),
-            -(one["goodput_requests_per_s"] or 0),
+            *(
+                outcome["gpus"],
+                outcome["host_bytes"],
+                -(outcome["hit_rate"] or 0),
+                outcome["ttft_p90_s"] or 0,
+            ),
+            -(outcome["goodput_requests_per_s"] or 0),
         )
-        for one in outcomes
+        for outcome in outcomes
     ]
     return [
-        one
-        for one, own in zip(outcomes, costs, strict=True)
+        outcome
+        for outcome, own in zip(outcomes, costs, strict=True)
         if not any(
             other != own and all(theirs <= ours for theirs, ours in zip(other, own, strict=True))
             for other in costs
@@ -84,9 +87,9 @@ def front(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def ordered(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The best first: by goodput, else by the p90 time to first token, else by hit rate."""
 
-    def key(one: Outcome) -> tuple[float, float, float, str]:
-        goodput, hits = one["goodput_requests_per_s"] or 0, one["hit_rate"] or 0
-        return -goodput, one["ttft_p90_s"] or 0, -hits, one["label"]
+    def key(outcome: Outcome) -> tuple[float, float, float, str]:
+        goodput, hits = outcome["goodput_requests_per_s"] or 0, outcome["hit_rate"] or 0
+        return -goodput, outcome["ttft_p90_s"] or 0, -hits, outcome["label"]
 
     return sorted(outcomes, key=key)
 
@@ -94,7 +97,7 @@ def ordered(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def of_host_memory(grid: Grid) -> bool:
     """Whether points differ in the host memory of one server alone, without a tier behind it."""
     others = (*options_of(StorageOptions), *options_of(FleetOptions))
-    alone = all(getattr(grid.base, one.name) is None for one in others)
+    alone = all(getattr(grid.base, item.name) is None for item in others)
     return alone and [*grid.axes] == ["host_bytes"]
 
 
@@ -128,54 +131,56 @@ def print_outcomes(
     title = f"{len(outcomes)} of {total} points{'' if along else ', best first'}{shown}"
     out.print(_table(title, rows, grid.axes))
     first = record_of(Result, points[0])
-    models, loads = ({name(one["config"]) for one in points} for name in (model_of, load_of))
-    found = [
+    models, loads = ({name(point["config"]) for point in points} for name in (model_of, load_of))
+    result = [
         ("trace", f"{os.path.basename(first.trace.path)}, {first.trace.requests:,} requests"),
         ("model", "see the points" if len(models) > 1 else models.pop()),
         ("load", "see the points" if len(loads) > 1 else loads.pop()),
     ]
     if first.trace.identity:
-        found.append(("hits of any cache", f"{_rate(first.whole.ceiling_rate)} % at most"))
+        result.append(("hits of any cache", f"{_rate(first.total.ceiling_rate)} % at most"))
     if enough is not None:
         size = gigabytes(enough) if enough else "none: the device has all"
-        found.append(("enough host memory", f"{size} (LRU, one request at a time)"))
+        result.append(("enough host memory", f"{size} (LRU, one request at a time)"))
     elif of_host_memory(grid) and (note := pools_note(first.config["components"])):
-        found.append(("enough host memory", f"not known: the curve {note}"))
-    if any(one["overloaded"] for one in outcomes):
-        found.append(("!", "overloaded: more arrives than the machine can do"))
-    found.append(("*", "no other is better in everything: GPUs, memory, hits, p90, goodput"))
+        result.append(("enough host memory", f"not known: the curve {note}"))
+    if any(outcome["overloaded"] for outcome in outcomes):
+        result.append(("!", "overloaded: more arrives than the machine can do"))
+    result.append(("*", "no other is better in everything: GPUs, memory, hits, p90, goodput"))
     lines = together(point.get("expected_error") for point in points)
-    found += [("expected error", line.partition(": ")[2]) for line in lines]
-    out.print(pairs("", found))
+    result += [("expected error", line.partition(": ")[2]) for line in lines]
+    out.print(pairs("", result))
 
 
 def _table(title: str, rows: Sequence[Outcome], axes: Mapping[str, Sequence[Value]]) -> Table:
-    kept = {one["key"] for one in front(rows)}
+    kept = {row["key"] for row in front(rows)}
     hits, timed, served = (
-        any(one[name] is not None for one in rows)
+        any(row[name] is not None for row in rows)
         for name in ("hit_rate", "ttft_p90_s", "goodput_requests_per_s")
     )
     loaded = timed and not axes.keys().isdisjoint((*_LOADS, *HOST_SIZES))
     tiers = 2 if hits and len(axes) == 1 else 0
-    tiers += any(one["tier_rates"][2:] > [0] for one in rows) if tiers else 0
+    tiers += any(row["tier_rates"][2:] > [0] for row in rows) if tiers else 0
     named = [name.replace("_", "-") for name in axes] or ["point"]
     columns = [*named, "", *("device %", "host %", "storage %")[:tiers], *["hits %"] * hits]
     columns += ["p50 s", "p90 s"] * timed + ["running", "most"] * loaded
     result = table(title, *columns, *["good/s"] * served)
     for column in result.columns[: len(named)]:
         column.justify = "left"
-    for one in rows[:MOST_ROWS]:
+    for item in rows[:MOST_ROWS]:
         cells = [
-            next((value.text for value in axis if plain(value.value) == one["point"].get(name)), "")
+            next(
+                (value.text for value in axis if plain(value.value) == item["point"].get(name)), ""
+            )
             for name, axis in axes.items()
         ]
         result.add_row(
-            *(cells or [one["label"]]),
-            "*" * (one["key"] in kept) + "!" * one["overloaded"],
-            *map(_rate, (*one["tier_rates"][:tiers], *[one["hit_rate"]] * hits)),
-            *map(_number, (one["ttft_p50_s"], one["ttft_p90_s"]) if timed else ()),
-            *((_number(one["running_mean"]), f"{one['running_most']:,}") if loaded else ()),
-            *map(_number, [one["goodput_requests_per_s"]] * served),
+            *(cells or [item["label"]]),
+            "*" * (item["key"] in kept) + "!" * item["overloaded"],
+            *map(_rate, (*item["tier_rates"][:tiers], *[item["hit_rate"]] * hits)),
+            *map(_number, (item["ttft_p50_s"], item["ttft_p90_s"]) if timed else ()),
+            *((_number(item["running_mean"]), f"{item['running_most']:,}") if loaded else ()),
+            *map(_number, [item["goodput_requests_per_s"]] * served),
         )
     return result
 
@@ -191,12 +196,12 @@ def load_of(config: Mapping[str, Any]) -> str:
     """The load that was played, from the config of a result."""
     if config["mode"] == "hits":
         return "one request at a time"
-    told = [
+    texts = [
         text.format(config[name])
         for name, text in _LOADS.items()
         if config.get(name) not in (None, 1)
     ]
-    return ", ".join(told) or "the arrivals of the trace"
+    return ", ".join(texts) or "the arrivals of the trace"
 
 
 def _rate(rate: float | None) -> str:
@@ -254,24 +259,24 @@ def check_picture(path: str | None, option: str = "--output") -> None:
 def of_sizes(points: Sequence[Document]) -> str:
     """What host memory buys, of points with ascending sizes; empty without any point of a trace
     that says which prompts begin alike."""
-    found = [(point["point"]["host_bytes"] / 1e9, record_of(Result, point)) for point in points]
-    x = [size for size, one in found if one.trace.identity]
-    results = [one for _, one in found if one.trace.identity]
+    pairs = [(point["point"]["host_bytes"] / 1e9, record_of(Result, point)) for point in points]
+    x = [size for size, result in pairs if result.trace.identity]
+    results = [result for _, result in pairs if result.trace.identity]
     if not x:
         return ""
-    wholes, first = [one.whole for one in results], results[0]
+    wholes, first = [result.total for result in results], results[0]
     lines = [
-        Line("ceiling", [one.ceiling_rate * 100 for one in wholes], dashed=True),
-        Line("device + host", [one.hit_rate * 100 for one in wholes]),
-        Line("device", [one.rate(one.hit_tokens.device) * 100 for one in wholes]),
+        Line("ceiling", [item.ceiling_rate * 100 for item in wholes], dashed=True),
+        Line("device + host", [item.hit_rate * 100 for item in wholes]),
+        Line("device", [item.rate(item.hit_tokens.device) * 100 for item in wholes]),
     ]
     panels = [Panel("prompt tokens that hit (%)", "host memory (GB)", x, lines)]
-    times = [one.latency_s.ttft for one in results if one.latency_s is not None]
+    times = [result.latency_s.ttft for result in results if result.latency_s is not None]
     if times:
         names = ("p90", "mean", "p50")
-        lines = [Line(name, [getattr(one, name) for one in times]) for name in names]
+        lines = [Line(name, [getattr(time, name) for time in times]) for name in names]
         panels.append(Panel("time to first token (s)", "host memory (GB)", x, lines))
-    note = f"{first.whole.requests:,} requests of {os.path.basename(first.trace.path)}, "
+    note = f"{first.total.requests:,} requests of {os.path.basename(first.trace.path)}, "
     note += f"{model_of(first.config)}, {load_of(first.config)}"
     return svg("What host memory buys", note, panels)
 
@@ -321,7 +326,7 @@ def _panel(panel: Panel, left: int) -> Iterator[str]:
         yield f'<line class="{name}" x1="{first}" x2="{last}" y1="{y}" y2="{y}"/>'
         yield _text("", first - 8, up(value) + 4, f"{value:,.10g}", "end")
     colours, label = iter(_COLOURS), 0.0
-    for line in sorted(panel.lines, key=lambda one: -one.values[-1]):  # from above
+    for line in sorted(panel.lines, key=lambda line: -line.values[-1]):  # from above
         colour, dashed = _GREY if line.dashed else next(colours), ""
         points = [f"{across(x):.1f},{up(y):.1f}" for x, y in zip(panel.x, line.values, strict=True)]
         if line.dashed:

@@ -11,8 +11,6 @@ Below are the parsers of values: sizes, ratios, bandwidths, names. Each raises V
 says what was expected.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import tomllib
@@ -114,17 +112,23 @@ def rows(record: type) -> list[Declared]:
         for base in reversed(record.__mro__)
         for name in vars(base).get("__annotations__", ())
     }
-    found = [
+    declared_figures = [
         Declared(
-            one.name,
-            one.default,
-            str(vars(owner[one.name]).get("HEADING", "")),
-            one.metadata[_ROW],
+            field.name,
+            field.default,
+            str(vars(owner[field.name]).get("HEADING", "")),
+            field.metadata[_ROW],
         )
-        for one in fields(record)
-        if _ROW in one.metadata
+        for field in fields(record)
+        if _ROW in field.metadata
     ]
-    return sorted(found, key=lambda one: (not one.row.common, owner[one.name] is not record))
+    return sorted(
+        declared_figures,
+        key=lambda declared_figure: (
+            not declared_figure.row.common,
+            owner[declared_figure.name] is not record,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +159,16 @@ class _RefusedError(Exception):
 
 
 def read_values(
-    declared: Sequence[Declared],
-    words: Sequence[str],
-    prog: str,
-    about: str = "",
-    epilog: str = "",
+    declared: Sequence[Declared], words: Sequence[str], prog: str, about: str = "", epilog: str = ""
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of all options, by name, and the text of those that were given, on the command
     line or in a file, "true" for a flag; see `OptionRecord.read`."""
     texts: dict[str, str] = {}
     places = [
-        f"[{text}]" if one.row.optional else text
-        for one in declared
-        if one.row.positional
-        for text in [one.shown + "..." * one.row.several]
+        f"[{text}]" if declared_figure.row.optional else text
+        for declared_figure in declared
+        if declared_figure.row.positional
+        for text in [declared_figure.shown + "..." * declared_figure.row.several]
     ]
     app = App(
         name=prog,
@@ -189,7 +189,7 @@ def read_values(
         _, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
     except UnknownOptionError as error:
         name = str(error.token.keyword or error.token.value)
-        hint = closest(name, [one.flag for one in declared])
+        hint = closest(name, [declared_figure.flag for declared_figure in declared])
         raise CallerError(f"unknown option: {name}{hint} (see {prog} --help)") from None
     except UnusedCliTokensError as error:
         words = " ".join(error.unused_tokens or [])
@@ -199,9 +199,12 @@ def read_values(
         if isinstance(error, CycloptsError):
             text = f"{text[:1].lower()}{text[1:]}"
         raise CallerError(f"{text} (see {prog} --help)") from None
-    found = bound.arguments
-    texts |= {name: "true" for name, value in found.items() if value is True}
-    return {one.name: found.get(one.name, one.default) for one in declared}, texts
+    arguments = bound.arguments
+    texts |= {name: "true" for name, value in arguments.items() if value is True}
+    return {
+        declared_figure.name: arguments.get(declared_figure.name, declared_figure.default)
+        for declared_figure in declared
+    }, texts
 
 
 def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
@@ -209,36 +212,41 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
     whose `options` repeat it."""
     paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
     paths += [path for word, path in pairwise(words) if word == _CONFIG]
-    if not paths or _CONFIG not in {one.flag for one in declared if not one.row.several}:
+    if not paths or _CONFIG not in {
+        declared_figure.flag for declared_figure in declared if not declared_figure.row.several
+    }:
         return []
     text = text_of(paths[0], "file with options", _MOST_BYTES)
     try:
-        found = parsed(text)["options"] if paths[0].endswith(".json") else tomllib.loads(text)
-        if not isinstance(found, dict):
+        row = parsed(text)["options"] if paths[0].endswith(".json") else tomllib.loads(text)
+        if not isinstance(row, dict):
             raise ValueError("no options by name")
     except (ValueError, KeyError, TypeError) as error:
         raise CallerError(
             f"{paths[0]}: expected options such as `page-size = 64` (TOML), or a document of "
             f"`--json` (its name ends in .json) with the key options; found {error}"
         ) from None
-    return [Dict(found, source=paths[0], use_commands_as_keys=False)]
+    return [Dict(row, source=paths[0], use_commands_as_keys=False)]
 
 
 def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[..., None]:
     """A function with these options as parameters. The text of each that has one goes into
     `texts`."""
-    headings = dict.fromkeys("" if one.row.common else one.heading for one in declared)
+    headings = dict.fromkeys(
+        "" if declared_figure.row.common else declared_figure.heading
+        for declared_figure in declared
+    )
     groups = {
         heading: Group(heading or "options", sort_key=place)
         for place, heading in enumerate(headings)
     }
     exclusive = {
         word: Group(word, show=False, validator=_one_of)
-        for word in {one.row.excludes for one in declared} - {""}
+        for word in {declared_figure.row.excludes for declared_figure in declared} - {""}
     }
     parameters = []
-    for one in declared:
-        row = one.row
+    for item in declared:
+        row = item.row
         kind: Any = inspect.Parameter.KEYWORD_ONLY
         hint: Any = Any
         if row.positional and row.several:
@@ -247,47 +255,49 @@ def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[.
             kind = inspect.Parameter.POSITIONAL_ONLY
         elif row.several or row.parse is None:
             hint = list[Any] if row.several else bool
-        listed = [groups["" if row.common else one.heading]]
+        listed = [groups["" if row.common else item.heading]]
         listed += [exclusive[row.excludes]] if row.excludes else []
-        hint = Annotated[hint, _parameter(one, tuple(listed), texts)]
+        hint = Annotated[hint, _parameter(item, tuple(listed), texts)]
         needed = row.required or (row.positional and (row.several or not row.optional))
-        default = inspect.Parameter.empty if needed else one.default
-        parameters.append(inspect.Parameter(one.name, kind, default=default, annotation=hint))
-    parameters.sort(key=lambda one: one.kind)
+        default = inspect.Parameter.empty if needed else item.default
+        parameters.append(inspect.Parameter(item.name, kind, default=default, annotation=hint))
+    parameters.sort(key=lambda parameter: parameter.kind)
 
     def function(*values: Any, **named: Any) -> None:
         """Is not called: its parameters are read."""
 
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function
 
 
-def _parameter(one: Declared, groups: tuple[Group, ...], texts: dict[str, str]) -> Parameter:
+def _parameter(
+    declared_figure: Declared, groups: tuple[Group, ...], texts: dict[str, str]
+) -> Parameter:
     """What cyclopts knows of the option."""
-    row, parse = one.row, one.row.parse
+    row, parse = declared_figure.row, declared_figure.row.parse
     about = row.help if isinstance(row.help, str) else row.help()
-    if one.default not in (None, False, ()) and "(default: " not in about:
-        about += f" (default: {one.default})"
+    if declared_figure.default not in (None, False, ()) and "(default: " not in about:
+        about += f" (default: {declared_figure.default})"
 
     def convert(kind: type, tokens: Sequence[Token]) -> Any:
         assert parse is not None
         words = ["-" if token.value == _DASH else token.value for token in tokens]
-        texts[one.name] = words[-1]
+        texts[declared_figure.name] = words[-1]
         try:
             values = tuple(parse(word) for word in words)
         except ValueError as error:
-            raise _RefusedError(f"{one.shown}: {error}") from None
+            raise _RefusedError(f"{declared_figure.shown}: {error}") from None
         return values if row.several and not row.positional else values[0]
 
     return Parameter(
-        name=None if row.positional else [one.flag, *filter(None, [row.short])],
+        name=None if row.positional else [declared_figure.flag, *filter(None, [row.short])],
         converter=convert if parse else None,
         negative="",
         group=groups,
         help=about,
         show_default=False,
-        metavar=row.metavar or ("" if parse is None else one.name.upper()),
+        metavar=row.metavar or ("" if parse is None else declared_figure.name.upper()),
         required=row.required or (row.positional and not row.optional),
         allow_repeating=True if row.several else None,
     )
@@ -295,9 +305,9 @@ def _parameter(one: Declared, groups: tuple[Group, ...], texts: dict[str, str]) 
 
 def _one_of(arguments: ArgumentCollection) -> None:
     """Refuses options that exclude each other."""
-    found = [one.names[0] for one in arguments if one.tokens]
-    if len(found) > 1:
-        raise _RefusedError(f"{found[1]}: not allowed with {found[0]}; give one of them")
+    names = [argument.names[0] for argument in arguments if argument.tokens]
+    if len(names) > 1:
+        raise _RefusedError(f"{names[1]}: not allowed with {names[0]}; give one of them")
 
 
 # -- values
@@ -329,8 +339,8 @@ def _size(text: str, number: str, expected: str) -> int:
     match = _SIZE.fullmatch(number)
     if not match:
         raise ValueError(f"expected {expected}, found {text!r}")
-    whole, fraction, unit = match.groups()
-    value = Fraction(f"{whole}.{fraction or 0}") * _UNITS[unit[:1].upper() + unit[1:]]
+    full, fraction, unit = match.groups()
+    value = Fraction(f"{full}.{fraction or 0}") * _UNITS[unit[:1].upper() + unit[1:]]
     if value.denominator != 1:
         raise ValueError(f"expected a whole number, found {text!r}")
     if value > _MOST:
@@ -361,7 +371,8 @@ def between(least: int, most: int) -> Callable[[str], int]:
 def name(text: str) -> str:
     """The name of a file or folder. Refuses an empty name.
 
-    `--replay "$TAPE"` passes an empty name if TAPE is not set; that must not count as no option.
+    `--replay "$SEQUENCE"` passes an empty name if SEQUENCE is not set; that must not count as no
+    option.
     """
     if not text or "\0" in text:
         raise ValueError(f"expected a name, found {ascii(text) if text else 'none'}")
@@ -397,10 +408,10 @@ def part(text: str) -> Fraction:
 
 def bandwidth(text: str) -> int:
     """Bytes per second, such as 50GB or 50GB/s. One without a unit is refused."""
-    found = 0 if text[-1:].isdigit() else byte_size(text.removesuffix("/s"))
-    if not found:
+    result = 0 if text[-1:].isdigit() else byte_size(text.removesuffix("/s"))
+    if not result:
         raise ValueError(f"expected bytes per second such as 50GB, found {text!r}")
-    return found
+    return result
 
 
 def duration_ns(text: str) -> int:

@@ -5,8 +5,6 @@ then. Devices and pipes are written to and never replaced. The name of a draft s
 made it, on which machine; what a killed command left is removed by a later one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -137,12 +135,12 @@ def check_outputs(inputs: Mapping[str, str | None], **outputs: str | None) -> No
 def _identity(path: str) -> tuple[int, int] | str:
     """The same value for all names of one file, hard links too; "" for a device or a pipe."""
     try:
-        found = os.stat(path)
+        result = os.stat(path)
     except OSError:
         return os.path.realpath(path)
     except ValueError:  # a NUL in the name of an input, which opening it refuses
         return ""
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else ""
+    return (result.st_dev, result.st_ino) if stat.S_ISREG(result.st_mode) else ""
 
 
 def _target(path: str) -> tuple[Path, bool]:
@@ -262,14 +260,14 @@ class Lines(ABC):
         end = 0
         self._stream.seek(0)
         for number, line in enumerate(self._stream, 1):
-            whole = line.endswith(b"\n")
-            if not whole and (number > 1 or self.begins.startswith(line[: len(self.begins)])):
+            full = line.endswith(b"\n")
+            if not full and (number > 1 or self.begins.startswith(line[: len(self.begins)])):
                 self.repaired = True
                 self._stream.truncate(end)
                 break
             end += len(line)
             try:
-                if not whole:
+                if not full:
                     raise ValueError("cut off")
                 self.take(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -5,8 +5,6 @@ command reports and saves its results so far. Workers ignore them, and exit when
 gone.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -149,7 +147,7 @@ def environment(**settings: str) -> Iterator[None]:
 def how_ended(processes: Sequence[BaseProcess]) -> str:
     """Says how a worker ended that was not asked to, as far as that is known."""
     ends = (None, 0, -signal.SIGTERM)
-    code = next((one.exitcode for one in processes if one.exitcode not in ends), None)
+    code = next((process.exitcode for process in processes if process.exitcode not in ends), None)
     if code is None:
         return "the reason is not known"
     if code >= 0:

@@ -1,12 +1,10 @@
 """The two standard streams: escaped text for people, and what to do when one is closed, full, no
 longer read, or limited in its encoding.
 
-Names in traces, models, profiles and tapes are untrusted: printed raw, an escape sequence controls
-the terminal, a mark of writing direction reorders a line, a newline forges one. What goes to the
-terminal is escaped here; documents (JSON, tapes, traces) keep their text as it is.
+Names in traces, models, profiles and sequences are untrusted: printed raw, an escape sequence
+controls the terminal, a mark of writing direction reorders a line, a newline forges one. What goes
+to the terminal is escaped here; documents (JSON, sequences, traces) keep their text as it is.
 """
-
-from __future__ import annotations
 
 import io
 import os

@@ -4,8 +4,6 @@ error: a bar on a terminal, a plain line every few seconds elsewhere.
 Text is printed as it is: rich's markup is off, and unsafe characters are escaped (see streams).
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

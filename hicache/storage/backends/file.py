@@ -77,15 +77,15 @@ class FileStore(Storage):
             read = opened.data.move([*jobs.values()], True, False, lambda: None)
             became = dict(zip(jobs, read or [Status.FAILED] * len(jobs), strict=True))
             moved = opened.index.moved(rows, stamp)
-            found = [became.get(at, Status.CORRUPT) for at in range(len(keys))]
+            statuses = [became.get(at, Status.CORRUPT) for at in range(len(keys))]
             for at, key in enumerate(keys):
-                if key not in rows or (key in moved and found[at] is not Status.FAILED):
-                    found[at] = Status.MISSING
-            done = zip(keys, found, strict=True)
+                if key not in rows or (key in moved and statuses[at] is not Status.FAILED):
+                    statuses[at] = Status.MISSING
+            done = zip(keys, statuses, strict=True)
             opened.index.touch([key for key, status in done if status is Status.DONE])
         except REFUSED as error:
             return [refused(error)] * len(keys)
-        return found
+        return statuses
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         """Write each value into reserved blocks; what is written gets its key, all in one step."""
@@ -94,7 +94,7 @@ class FileStore(Storage):
             rows = opened.index.reserve([size_of(value) for value in values], keys)
         except REFUSED as error:
             return [refused(error)] * len(keys)
-        found = [Status.FAILED if isinstance(row, Row) else row for row in rows]
+        statuses = [Status.FAILED if isinstance(row, Row) else row for row in rows]
         jobs = {at: (row, values[at]) for at, row in enumerate(rows) if isinstance(row, Row)}
         release = partial(opened.index.release, [row for row, _ in jobs.values()])
         try:
@@ -102,13 +102,13 @@ class FileStore(Storage):
         except OSError as error:
             written = [refused(error)] * len(jobs)
         if written is None:  # it is under way, and releases the blocks itself
-            return found
-        ready = [at for at, one in zip(jobs, written, strict=True) if one is Status.DONE]
+            return statuses
+        ready = [at for at, status in zip(jobs, written, strict=True) if status is Status.DONE]
         done = opened.index.publish([(jobs[at][0], keys[at]) for at in ready])
         for at, status in (*zip(jobs, written, strict=True), *zip(ready, done, strict=True)):
-            found[at] = status
-        opened.index.release([jobs[at][0] for at in jobs if found[at] is not Status.DONE])
-        return found
+            statuses[at] = status
+        opened.index.release([jobs[at][0] for at in jobs if statuses[at] is not Status.DONE])
+        return statuses
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         try:
@@ -259,10 +259,10 @@ class Opened:
     def _look(self) -> tuple[int, ...]:
         """What stays the same as long as the folder is the one that was opened. An index that was
         opened for reading may be read without locks, so it must not change."""
-        found = os.stat(self._index)
+        result = os.stat(self._index)
         if not self.unwritable:
-            return (found.st_ino,)
-        return found.st_ino, found.st_mtime_ns, found.st_size, self._log_bytes()
+            return (result.st_ino,)
+        return result.st_ino, result.st_mtime_ns, result.st_size, self._log_bytes()
 
     def _log_bytes(self) -> int:
         try:
@@ -285,7 +285,7 @@ class Opened:
         if not head and self.data.path.exists() and self.data.path.stat().st_size:
             mend = "put its index.sqlite back, or delete the folder"
             _refuse(f"expected the index of the values in {path}, found none", mend)
-        strange = sorted({one.name for one in path.iterdir()} - _BEGUN)
+        strange = sorted({item.name for item in path.iterdir()} - _BEGUN)
         if strange and not head:
             what = f"expected a store or an empty folder, found {strange[0]!a} in {path}"
             _refuse(what, "name another folder")

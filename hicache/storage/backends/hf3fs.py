@@ -28,7 +28,7 @@ from .file import FileStore
 SUMMARY = "one large file, for 3FS and other file systems: hf3fs:DIR"
 
 
-class Lane:
+class Channel:
     """What one thread moves bytes with: an open file, and memory of its own."""
 
     def __init__(self, path: Path) -> None:
@@ -54,13 +54,13 @@ class Lane:
 
 
 class BigFile(Data):
-    """A file of one size, whose bytes are moved by threads with a lane each."""
+    """A file of one size, whose bytes are moved by threads with a transfer queue each."""
 
     def __init__(self, path: Path, size_bytes: int, timeout_s: float) -> None:
         super().__init__(path)
         self.first = (size_bytes // BLOCK, FREE)
         self._timeout_s = timeout_s
-        self._workers: Workers[Lane] = Workers("hf3fs", lambda: Lane(path), Lane.close)
+        self._workers: Workers[Channel] = Workers("hf3fs", lambda: Channel(path), Channel.close)
 
     def open(self) -> bool:
         self.path.parent.mkdir(exist_ok=True)
@@ -82,10 +82,10 @@ class BigFile(Data):
     def move(
         self, jobs: Jobs, reading: bool, durable: bool, late: Callable[[], None]
     ) -> list[Status] | None:
-        def job(lane: Lane, call: Call) -> list[Status]:
-            statuses = [lane.move(call, *one, reading) for one in jobs]
+        def job(channel: Channel, call: Call) -> list[Status]:
+            statuses = [channel.move(call, *job, reading) for job in jobs]
             if durable:
-                os.fsync(lane.file)
+                os.fsync(channel.file)
             return statuses
 
         try:

@@ -95,10 +95,10 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     )
     code = _alone(lambda: client.setup(*arguments), max(timeout_s, _SETUP_S))
     if code != 0:
-        found = "no answer" if code is None else f"code {code}"
+        text = "no answer" if code is None else f"code {code}"
         raise CallerError(
             f"storage: expected a Mooncake master at mooncake://{where.host}:{where.port}, found "
-            f"{found} from its client; is it a master, and does {query or 'tcp'} fit?"
+            f"{text} from its client; is it a master, and does {query or 'tcp'} fit?"
         )
     return Mooncake(client, where, timeout_s)
 
@@ -122,8 +122,8 @@ class Mooncake(Storage):
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         def ask(stage: Staging, call: Call) -> list[bool | None]:
-            found = self._client.batch_is_exist(list(keys)) if keys else []
-            return [None if code < 0 and _lost(code) else code == 1 for code in found]
+            result = self._client.batch_is_exist(list(keys)) if keys else []
+            return [None if code < 0 and _lost(code) else code == 1 for code in result]
 
         return self._run(ask, [None] * len(keys))
 
@@ -182,16 +182,16 @@ class Mooncake(Storage):
         keys = [key for key in names if key.startswith(prefix)]
 
         def sizes(stage: Staging, call: Call) -> list[int]:
-            found: list[int] = []
+            numbers: list[int] = []
             for key in keys:
-                found.append(self._client.get_size(key))
-                _went_on(found[-1:])
-            return found
+                numbers.append(self._client.get_size(key))
+                _went_on(numbers[-1:])
+            return numbers
 
-        found: list[int] = self._run(sizes, [])
-        if len(found) < len(keys):
+        result: list[int] = self._run(sizes, [])
+        if len(result) < len(keys):
             raise TimeoutError(f"no answer from {self._where.host}")
-        pairs = zip(keys, found, strict=True)
+        pairs = zip(keys, result, strict=True)
         yield from (Entry(key, size, 0.0) for key, size in pairs if size >= 0)
 
     def close(self) -> None:
@@ -220,8 +220,8 @@ class Mooncake(Storage):
         if code == size:
             return Status.DONE
         if code == _TRANSFER_FAILED:
-            found = self._client.get_size(key)
-            code = code if found == size else found
+            result = self._client.get_size(key)
+            code = code if result == size else result
         return Status.CORRUPT if code >= 0 else _lost(code)
 
 

@@ -6,8 +6,6 @@ Nothing is tried again: with redis-py's own retries a stopped server costs ten t
 Redis bounds its memory itself (`maxmemory`), and evicts if `maxmemory-policy` says so.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice

@@ -9,8 +9,6 @@ Nothing is tried again, and after a request that the server did not answer, the 
 not sent: an outage costs one time-out for a batch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -68,12 +66,12 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         )
     try:
         store = S3(where, options.timeout_s)
-        found = store.refusal()
+        refusal = store.refusal()
     except (BaseError, ValueError, TypeError) as error:
-        found = " ".join(str(error).split())[:120]
-    if found:
+        refusal = " ".join(str(error).split())[:120]
+    if refusal:
         raise CallerError(
-            f"storage: expected the bucket {where.host} at {endpoint or 'AWS'}, found {found}; "
+            f"storage: expected the bucket {where.host} at {endpoint or 'AWS'}, found {refusal}; "
             "check endpoint, region and keys, or start one to try out (docs/storage_backends.md)"
         )
     return store
@@ -154,7 +152,7 @@ class S3(Storage):
         self, method: str, keys: Sequence[str], values: Sequence[Value] = ()
     ) -> list[Status]:
         """What became of each request. They are sent in some threads, each one after the other."""
-        found: list[Status | Exception] = [ConnectionError("closed")] * len(keys)
+        status: list[Status | Exception] = [ConnectionError("closed")] * len(keys)
         lost: list[Exception] = []
 
         def send(first: int) -> None:
@@ -163,19 +161,19 @@ class S3(Storage):
                     if lost:
                         raise lost[0]
                     value = values[at] if values else ()
-                    found[at] = self._connections.request(method, urls[at], value)
+                    status[at] = self._connections.request(method, urls[at], value)
                 except (OSError, HTTPException) as error:
-                    found[at] = error
+                    status[at] = error
                     if not isinstance(error, Refused | FileNotFoundError):
                         lost.append(error)
 
         try:
             urls = self._urls(method, keys)
             some = [copy_context() for _ in range(min(self._requests, len(keys)))]
-            list(self._threads.map(lambda one, at: one.run(send, at), some, range(len(some))))
+            list(self._threads.map(lambda item, at: item.run(send, at), some, range(len(some))))
         except (BaseError, RuntimeError) as error:  # no key to sign with, or it was closed
             tell(error)
-        return [_status(one) for one in found]
+        return [_status(item) for item in status]
 
     def _urls(self, method: str, keys: Sequence[str]) -> list[str]:
         paths = [self._prefix + key for key in keys]
@@ -234,15 +232,15 @@ class Connections:
     def interrupt(self) -> None:
         """What is under way raises ConnectionError."""
         self._closed = True
-        for one in self._all:
-            if one.sock is not None:
+        for item in self._all:
+            if item.sock is not None:
                 with suppress(OSError):
-                    one.sock.shutdown(socket.SHUT_RDWR)
+                    item.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Nothing is under way."""
-        for one in self._all:
-            one.close()
+        for item in self._all:
+            item.close()
 
     def _of_thread(self, parts: SplitResult) -> HTTPConnection:
         made: HTTPConnection | None = getattr(self._mine, "connection", None)

@@ -7,8 +7,6 @@ batch fail, and so the batch. Submitted work starts at the host's next poll, wit
 into batches.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,16 +17,16 @@ from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill
 from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
 from hicache.core.types import Key, Tier
-from hicache.devices.base import CopyJob, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, DeviceEvent, Stream, Touch
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
+from invariants.checker import Checker
 from invariants.fuzz.hicache.executors import FILES, DeviceSettings, settings_of
-from invariants.fuzz.hicache.hand import Hand, kind_of
-from invariants.fuzz.hicache.ranks import RankedHand
-from invariants.fuzz.hicache.stored import RealShelf
+from invariants.fuzz.hicache.player import Player, kind_of
+from invariants.fuzz.hicache.ranks import RankedPlayer
+from invariants.fuzz.hicache.stored import RealStore
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time
-from invariants.fuzz.sequence import Tape
-from invariants.watch import Watch
+from invariants.fuzz.sequence import FuzzSequence
 from sim.clock import Clock
 from sim.content import Words, prefix_tags
 from sim.device.hazards import Hazards
@@ -43,17 +41,19 @@ from sim.workload import Job as Request
 
 LONGEST = 20_000  # maximum stall, so that no work is lost for ever
 RATE = 10**9  # one byte per nanosecond, so a page's bytes equal its nanoseconds
-_LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
+_TRANSFER_QUEUES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
 
 
-def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
-    """The hand that plays a sequence."""
-    if tape.ranks > 1:
-        return RankedHand(tape, watch)
-    if settings := settings_of(tape.executor):
-        return DeviceHand(tape, settings, watch)
-    shelf = RealShelf(tape.config, tape.seed) if tape.executor == FILES else None
-    return Hand(tape.config, tape.order, watch, tape.pairs, shelf)
+def player_of(sequence: FuzzSequence, checker: Checker | None = None) -> Player:
+    """The player that plays a sequence."""
+    if sequence.ranks > 1:
+        return RankedPlayer(sequence, checker)
+    if settings := settings_of(sequence.executor):
+        return DevicePlayer(sequence, settings, checker)
+    simulated_store = (
+        RealStore(sequence.config, sequence.seed) if sequence.executor == FILES else None
+    )
+    return Player(sequence.config, sequence.order, checker, sequence.pairs, simulated_store)
 
 
 class Plan(NamedTuple):
@@ -76,7 +76,9 @@ class PlannedDevice(SimDevice):
     def __init__(self, clock: Clock, link: Link, page_ns: tuple[int, ...], memory: Memory) -> None:
         failing: set[int] = set()
         sizes = {component: page_ns for _, component in memory.places}
-        options = SimDeviceOptions(sizes, faults=lambda copy, _: copy in failing, scribble=False)
+        options = SimDeviceOptions(
+            sizes, faults=lambda copy, _: copy in failing, write_pattern=False
+        )
         super().__init__(clock, link, options, memory)
         self.plans: dict[Stream, Plan] = {}
         self.sent: dict[Stream, int] = {}
@@ -85,13 +87,13 @@ class PlannedDevice(SimDevice):
         self._bytes = memory
         self._lags: dict[int, int] = {}
         self._cut: dict[int, int] = {}  # by copy, its parts
-        self._open: deque[tuple[Mark, Callable[[], None]]] = deque()
+        self._open: deque[tuple[DeviceEvent, Callable[[], None]]] = deque()
 
     def plan(self, stream: Stream, plan: Plan) -> None:
         """Sets the plan of a stream from now on."""
         self.plans[stream], self.sent[stream] = plan, 0
 
-    def record(self, stream: Stream) -> Mark:
+    def record(self, stream: Stream) -> DeviceEvent:
         self._lags[len(self._reached_ns)] = self.plans.get(stream, Plan()).lag
         return super().record(stream)
 
@@ -105,8 +107,8 @@ class PlannedDevice(SimDevice):
         self.sent[stream] = turn + 1
         super().copy(stream, job)
 
-    def _lag_ns(self, line: object, mark: int) -> int:
-        return self._lags[mark]
+    def _lag_ns(self, line: object, device_event: int) -> int:
+        return self._lags[device_event]
 
     def _parts(self, number: int) -> int:
         return self._cut[number]
@@ -124,32 +126,34 @@ class PlannedDevice(SimDevice):
             super().compute(stream, duration_ns)
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        own = self._bytes.scribble_tags(touch.pages) if self.lost else tags
+        own = self._bytes.pattern_tags(touch.pages) if self.lost else tags
         super().publish(stream, touch, own)
 
     def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[DeviceEvent, ...] = ()
     ) -> None:
         if not self.lost:
             super().verify(stream, touch, tags, unless)
 
-    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
+    def sync(self, device_event: DeviceEvent, action: Callable[[], None]) -> None:
         """The host polls for the end of passes."""
-        self._open.append((mark, action))
+        self._open.append((device_event, action))
 
     def poll(self) -> None:
         while self._open and self.query(self._open[0][0]):
             self._open.popleft()[1]()
 
 
-class DeviceHand(Hand):
+class DevicePlayer(Player):
     """A hand with a device; see the module."""
 
     can_store = False
 
-    def __init__(self, tape: Tape, settings: DeviceSettings, watch: Watch | None = None) -> None:
-        super().__init__(tape.config, tape.order, watch)
-        config, layers = tape.config, settings.layers
+    def __init__(
+        self, sequence: FuzzSequence, settings: DeviceSettings, checker: Checker | None = None
+    ) -> None:
+        super().__init__(sequence.config, sequence.order, checker)
+        config, layers = sequence.config, settings.layers
         places = {
             (tier, component): count
             for tier, counts in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
@@ -169,8 +173,10 @@ class DeviceHand(Hand):
         self._running: dict[int, Running] = {}
         self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
         self._launches: list[tuple[Prefill, Plan, Running]] = []
-        self._ended: dict[str, deque[int]] = {lane: deque() for lane in _LANES.values()}
-        self._fine: dict[int, bool] = {}  # success by flight
+        self._ended: dict[str, deque[int]] = {
+            transfer_queue: deque() for transfer_queue in _TRANSFER_QUEUES.values()
+        }
+        self._fine: dict[int, bool] = {}  # success by transfer
         self._lost: set[int] = set()  # loads and passes that are going to fail
 
     # -- what the core is told, and what it says
@@ -191,7 +197,7 @@ class DeviceHand(Hand):
     def decode(self, job: Job, start: int) -> None:
         self._run()
         running = self._of(job)
-        running.reported, running.held = start, job.committed
+        running.reported, running.kv_tokens = start, job.committed
         self.forward.report_decoded(running)
 
     def _of(self, job: Job) -> Running:
@@ -208,59 +214,65 @@ class DeviceHand(Hand):
 
     # -- work begins
 
-    def carry_out(self, one: Pending, tie: int) -> None:
-        action, late = one.action, min(LONGEST, max(0, one.due - self.now))
-        failing = -1 if kind_of(one.fault, type(action).__name__).fine else tie
+    def carry_out(self, pending: Pending, tie: int) -> None:
+        action, late = pending.action, min(LONGEST, max(0, pending.due - self.now))
+        failing = -1 if kind_of(pending.fault, type(action).__name__).fine else tie
         plan = Plan(*((0, late) if tie % 2 else (late, 0)), 1 + tie, failing)
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
             self._launches.append((action, plan, self._of(job)))
         elif isinstance(action, Load | Backup):
             self.controller.submit(action)
-            self._queued[_LANES[type(action)]].append((action, plan))
+            self._queued[_TRANSFER_QUEUES[type(action)]].append((action, plan))
 
     def _start(self) -> None:
         """Issues submitted work: one batch of transfers per direction if its stream has room, then
         passes."""
         device = self.device
-        lanes = {lane: device.stream(lane) for lane, queued in self._queued.items() if queued}
-        for lane, stream in lanes.items():
-            device.plan(stream, self._merged(lane))
+        transfer_queues = {
+            transfer_queue: device.stream(transfer_queue)
+            for transfer_queue, queued in self._queued.items()
+            if queued
+        }
+        for transfer_queue, stream in transfer_queues.items():
+            device.plan(stream, self._merged(transfer_queue))
         self.controller.start()
-        for lane, stream in lanes.items():
+        for transfer_queue, stream in transfer_queues.items():
             if device.sent[stream]:
                 if device.plans[stream].failing >= 0:
-                    self._lost |= {action.flight for action, _ in self._queued[lane]}
-                self._queued[lane].clear()
+                    self._lost |= {action.transfer for action, _ in self._queued[transfer_queue]}
+                self._queued[transfer_queue].clear()
         launches, self._launches = self._launches, []
         for action, plan, running in launches:
-            before = {*action.after, self.follows.get(action.flight, -1)}
+            before = {*action.after, self.follows.get(action.transfer, -1)}
             device.lost = plan.failing >= 0 or not before.isdisjoint(self._lost)
-            self._lost |= {action.flight} if device.lost else set()
+            self._lost |= {action.transfer} if device.lost else set()
             device.plan(device.stream(COMPUTE), plan)
 
             def passed(action: Prefill = action) -> None:  # it fails if one of its loads did
                 failed = self.controller.load_failed
                 well = [not failed(load) and self._fine.get(load, True) for load in action.after]
-                self._end(action.flight, COMPUTE, all(well))
+                self._end(action.transfer, COMPUTE, all(well))
 
             self.forward.launch([(running, action)], 0, 0, passed)
         device.lost = False
 
-    def _merged(self, lane: str) -> Plan:
+    def _merged(self, transfer_queue: str) -> Plan:
         """The plan of a batch: the maximum of each field."""
-        plans = [plan for _, plan in self._queued[lane]]
-        parts = {copy.component for action, _ in self._queued[lane] for copy in action.copies}
-        copies = len(parts) * (self.device.layers if lane == LOAD else 1)
+        plans = [plan for _, plan in self._queued[transfer_queue]]
+        parts = {
+            copy.component for action, _ in self._queued[transfer_queue] for copy in action.copies
+        }
+        copies = len(parts) * (self.device.layers if transfer_queue == LOAD else 1)
         failing = [plan.failing % copies for plan in plans if plan.failing >= 0]
         stall, lag, cut, _ = map(max, zip(*plans, strict=True))
         return Plan(stall, lag, cut, max(failing, default=-1))
 
     # -- work ends
 
-    def _end(self, flight: int, lane: str, fine: bool) -> None:
-        self._fine[flight] = fine
-        self._ended[lane].append(flight)
+    def _end(self, transfer: int, transfer_queue: str, fine: bool) -> None:
+        self._fine[transfer] = fine
+        self._ended[transfer_queue].append(transfer)
 
     def _run(self, dry: bool = False) -> None:
         """Runs the events of the device until now, or all of them."""
@@ -276,7 +288,7 @@ class DeviceHand(Hand):
         self.device.poll()
         for reply in self.controller.poll():
             if isinstance(reply, LoadDone | BackupDone):
-                self._end(reply.flight, LOAD if isinstance(reply, LoadDone) else WRITE, reply.ok)
+                self._end(reply.transfer, LOAD if isinstance(reply, LoadDone) else WRITE, reply.ok)
         self.shadow.check()
         self._start()
 
@@ -284,37 +296,37 @@ class DeviceHand(Hand):
         """Advances time to the next event of the device."""
         next_ns = self.clock.next_ns()
         if next_ns < 0:
-            about = [About("flight", one.number) for one in self.pending]
+            about = [About("transfer", pending.number) for pending in self.pending]
             text = f"device: nothing is going to happen, and there are still {self.pending}"
             raise StuckError(text, "", *about)
         self.now = max(self.now, next_ns)
         self._poll()
 
     def _heads(self) -> list[Pending]:
-        first = [lane[0] for lane in self._ended.values() if lane]
-        return [one for one in self.pending if one.number in first]
+        first = [transfer_queue[0] for transfer_queue in self._ended.values() if transfer_queue]
+        return [pending for pending in self.pending if pending.number in first]
 
     def ready(self) -> list[Pending]:
         self._poll()
         return self._heads()
 
-    def take(self, one: Pending) -> None:
+    def take(self, pending: Pending) -> None:
         """Delivers a reply to the core, when the host has seen the end."""
-        if one.number not in self._fine:
+        if pending.number not in self._fine:
             self._poll()
-        while one.number not in self._fine:
+        while pending.number not in self._fine:
             self._pass_time()
-        self._ended[_LANES[type(one.action)]].remove(one.number)
-        super().take(one)
+        self._ended[_TRANSFER_QUEUES[type(pending.action)]].remove(pending.number)
+        super().take(pending)
 
-    def went_well(self, one: Pending, fine: bool) -> bool:
+    def went_well(self, pending: Pending, fine: bool) -> bool:
         """Whether the work succeeded on the device; a pass may also fail by its fault."""
-        action, well = one.action, self._fine[one.number]
+        action, well = pending.action, self._fine[pending.number]
         if not isinstance(action, Prefill):
             return well
         running, job = self._running.get(action.request), self.jobs.get(action.request)
-        if well and fine and running and job and action.flight in job.flights:
-            running.held = running.reported = action.end_token
+        if well and fine and running and job and action.transfer in job.transfers:
+            running.kv_tokens = running.reported = action.end_token
         return well and fine
 
     def settle(self) -> None:

@@ -1,11 +1,10 @@
 """Draws the sequence of a seed: its configuration, the operations and faults that are on, and each
 entry from the state that the entries before it have led to.
 
-Each sequence gets a random subset of features (swarm testing, Groce et al., ISSTA 2012), and pools
-are small, so that pages are short. Some or all device pools of a *least* one are minimal.
+Each sequence gets a random subset of features (sampled configuration testing, Groce et al., ISSTA
+2012), and pools are small, so that pages are short. Some or all device pools of a *least* one are
+minimal.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -19,8 +18,8 @@ from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.executors import FILES, REPLIES, draw_device
-from invariants.fuzz.hicache.hand import KINDS, Hand
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
+from invariants.fuzz.hicache.player import KINDS, Player
 from invariants.fuzz.sequence import MOST_TOKENS, Act, Entry, Operation
 
 KNOWN = known()
@@ -46,11 +45,11 @@ WEIGHTS = {name: op.weight for name, op in OPERATIONS.items()} | {
     name: weight for name, (weight, _) in PLANS.items()
 }
 OF_STORAGE = (("warm", 40), ("stock", 6), ("limit", 4), ("attach", 6))
-OF_WANTS = (("age", 5), ("pin", 6), ("unpin", 5))
+OF_PINS = (("age", 5), ("pin", 6), ("unpin", 5))
 
 
 @dataclass(frozen=True)
-class Swarm:
+class ConfigSample:
     """The configuration of a sequence. weights: of the enabled operations and plans. faults:
     percent of actions, for each enabled kind. polled: percent of entries before which the host
     polls. ranks: number of cores. executor: see executors. pairs: whether keys hold token pairs.
@@ -66,7 +65,7 @@ class Swarm:
     pairs: bool = False
 
 
-def draw_swarm(
+def sample_config(
     seed: int,
     components: tuple[str, ...] = (),
     policy: str = "",
@@ -74,13 +73,13 @@ def draw_swarm(
     executor: str = "",
     eviction: str = "",
     passes: int = 0,
-) -> Swarm:
-    """Draws a swarm. What is given is fixed."""
+) -> ConfigSample:
+    """Draws a sampled configuration. What is given is fixed."""
     draws = Draws(seed, "swarm")
     size = draws.weighted(((USUAL, 86), (LEAST, 14)))
     few = COMPONENTS[draws.below(2) :]
-    names, order = components or draws.one(few), draws.one(("lru", *ORDERS))
-    writes = policy or draws.one((*POLICIES, "write_back"))  # it has more states
+    names, order = components or draws.choice(few), draws.choice(("lru", *ORDERS))
+    writes = policy or draws.choice((*POLICIES, "write_back"))  # it has more states
     config = draw_config(draws, names, writes, eviction or order, size)
     if not ranks:
         ranks = 1 if executor else draws.weighted(((1, 28), (2, 2), (3, 1), (4, 1), (8, 1)))
@@ -89,7 +88,7 @@ def draw_swarm(
     else:
         chosen = REPLIES
     weights = {
-        name: weight * draws.one((1, 1, 2))
+        name: weight * draws.choice((1, 1, 2))
         for name, weight in WEIGHTS.items()
         if weight and (name in ("arrive", "admit", "wait") or draws.chance(80))
     }
@@ -104,26 +103,26 @@ def draw_swarm(
         weights |= {name: weight for name, weight in OF_STORAGE if draws.chance(90)}
         kinds |= dict.fromkeys(KINDS["storage"], 14)
         if draws.chance(35):
-            schedule = f"starve:{draws.one((1, 3, 4, 5, 6))}:{draws.one((1, 4, 64))}"
+            schedule = f"starve:{draws.choice((1, 3, 4, 5, 6))}:{draws.choice((1, 4, 64))}"
     faults = {
-        name: draws.one((2, 5, 20)) for name, percent in kinds.items() if draws.chance(percent)
+        name: draws.choice((2, 5, 20)) for name, percent in kinds.items() if draws.chance(percent)
     }
     if config.storage and draws.chance(50):
-        faults = {"fetched in part": draws.one((40, 80)), **faults}
+        faults = {"fetched in part": draws.choice((40, 80)), **faults}
     if config.storage and ranks == 1 and not executor and draws.chance(REAL_STORES):
         chosen = FILES
     if draws.chance(55):
-        config = _with_wants(draws, config)
-        weights |= dict(OF_WANTS)
+        config = _with_pins(draws, config)
+        weights |= dict(OF_PINS)
     config = replace(config, passes=passes or draws.weighted(((1, 12), (2, 2), (4, 2))))
     if config.passes > 1 and "prefill" in weights:
         weights["prefill"] *= 4
-    return Swarm(
+    return ConfigSample(
         config,
         schedule,
         tuple(weights.items()),
         tuple(faults.items()),
-        draws.one((100, 80, 40)),
+        draws.choice((100, 80, 40)),
         ranks,
         chosen,
         pairs=draws.chance(15) and chosen == REPLIES,  # contents on devices come from tokens
@@ -131,8 +130,8 @@ def draw_swarm(
 
 
 def _draw_schedule(draws: Draws) -> str:
-    pct = f"pct:{draws.below(1 << 16)}:{draws.between(1, 4)}:{draws.one((16, 64, 256))}"
-    starve = f"starve:{draws.below(3)}:{draws.one((1, 2, 3, 4, 6, 64))}"
+    pct = f"pct:{draws.below(1 << 16)}:{draws.between(1, 4)}:{draws.choice((16, 64, 256))}"
+    starve = f"starve:{draws.below(3)}:{draws.choice((1, 2, 3, 4, 6, 64))}"
     return draws.weighted((("time", 40), ("priority", 20), (pct, 20), (starve, 10), ("heavy", 10)))
 
 
@@ -155,22 +154,24 @@ def draw_config(
 def _draw_config(
     draws: Draws, components: tuple[str, ...], policy: str, order: str, size: str
 ) -> Config:
-    page = draws.one((1, 1, 1, 2, 2, 4, 4, 16))
-    window = max(1, draws.one((page // 4, page, page * 3 // 2, 2 * page, 3 * page + 1, 8 * page)))
-    interval = page * draws.one((1, 1, 1, 2, 3))
-    per_path = draws.one((0, 0, 1, 2)) if "mamba" in components else 0
+    page = draws.choice((1, 1, 1, 2, 2, 4, 4, 16))
+    window = max(
+        1, draws.choice((page // 4, page, page * 3 // 2, 2 * page, 3 * page + 1, 8 * page))
+    )
+    interval = page * draws.choice((1, 1, 1, 2, 3))
+    per_path = draws.choice((0, 0, 1, 2)) if "mamba" in components else 0
     pages = {
-        "path": draws.one((6, 8, 12, 16, 20, 30, 48, 64)),
-        "window": -(-window // page) + interval // page + draws.one((0, 1, 3, 8, 20)),
-        "state": draws.one((2, 3, 4, 4, 5, 6, 8, 12, 30)),
+        "path": draws.choice((6, 8, 12, 16, 20, 30, 48, 64)),
+        "window": -(-window // page) + interval // page + draws.choice((0, 1, 3, 8, 20)),
+        "state": draws.choice((2, 3, 4, 4, 5, 6, 8, 12, 30)),
     }
     device = tuple(pages[residency(name)] for name in components)
     if size == LEAST and draws.chance(60):
         host = (draws.below(2),) * len(device)
     elif draws.chance(40):  # much larger than the device, or loads are rare
-        host = tuple(pages * draws.one((2, 4, 8)) for pages in device)
+        host = tuple(pages * draws.choice((2, 4, 8)) for pages in device)
     else:
-        host = tuple(draws.one((0, 1, 2, 4, 8, 12, 30)) for _ in device)
+        host = tuple(draws.choice((0, 1, 2, 4, 8, 12, 30)) for _ in device)
     host = host if host[0] else (0,) * len(device)
     on_evict = registry.load(registry.WRITE_POLICIES, policy)().on_evict
     exclusive = host[0] > 0 and on_evict and draws.chance(60)
@@ -181,15 +182,15 @@ def _draw_config(
         components=components,
         write_policy=policy,
         eviction_policy=order,
-        load_threshold_pages=draws.one((1, 1, 1, 2)),
-        load_quota_pages=draws.one((0, 0, 6)),
-        max_backups=draws.one((4096, 4096, 2, 1)),
+        load_threshold_pages=draws.choice((1, 1, 1, 2)),
+        load_quota_pages=draws.choice((0, 0, 6)),
+        max_backups=draws.choice((4096, 4096, 2, 1)),
         exchange_pages=tuple(pages // 2 for pages in host) if exclusive else (),
         kv_events=draws.chance(30),
         settings=settings_for(components, Shape(window, interval, per_path)),
     )
     if size == LEAST:
-        least, few = least_device_pages(config), draws.one((0, 1, len(device) - 1))
+        least, few = least_device_pages(config), draws.choice((0, 1, len(device) - 1))
         config = replace(config, device_pages=(*device[:few], *least[few:]))
     return config
 
@@ -211,7 +212,7 @@ def least_device_pages(config: Config) -> tuple[int, ...]:
 
 def _with_storage(draws: Draws, config: Config) -> Config:
     """The configuration with a storage, which in some sequences is attached later."""
-    page, least = config.page_size, draws.one((8, 8, 8, 4, 2, 0))
+    page, least = config.page_size, draws.choice((8, 8, 8, 4, 2, 0))
     most = draws.between(8, 16) if draws.chance(45) else MOST_TOKENS
     host = tuple(min(most, max(least, pages)) for pages in config.host_pages)
     return replace(
@@ -219,20 +220,22 @@ def _with_storage(draws: Draws, config: Config) -> Config:
         host_pages=host,
         exchange_pages=tuple(pages // 2 for pages in host) if config.exchange_pages else (),
         storage=draws.chance(90),
-        prefetch_policy=draws.one(PREFETCHES),
-        prefetch_threshold_tokens=draws.one((0, 0, 0, 0, page, page + 1)),
-        prefetch_budget_tokens=draws.one((0, 0, 0, 4 * page, 20 * page)),
-        max_stores=draws.one((64, 64, 2, 1)),
-        store_tries=draws.one((3, 3, 1, 2)),
+        prefetch_policy=draws.choice(PREFETCHES),
+        prefetch_threshold_tokens=draws.choice((0, 0, 0, 0, page, page + 1)),
+        prefetch_budget_tokens=draws.choice((0, 0, 0, 4 * page, 20 * page)),
+        max_stores=draws.choice((64, 64, 2, 1)),
+        store_tries=draws.choice((3, 3, 1, 2)),
     )
 
 
-def _with_wants(draws: Draws, config: Config) -> Config:
+def _with_pins(draws: Draws, config: Config) -> Config:
     """The configuration with what a user may want beside requests: copies that expire, and pins."""
-    config = replace(config, ttl_periods=draws.one((0, 0, 0, 1, 1, 2, 4)))
+    config = replace(config, ttl_periods=draws.choice((0, 0, 0, 1, 1, 2, 4)))
     pairs = zip(config.device_pages, least_device_pages(config), strict=True)
     device = tuple(size - fewest - draws.below(1 + size - fewest) // 2 for size, fewest in pairs)
-    host = tuple(size - draws.below(1 + size) // draws.one((1, 2, 2)) for size in config.host_pages)
+    host = tuple(
+        size - draws.below(1 + size) // draws.choice((1, 2, 2)) for size in config.host_pages
+    )
     return replace(config, pin_pages=device, pin_host_pages=host if config.has_host else ())
 
 
@@ -240,29 +243,29 @@ def _with_wants(draws: Draws, config: Config) -> Config:
 
 
 def next_entry(
-    hand: Hand, swarm: Swarm, ops: dict[str, Operation], seed: int, index: int
+    player: Player, sample: ConfigSample, ops: dict[str, Operation], seed: int, index: int
 ) -> Entry | None:
-    """Returns entry `index` of the tape of this seed, or None if no operation is possible. Within a
-    plan, nothing comes between."""
+    """Returns entry `index` of the sequence of this seed, or None if no operation is possible.
+    Within a plan, nothing comes between."""
     for turn in range(TRIES):
         draws = Draws(seed, "entry", index, turn)
-        step = next(hand.plan, None)
+        step = next(player.plan, None)
         planned = step is not None
         if step is None:
-            name = draws.weighted(swarm.weights)
+            name = draws.weighted(sample.weights)
             if name in PLANS:
-                hand.plan = PLANS[name][1](hand, draws)
-                step = next(hand.plan, None)
-            elif (args := ops[name].draw(hand, draws)) is not None:
+                player.plan = PLANS[name][1](player, draws)
+                step = next(player.plan, None)
+            elif (args := ops[name].draw(player, draws)) is not None:
                 step = name, args
         if step is not None:
-            acts = tuple(_draw_act(swarm, draws) for _ in range(max(ACTS, swarm.ranks)))
-            gap = 0 if planned else draws.one((0, 1, 1, 5, 40))
-            return Entry(*step, gap, not planned and draws.chance(swarm.polled), acts)
+            acts = tuple(_draw_act(sample, draws) for _ in range(max(ACTS, sample.ranks)))
+            gap = 0 if planned else draws.choice((0, 1, 1, 5, 40))
+            return Entry(*step, gap, not planned and draws.chance(sample.polled), acts)
     return None
 
 
-def _draw_act(swarm: Swarm, draws: Draws) -> Act:
-    delay = draws.one((draws.below(3), draws.between(1, 20), 1 << draws.below(10)))
-    faults = (fault for fault, percent in swarm.faults if draws.chance(percent))
+def _draw_act(sample: ConfigSample, draws: Draws) -> Act:
+    delay = draws.choice((draws.below(3), draws.between(1, 20), 1 << draws.below(10)))
+    faults = (fault for fault, percent in sample.faults if draws.chance(percent))
     return Act(delay, draws.below(4), next(faults, ""))

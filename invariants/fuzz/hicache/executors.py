@@ -5,8 +5,6 @@ files                                    the same; the runtime carries out what 
 device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -40,5 +38,5 @@ def settings_of(executor: str) -> DeviceSettings | None:
 
 def draw_device(draws: Draws) -> str:
     """Draws a device: slow or fast, with a deep or a shallow queue."""
-    layers, depth = draws.one((1, 2, 2, 3)), draws.one((1, 2, 8))
-    return f"{DEVICE}:{layers}:{draws.one((1, 1, 4, 20))}:{draws.one((0, 2, 20))}:{depth}"
+    layers, depth = draws.choice((1, 2, 2, 3)), draws.choice((1, 2, 8))
+    return f"{DEVICE}:{layers}:{draws.choice((1, 1, 4, 20))}:{draws.choice((0, 2, 20))}:{depth}"

@@ -6,8 +6,6 @@ which the core must be as a new one: a reservation, a lock or a place in a queue
 it was for may stay unseen as long as requests run.
 """
 
-from __future__ import annotations
-
 import shlex
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,11 +13,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hicache import registry
-from hicache.core import (
-    actions,
-    events,
-    lru,
-)
+from hicache.core import actions, events, lru
 from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
 from hicache.core.events import Event
@@ -27,7 +21,6 @@ from hicache.core.state import State
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.ranks import RankError
-from invariants.against import Against
 from invariants.base import (
     CRASH,
     HAZARD,
@@ -39,15 +32,16 @@ from invariants.base import (
     Violation,
     load_check,
 )
-from invariants.books.story import brief
-from invariants.fuzz.hicache.device import hand_of
-from invariants.fuzz.hicache.draw import Swarm, next_entry
-from invariants.fuzz.hicache.hand import FAULTS, Hand
+from invariants.checker import Checker, Level
+from invariants.differential import DifferentialChecker
+from invariants.fuzz.hicache.device import player_of
+from invariants.fuzz.hicache.draw import ConfigSample, next_entry
 from invariants.fuzz.hicache.operations import is_too_large
+from invariants.fuzz.hicache.player import FAULTS, Player
 from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.records import Job
-from invariants.fuzz.sequence import Entry, Operation, Tape, check
-from invariants.watch import Level, Watch
+from invariants.fuzz.sequence import Entry, FuzzSequence, Operation, check
+from invariants.shadow.story import brief
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 ROUNDS = 60
@@ -59,7 +53,7 @@ STORY = "\nstory:\n"
 # storage did not deliver, stale entries of heaps, and the records of the last event.
 OF_THE_PAST = frozenset(
     (
-        *("tick", "next_node", "next_flight", "next_receipt", "next_place", "arrivals"),
+        *("tick", "next_node", "next_transfer", "next_receipt", "next_place", "arrivals"),
         *("stride", "attached", "beliefs_since", "distrusted", "unused", "queues", "period_ticks"),
         *("touched", "touched_requests", "out", "pools", "root"),
     )
@@ -67,7 +61,7 @@ OF_THE_PAST = frozenset(
 
 
 def generate(
-    swarm: Swarm,
+    sample: ConfigSample,
     ops: dict[str, Operation],
     seed: int,
     operations: int,
@@ -75,62 +69,70 @@ def generate(
     command: str = "",
     **how: Any,
 ) -> Outcome:
-    """Draws and plays a tape. operations: number of entries. command: that plays it
+    """Draws and plays a sequence. operations: number of entries. command: that plays it
     again, for reports. The rest is as for `replay`.
     """
     names = ("config", "order", "ranks", "executor", "pairs")
-    tape = Tape(entries=(), seed=seed, **{name: getattr(swarm, name) for name in names})
+    sequence = FuzzSequence(
+        entries=(), seed=seed, **{name: getattr(sample, name) for name in names}
+    )
 
-    def entries(hand: Hand) -> Iterator[Entry]:
-        drawn = (next_entry(hand, swarm, ops, seed, index) for index in range(operations))
+    def entries(player: Player) -> Iterator[Entry]:
+        drawn = (next_entry(player, sample, ops, seed, index) for index in range(operations))
         return (entry for entry in drawn if entry is not None)
 
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    return _run(tape, entries, ops, command, level, **how)
+    return _run(sequence, entries, ops, command, level, **how)
 
 
 def replay(
-    tape: Tape, ops: dict[str, Operation], level: Level = "every", name: str = "", **how: Any
+    sequence: FuzzSequence,
+    ops: dict[str, Operation],
+    level: Level = "every",
+    name: str = "",
+    **how: Any,
 ) -> Outcome:
-    """Plays a tape. checks: names of the checks to run; default all. follow: called with the hand
-    before it plays. against: whether to compare with the specification; default if all checks run
-    after every event.
+    """Plays a sequence. checks: names of the checks to run; default all. follow: called with the
+    player before it plays. against: whether to compare with the specification; default if all
+    checks run after every event.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
-    check(tape, ops, name or "tape", FAULTS)
+    check(sequence, ops, name or "sequence", FAULTS)
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    return _run(tape, lambda hand: tape.entries, ops, command, level, **how)
+    return _run(sequence, lambda player: sequence.entries, ops, command, level, **how)
 
 
 def replay_told(
-    tape: Tape, ops: dict[str, Operation], name: str = "", whole: bool = False
+    sequence: FuzzSequence, ops: dict[str, Operation], name: str = "", full: bool = False
 ) -> Outcome:
-    """Plays a tape as `replay` does. The text of a failure also has the first difference from the
-    specification and, with `whole`, the operations of the tape."""
+    """Plays a sequence as `replay` does. The text of a failure also has the first difference from
+    the specification and, with `whole`, the operations of the sequence."""
     comparisons: list[Comparison] = []
-    outcome = replay(tape, ops, name=name, follow=lambda hand: comparisons.append(Comparison(hand)))
+    outcome = replay(
+        sequence, ops, name=name, follow=lambda player: comparisons.append(Comparison(player))
+    )
     if outcome.failure is None:
         return outcome
     text, _, command = outcome.failure.text.rstrip("\n").partition("\nreplay: ")
     lines = [text]
     if first := comparisons[0].first:
         lines.append(f"first difference from the specification: {first}")
-    if whole:
-        lines += ["operations:", *(f"    {entry}" for entry in tape.entries)]
+    if full:
+        lines += ["operations:", *(f"    {entry}" for entry in sequence.entries)]
     lines += [f"replay: {command}"] if command else []
     return replace(outcome, failure=replace(outcome.failure, text="\n".join(lines)))
 
 
-class Comparison(Against):
-    """Notes the first event after which the core of a hand differs from the specification, in its
+class Comparison(DifferentialChecker):
+    """Notes the first event after which the core of a player differs from the specification, in its
     outcomes or in its pools, before the checks see it. first: in words; empty if there is none."""
 
-    def __init__(self, hand: Hand) -> None:
-        super().__init__(hand.config, every_pool=True)
-        self.first, self._hand = "", hand
-        hand.observe(self, first=True)
+    def __init__(self, player: Player) -> None:
+        super().__init__(player.config, every_pool=True)
+        self.first, self._player = "", player
+        player.observe(self, first=True)
 
     def on_outcomes(
         self, event: Event, outcomes: Sequence[actions.Outcome], view: CoreView
@@ -140,120 +142,120 @@ class Comparison(Against):
                 super().on_outcomes(event, outcomes, view)
             except SpecMismatch as error:
                 lines = map(str.strip, error.text.splitlines())
-                self.first = f"event {self._hand.events}: {'; '.join(lines)}"
+                self.first = f"event {self._player.events}: {'; '.join(lines)}"
 
 
 def _run(
-    tape: Tape,
-    entries: Callable[[Hand], Iterable[Entry]],
+    sequence: FuzzSequence,
+    entries: Callable[[Player], Iterable[Entry]],
     ops: dict[str, Operation],
     command: str,
     level: Level,
     checks: Sequence[str] | None = None,
-    against: bool | None = None,
-    follow: Callable[[Hand], object] | None = None,
+    differential: bool | None = None,
+    follow: Callable[[Player], object] | None = None,
 ) -> Outcome:
-    watch = Watch(level, command, None if checks is None else [*map(load_check, checks)])
+    checker = Checker(level, command, None if checks is None else [*map(load_check, checks)])
     played: list[Entry] = []
     failure = None
     swept, lru.LEAST_SWEPT = lru.LEAST_SWEPT, SWEPT
     try:
-        hand = hand_of(tape, watch)
-        if against or (against is None and level == "every" and checks is None):
-            hand.observe(Against(hand.config))
+        player = player_of(sequence, checker)
+        if differential or (differential is None and level == "every" and checks is None):
+            player.observe(DifferentialChecker(player.config))
         if follow is not None:
-            follow(hand)
+            follow(player)
         try:
-            for entry in entries(hand):
+            for entry in entries(player):
                 played.append(entry)
-                step(hand, ops, entry)
-            end(hand)
+                step(player, ops, entry)
+            end(player)
         except Exception as error:
-            failure = _told(error, len(played), command, hand)
+            failure = _failure(error, len(played), command, player)
         if failure is None or failure.code != LIVENESS:  # the end of a stuck device never comes
-            hand.close()
+            player.close()
     finally:
         lru.LEAST_SWEPT = swept
-    return Outcome(replace(tape, entries=tuple(played)), failure, hand)
+    return Outcome(replace(sequence, entries=tuple(played)), failure, player)
 
 
-def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
-    hand.begin(entry.gap, entry.poll, entry.acts)
-    hand.counts[f"op {entry.op}"] += 1
-    ops[entry.op].play(hand, entry.args)
-    hand.finish()
+def step(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
+    player.begin(entry.gap, entry.poll, entry.acts)
+    player.counts[f"op {entry.op}"] += 1
+    ops[entry.op].play(player, entry.args)
+    player.finish()
 
 
-def end(hand: Hand) -> None:
+def end(player: Player) -> None:
     """Heals, checks what was carried out, lets everything go, and checks what is left."""
-    hand.acts = ()
-    heal(hand)
-    hand.watch.finish(hand.core.view)
-    hand.at_rest()
-    drain(hand)
-    hand.at_rest()
-    hand.watch.finish(hand.core.view)
+    player.acts = ()
+    refill(player)
+    player.checker.finish(player.core.view)
+    player.at_rest()
+    drain(player)
+    player.at_rest()
+    player.checker.finish(player.core.view)
 
 
-def heal(hand: Hand) -> None:
+def refill(player: Player) -> None:
     """Ends every accepted request without faults. Raises StuckError after too many rounds."""
-    hand.settle()
-    for _ in range(ROUNDS * (1 + len(hand.jobs))):
-        if not hand.jobs:
+    player.settle()
+    for _ in range(ROUNDS * (1 + len(player.jobs))):
+        if not player.jobs:
             return
-        _help(hand)
-        hand.settle()
-    reasons = ", ".join(f"request {job.id} {job.stage}" for job in hand.jobs.values())
+        _help(player)
+        player.settle()
+    reasons = ", ".join(f"request {job.id} {job.stage}" for job in player.jobs.values())
     raise StuckError(
         f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}",
         "",
-        *(About("request", job.id) for job in hand.jobs.values()),
+        *(About("request", job.id) for job in player.jobs.values()),
     )
 
 
-def _help(hand: Hand) -> None:
+def _help(player: Player) -> None:
     """Advances one request: decoding requests first, then idle, then waiting ones."""
-    job: Job = (hand.pick("decoding") or hand.pick("idle") or hand.pick("waiting"))[0]
+    job: Job = (player.pick("decoding") or player.pick("idle") or player.pick("waiting"))[0]
     most = len(job.tokens) + 1
     if job.stage == "decoding":
-        hand.feed(events.Finished(job.id, hand.key(job, job.committed), job.committed))
-        del hand.jobs[job.id]
+        player.feed(events.Finished(job.id, player.key(job, job.committed), job.committed))
+        del player.jobs[job.id]
     elif job.stage == "idle":
-        hand.give_way(hand.feed(events.ContinueWanted(job.id, most)))
-    elif is_too_large(hand.feed(events.AdmitWanted(job.id, most))):
-        hand.abort(job)
+        player.give_way(player.feed(events.ContinueWanted(job.id, most)))
+    elif is_too_large(player.feed(events.AdmitWanted(job.id, most))):
+        player.abort(job)
 
 
-def drain(hand: Hand) -> None:
+def drain(player: Player) -> None:
     """Lets everything go. Raises StuckError if anything is left."""
-    view = hand.core.view
+    view = player.core.view
     for pin in tuple(view.pins):
-        hand.feed(events.UnpinWanted(pin))
-    periods = hand.config.ttl_periods
+        player.feed(events.UnpinWanted(pin))
+    periods = player.config.ttl_periods
     for _ in range(periods + 1 if periods else 0):
-        hand.feed(events.TimePassed())
-        hand.settle()
+        player.feed(events.TimePassed())
+        player.settle()
     kept = [About("node", node.id) for node in view.nodes()] if periods else []
     if kept:
         text = f"{periods + 1} periods passed without a use, and nodes did not expire"
         raise StuckError(text, "", *kept)
     for tier in TIERS:
-        _evict(hand, tier)
-    if left := [*_left(hand.core)]:
+        _evict(player, tier)
+    if left := [*_left(player.core)]:
         raise StuckError(f"everything was let go, and there is still: {'; '.join(left)}")
     if view.attached:
-        hand.feed(events.DetachWanted())
-    if view.attached or view.flights:
+        player.feed(events.DetachWanted())
+    if view.attached or view.transfers:
         raise StuckError("the storage was detached, and is still attached or has actions in flight")
 
 
-def _evict(hand: Hand, tier: Tier) -> None:
-    pools, idle = hand.core.view.pools(tier), 0
+def _evict(player: Player, tier: Tier) -> None:
+    pools, idle = player.core.view.pools(tier), 0
     while idle < IDLE_ROUNDS and any(pool.evictable for pool in pools):
         free = [pool.free for pool in pools]
         for pool in pools:
-            hand.feed(events.EvictWanted(tier, pool.component, pool.capacity))
-            hand.settle()
+            player.feed(events.EvictWanted(tier, pool.component, pool.capacity))
+            player.settle()
         # a long path that is written back goes node by node, from its end
         idle = 0 if [pool.free for pool in pools] != free else idle + 1
 
@@ -262,27 +264,27 @@ def _left(core: Core) -> Iterator[str]:
     """What a core has that a new one of its configuration has not."""
     new = Core(core.view.config).view
     for field in fields(State):
-        found, expected = (getattr(view._state, field.name) for view in (core.view, new))
+        result, expected = (getattr(view._state, field.name) for view in (core.view, new))
         plain = type(expected) in (int, bool, list, dict) and field.name not in OF_THE_PAST
-        if plain and found != expected:
-            yield f"{field.name} {found!r}, expected {expected!r}"
+        if plain and result != expected:
+            yield f"{field.name} {result!r}, expected {expected!r}"
     for pool in (pool for tier in TIERS for pool in core.view.pools(tier)):
         if pool.protected or pool.loans.any() or pool.free != pool.capacity:
             yield f"{pool}, {pool.protected} protected, {int(pool.loans.sum())} loans"
 
 
-def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
+def _failure(error: Exception, at: int, command: str, player: Player) -> Failure:
     """Returns the failure with its source lines, the last operations of the core, and the command
     that plays it again, if known. Raises CallerError for an exception of a policy of the user.
     """
     blamed = registry.blamed(error)
     if blamed:
         raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
-    last = "" if hand.last is None else brief(hand.last)
-    failure = replace(failure_of(error, at), event=hand.events, event_text=last)
+    last = "" if player.last is None else brief(player.last)
+    failure = replace(failure_of(error, at), event=player.events, event_text=last)
     lines = [failure.text.rstrip("\n")]
     if STORY not in failure.text:
-        story = hand.watch.story_of(failure.about)
+        story = player.checker.story_of(failure.about)
         lines += [STORY.strip(), *(f"    {line}" for line in story)] if story else []
     if command and "\nreplay: " not in failure.text:
         lines.append(f"replay: {command}")
@@ -307,7 +309,9 @@ def failure_of(error: Exception, at: int) -> Failure:
         case _:
             frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
             own = [
-                one for one in frames if one.f_globals.get("__name__", "").startswith("hicache.")
+                frame
+                for frame in frames
+                if frame.f_globals.get("__name__", "").startswith("hicache.")
             ]
             site = (own or frames)[-1].f_code.co_name  # the innermost function of the core
             code, kind = CRASH, f"{type(error).__name__} in {site}"

@@ -1,7 +1,5 @@
 """Named states that drawn sequences should reach."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -35,28 +33,32 @@ class Probes:
         self._fetched: set[int] = set()  # requests for which something was fetched
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        name, flights = type(event).__name__, view.flights
+        name, transfers = type(event).__name__, view.transfers
         self._before = [
-            (f"{name} while a {one.kind} is under way", True) for one in flights.values()
+            (f"{name} while a {transfer.kind} is under way", True)
+            for transfer in transfers.values()
         ]
-        flight = flights.get(getattr(event, "flight", -1))
-        if flight is not None:
+        transfer = transfers.get(getattr(event, "transfer", -1))
+        if transfer is not None:
             pages = event.pages if isinstance(event, FetchDone) else -1
             self._before += [
                 (f"failed {name}", getattr(event, "ok", True) is False),
-                ("reply after a flush", any(leg.node is None for leg in flight.legs)),
-                ("fetch after a flush", pages >= 0 and flight.receipt is None),
-                ("FetchDone of part", 0 < pages < len(flight.digests)),
+                ("reply after a flush", any(segment.node is None for segment in transfer.segments)),
+                ("fetch after a flush", pages >= 0 and transfer.receipt is None),
+                ("FetchDone of part", 0 < pages < len(transfer.digests)),
             ]
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         rules = [*self._before, ("pages are distrusted", bool(view.distrusted))]
-        for flight in view.flights.values():
-            alone = flight.kind == "load" and flight.request == NO_REQUEST
+        for transfer in view.transfers.values():
+            alone = transfer.kind == "load" and transfer.request == NO_REQUEST
             rules.append(
-                ("load without a request" if flight.legs else "landed before its reply", alone)
+                (
+                    "load without a request" if transfer.segments else "landed before its reply",
+                    alone,
+                )
             )
-            rules.append(("two requests wait for one prefetch", len(flight.waiters) > 1))
+            rules.append(("two requests wait for one prefetch", len(transfer.waiters) > 1))
         for item in outcomes:
             rules += self._of(item, event)
         self.seen.update({name for name, met in rules if met} & _NAMES)

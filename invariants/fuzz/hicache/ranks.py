@@ -1,6 +1,6 @@
 """Several ranks: one core per rank with the same events, and delays and failures of its own.
 
-Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks: their outcomes
+Rank 0 is the player's core, which the checks watch. Each event goes to all ranks: their outcomes
 and the pools must be the same. Replies go through
 `hicache.runtime.ranks` in lockstep: one is delivered when all ranks have it, it is good if it
 is good on all, and a lookup finds the longest prefix that all offer.
@@ -21,18 +21,18 @@ from hicache.core.actions import Action, Evicted, Lookup, Outcome, Prefill, Stor
 from hicache.core.core import Core
 from hicache.core.errors import About
 from hicache.core.events import Event, LookupDone, Reply, StorageReply
-from hicache.core.types import FlightId, Tier
+from hicache.core.types import Tier, TransferId
 from hicache.core.view import CoreView
 from hicache.runtime import ranks as runtime_ranks
 from hicache.runtime.driver import Driver
 from hicache.runtime.encoding import outcome_bytes
 from hicache.runtime.ranks import REPLIES, Agreement, Diverged, LookedUp, local_groups, lockstep
-from invariants.books.story import named_by
-from invariants.fuzz.hicache.hand import LOST, PLAIN, Fault, Hand, kind_of
-from invariants.fuzz.hicache.shelf import Shelf
+from invariants.checker import Checker
+from invariants.fuzz.hicache.player import LOST, PLAIN, Fault, Player, kind_of
+from invariants.fuzz.hicache.simulated_store import SimulatedStore
 from invariants.fuzz.records import Pending
-from invariants.fuzz.sequence import Tape
-from invariants.watch import Watch
+from invariants.fuzz.sequence import FuzzSequence
+from invariants.shadow.story import named_by
 
 FORCED = -1  # due regardless of delays
 
@@ -47,18 +47,18 @@ class Fate(NamedTuple):
 class Local:
     """The executor of one rank: each action ends at the time of its fate."""
 
-    def __init__(self, rank: int, hand: RankedHand) -> None:
-        self.rank, self._hand = rank, hand
-        self.shelf = Shelf(hand.config) if rank else hand.shelf
-        self.offers: dict[FlightId, set[int]] = {}  # by lookup, which replies are right here
-        self._open: dict[FlightId, Action] = {}
+    def __init__(self, rank: int, player: RankedPlayer) -> None:
+        self.rank, self._player = rank, player
+        self.simulated_store = SimulatedStore(player.config) if rank else player.simulated_store
+        self.offers: dict[TransferId, set[int]] = {}  # by lookup, which replies are right here
+        self._open: dict[TransferId, Action] = {}
 
     def submit(self, action: Action) -> None:
-        self._open[action.flight] = action
+        self._open[action.transfer] = action
 
-    def abandon(self, flight: FlightId) -> None:
+    def abandon(self, transfer: TransferId) -> None:
         """The action ends now, unless its end is lost on this rank."""
-        fates, now = self._hand.fates.get(flight), self._hand.now
+        fates, now = self._player.fates.get(transfer), self._player.now
         if fates and fates[self.rank].due < LOST:
             fates[self.rank] = fates[self.rank]._replace(due=min(fates[self.rank].due, now))
 
@@ -68,49 +68,56 @@ class Local:
     def poll(self) -> list[Reply]:
         ended = [action for action in self._open.values() if self._is_due(action)]
         for action in ended:
-            del self._open[action.flight]
+            del self._open[action.transfer]
         return [self._reply(action) for action in ended]
 
     def fine(self, action: Action) -> bool:
         """Whether the action succeeded on this rank; a pass needs its loads."""
         after = action.after if isinstance(action, Prefill) else ()
-        fates = [self._hand.fates[flight][self.rank] for flight in (action.flight, *after)]
+        fates = [self._player.fates[transfer][self.rank] for transfer in (action.transfer, *after)]
         return all(fate.kind.fine for fate in fates)
 
     def _is_due(self, action: Action) -> bool:
-        return self._hand.fates[action.flight][self.rank].due <= self._hand.now
+        return self._player.fates[action.transfer][self.rank].due <= self._player.now
 
     def _reply(self, action: Action) -> Reply:
         if not isinstance(action, StorageAction):
-            return REPLIES[type(action)](action.flight, self.fine(action))
-        kind = self._hand.fates[action.flight][self.rank].kind
-        reply = self.shelf.reply(action, kind)
+            return REPLIES[type(action)](action.transfer, self.fine(action))
+        kind = self._player.fates[action.transfer][self.rank].kind
+        reply = self.simulated_store.reply(action, kind)
         if not isinstance(action, Lookup):
             return reply
-        ends = {end for end in self.shelf.boundaries(action) if end < reply[1]} | {reply[1]} - {0}
-        self.offers[action.flight] = ends
-        return LookedUp(action.flight, sum(1 << end - 1 for end in ends))
+        ends = {end for end in self.simulated_store.boundaries(action) if end < reply[1]} | {
+            reply[1]
+        } - {0}
+        self.offers[action.transfer] = ends
+        return LookedUp(action.transfer, sum(1 << end - 1 for end in ends))
 
 
-class RankedHand(Hand):
+class RankedPlayer(Player):
     """Plays on one core per rank."""
 
-    def __init__(self, tape: Tape, watch: Watch | None = None) -> None:
-        super().__init__(tape.config, tape.order, watch, pairs=tape.pairs)
-        ranks, config = tape.ranks, tape.config
-        self.fates: dict[FlightId, list[Fate]] = {}
+    def __init__(self, sequence: FuzzSequence, checker: Checker | None = None) -> None:
+        super().__init__(sequence.config, sequence.order, checker, pairs=sequence.pairs)
+        ranks, config = sequence.ranks, sequence.config
+        self.fates: dict[TransferId, list[Fate]] = {}
         self.locals = [Local(rank, self) for rank in range(ranks)]
-        self.shelves = [one.shelf for one in self.locals]
+        self.simulated_stores = [item.simulated_store for item in self.locals]
         groups = local_groups(ranks)
         self.agreements = list(map(Agreement, self.locals, groups))
         offers = [  # each rank has room for a host page more than the one before
-            replace(config, host_pages=tuple(one + rank * bool(one) for one in config.host_pages))
+            replace(
+                config,
+                host_pages=tuple(
+                    host_page + rank * bool(host_page) for host_page in config.host_pages
+                ),
+            )
             for rank in range(ranks)
         ]
         agreed = lockstep(list(map(runtime_ranks.agree_on_settings, offers, groups)))
         self.drivers = list(map(Driver, map(Core, agreed[1:]), self.agreements[1:]))
         self._agreed: deque[Reply] = deque()  # not delivered yet
-        self._replies: dict[FlightId, Reply] = {}
+        self._replies: dict[TransferId, Reply] = {}
 
     def feed(self, event: Event) -> list[Outcome]:
         """Feeds the event to all ranks. Raises Diverged if they differ then."""
@@ -134,7 +141,7 @@ class RankedHand(Hand):
             act = acts[(turn + rank) % len(acts)]
             kind = kind_of(act.fault, site)
             fates.append(Fate(kind.due(self.now, self.now + self.schedule.later(act.delay)), kind))
-        self.fates[action.flight] = fates
+        self.fates[action.transfer] = fates
         self._begin(0, action)
         due = max(fate.due for fate in fates)
         self.pending[-1] = pending._replace(due=due)
@@ -144,9 +151,9 @@ class RankedHand(Hand):
         self.agreements[rank].begin(action)
         self.locals[rank].submit(action)
 
-    def abandon(self, flight: int) -> None:
-        super().abandon(flight)
-        self.locals[0].abandon(flight)
+    def abandon(self, transfer: int) -> None:
+        super().abandon(transfer)
+        self.locals[0].abandon(transfer)
 
     def take_due(self) -> int:
         """Delivers all replies that every rank has, and those that follow. Returns their number."""
@@ -157,56 +164,58 @@ class RankedHand(Hand):
                 taken += 1
         return taken
 
-    def take(self, one: Pending) -> None:
+    def take(self, pending: Pending) -> None:
         """Forces the end of this action, and of earlier ones of its kind, on every rank, and
         delivers the replies."""
         for other in self.pending:
-            if type(other.action) is type(one.action) and other.number <= one.number:
+            if type(other.action) is type(pending.action) and other.number <= pending.number:
                 fates = self.fates[other.number]
                 self.fates[other.number] = [fate._replace(due=FORCED) for fate in fates]
         self._agree()
-        while any(other.number == one.number for other in self.pending):
-            assert self._agreed, f"flight {one.number} was forced, and not all ranks have its end"
+        while any(other.number == pending.number for other in self.pending):
+            assert self._agreed, (
+                f"transfer {pending.number} was forced, and not all ranks have its end"
+            )
             self._deliver()
 
     def _deliver(self) -> None:
         reply = self._agreed.popleft()
-        self._replies[reply.flight] = reply
-        super().take(next(one for one in self.pending if one.number == reply.flight))
+        self._replies[reply.transfer] = reply
+        super().take(next(pending for pending in self.pending if pending.number == reply.transfer))
         self.finish()
 
     def _agree(self) -> bool:
         """Whether there are replies that all ranks have."""
         lockstep([own.agree() for own in self.agreements])
-        actions = {one.number: one.action for one in self.pending}
+        actions = {pending.number: pending.action for pending in self.pending}
         mine, *others = (own.poll() for own in self.agreements)
         for rank, theirs in enumerate(others, 1):
             if theirs != mine:
-                about = [About("flight", reply.flight) for reply in mine]
+                about = [About("transfer", reply.transfer) for reply in mine]
                 raise Diverged("replies", f"rank 0 has {mine}, rank {rank} has {theirs}", *about)
         for reply in mine:
             what, expected = "pages", int(reply[1])
             if isinstance(reply, LookupDone):
-                offers = [local.offers.pop(reply.flight) for local in self.locals]
+                offers = [local.offers.pop(reply.transfer) for local in self.locals]
                 what, expected = "prefix", max(set.intersection(*offers), default=0)
             elif not isinstance(reply, StorageReply):
-                fine = [local.fine(actions[reply.flight]) for local in self.locals]
+                fine = [local.fine(actions[reply.transfer]) for local in self.locals]
                 what, expected = "success", all(fine)
                 self.probes.seen[f"{type(reply).__name__}: failed on one rank"] += len({*fine}) > 1
             if reply[1] != expected:
                 text = f"the ranks agree on {reply}, and every rank has at least {expected}"
-                raise Diverged(what, text, About("flight", reply.flight))
+                raise Diverged(what, text, About("transfer", reply.transfer))
         self._agreed.extend(mine)
         return bool(mine)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
-        reply = self._replies[action.flight]
+        reply = self._replies[action.transfer]
         assert isinstance(reply, StorageReply)
         return reply
 
-    def went_well(self, one: Pending, fine: bool) -> bool:
+    def went_well(self, pending: Pending, fine: bool) -> bool:
         """The result that the ranks agreed on."""
-        reply = self._replies[one.number]
+        reply = self._replies[pending.number]
         return isinstance(reply, StorageReply) or reply.ok
 
 
@@ -216,8 +225,10 @@ def compare_outcomes(
     """Raises Diverged for the first outcome that differs."""
     if outcome_bytes(mine) == outcome_bytes(theirs):
         return
-    pairs = [map(outcome_bytes, ([one], [other])) for one, other in zip(mine, theirs, strict=False)]
-    at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(pairs))
+    pairs = [
+        map(outcome_bytes, ([item], [other])) for item, other in zip(mine, theirs, strict=False)
+    ]
+    at = next((at for at, (data, other) in enumerate(pairs) if data != other), len(pairs))
     first = (*mine[at:], *theirs[at:])[0]
     text = f"after {event}: rank 0 has {mine[at:]}, rank {rank} has {theirs[at:]}"
     raise Diverged("victims" if isinstance(first, Evicted) else "outcomes", text, *named_by(first))
@@ -227,7 +238,7 @@ def compare_pools(rank: int, event: Event, mine: CoreView, theirs: CoreView) -> 
     """Raises Diverged for the first pool that differs."""
     for tier in (Tier.DEVICE, Tier.HOST):
         for pool, other in zip(mine.pools(tier), theirs.pools(tier), strict=True):
-            pair = [(one.capacity, one.protected, *one.counts) for one in (pool, other)]
+            pair = [(item.capacity, item.protected, *item.counts) for item in (pool, other)]
             if pair[0] != pair[1]:
                 about = About("pool", -1, int(tier), pool.component)
                 text = f"after {event}, {about}: rank 0 has {pair[0]}, rank {rank} has {pair[1]}"

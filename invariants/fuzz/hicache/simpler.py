@@ -1,8 +1,6 @@
 """What shrinking knows of sequences of our core: configurations and executors that are simpler,
 and operations of many events."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -10,33 +8,37 @@ from typing import Any
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
-from invariants.fuzz.sequence import Entry, Tape
+from invariants.fuzz.sequence import Entry, FuzzSequence
 from invariants.fuzz.shrink import Ways
 
 from .executors import DEVICE, FILES, REPLIES
 
 _EXECUTORS = (REPLIES, DEVICE, FILES)  # from simple to complex; other devices rank last
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
-_USUAL = {one.name: one.default for one in fields(Config) if one.name not in _SHAPE}
+_USUAL = {field.name: field.default for field in fields(Config) if field.name not in _SHAPE}
 
 
 def _unusual(values: dict[str, Any]) -> dict[str, Any]:
     """The settings beside sizes and components that are not at their defaults, with these."""
     usual = {name: _USUAL.get(name, 0) for name in values if name not in _SHAPE}
-    return {name: one for name, one in usual.items() if values[name] != one}
+    return {
+        name: m_i_s_s_i_n_g__t_y_p_e
+        for name, m_i_s_s_i_n_g__t_y_p_e in usual.items()
+        if values[name] != m_i_s_s_i_n_g__t_y_p_e
+    }
 
 
-def _weight(tape: Tape) -> tuple[int, ...]:
-    config, values = tape.config, document(tape.config)
+def _weight(sequence: FuzzSequence) -> tuple[int, ...]:
+    config, values = sequence.config, document(sequence.config)
     return (
-        tape.ranks,
+        sequence.ranks,
         len(config.components),
         config.page_size,
         len(_unusual(values)),
         sum(config.host_pages) + sum(config.device_pages),
         sum(values[name] for name in token_settings(config)),
-        _EXECUTORS.index(tape.executor) if tape.executor in _EXECUTORS else len(_EXECUTORS),
-        tape.pairs,
+        _EXECUTORS.index(sequence.executor) if sequence.executor in _EXECUTORS else len(_EXECUTORS),
+        sequence.pairs,
     )
 
 
@@ -49,42 +51,42 @@ def _parts(entry: Entry) -> Iterator[Entry]:
             yield entry._replace(op=name, args=args)
 
 
-def _simpler(tape: Tape) -> Iterator[Tape]:
+def _simpler(sequence: FuzzSequence) -> Iterator[FuzzSequence]:
     """Fewer ranks, no pairs, fewer components, smaller pages, default settings, smaller pools, a
     simpler executor."""
-    config: Config = tape.config
+    config: Config = sequence.config
     values = document(config)
-    for ranks in range(1, tape.ranks):
-        yield replace(tape, ranks=ranks)
-    if tape.pairs:
-        yield replace(tape, pairs=False)
+    for ranks in range(1, sequence.ranks):
+        yield replace(sequence, ranks=ranks)
+    if sequence.pairs:
+        yield replace(sequence, pairs=False)
     for index in range(1, len(config.components)):
-        yield from _with(tape, _without_component(config, index))
+        yield from _with(sequence, _without_component(config, index))
     for page in (1, 2, 4):
         if page < config.page_size:
-            yield from _with(tape, {"page_size": page})
+            yield from _with(sequence, {"page_size": page})
     for name, usual in _unusual(values).items():
-        yield from _with(tape, {name: usual})
-    yield from _with(tape, {"host_pages": (0,) * len(config.components)})
+        yield from _with(sequence, {name: usual})
+    yield from _with(sequence, {"host_pages": (0,) * len(config.components)})
     for name in ("host_pages", "device_pages"):
         sizes = getattr(config, name)
         for index, size in enumerate(sizes):
             for less in dict.fromkeys((0, 1, 2, 3, 4, size // 2, size - 2, size - 1)):
                 if 0 <= less < size:
-                    yield from _with(tape, {name: (*sizes[:index], less, *sizes[index + 1 :])})
+                    yield from _with(sequence, {name: (*sizes[:index], less, *sizes[index + 1 :])})
     for name in token_settings(config):
         value = values[name]
         for less in dict.fromkeys((1, config.page_size, value // 2, value - 1)):
             if 0 < less < value:
-                yield from _with(tape, {name: less})
-    for executor in (REPLIES, *((DEVICE,) if tape.executor != FILES else ())):
-        yield replace(tape, executor=executor)
+                yield from _with(sequence, {name: less})
+    for executor in (REPLIES, *((DEVICE,) if sequence.executor != FILES else ())):
+        yield replace(sequence, executor=executor)
 
 
-def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
+def _with(sequence: FuzzSequence, settings: dict[str, Any]) -> Iterator[FuzzSequence]:
     """The sequence with other settings, if they are legal."""
     try:
-        yield replace(tape, config=replaced(tape.config, settings))
+        yield replace(sequence, config=replaced(sequence.config, settings))
     except CallerError:
         return
 

@@ -1,13 +1,11 @@
 """A storage with real bytes: the threads of the runtime carry out every action on host pools in
 memory and a small store in a folder of its own, which ranks and stages of a pipeline share. The
-core is answered by the simulated shelf. At the end come further actions, several at once, beside
-others that write, read and delete, on a medium that moves parts and may be full; the store is away,
-its probes hang, an action is given up, and it is opened again. What a page holds follows from its
-pool, place and digest. So a page that was fetched has its bytes; what was stored is there, or is
-counted as evicted; nothing fails while nothing is wrong; and what was away is asked again.
+core is answered by the simulated simulated store. At the end come further actions, several at once,
+beside others that write, read and delete, on a medium that moves parts and may be full; the store
+is away, its probes hang, an action is given up, and it is opened again. What a page holds follows
+from its pool, place and digest. So a page that was fetched has its bytes; what was stored is there,
+or is counted as evicted; nothing fails while nothing is wrong; and what was away is asked again.
 """
-
-from __future__ import annotations
 
 import errno
 import os
@@ -40,11 +38,11 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import hf3fs
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.breaker import Breaker
+from hicache.storage.checksummed import Checksummed
 from hicache.storage.file_index import BLOCK
 from hicache.storage.keys import Context, context_key
-from hicache.storage.verified import Verified
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.shelf import Shelf, WrongContent
+from invariants.fuzz.hicache.simulated_store import SimulatedStore, WrongContent
 from sim.errors import StuckError
 
 PATIENCE_S = 300.0  # for a thread, which takes milliseconds
@@ -90,7 +88,7 @@ class Faulty:
         answers = call(keys, *more)
         self.failed += answers.count(Status.FAILED)
         if name == "write":
-            self.written |= {keys[at] for at, one in enumerate(answers) if one is Status.DONE}
+            self.written |= {keys[at] for at, status in enumerate(answers) if status is Status.DONE}
         return answers
 
 
@@ -100,7 +98,7 @@ class Medium:
     before each write of a value."""
 
     def __init__(self, draws: Draws, others: Callable[[], None]) -> None:
-        self.full = self.flips = 0
+        self.full = self.bit_flips = 0
         self.crowded = False
         self._draws, self._others, self._busy = draws, others, threading.Lock()
 
@@ -116,7 +114,7 @@ class Medium:
     def preadv(self, file: int, parts: Sequence[memoryview], at: int) -> int:
         self._interfere()
         moved = os.preadv(file, self._part(parts), at)
-        if self._draws.chance(self.flips):
+        if self._draws.chance(self.bit_flips):
             memoryview(parts[0]).cast("B")[0] ^= 1
         self._interfere()
         return moved
@@ -148,27 +146,27 @@ class Place:
         return (block * (pool.page_bytes // len(block) + 1))[: pool.page_bytes]
 
 
-class RealShelf(Shelf):
-    """A shelf whose actions are carried out for real, too. seed: chooses the store, the places and
-    what is done in the end. unsure: the keys that others changed in this round. wrong: something is
-    wrong with the medium or the store."""
+class RealStore(SimulatedStore):
+    """A simulated store whose actions are carried out for real, too. seed: chooses the store, the
+    places and what is done in the end. unsure: the keys that others changed in this round. wrong:
+    something is wrong with the medium or the store."""
 
     def __init__(self, config: Config, seed: int) -> None:
         super().__init__(config)
         self._config, self._draws = config, (draws := Draws(seed, "store"))
         self._beside = Draws(seed, "beside")
         self._medium = Medium(Draws(seed, "medium"), self._interfere)
-        ranks, stages = draws.one(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2)))
-        self._kind, self._now, self._flights = draws.one(("file", "hf3fs")), 0.0, count(-1, -1)
-        self._options = StorageOptions(draws.one(SIZES[self._kind]) * BLOCK, PATIENCE_S)
-        most_bytes, most_keys = draws.one(((1, 1), (20_000, 3), (1 << 20, 256)))
+        ranks, stages = draws.choice(((1, 1), (1, 1), (2, 1), (1, 2), (2, 2)))
+        self._kind, self._now, self._transfers = draws.choice(("file", "hf3fs")), 0.0, count(-1, -1)
+        self._options = StorageOptions(draws.choice(SIZES[self._kind]) * BLOCK, PATIENCE_S)
+        most_bytes, most_keys = draws.choice(((1, 1), (20_000, 3), (1 << 20, 256)))
         self._threads = WorkerOptions(2, 2, most_bytes, most_keys)
         self._steps, self.compared = STEPS, 0
         self.unsure: set[str] = set()
         self.wrong = False
         self._temporary = TemporaryDirectory(prefix="hicache-fuzz-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name, "store")
-        self._places = list(self._new_places(ranks, stages, draws.one(tuple(LAYOUTS))))
+        self._places = list(self._new_places(ranks, stages, draws.choice(tuple(LAYOUTS))))
         self._texts = {  # of the keys of further actions
             key: place.pattern(pool, digest)
             for place, name, digest in product(self._places, self.names, DIGESTS)
@@ -197,10 +195,10 @@ class RealShelf(Shelf):
 
         address = parse(f"{self._kind}:{self._folder}")
         files: Any = Faulty(open_storage(address, self._options))
-        self.files, self._others = files, Verified(open_storage(address, self._options))
+        self.files, self._others = files, Checksummed(open_storage(address, self._options))
         self._probes: list[Callable[[], None]] = []
         self._breaker = Breaker(files, "store", now, lambda notice: None, start=self._probes.append)
-        self._verified = Verified(self._breaker)
+        self._verified = Checksummed(self._breaker)
         for place in self._places:
             place.workers = Workers(
                 self._verified, place.stored, now, lambda notice: None, self._threads
@@ -216,14 +214,19 @@ class RealShelf(Shelf):
 
     def _rest(self) -> None:
         """Until no thread is at work."""
-        lanes = [lane for place in self._places for lane in place.workers._lanes]
-        until(lambda: not any(lane.queue or lane.running for lane in lanes), "their actions")
+        call_queues = [
+            calls_of for place in self._places for calls_of in place.workers._call_queues
+        ]
+        until(
+            lambda: not any(calls_of.queue or calls_of.running for calls_of in call_queues),
+            "their actions",
+        )
 
     def reply(self, action: StorageAction, kind: Any) -> StorageReply:
         self.files.dead = self.wrong = not kind.fine
         self._round([action])
         if not kind.fine:
-            self._heal()
+            self._refill()
         return super().reply(action, kind)
 
     def at_rest(self) -> None:
@@ -244,26 +247,26 @@ class RealShelf(Shelf):
         """Several actions at once, sometimes with a delete behind the first."""
         actions = self._actions()
         if self._draws.chance(6):
-            actions.insert(1, Delete(next(self._flights)))
+            actions.insert(1, Delete(next(self._transfers)))
         self._medium.crowded = self._draws.chance(50)
         self._round(actions)
 
     def _trouble(self) -> None:
         """The store is away, or its medium finds no room or reads a wrong bit now and then."""
         self.wrong, self.files.dead = True, self._draws.chance(50)
-        self._medium.full = self._draws.one((0, 5, 20, 100))
-        self._medium.flips = 0 if self._medium.full else 40
+        self._medium.full = self._draws.choice((0, 5, 20, 100))
+        self._medium.bit_flips = 0 if self._medium.full else 40
         self._round(self._actions())
-        key, text = self._draws.one(list(self._texts.items()))
+        key, text = self._draws.choice(list(self._texts.items()))
         for _ in range(self._draws.below(9)):
             self._verified.write([key], [(memoryview(text),)])
             self._verified.read([key], [(memoryview(bytearray(text)),)])
             self._now += self._draws.below(2) * HUNG_S
-        self._heal(self._draws.below(8))
+        self._refill(self._draws.below(8))
 
-    def _heal(self, hung: int = 0) -> None:
+    def _refill(self, hung: int = 0) -> None:
         """Nothing is wrong from now on, but so many probes that hang until they were given up."""
-        self.files.dead, self._medium.full, self._medium.flips = False, 0, 0
+        self.files.dead, self._medium.full, self._medium.bit_flips = False, 0, 0
         self._verified.corrupt = 0
 
         def hang() -> None:
@@ -280,7 +283,7 @@ class RealShelf(Shelf):
             while self._probes:
                 self._probes.pop()()
         self.files.before = lambda: None
-        key, text = self._draws.one(list(self._texts.items()))
+        key, text = self._draws.choice(list(self._texts.items()))
         if self._verified.write([key], [(memoryview(text),)]) != [Status.DONE] or self._breaker.out:
             raise WrongContent("a store that answers again is not asked, or takes no writes")
         self.wrong = False
@@ -298,9 +301,9 @@ class RealShelf(Shelf):
 
     def _abandon(self) -> None:
         """An action is given up while the store is at it. Once answered, its pages are others'."""
-        place, action = self._draws.one(self._places), self._actions()[0]
+        place, action = self._draws.choice(self._places), self._actions()[0]
         if isinstance(action, Fetch):
-            self._round([Store(next(self._flights), action.pieces)])
+            self._round([Store(next(self._transfers), action.pieces)])
         begun, go_on = threading.Event(), threading.Event()
 
         def wait() -> None:
@@ -311,11 +314,13 @@ class RealShelf(Shelf):
         self.files.before = wait
         place.workers.begin([action])
         until(lambda: begun.is_set() or not place.workers._open, "a call")
-        place.workers.abandon(action.flight)
+        place.workers.abandon(action.transfer)
         answers = place.workers.poll()
         theirs = Fetch(0, 0, 0, (), 0)
         if answers and isinstance(action, Fetch | Store):
-            pieces = [one._replace(digests=(bytes(32),) * len(one.pages)) for one in action.pieces]
+            pieces = [
+                piece._replace(digests=(bytes(32),) * len(piece.pages)) for piece in action.pieces
+            ]
             theirs = theirs._replace(pieces=tuple(pieces))
             self._write_pages(place, Store(0, theirs.pieces))
         self.files.before = lambda: None
@@ -345,7 +350,7 @@ class RealShelf(Shelf):
 
         def answered() -> bool:
             for mine, place in zip(answers, places, strict=True):
-                mine.update({reply.flight: int(reply[1]) for reply in place.workers.poll()})
+                mine.update({reply.transfer: int(reply[1]) for reply in place.workers.poll()})
             return all(len(mine) == len(actions) for mine in answers)
 
         until(answered, str(actions))
@@ -354,7 +359,7 @@ class RealShelf(Shelf):
         only_reads = sure and all(isinstance(action, Fetch | Lookup) for action in actions)
         must, may = set(there), None  # what is there, and what may be there after a delete
         for action in actions:
-            counts = [mine[action.flight] for mine in answers]
+            counts = [mine[action.transfer] for mine in answers]
             wanted = counts
             if isinstance(action, Store):
                 keys = [self._keys(places, self.names[at], x) for at, x, *_ in self._pages(action)]
@@ -397,14 +402,14 @@ class RealShelf(Shelf):
 
     def _wanted(self, action: Fetch | Lookup, place: Place, there: set[str]) -> int:
         """What the simulated storage would answer if it had what is there."""
-        shelf, pieces = Shelf(self._config), getattr(action, "pieces", ())
+        simulated_store, pieces = SimulatedStore(self._config), getattr(action, "pieces", ())
         digests = {*getattr(action, "digests", ()), *(x for piece in pieces for x in piece.digests)}
-        shelf.values = {
+        simulated_store.values = {
             (index, digest)
             for (index, name), digest in product(enumerate(self.names), digests)
             if there.issuperset(self._keys([place], name, digest))
         }
-        return int(shelf.reply(action, WELL)[1])
+        return int(simulated_store.reply(action, WELL)[1])
 
     def _compare(self, place: Place, action: Fetch, arrived: int) -> None:
         for index, digest, page, depth in self._pages(action):
@@ -425,7 +430,7 @@ class RealShelf(Shelf):
         draws = self._beside
         if not draws.chance(40):
             return
-        keys = [draws.one(list(self._texts)) for _ in range(draws.between(1, 3))]
+        keys = [draws.choice(list(self._texts)) for _ in range(draws.between(1, 3))]
         values = [(memoryview(bytearray(self._texts[key])),) for key in keys]
         if draws.chance(40):
             statuses = self._others.read(keys, values)
@@ -445,18 +450,18 @@ class RealShelf(Shelf):
 
     def _action(self, turn: int) -> Any:
         """In pages that the core does not have."""
-        draws, first, flight = self._draws, self._draws.below(len(DIGESTS)), next(self._flights)
+        draws, first, transfer = self._draws, self._draws.below(len(DIGESTS)), next(self._transfers)
         digests = tuple(DIGESTS[first : first + draws.between(1, MOST)])
-        kind = draws.one((Store, Store, Fetch, Fetch, Lookup))
+        kind = draws.choice((Store, Store, Fetch, Fetch, Lookup))
         if kind is Lookup:
             trailing = tuple(draws.below(3) * (at > 0) for at in range(len(self.names)))
-            return Lookup(flight, 0, 0, digests, draws.below(2), trailing)
+            return Lookup(transfer, 0, 0, digests, draws.below(2), trailing)
         depth, pages = draws.below(4), np.arange(turn * MOST, turn * MOST + len(digests))
         sizes = zip(self.names, self._config.host_pages, strict=True)
         pieces = tuple(Piece(name, depth, digests, size + pages) for name, size in sizes)
         if kind is Fetch:
-            return Fetch(flight, 0, depth, pieces, len(digests))
-        return Store(flight, pieces)
+            return Fetch(transfer, 0, depth, pieces, len(digests))
+        return Store(transfer, pieces)
 
     def _write_pages(self, place: Place, action: StorageAction) -> None:
         """The host pages have what is to be stored; those that are to be filled have nothing."""

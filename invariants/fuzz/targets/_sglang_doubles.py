@@ -83,7 +83,7 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
             return pages
         return (pages[:, None] * self.page_size + np.arange(self.page_size)).reshape(-1)
 
-    def held(self) -> Any:
+    def used(self) -> Any:
         """The slots of the pages that are taken."""
         return self.slots(self.taken.nonzero()[0])
 
@@ -184,25 +184,25 @@ class Event:
 
 
 class Copy:
-    """A copy. legs: of each pool the host pool, the device pool, the slots of both, and their
+    """A copy. segments: of each pool the host pool, the device pool, the slots of both, and their
     leases. moved: the device has done it. done: its event says so."""
 
     def __init__(self, copies: Any, number: int, to_host: bool, transfers: Any) -> None:
         self.copies, self.number, self.to_host = copies, number, to_host
         self.moved = self.done = False
-        self.legs = list[Any]()
-        for one in transfers:
-            host, device = one.host_pool, one.device_pool.pool
-            at, to = one.host_indices.numpy().copy(), one.device_indices.numpy().copy()
+        self.segments = list[Any]()
+        for transfer in transfers:
+            host, device = transfer.host_pool, transfer.device_pool.pool
+            at, to = transfer.host_indices.numpy().copy(), transfer.device_indices.numpy().copy()
             need(at.size == to.size, "CONTRACT", f"{host.name}: {at.size} slots, {to.size} slots")
-            self.legs.append((host, device, at, to, host.lend(at), device.lend(to)))
+            self.segments.append((host, device, at, to, host.lend(at), device.lend(to)))
 
     def move(self) -> None:
         if self.moved:
             return
         self.moved = True
         name = "backup" if self.to_host else "load"
-        for host, device, at, to, host_lease, device_lease in self.legs:
+        for host, device, at, to, host_lease, device_lease in self.segments:
             host.judge_lent(host_lease, at, f"{name} of them", host.name)
             device.judge_lent(device_lease, to, f"{name} of them", device.name)
             if self.to_host:
@@ -256,7 +256,7 @@ class Copies:
 
     def after_passes(self) -> None:
         """A batch begins, so the passes but the last two have ended, and with them their loads."""
-        for copy in [one for one in self.live if one.moved and not one.to_host][:-2]:
+        for copy in [copy for copy in self.live if copy.moved and not copy.to_host][:-2]:
             self._end(copy)
 
 
@@ -270,7 +270,7 @@ class Controller(HybridCacheController):  # type: ignore[misc]
         before = len(self.write_queue)
         result = super().write(*args, **named)
         for queued in self.write_queue[before:]:
-            for host, device, at, to in self._legs(queued):
+            for host, device, at, to in self._segments(queued):
                 host.promise[at] = device.content[to]
                 host.content[at] = MOVING
                 host.changes += 1
@@ -279,14 +279,14 @@ class Controller(HybridCacheController):  # type: ignore[misc]
     def load(self, *args: Any, **named: Any) -> Any:
         result = super().load(*args, **named)
         if result is not None:
-            for host, device, at, to in self._legs(self.load_queue[-1]):
+            for host, device, at, to in self._segments(self.load_queue[-1]):
                 text = f"{host.name}: a load reads what no backup has brought yet"
                 need((host.content[at] >= 0).all(), "READ-AFTER-ARRIVE", text, host.name)
                 device.content[to] = device.promise[to] = host.content[at]
                 device.changes += 1
         return result
 
-    def _legs(self, queued: Any) -> list[Any]:
+    def _segments(self, queued: Any) -> list[Any]:
         every = [(PoolName.KV, queued.host_indices, queued.device_indices)]
         more = getattr(queued, "pool_transfers", None) or ()
         every += [(x.name, x.host_indices, x.device_indices) for x in more]
@@ -366,7 +366,9 @@ class World:
         publish(config)
         self.copies = Copies()
         sizes = {"full": config["pages"], "swa": config["swa_pages"], "mamba": config["mamba"]}
-        self.pools = {one: Pool(one, sizes[one], 1 if one == "mamba" else page) for one in parts}
+        self.pools = {
+            part: Pool(part, sizes[part], 1 if part == "mamba" else page) for part in parts
+        }
         mamba = self.pools.get("mamba")
         self.rows: Any = ReqToTokenPool(ROWS, WIDTH, "cpu", False)
         if mamba:

@@ -19,7 +19,7 @@ from sglang.srt.mem_cache.hicache_storage import PoolName
 from hicache.sglang.backend import HicacheStorage
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions, listening
-from hicache.storage.verified import HEADER_BYTES
+from hicache.storage.checksummed import HEADER_BYTES
 from invariants.fuzz.target import need
 from invariants.fuzz.targets._sglang_storage import Storage
 
@@ -89,8 +89,8 @@ class Folder(Storage):
             return
         self.faults += 1
         if self.fault != "raise":
-            for one in Path(self.place.name).iterdir():
-                shutil.rmtree(one) if one.is_dir() else one.unlink()
+            for path in Path(self.place.name).iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             self.pages.clear()
             self.hurt.clear()
             return

@@ -134,7 +134,7 @@ def mark_of(world: World, requests: Sequence[Any]) -> Any:
     """What the laws read, in short: with the same slots taken and written, the same sizes and the
     same extents of the requests, they would find the same."""
     changes = sum(pool.changes for pool in world.pools.values())
-    kvs = [(one.rid, one.kv) for one in requests]
+    kvs = [(request.rid, request.kv) for request in requests]
     extents = [(r, x.kv_committed_len, x.kv_allocated_len, x.cache_protected_len) for r, x in kvs]
     return changes, [world.sizes(part) for part in world.parts], extents, world.busy()
 
@@ -143,42 +143,42 @@ def pools_of(world: World, requests: Sequence[Any]) -> list[PoolState]:
     """Who holds which slot. Of host pages only their number is known, since a core in Rust does not
     tell which of them a node has."""
     owners = [("cache", cached_slots(world))]
-    for one in requests:
-        if one.kv.req_pool_idx is not None:
-            row = world.table[one.kv.req_pool_idx]
-            own = row[one.kv.cache_protected_len : one.kv.kv_allocated_len]
-            owners.append((f"request {one.rid}", own))
-    states = [pool_of(world, "full", [Holding(*one) for one in owners])]
+    for request in requests:
+        if request.kv.req_pool_idx is not None:
+            row = world.table[request.kv.req_pool_idx]
+            own = row[request.kv.cache_protected_len : request.kv.kv_allocated_len]
+            owners.append((f"request {request.rid}", own))
+    states = [pool_of(world, "full", [Holding(*owner) for owner in owners])]
     if "swa" in world.pools:
-        held, content = [], world.pools["full"].content
+        kept, content = [], world.pools["full"].content
         for owner, slots in owners:
             pairs = world.mapping[slots]
             alive = pairs > 0
-            held.append(Holding(owner, pairs[alive], content[slots[alive]]))
-        states.append(pool_of(world, "swa", held))
+            kept.append(Holding(owner, pairs[alive], content[slots[alive]]))
+        states.append(pool_of(world, "swa", kept))
     if "mamba" in world.pools:
-        held = [Holding("cache", cached_slots(world, "mamba"))]
-        held += [Holding(f"request {one.rid}", states_of(one.kv)) for one in requests]
-        states.append(pool_of(world, "mamba", held))
+        kept = [Holding("cache", cached_slots(world, "mamba"))]
+        kept += [Holding(f"request {request.rid}", states_of(request.kv)) for request in requests]
+        states.append(pool_of(world, "mamba", kept))
     for name, pool in world.pools.items():
         if name.startswith("host"):
             page, free = pool.page_size, len(pool.free_list)
-            states.append(PoolState(name, page, pool.size, free, [Holding("cache", pool.held())]))
+            states.append(PoolState(name, page, pool.size, free, [Holding("cache", pool.used())]))
     return states
 
 
-def pool_of(world: World, part: str, held: Sequence[Holding]) -> PoolState:
+def pool_of(world: World, part: str, kept: Sequence[Holding]) -> PoolState:
     pool, (evictable, protected) = world.pools[part], world.sizes(part)
     locked = -1 if world.busy() else protected
     sizes = pool.page_size, pool.size, len(pool.free_list)
-    return PoolState(part, *sizes, held, pool.content, False, evictable + protected, locked)
+    return PoolState(part, *sizes, kept, pool.content, False, evictable + protected, locked)
 
 
 def states_of(kv: Any) -> Any:
     """The slots of the states of a request."""
     slots = [] if kv.mamba_pool_idx is None else [int(kv.mamba_pool_idx)]
     if kv.mamba_ping_pong_track_buffer is not None:
-        slots += [one for one in kv.mamba_ping_pong_track_buffer.tolist() if one >= 0]
+        slots += [item for item in kv.mamba_ping_pong_track_buffer.tolist() if item >= 0]
     return np.array(slots, np.int64)
 
 
@@ -255,7 +255,7 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
         both, tier = [], device + result.host_hit_length
         for name, part in zip(world.parts, parts, strict=True):
             host = pools[f"host {name}"]
-            below = among(expected, host.promise[host.held()])
+            below = among(expected, host.promise[host.used()])
             both.append(part._replace(there=part.there | below))
         exact = exact and len(parts) < 3 and not world.storage  # what it keeps of a read is unknown
         if len(parts) > 1:
@@ -272,7 +272,7 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
 def among(expected: Any, cached: Any) -> Any:
     """For each position whether its content is cached."""
     known = set(cached.tolist())
-    return np.fromiter((one in known for one in expected.tolist()), np.bool_, len(expected))
+    return np.fromiter((item in known for item in expected.tolist()), np.bool_, len(expected))
 
 
 # -- KV events
@@ -280,7 +280,7 @@ def among(expected: Any, cached: Any) -> Any:
 GPU, CPU = "GPU", "CPU_PINNED"
 
 
-class Mirror:
+class Record:
     """A router that reads KV events: what it believes must be what is cached, on each tier. on: the
     blocks that are announced on each medium. ends: by block, the tokens up to its end."""
 
@@ -297,7 +297,7 @@ class Mirror:
         self._compare(world, GPU, world.pools["full"].content[ends])
         if world.config["host"] and not (world.storage or world.cache.ongoing_write_through):
             host = world.pools["host full"]
-            ends = host.held()[page - 1 :: page]
+            ends = host.used()[page - 1 :: page]
             self._compare(world, CPU, host.content[ends][host.content[ends] >= 0])
 
     def _take(self, event: Any, kind: str) -> None:

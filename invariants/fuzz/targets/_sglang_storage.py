@@ -129,7 +129,7 @@ def concrete(kind: Any) -> Any:
 
 
 @concrete
-class Shelf(HiCacheStorage):  # type: ignore[misc]
+class SimulatedStore(HiCacheStorage):  # type: ignore[misc]
     """The store, as SGLang's interface has it. It answers as HiCacheFile does."""
 
     storage: ClassVar[Any] = None  # the Storage that it belongs to
@@ -140,20 +140,24 @@ class Shelf(HiCacheStorage):  # type: ignore[misc]
         return int(self.batch_exists_v2(keys).kv_hit_pages)
 
     def batch_exists_v2(self, keys: Any, pool_transfers: Any = None, extra_info: Any = None) -> Any:
-        reach = Shelf.storage.answers(len(keys))
-        return Shelf.storage.there(keys[:reach], pool_transfers or ())
+        reach = SimulatedStore.storage.answers(len(keys))
+        return SimulatedStore.storage.there(keys[:reach], pool_transfers or ())
 
     def batch_get_v1(self, keys: Any, host_indices: Any, extra_info: Any = None) -> Any:
-        return Shelf.storage.get(PoolName.KV, keys, host_indices)
+        return SimulatedStore.storage.get(PoolName.KV, keys, host_indices)
 
     def batch_set_v1(self, keys: Any, host_indices: Any, extra_info: Any = None) -> Any:
-        return Shelf.storage.set(PoolName.KV, keys, host_indices)
+        return SimulatedStore.storage.set(PoolName.KV, keys, host_indices)
 
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> Any:
-        return {x.name: Shelf.storage.get(x.name, x.keys, x.host_indices) for x in transfers}
+        return {
+            x.name: SimulatedStore.storage.get(x.name, x.keys, x.host_indices) for x in transfers
+        }
 
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> Any:
-        return {x.name: Shelf.storage.set(x.name, x.keys, x.host_indices) for x in transfers}
+        return {
+            x.name: SimulatedStore.storage.set(x.name, x.keys, x.host_indices) for x in transfers
+        }
 
 
 class Storage:
@@ -161,7 +165,7 @@ class Storage:
     page. begun: each item of a thread, with its queue. leases: by the number of an operation and
     pool, its host pages. kind, options: of the backend."""
 
-    kind: Any = Shelf
+    kind: Any = SimulatedStore
     options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, world: Any) -> None:
@@ -171,7 +175,7 @@ class Storage:
         self.leases: dict[Any, Any] = {}
         self.working = -1  # number of the operation that a thread works
         self.fault, self.broken = "", list[Broken]()
-        Shelf.storage = self
+        SimulatedStore.storage = self
 
     def answers(self, count: int) -> int:
         """How many of so many pages the store answers for. Raises if it fails."""
@@ -184,19 +188,19 @@ class Storage:
         full = 0
         while full < len(keys) and (PoolName.KV, keys[full]) in self.pages:
             full += 1
-        hits, whole = {PoolName.KV: full} if full else {}, list(range(1, full + 1))
-        for one in transfers:
-            trailing = one.hit_policy == "trailing_pages"
-            last = max(1, len(one.keys or ())) if trailing else len(keys)
+        hits, total = {PoolName.KV: full} if full else {}, list(range(1, full + 1))
+        for transfer in transfers:
+            trailing = transfer.hit_policy == "trailing_pages"
+            last = max(1, len(transfer.keys or ())) if trailing else len(keys)
             ends = [
                 end
                 for end in range(1, full + 1)
-                if all((one.name, key) in self.pages for key in keys[max(0, end - last) : end])
+                if all((transfer.name, key) in self.pages for key in keys[max(0, end - last) : end])
             ]
             if ends:
-                hits[one.name] = ends[-1]
-            whole = [end for end in whole if end in ends]
-        return PoolTransferResult(whole[-1] if whole else 0, hits, whole)
+                hits[transfer.name] = ends[-1]
+            total = [end for end in total if end in ends]
+        return PoolTransferResult(total[-1] if total else 0, hits, total)
 
     def rows(self, name: Any, keys: Any, indices: Any) -> Any:
         """The host pool, and of each key the slots of its page; none if their number differs."""
@@ -246,7 +250,10 @@ class Storage:
         self.begun.append((name, item))
         operation = getattr(item, "operation", item)
         every = [(PoolName.KV, operation.host_indices)]
-        every += [(one.name, one.host_indices) for one in operation.pool_transfers or ()]
+        every += [
+            (pool_transfer.name, pool_transfer.host_indices)
+            for pool_transfer in operation.pool_transfers or ()
+        ]
         for pool, slots in every:
             if slots is not None and slots.numel():
                 host = self.world.sides[pool][0]

@@ -85,7 +85,10 @@ def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> KVCac
     kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
     made = [
         KVCacheGroupSpec(
-            [f"layer {at}" + f" {one}" * (layers > 1) for one in range(layers if at % 2 else 1)],
+            [
+                f"layer {at}" + f" {index}" * (layers > 1)
+                for index in range(layers if at % 2 else 1)
+            ],
             _spec(group),
         )
         for at, group in enumerate(groups)
@@ -102,13 +105,13 @@ def _spec(group: Group) -> Any:
             mamba_cache_mode=group.kind,
             num_speculative_blocks=group.spare,
         )
-    given: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float16}
-    given["block_size"] = group.block
+    row: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float16}
+    row["block_size"] = group.block
     if group.kind == "window":
-        return SlidingWindowSpec(**given, sliding_window=group.reach)
+        return SlidingWindowSpec(**row, sliding_window=group.reach)
     if group.kind == "chunk":
-        return ChunkedLocalAttentionSpec(**given, attention_chunk_size=group.reach)
-    return FullAttentionSpec(**given)
+        return ChunkedLocalAttentionSpec(**row, attention_chunk_size=group.reach)
+    return FullAttentionSpec(**row)
 
 
 class Speculative(Settings):

@@ -210,12 +210,12 @@ class Memory:
         for place in range(work.end - 1, last):
             self._put(at, work, column + place - work.end + 1, chain[place])
         new = work.end + work.kept
-        bias, whole = work.kept, new // size * size
-        if whole >= work.end:
-            target = whole // size - 1
-            if target != column or whole > work.end:
-                block = self._block(at, work, target, whole - 1)
-                self.copy(table[column + whole - work.end], block)
+        bias, number = work.kept, new // size * size
+        if number >= work.end:
+            target = number // size - 1
+            if target != column or number > work.end:
+                block = self._block(at, work, target, number - 1)
+                self.copy(table[column + number - work.end], block)
             bias = 0 if target == column else bias
         self._column[key] = column, bias
 

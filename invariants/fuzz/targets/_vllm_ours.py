@@ -120,23 +120,23 @@ class Moves:
         """It is done, or has failed."""
         if number in self.jobs:
             rank, action, seen = self.jobs.pop(number)
-            rank.answers[action.flight] = rank.end(action, seen, fails)
+            rank.answers[action.transfer] = rank.end(action, seen, fails)
 
     def cool(self, scheduler: Any) -> None:
         """Evicts all of host that can go, as other prompts would: the store alone has it then."""
-        decider = scheduler.connector._decider
-        pools = decider.driver.core.view.pools(Tier.HOST)
-        for name, pool in zip(decider.groups.components, pools, strict=True):
+        our_scheduler = scheduler.connector._scheduler
+        pools = our_scheduler.driver.core.view.pools(Tier.HOST)
+        for name, pool in zip(our_scheduler.groups.components, pools, strict=True):
             if pool.evictable:
-                decider._feed(EvictWanted(Tier.HOST, name, pool.evictable))
+                our_scheduler._feed(EvictWanted(Tier.HOST, name, pool.evictable))
 
-    def load(self, flight: int, blocks: Sequence[tuple[int, int]], contents: Any) -> None:
+    def load(self, transfer: int, blocks: Sequence[tuple[int, int]], contents: Any) -> None:
         """A load has ended on one rank. contents: of its blocks, None if it failed."""
-        arrived = self.arrived.setdefault(flight, [])
+        arrived = self.arrived.setdefault(transfer, [])
         arrived.append(contents)
         if len(arrived) < len(self.ranks):
             return
-        del self.arrived[flight]
+        del self.arrived[transfer]
         for at, (group, block) in enumerate(blocks):
             self.memory.is_loading(block, group)
             first, *others = [None if rank is None else rank[at] for rank in arrived]
@@ -152,21 +152,21 @@ class Executor:
 
     def __init__(self, moves: Moves, half: Any) -> None:
         self.moves, groups = moves, half._groups
-        self.group = {one.slot(at): one for one in groups.groups for at in range(one.parts)}
-        layers = [layer for one in groups.groups for layer in one.layers]
+        self.group = {group.slot(at): group for group in groups.groups for at in range(group.parts)}
+        layers = [layer for group in groups.groups for layer in group.layers]
         self.salt = {layer: at * LAYER for at, layer in enumerate(layers)}
         tensors, self.blocks = {}, {}
-        for one in groups.groups:
-            words = -(-(2 + one.block) // 4) * 4
-            for layer in one.layers:
-                whole = torch.zeros((half._blocks, words), dtype=torch.int64)
-                self.blocks[layer] = whole.numpy()
-                state = one.component == STATE  # it has two tensors
-                halves = [whole[:, : words // 2], whole[:, words // 2 :]]
-                tensors[layer] = halves if state else whole
+        for item in groups.groups:
+            words = -(-(2 + item.block) // 4) * 4
+            for layer in item.layers:
+                full = torch.zeros((half._blocks, words), dtype=torch.int64)
+                self.blocks[layer] = full.numpy()
+                state = item.component == STATE  # it has two tensors
+                halves = [full[:, : words // 2], full[:, words // 2 :]]
+                tensors[layer] = halves if state else full
         half.register_kv_caches(tensors)
-        self.copier, half._mover._executor = half._mover._executor, self
-        pools = {name: (buffer,) for name, buffer in half._mover.lent.buffers.items()}
+        self.copier, half._worker._executor = half._worker._executor, self
+        pools = {name: (buffer,) for name, buffer in half._worker.external.buffers.items()}
         parallel = half._config.parallel_config
         context = context_of(half._config, groups, tensors, half._blocks, {})
         self.stored = StoredPages(context, pools, Rank(parallel.rank, parallel.world_size))
@@ -179,9 +179,9 @@ class Executor:
         self.order.append(action)
         self.moves.begin(self, action)
 
-    def abandon(self, flight: int) -> None:
+    def abandon(self, transfer: int) -> None:
         for number, (rank, action, _) in list(self.moves.jobs.items()):
-            if rank is self and action.flight == flight:
+            if rank is self and action.transfer == transfer:
                 self.moves.end(number, True)
 
     def start(self) -> None:
@@ -191,9 +191,9 @@ class Executor:
         replies, waits = [], set()
         for action in list(self.order):
             kind = type(action)
-            if action.flight in self.answers and kind not in waits:
+            if action.transfer in self.answers and kind not in waits:
                 self.order.remove(action)
-                replies.append(REPLIES[kind](action.flight, self.answers.pop(action.flight)))
+                replies.append(REPLIES[kind](action.transfer, self.answers.pop(action.transfer)))
             elif kind in (actions.Load, actions.Backup):
                 waits.add(kind)
         return replies
@@ -238,7 +238,7 @@ class Executor:
         if isinstance(action, actions.Load):
             contents = None if fails else [self._got(*place) for place in blocks]
             places = [(self.group[slot].number, block) for slot, block in blocks]
-            self.moves.load(action.flight, places, contents)
+            self.moves.load(action.transfer, places, contents)
         return int(not fails)
 
     def _look_up(self, action: Any) -> int:
@@ -272,7 +272,7 @@ class Executor:
         """fails: the second half is refused, and some times the store has lost everything."""
         items = self._items(action, written=True)
         items = items[: len(items) // 2] if fails else items
-        if fails and not action.flight % 3:
+        if fails and not action.transfer % 3:
             self.moves.values.clear()
         for item in items:
             for key, pool in zip(item.keys, item.pools, strict=True):
@@ -289,7 +289,9 @@ class Executor:
                 yield copy.component, block
 
     def _items(self, action: Any, written: bool) -> list[Any]:
-        return [one for piece in action.pieces for one in self.stored.items(piece, written=written)]
+        return [
+            item for piece in action.pieces for item in self.stored.items(piece, written=written)
+        ]
 
     def _put(self, slot: str, block: int, content: Content) -> None:
         for layer in self.group[slot].layers:
@@ -312,26 +314,26 @@ class Executor:
 
 def kept(scheduler: Any) -> list[int]:
     """The blocks that the connector holds for its copies."""
-    sent = scheduler.connector._decider.orders._sent.values()
+    sent = scheduler.connector._scheduler.orders._sent.values()
     return [block.block_id for order in sent for block in order.blocks if not block.is_null]
 
 
 def audit_emptied(scheduler: Any) -> None:
     """Raises Broken if something is on host after a reset that was not refused."""
-    nodes = scheduler.connector._decider.driver.core.view.nodes()
+    nodes = scheduler.connector._scheduler.driver.core.view.nodes()
     left = any(pages is not None for node in nodes for pages in node.pages[Tier.HOST])
     need(not left, "RESET", "after a reset something is on host")
 
 
 def audit_rest(scheduler: Any) -> None:
     """Raises Broken if the connector remembers or holds something while nothing is under way."""
-    decider = scheduler.connector._decider
-    view = decider.driver.core.view
+    our_scheduler = scheduler.connector._scheduler
+    view = our_scheduler.driver.core.view
     for name, left in (
-        ("blocks", decider.orders.held_blocks),
+        ("blocks", our_scheduler.orders.held_blocks),
         ("requests of the core", len(view.requests)),
-        ("flights of the core", len(view.flights)),
-        ("requests", decider.remembered),
+        ("transfers of the core", len(view.transfers)),
+        ("requests", our_scheduler.remembered),
     ):
         text = f"{left} {name} are left in the connector, and nothing is under way"
         need(not left, "QUIESCENCE", text, f"connector {name}")

@@ -42,10 +42,10 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         settings = vllm_config.kv_transfer_config.kv_connector_extra_config
-        self.whole, self.ahead = settings["whole"], settings["ahead"]
+        self.block_tokens, self.ahead = settings["whole"], settings["ahead"]
         self.entire = settings["entire"]
         self.loads: list[RemoteLoad] = []
-        self.asked: dict[str, tuple[int, bool]] = {}
+        self.requested: dict[str, tuple[int, bool]] = {}
         self.times: Counter[str] = Counter()
         self.jobs: dict[int, RemoteLoad] = {}
         self.began: list[tuple[str, int]] = []
@@ -63,18 +63,18 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         number, prompt = int(request.request_id), int(request.num_prompt_tokens)
         late = self.ahead or number % 2 == 0
         entire = late and self.entire and number % 3
-        have = prompt if entire else (prompt - 1) // self.whole * self.whole
-        more = have - number % 4 // 2 * self.whole - num_computed_tokens
+        have = prompt if entire else (prompt - 1) // self.block_tokens * self.block_tokens
+        more = have - number % 4 // 2 * self.block_tokens - num_computed_tokens
         if more <= 0 or self.times[request.request_id] >= MOST_LOADS:
             return 0, False
-        self.asked[request.request_id] = num_computed_tokens, late
+        self.requested[request.request_id] = num_computed_tokens, late
         return more, late
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:
             name = request.request_id
             self.times[name] += 1
-            start, late = self.asked[name]
+            start, late = self.requested[name]
             end = start + num_external_tokens
             self.loads.append(RemoteLoad(request, late, start, end, blocks.get_block_ids()))
 
@@ -157,16 +157,16 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def _places(self, load: RemoteLoad) -> list[tuple[int, int, int]]:
         """The blocks of a load, each with its group and first position."""
         return [
-            (table[index], group, index * one.block)
-            for group, (table, one) in enumerate(zip(load.tables, self.memory.groups, strict=True))
-            for index in range(load.start // one.block, -(-load.end // one.block))
+            (table[index], group, index * item.block)
+            for group, (table, item) in enumerate(zip(load.tables, self.memory.groups, strict=True))
+            for index in range(load.start // item.block, -(-load.end // item.block))
             if index < len(table) and table[index]
         ]
 
 
-def remote(whole: int, ahead: bool, entire: bool) -> dict[str, Any]:
+def remote(number: int, ahead: bool, entire: bool) -> dict[str, Any]:
     """The settings of such a connector, which vLLM then knows by its name. whole: tokens that hits
     are multiples of, but for entire prompts. ahead: no step waits for a load. entire: it may load
     a prompt to its last token."""
     KVConnectorFactory._registry["Remote"] = lambda: RemoteConnector
-    return {"whole": whole, "ahead": ahead, "entire": entire}
+    return {"whole": number, "ahead": ahead, "entire": entire}

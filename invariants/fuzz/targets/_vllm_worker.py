@@ -202,7 +202,7 @@ class Host(dict[int, Content]):
         return -1, ()
 
 
-class Mover:
+class CopyHandler:
     """Copies blocks between device and host. It takes the place of vLLM's own handlers, which need
     a GPU (v1/kv_offload/cpu/gpu_worker.py). jobs: whether it is a store, its pairs, and what the
     sources had when it began."""

@@ -31,8 +31,8 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from invariants.fuzz import target
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hand import Hand
 from invariants.fuzz.operations import OF_A_CACHE, Arguments
+from invariants.fuzz.player import Player
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.sequence import (
@@ -103,41 +103,41 @@ SETTINGS: dict[str, tuple[tuple[Any, ...], Any]] = {
 # -- an operation of its own
 
 
-def _draw_overtake(hand: Hand, draws: Draws) -> Arguments | None:
-    args = OF_A_CACHE["revisit"].draw(hand, draws) if hand.config["storage"] != "none" else None
+def _draw_overtake(player: Player, draws: Draws) -> Arguments | None:
+    args = OF_A_CACHE["revisit"].draw(player, draws) if player.config["storage"] != "none" else None
     if args is None:
         return None
-    pages = max(1, len(unpack(args["tokens"])) // hand.page)
+    pages = max(1, len(unpack(args["tokens"])) // player.page)
     first = draws.between(1, pages)
     second = draws.between(first, pages)
     del args["chunk"]
-    return args | {"first": first * hand.page, "second": second * hand.page}
+    return args | {"first": first * player.page, "second": second * player.page}
 
 
-def _overtake(hand: Hand, args: Arguments) -> None:
+def _overtake(player: Player, args: Arguments) -> None:
     """A request waits for an earlier prompt that the store alone has; meanwhile two requests for
     beginnings of it run to their end."""
-    target: Any = hand.target
+    target: Any = player.target
     if not target.storing:
         return
     target.cool()
-    hand.collect()
-    hand.now += 20
-    hand.take_due()
+    player.collect()
+    player.now += 20
+    player.take_due()
     for pool in target.can.evicts:
         target.evict(pool, EVERYTHING)
-    OF_A_CACHE["arrive"].play(hand, args)
-    hand.collect()
-    hand.now += 4
-    hand.take_due()
+    OF_A_CACHE["arrive"].play(player, args)
+    player.collect()
+    player.now += 4
+    player.take_due()
     tokens = unpack(args["tokens"])
     for cut in (int(args["first"]), int(args["second"])):
-        request = 1 + max(hand.used, default=-1)
+        request = 1 + max(player.used, default=-1)
         some = pack([*tokens[:cut], tokens[0]])
-        OF_A_CACHE["arrive"].play(hand, {**args, "request": request, "tokens": some})
-        OF_A_CACHE["admit"].play(hand, {"request": request, "chunk": cut + 1})
-        OF_A_CACHE["finish"].play(hand, {"request": request, "keep": True})
-        hand.collect()
+        OF_A_CACHE["arrive"].play(player, {**args, "request": request, "tokens": some})
+        OF_A_CACHE["admit"].play(player, {"request": request, "chunk": cut + 1})
+        OF_A_CACHE["finish"].play(player, {"request": request, "keep": True})
+        player.collect()
 
 
 _CUT = number(1, MOST_TOKENS)
@@ -162,32 +162,32 @@ class SGLang(Target):
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
         """Small pools, so that slots are short."""
-        parts = str(fixed.get("components") or draws.one((*COMPONENTS, *COMPONENTS[:3])))
+        parts = str(fixed.get("components") or draws.choice((*COMPONENTS, *COMPONENTS[:3])))
         states = "mamba" in parts
         extra = bool(fixed.get("extra", states and draws.chance(60)))
-        page = 1 if states and not extra else draws.one((1, 1, 2, 4))
+        page = 1 if states and not extra else draws.choice((1, 1, 2, 4))
         stores = fixed.get("storage", "none") != "none"
         host = draws.between(4, 50) if stores or draws.chance(75) else 0
         config = {
-            "core": draws.one(("rust", "python")),
+            "core": draws.choice(("rust", "python")),
             "components": parts,
             "page": page,
             "pages": draws.between(8, 40),
             "swa_pages": draws.between(8, 40) if "swa" in parts else 0,
             "mamba": draws.between(3, 12) + 8 * extra if states else 0,
-            "window": draws.one((2, 3, 4, 8)) if "swa" in parts else 0,
+            "window": draws.choice((2, 3, 4, 8)) if "swa" in parts else 0,
             "host": host,
             "host_swa": draws.between(2, 40) if host and "swa" in parts else 0,
             "host_mamba": draws.between(1, 10) if host and states else 0,
-            "policy": draws.one(POLICIES),
-            "order": draws.one((*ORDERS, "lru", "lru")),
-            "load_from": draws.one((0, 1, 1, 3)),
-            "states": draws.one((-1, -1, 1, 2)) if states else -1,
+            "policy": draws.choice(POLICIES),
+            "order": draws.choice((*ORDERS, "lru", "lru")),
+            "load_from": draws.choice((0, 1, 1, 3)),
+            "states": draws.choice((-1, -1, 1, 2)) if states else -1,
             "events": draws.chance(20),
             "bigram": not states and draws.chance(25),
             "extra": extra,
             "storage": "zero_copy" if host and draws.chance(27) else "none",
-            "prefetch": draws.one(PREFETCHES),
+            "prefetch": draws.choice(PREFETCHES),
         }
         return config | fixed
 
@@ -195,7 +195,7 @@ class SGLang(Target):
     def simpler(cls, config: Config) -> Sequence[Config]:
         parts = str(config["components"]).split("+")
         configs = [
-            config | {"components": "+".join(one for one in parts if one != part)}
+            config | {"components": "+".join(item for item in parts if item != part)}
             for part in parts[1:]
         ]
         for key, (_, plain) in SETTINGS.items():
@@ -211,7 +211,7 @@ class SGLang(Target):
             raise Unfit(f"the core {config['core']} does not do this")
         self.plain = plain
         self.cache, self.rows = self.world.cache, self.world.rows
-        self.mirror = recorder.make("mirror", state.Mirror) if config["events"] else None
+        self.record = recorder.make("record", state.Record) if config["events"] else None
         self.storing, self.states = plain.storage is not None, "mamba" in plain.pools
         self.waiting: dict[int, Any] = {}
         self.running: dict[int, Any] = {}
@@ -389,7 +389,9 @@ class SGLang(Target):
         lacks = (-(-until // page) - -(-taken // page)) * page
         if lacks > 0:
             self.call(common.evict_from_tree_cache, self.cache, lacks)
-        return all(pools[one].available_size() >= lacks for one in ("full", "swa") if one in pools)
+        return all(
+            pools[text].available_size() >= lacks for text in ("full", "swa") if text in pools
+        )
 
     def decode(self, job: Job, tokens: Sequence[int]) -> bool:
         request = self.running[job.id]
@@ -456,7 +458,7 @@ class SGLang(Target):
         for pool in self.can.evicts if self.storing and self.cooled % 2 else ():
             self.evict(pool, EVERYTHING)
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         self._start()
         for pool in self.can.evicts:
             self.evict(pool, EVERYTHING)
@@ -475,8 +477,8 @@ class SGLang(Target):
         if not self.config["host"]:
             return ()
         self._flush()
-        copies = [one for one in self.plain.copies.all[self.copied :] if not one.done]
-        begun: list[Transfer] = [(Backup if one.to_host else Load)(one, False) for one in copies]
+        copies = [copy for copy in self.plain.copies.all[self.copied :] if not copy.done]
+        begun: list[Transfer] = [(Backup if copy.to_host else Load)(copy, False) for copy in copies]
         self.copied = len(self.plain.copies.all)
         if self.storing:
             items = self.plain.storage.begun
@@ -516,8 +518,8 @@ class SGLang(Target):
 
     def laws(self) -> None:
         self.recorder.check(state.judge_reads, self.world, list(self.running.values()))
-        if self.mirror is not None:
-            self.mirror.judge(self.world)
+        if self.record is not None:
+            self.record.judge(self.world)
 
     def self_check(self) -> None:
         cache = self.plain.cache

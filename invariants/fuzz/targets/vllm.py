@@ -32,8 +32,8 @@ from vllm.v1.request import RequestStatus
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hand import Hand
 from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments
+from invariants.fuzz.player import Player
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.sequence import Operation, pack
@@ -103,13 +103,13 @@ def sizes_of(groups: Sequence[Group]) -> tuple[int, int]:
     """Tokens that hits are multiples of, and tokens of a block hash, as the engine resolves them
     (v1/core/kv_cache_utils.py, resolve_kv_cache_block_sizes)."""
     blocks = [group.block for group in groups]
-    whole = math.lcm(*blocks)
-    return whole, whole if any(group.kind == "all" for group in groups) else math.gcd(*blocks)
+    full = math.lcm(*blocks)
+    return full, full if any(group.kind == "all" for group in groups) else math.gcd(*blocks)
 
 
-def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
+def longest(config: Config, groups: Sequence[Group], transfer: int) -> int:
     """The longest sequence that the pool can hold, beside the blocks of a step with drafts, which
-    a load also needs (scheduler.py, _spec_decode_step_blocks). flight: tokens under way."""
+    a load also needs (scheduler.py, _spec_decode_step_blocks). transfer: tokens under way."""
     pages, spec = int(config["pages"]), int(config["spec"])
     if spec:
         pages -= sum(-(-(1 + 2 * spec) // group.block) for group in groups)
@@ -118,7 +118,7 @@ def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
         for group in groups:
             count = -(-length // group.block)
             if group.kind in ("window", "chunk"):
-                count = min(count, -(-(group.reach + flight) // group.block) + 2)
+                count = min(count, -(-(group.reach + transfer) // group.block) + 2)
             elif group.kind == "align":
                 count = min(count, 1) + 2
             blocks += count + group.spare
@@ -130,35 +130,35 @@ def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
 # -- operations of its own
 
 
-def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
-    target: Any = hand.target
-    if hand.jobs or hand.pending or hand.config.get("store"):  # that is not used after it
+def _draw_empty(player: Player, draws: Draws) -> Arguments | None:
+    target: Any = player.target
+    if player.jobs or player.pending or player.config.get("store"):  # that is not used after it
         return None
     return {} if target.emptied < target.steps else None
 
 
-def _empty(hand: Hand, args: Arguments) -> None:
+def _empty(player: Player, args: Arguments) -> None:
     """All caches are emptied, as after new weights: drawn once between two steps, while nothing
     runs."""
-    target: Any = hand.target
+    target: Any = player.target
     target.empty()
 
 
-def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
-    args = OF_A_SERVER["arrive"].draw(hand, draws)
-    if args is None or not hand.past or not hand.config["connector"]:
+def _draw_revisit(player: Player, draws: Draws) -> Arguments | None:
+    args = OF_A_SERVER["arrive"].draw(player, draws)
+    if args is None or not player.past or not player.config["connector"]:
         return None
-    tokens, space = draws.one(hand.past[-8:])
-    more = [draws.between(1, WORDS)] * draws.between(1, hand.page + 1)
+    tokens, space = draws.choice(player.past[-8:])
+    more = [draws.between(1, WORDS)] * draws.between(1, player.page + 1)
     return args | {"tokens": pack([*tokens, *more]), "space": space}
 
 
-def _revisit(hand: Hand, args: Arguments) -> None:
+def _revisit(player: Player, args: Arguments) -> None:
     """A request for an earlier prompt, of which the device has lost what it can lose."""
-    target: Any = hand.target
+    target: Any = player.target
     if target.half is not None:
         target.press()
-    OF_A_SERVER["arrive"].play(hand, args)
+    OF_A_SERVER["arrive"].play(player, args)
 
 
 class VllmPeer(Target):
@@ -179,14 +179,16 @@ class VllmPeer(Target):
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        connector = fixed.get("connector", draws.one(("", "cpu", "cpu", "cpu", "remote")))
+        connector = fixed.get("connector", draws.choice(("", "cpu", "cpu", "cpu", "remote")))
         models = list(MODELS)
         if connector == OURS:
-            models = [one for one in MODELS if one.startswith("full") and "chunk" not in one]
+            models = [
+                model for model in MODELS if model.startswith("full") and "chunk" not in model
+            ]
         elif connector == "remote":  # it has no states
-            models = [one for one in MODELS if "al" not in one]
-        model = str(fixed.get("model", draws.one(models)))
-        page = int(fixed.get("page", draws.one((2, 2, 4, 4, 8))))
+            models = [model for model in MODELS if "al" not in model]
+        model = str(fixed.get("model", draws.choice(models)))
+        page = int(fixed.get("page", draws.choice((2, 2, 4, 4, 8))))
         drafts = connector != "remote" and "all" not in model and draws.chance(50)
         most = min(3, page - 1)  # a step may not cross a block of states
         config: Config = {
@@ -194,15 +196,15 @@ class VllmPeer(Target):
             "model": model,
             "page": page,
             "pages": draws.between(4, 24) * (1 + model.count("+")),
-            "reach": draws.one((2, 3, page + 1, 2 * page, 3 * page + 1, 4 * page)),
-            "spec": draws.one((1, most, most)) if drafts else 0,
+            "reach": draws.choice((2, 3, page + 1, 2 * page, 3 * page + 1, 4 * page)),
+            "spec": draws.choice((1, most, most)) if drafts else 0,
             "eagle": drafts and "chunk" not in model and draws.chance(50),
-            "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
-            "requests": draws.one((1, 2, 4, 6)),
-            "host": draws.one((4, 8, 16, 40, 100)),
-            "policy": draws.one(("fcfs", "fcfs", "priority")),
-            "order": draws.one(("lru", "arc")),
-            "loses": draws.one((0, 3, 5)),
+            "budget": draws.choice((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
+            "requests": draws.choice((1, 2, 4, 6)),
+            "host": draws.choice((4, 8, 16, 40, 100)),
+            "policy": draws.choice(("fcfs", "fcfs", "priority")),
+            "order": draws.choice(("lru", "arc")),
+            "loses": draws.choice((0, 3, 5)),
             "ahead": draws.chance(55),
             "reserve": draws.chance(50),
             "prompts": draws.chance(30),
@@ -210,7 +212,7 @@ class VllmPeer(Target):
             "entire": draws.chance(50),
         }
         if connector == OURS:
-            config |= {"ranks": draws.one((1, 1, 2)), "store": draws.chance(50)}
+            config |= {"ranks": draws.choice((1, 1, 2)), "store": draws.chance(50)}
         return config | fixed
 
     @classmethod
@@ -230,7 +232,7 @@ class VllmPeer(Target):
         logging.disable(logging.CRITICAL)
         self.steps, self.emptied = 0, -1  # planned, also when the caches were emptied last
         self.groups, self.connector = groups_of(config), str(config["connector"])
-        self.whole, self.page = sizes_of(self.groups)
+        self.block_tokens, self.page = sizes_of(self.groups)
         requests = int(config["requests"])
         budget = max(int(config["budget"]), (1 + int(config["spec"])) * requests)
         self.depth = 2 if config["ahead"] else 1
@@ -244,7 +246,7 @@ class VllmPeer(Target):
         cache = recorder.make("cache", engine.cache_config, blocks, self.groups, 2 if mine else 1)
         name, kind = CONNECTORS[self.connector]
         self.half: Any = None
-        self.mover: Any = None
+        self.handler: Any = None
         try:
             options = recorder.make(
                 "config",
@@ -258,14 +260,14 @@ class VllmPeer(Target):
                 settings=self._settings(cache) if self.connector else {},
             )
             self.scheduler = recorder.make(
-                "scheduler", engine.make_scheduler, options, cache, self.whole, self.page
+                "scheduler", engine.make_scheduler, options, cache, self.block_tokens, self.page
             )
             if kind is not None:
                 self.half = recorder.make("half", kind, options, KVConnectorRole.WORKER, raw(cache))
         except (AssertionError, ValueError, NotImplementedError, CallerError) as error:
             raise Unfit(str(error)) from error  # of the engine, or of the connector
         self.worker = recorder.make("worker", worker.Worker, self.groups, options, self.half)
-        self._movers()
+        self._copy_backends()
         self.queue: deque[Any] = deque()
         self.jobs: dict[str, Job] = {}
         self.requests: dict[str, Any] = {}
@@ -275,7 +277,7 @@ class VllmPeer(Target):
         config, make = self.config, self.recorder.make
         if self.connector == "remote":
             entire = bool(config.get("entire", True))
-            return make("settings", remote, self.whole, bool(config["ahead"]), entire)
+            return make("settings", remote, self.block_tokens, bool(config["ahead"]), entire)
         if self.connector == OURS:
             ranks, store = int(config.get("ranks", 1)), bool(config.get("store"))
             return make("settings", ours.ours, cache, int(config["host"]), ranks, store)
@@ -287,25 +289,25 @@ class VllmPeer(Target):
             "offload_prompt_only": bool(config["prompts"]),
         }
 
-    def _movers(self) -> None:
+    def _copy_backends(self) -> None:
         """What carries out the transfers that a connector begins."""
         make, blocks = self.recorder.make, self.worker.memory
         if self.connector == "remote":
-            self.mover = self.half
+            self.handler = self.half
             self.half.memory, self.half.loses = blocks, int(self.config.get("loses", 0))
         elif self.connector == OURS:
-            self.mover = make("mover", ours.Moves, blocks, self.half)
+            self.handler = make("handler", ours.Moves, blocks, self.half)
         elif self.connector:
             host = make("host", worker.Host)
-            self.mover = make("mover", worker.Mover, blocks, host)
-            self.half.connector_worker.worker = self.mover
+            self.handler = make("handler", worker.CopyHandler, blocks, host)
+            self.half.connector_worker.worker = self.handler
 
     # -- requests
 
     def arrive(self, job: Job) -> None:
         del job.tokens[self.length - 1 :]
         job.prompt, name = len(job.tokens), str(job.id)
-        arguments = (name, list(job.tokens), job.namespace, self.page, max(1, job.asked))
+        arguments = (name, list(job.tokens), job.namespace, self.page, max(1, job.more))
         request = self.recorder.make(f"request{name}", engine.make_request, *arguments)
         request.priority = job.id % 3
         request.arrival_time = float(job.id)
@@ -363,7 +365,7 @@ class VllmPeer(Target):
 
     def _busy(self) -> bool:
         """Whether something is under way beside the steps."""
-        return self.mover is not None and bool(raw(self.mover).jobs)
+        return self.handler is not None and bool(raw(self.handler).jobs)
 
     def judge_ends(self) -> None:
         steps = raw(self.worker).steps
@@ -373,7 +375,7 @@ class VllmPeer(Target):
         """What the client gets is what the model says to this prompt alone."""
         tokens, answer = list(job.tokens), list(request._output_token_ids)
         if request.status == RequestStatus.FINISHED_ERROR:
-            failed = self.connector == "remote" and raw(self.mover).failed
+            failed = self.connector == "remote" and raw(self.handler).failed
             text = f"request {job.id} ends with an error, and no load failed"
             need(failed, "PROGRESS", text, "error")  # its own, or one of blocks that it hit
             return
@@ -382,7 +384,7 @@ class VllmPeer(Target):
             text = f"token {at} of the answer to request {job.id} is {token}, not {right}"
             need(token == right, "BYTES", text, "answer")
             tokens.append(token)
-        most = min(max(1, job.asked), self.length - job.prompt)
+        most = min(max(1, job.more), self.length - job.prompt)
         text = f"request {job.id} asked for {most} tokens and got {len(answer)}"
         need(len(answer) == most, "PROGRESS", text, "answer")
 
@@ -412,7 +414,7 @@ class VllmPeer(Target):
         if free:
             self.scheduler.kv_cache_manager.evict_blocks(free)
         if self.config.get("store") and self.steps % 2:
-            self.mover.cool(self.scheduler)
+            self.handler.cool(self.scheduler)
 
     def _drain(self) -> None:
         """Steps until nothing is left to do."""
@@ -421,7 +423,7 @@ class VllmPeer(Target):
                 return
             self.step()
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         self.reset()
         if self.connector == "cpu":
             self._end_copies()
@@ -437,8 +439,8 @@ class VllmPeer(Target):
             busy = self._busy()
             if self.connector == OURS:
                 busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
-            for number in sorted(raw(self.mover).jobs):
-                self.mover.end(number)
+            for number in sorted(raw(self.handler).jobs):
+                self.handler.end(number)
             self._schedule()
             self._take()
             quiet = 0 if busy else quiet + 1
@@ -448,18 +450,18 @@ class VllmPeer(Target):
     # -- transfers
 
     def transfers(self) -> Sequence[Transfer]:
-        if self.mover is None:
+        if self.handler is None:
             return ()
-        mover = raw(self.mover)
-        began, mover.began = mover.began, []
+        handler = raw(self.handler)
+        began, handler.began = handler.began, []
         return [KINDS.get(kind, KINDS["Store"])(number) for kind, number in began]
 
     def answer(self, transfer: Transfer, fault: str) -> None:
-        self.mover.end(transfer.what, bool(fault))
+        self.handler.end(transfer.what, bool(fault))
 
     def close(self) -> None:
         if self.connector == "remote":
-            self.counts["failed loads"] = len(raw(self.mover).failed)
+            self.counts["failed loads"] = len(raw(self.handler).failed)
         if self.connector == OURS:
             raw(self.half).shutdown()
 
@@ -476,7 +478,7 @@ class VllmPeer(Target):
             check(memory.audit_index, scheduler.kv_cache_manager, blocks)
         if self.connector == "cpu":
             manager = self.recorder.pure(worker.host_chunks, scheduler)
-            check(worker.audit_host, manager, self.mover.host, blocks)
+            check(worker.audit_host, manager, self.handler.host, blocks)
 
 
 TARGET = VllmPeer

@@ -1,11 +1,9 @@
 """What a check that needs a GPU returns, and the device on which speed is measured:
 Llama-3.1-8B, pages of 64 tokens, random pages.
 
-Times come from the device's clock, between a mark before and a mark after the work. They include
-waits of the device for the host. Does not compare times; each check does.
+Times come from the device's clock, between an event before and an event after the work. They
+include waits of the device for the host. Does not compare times; each check does.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ import torch
 
 import hicache.models as models
 from hicache.core.types import Pages
-from hicache.devices.base import CopyJob, DeviceOptions, Direction, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, DeviceEvent, DeviceOptions, Direction, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 
 MODEL = models.get("llama-3.1-8b")
@@ -61,7 +59,10 @@ class Outcome:
 
     @property
     def wrong(self) -> list[str]:
-        return [*self.faults, *(f"not reached: {one}" for one in self.figures if not one.reached)]
+        return [
+            *self.faults,
+            *(f"not reached: {figure}" for figure in self.figures if not figure.reached),
+        ]
 
 
 def make(layout: str, backend: str) -> CudaDevice:
@@ -105,14 +106,14 @@ def transfer(
     direction: Direction,
     pages: tuple[Pages, Pages],
     groups: tuple[tuple[int, int], ...],
-) -> list[Mark]:
-    """Issues a copy of (device, host) pages, with a mark after each group of layers."""
+) -> list[DeviceEvent]:
+    """Issues a copy of (device, host) pages, with an event after each group of layers."""
     source, target = pages if direction is Direction.DEVICE_TO_HOST else pages[::-1]
-    marks = []
+    device_events = []
     for group in groups:
         device.copy(stream, CopyJob(direction, "full", source, target, group, "bench"))
-        marks.append(device.record(stream))
-    return marks
+        device_events.append(device.record(stream))
+    return device_events
 
 
 def issued_ms(
@@ -129,8 +130,8 @@ def issued_ms(
             return free - start, time.perf_counter_ns() - start
 
     once()
-    free, whole = zip(*(once() for _ in range(repeats)), strict=True)
-    return median(free) / 1e6, median(whole) / 1e6
+    free, full = zip(*(once() for _ in range(repeats)), strict=True)
+    return median(free) / 1e6, median(full) / 1e6
 
 
 @contextmanager

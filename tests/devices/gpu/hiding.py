@@ -9,14 +9,12 @@ issued. On a busy one, as under load, a pass before it keeps the device busy mea
 caller's thread needs to issue the load is measured alone.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
 import torch
 
-from hicache.devices.base import Direction, Mark, Touch
+from hicache.devices.base import DeviceEvent, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 
 from . import _bench
@@ -47,13 +45,13 @@ class _Pass:
                 )
             ]
 
-    def issue(self, pages: np.ndarray | None, marks: list[Mark]) -> None:
-        """pages: read in each layer after the layer's mark; None for a pass alone."""
+    def issue(self, pages: np.ndarray | None, device_events: list[DeviceEvent]) -> None:
+        """pages: read in each layer after the layer's event; None for a pass alone."""
         device, states = self._device, self._states
         qkv, out, up, down = self._weights
         for layer in range(device.layers):
-            if marks:
-                device.wait(self.stream, marks[layer])
+            if device_events:
+                device.wait(self.stream, device_events[layer])
             if pages is not None:
                 device.touch(
                     self.stream, Touch("full", pages, "r", (layer, layer + 1), "attention")
@@ -91,11 +89,11 @@ def _measure(backend: str) -> list[Figure]:
             device.synchronize(device.record(forward.stream))
             if held_ns:
                 _bench.hold(device, forward.stream, held_ns)
-            before, marks = device.record(forward.stream), []
+            before, device_events = device.record(forward.stream), []
             if loads:
                 device.wait(load, before)
-                marks = _bench.transfer(device, load, h2d, pages, _bench.EACH_LAYER)
-            forward.issue(pages[0], marks)
+                device_events = _bench.transfer(device, load, h2d, pages, _bench.EACH_LAYER)
+            forward.issue(pages[0], device_events)
             after = device.record(forward.stream)
             device.synchronize(after)
             return device.reached_ns(after) - device.reached_ns(before)

@@ -5,8 +5,6 @@ No stream is waited for between the engine's writes and the copy, nor between th
 and the engine's reads, beyond what the connector itself does.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +13,8 @@ import torch
 
 from hicache.core.actions import Backup, Copy, Load
 from hicache.vllm.groups import Groups, groups_of
-from hicache.vllm.moving import Mover
 from hicache.vllm.orders import Message
+from hicache.vllm.worker import ConnectorWorker
 
 from ._bench import Figure, Outcome
 
@@ -39,9 +37,9 @@ def run() -> Outcome:
     ):
         groups = _groups()
         tensors = _tensors(form)
-        mover = Mover(groups, tensors, _BLOCKS, {"full": 2 * _PAGES}, _UNCHANGED)
+        worker = ConnectorWorker(groups, tensors, _BLOCKS, {"full": 2 * _PAGES}, _UNCHANGED)
         slot = groups.groups[0].slot(0)
-        flight = 0
+        transfer = 0
         for number in range(_ROUNDS):
             source, target, host = (
                 draw.permutation(size)[:_PAGES].astype(np.int64)
@@ -49,27 +47,27 @@ def run() -> Outcome:
             )
             kept = {}
             fresh = {
-                layer: torch.randn(one.shape, device=one.device, dtype=one.dtype)
-                for layer, one in tensors.items()
+                layer: torch.randn(tensor.shape, device=tensor.device, dtype=tensor.dtype)
+                for layer, tensor in tensors.items()
             }
-            for layer, one in fresh.items():
-                kept[layer] = _by_block(form, one)[torch.from_numpy(source)].clone()
+            for layer, item in fresh.items():
+                kept[layer] = _by_block(form, item)[torch.from_numpy(source)].clone()
             _sleep(_CYCLES)  # so that a copy which does not wait for the writes comes too early
-            for layer, one in tensors.items():
-                one.copy_(fresh[layer])
-            flight += 2
-            mover.save(Message(backups=(Backup(flight, (Copy(slot, source, host),)),)))
-            _wait(mover, flight)
-            for one in tensors.values():
-                one.zero_()
-            mover.load(Message(loads=(Load(flight + 1, 1, (Copy(slot, host, target),)),)))
-            _wait(mover, flight + 1)
-            for layer, one in tensors.items():
-                found = _by_block(form, one)[torch.from_numpy(target)]
-                if not torch.equal(found, kept[layer]):
+            for layer, value in tensors.items():
+                value.copy_(fresh[layer])
+            transfer += 2
+            worker.save(Message(backups=(Backup(transfer, (Copy(slot, source, host),)),)))
+            _wait(worker, transfer)
+            for element in tensors.values():
+                element.zero_()
+            worker.load(Message(loads=(Load(transfer + 1, 1, (Copy(slot, host, target),)),)))
+            _wait(worker, transfer + 1)
+            for layer, member in tensors.items():
+                result = _by_block(form, member)[torch.from_numpy(target)]
+                if not torch.equal(result, kept[layer]):
                     faults.append(f"{form}: round {number}: other bytes in {layer}")
             copied += _PAGES
-        mover.close()
+        worker.close()
     return Outcome([Figure("pages copied both ways", copied)], faults)
 
 
@@ -85,8 +83,8 @@ def _tensors(form: str) -> dict[str, torch.Tensor]:
     place = torch.device("cuda")
     inner = (_BLOCK, _HEADS, _SIZE)
     if form == "all layers of a block together":
-        whole: Any = torch.empty((_BLOCKS, _LAYERS, 2, *inner), dtype=torch.bfloat16, device=place)
-        return {f"layer{number}": whole[:, number] for number in range(_LAYERS)}
+        full: Any = torch.empty((_BLOCKS, _LAYERS, 2, *inner), dtype=torch.bfloat16, device=place)
+        return {f"layer{number}": full[:, number] for number in range(_LAYERS)}
     apart = form == "keys and values apart"
     shape = (2, _BLOCKS, *inner) if apart else (_BLOCKS, 2, *inner)
     return {
@@ -99,10 +97,10 @@ def _by_block(form: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(0, 1) if form == "keys and values apart" else tensor
 
 
-def _wait(mover: Mover, flight: int) -> None:
+def _wait(worker: ConnectorWorker, transfer: int) -> None:
     """Poll until a copy has ended."""
     while True:
-        for number, done in mover.poll().answer.done:
-            if number == flight:
-                assert done, f"copy {flight} failed"
+        for number, done in worker.poll().answer.done:
+            if number == transfer:
+                assert done, f"copy {transfer} failed"
                 return

@@ -5,8 +5,6 @@ must return before it is idle. Only one layer of content is written meanwhile: t
 about 1,000 kernels on a stream and then waits, and the content of all layers takes 2,700.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

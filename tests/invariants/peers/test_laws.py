@@ -1,54 +1,52 @@
 """The laws for peers: each is broken by a state that it alone forbids, and holds otherwise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
-from invariants.fuzz.laws import LAWS, Part, judge, longest, whole
+from invariants.fuzz.laws import LAWS, Part, complete, judge, longest
 from invariants.fuzz.target import Broken, Holding, PoolState, chain
 
 
-def held(owner: str, *slots: int, expected: list[int] | None = None) -> Holding:
+def used(owner: str, *slots: int, expected: list[int] | None = None) -> Holding:
     known = None if expected is None else np.array(expected, np.int64)
     return Holding(owner, np.array(slots, np.int64), known)
 
 
-def pool(*holdings: Holding, **told: Any) -> PoolState:
-    given = {"name": "device", "page": 2, "slots": 8, "free": 4 - len(holdings)} | told
-    return PoolState(holdings=holdings, **given)
+def pool(*holdings: Holding, **row: Any) -> PoolState:
+    value = {"name": "device", "page": 2, "slots": 8, "free": 4 - len(holdings)} | row
+    return PoolState(holdings=holdings, **value)
 
 
-CACHE, MINE = held("cache", 0, 1), held("request 3", 2, 3)
+CACHE, MINE = used("cache", 0, 1), used("request 3", 2, 3)
 
 
 def test_a_sound_pool_breaks_no_law() -> None:
     contents = np.array([7, 8, 9, 9, 0, 0, 0, 0])
-    cached = held("cache", 0, 1, expected=[7, 8])
+    cached = used("cache", 0, 1, expected=[7, 8])
     judge([pool(cached, MINE, contents=contents, counted=2, protected=0)], idle=True)
     judge([pool(CACHE, MINE, protected=2)], idle=False)
-    judge([pool(CACHE, held("request 1", 0, 1), shares=True, free=3)], idle=False)
-    whole([pool()])
+    judge([pool(CACHE, used("request 1", 0, 1), shares=True, free=3)], idle=False)
+    complete([pool()])
 
 
 @pytest.mark.parametrize(
     ("law", "state", "text"),
     [
-        ("OWN", pool(CACHE, held("request 3", 1)), "page 0: held by cache and by request 3"),
+        ("OWN", pool(CACHE, used("request 3", 1)), "page 0: held by cache and by request 3"),
         ("POOL-SUM", pool(CACHE, free=2), "2 pages free and 1 held of 4"),
         ("POOL-SUM", pool(CACHE, free=4), "4 pages free and 1 held of 4"),
         ("SIZES", pool(CACHE, MINE, counted=4), "counts 4 cached slots, there are 2"),
         ("LOCK-BAL", pool(CACHE, protected=2), "2 slots are locked"),
         (
             "BYTES",
-            pool(held("cache", 4, 5, expected=[1, 2]), contents=np.array([0, 0, 0, 0, 1, 3, 0, 0])),
+            pool(used("cache", 4, 5, expected=[1, 2]), contents=np.array([0, 0, 0, 0, 1, 3, 0, 0])),
             "slot 5, position 1 of cache: holds another prefix",
         ),
         (
             "BYTES",
-            pool(held("cache", 4, expected=[1]), contents=np.full(8, -1)),
+            pool(used("cache", 4, expected=[1]), contents=np.full(8, -1)),
             "holds what nobody wrote",
         ),
     ],
@@ -63,7 +61,7 @@ def test_a_broken_pool(law: str, state: PoolState, text: str) -> None:
 
 def test_what_never_comes_back() -> None:
     with pytest.raises(Broken, match="1 pages never come back; held by cache 2 slots"):
-        whole([pool(CACHE)])
+        complete([pool(CACHE)])
 
 
 def brute(parts: list[Part], page: int, most: int) -> int:
@@ -90,14 +88,14 @@ def test_the_longest_prefix_that_every_component_restores() -> None:
         parts = [Part("full", random.random(size) < 0.9)]
         parts += [Part("window", random.random(size) < 0.6, int(random.integers(1, 5)))]
         parts += [Part("state", random.random(size) < 0.5)] * int(random.integers(0, 2))
-        found = longest(parts, page, size)
-        assert found == brute(parts, page, size)
-        reached.add(found > 0)
+        result = longest(parts, page, size)
+        assert result == brute(parts, page, size)
+        reached.add(result > 0)
     assert reached == {True, False}
 
 
 def test_a_content_is_that_of_a_whole_prefix_in_its_namespace() -> None:
-    one, other = chain([1, 2, 3]), chain([2, 2, 3])
-    assert (one == chain([1, 2, 3, 4])[:3]).all()
-    assert not set(one.tolist()) & {*other.tolist(), *chain([1, 2, 3], "a").tolist()}
-    assert (one > 0).all()
+    item, other = chain([1, 2, 3]), chain([2, 2, 3])
+    assert (item == chain([1, 2, 3, 4])[:3]).all()
+    assert not set(item.tolist()) & {*other.tolist(), *chain([1, 2, 3], "a").tolist()}
+    assert (item > 0).all()

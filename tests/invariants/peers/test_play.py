@@ -1,7 +1,5 @@
 """Sequences on the cache of docs/fuzz_your_cache.md: what is played, judged, shrunk and refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +7,11 @@ import numpy as np
 import pytest
 
 from invariants.fuzz import target as base
-from invariants.fuzz.hand import Hand
 from invariants.fuzz.operations import operations
-from invariants.fuzz.play import WHOLE, Player, look
+from invariants.fuzz.play import EVERY, TargetPlayer, look
+from invariants.fuzz.player import Player
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.sequence import Act, Entry, Tape
+from invariants.fuzz.sequence import Act, Entry, FuzzSequence
 from tests.mine import kind
 
 CONFIG = {"page": 1, "pages": 8, "host": 8}
@@ -25,12 +23,12 @@ def radix(tmp_path: Path) -> type[base.Target]:
     return kind(tmp_path)
 
 
-def player(radix: type[base.Target], folder: Path) -> Player:
-    return Player(radix, "Radix", "", lambda file: file.partition(f"{folder}/")[2])
+def target_player(radix: type[base.Target], folder: Path) -> TargetPlayer:
+    return TargetPlayer(radix, "Radix", "", lambda file: file.partition(f"{folder}/")[2])
 
 
-def tape(*entries: Entry) -> Tape:
-    return Tape(CONFIG, entries, target="Radix")
+def sequence(*entries: Entry) -> FuzzSequence:
+    return FuzzSequence(CONFIG, entries, target="Radix")
 
 
 class Marked(base.Target):
@@ -50,15 +48,15 @@ class Marked(base.Target):
 
 def test_a_state_that_seems_unchanged_is_judged_every_few_looks() -> None:
     peer = Marked({"page": 1}, Recorder())
-    hand = Hand(peer)
-    for _ in range(2 * WHOLE):
-        look(hand)
+    player = Player(peer)
+    for _ in range(2 * EVERY):
+        look(player)
     assert peer.judged == 3
     peer.state = 1
-    look(hand)
-    look(hand)
+    look(player)
+    look(player)
     assert peer.judged == 4
-    look(hand, whole=True)
+    look(player, full=True)
     assert peer.judged == 5
 
 
@@ -66,14 +64,14 @@ def test_an_error_is_named_by_the_lines_of_the_engine(
     tmp_path: Path, radix: type[base.Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admits = Entry("admit", {"request": 0, "chunk": 9})
-    played = tape(Entry("arrive", ARRIVAL), admits)
+    played = sequence(Entry("arrive", ARRIVAL), admits)
     broken = kind(tmp_path, "request = Request(", "raise LookupError('bad'); request = Request(")
-    failure = player(broken, tmp_path).replay(played).failure
+    failure = target_player(broken, tmp_path).replay(played).failure
     assert failure is not None
     assert failure.kind == "CRASH LookupError radix.py admit"
     assert failure.lines[0].text.startswith("raise LookupError(")
     monkeypatch.setattr(radix, "admit", lambda self, job: 1 / 0)
-    failure = player(radix, tmp_path).replay(played).failure
+    failure = target_player(radix, tmp_path).replay(played).failure
     assert failure is not None
     assert failure.code == "HARNESS"
 
@@ -93,10 +91,10 @@ def test_an_adapter_answers_with_arrays_and_generators_and_uses_less_than_it_fou
     monkeypatch.setattr(radix, "begin", begin)
     monkeypatch.setattr(radix, "slots", slots)
     monkeypatch.setattr(radix, "begun", lambda self: (each for each in calls["begun"](self)))
-    plays = player(radix, tmp_path)
+    plays = target_player(radix, tmp_path)
     outcomes = [plays.generate(seed, 80) for seed in range(8)]
     assert [each.failure for each in outcomes] == [None] * 8
-    assert sum(each.hand.counts["hit on host"] for each in outcomes if each.hand)
+    assert sum(each.player.counts["hit on host"] for each in outcomes if each.player)
 
 
 def test_transfers_end_late_in_the_order_of_the_schedule(
@@ -108,12 +106,12 @@ def test_transfers_end_late_in_the_order_of_the_schedule(
         Entry("finish", {"request": 0, "keep": True}, acts=(Act(5, 0), Act(5, 0))),
         Entry("wait", {"polls": 1}),
     )
-    ops, hand = operations(radix), Hand(radix(CONFIG, Recorder()))
+    ops, player = operations(radix), Player(radix(CONFIG, Recorder()))
     for entry in entries[:3]:
-        hand.begin(entry.op, entry.gap, entry.poll, entry.acts)
-        ops[entry.op].play(hand, entry.args)
-        hand.collect()
-    assert {type(pending.action).__name__ for pending in hand.pending} == {"Backup"}
-    ops["wait"].play(hand, {"polls": 1})
-    assert not hand.pending
-    assert player(radix, tmp_path).replay(tape(*entries)).failure is None
+        player.begin(entry.op, entry.gap, entry.poll, entry.acts)
+        ops[entry.op].play(player, entry.args)
+        player.collect()
+    assert {type(pending.action).__name__ for pending in player.pending} == {"Backup"}
+    ops["wait"].play(player, {"polls": 1})
+    assert not player.pending
+    assert target_player(radix, tmp_path).replay(sequence(*entries)).failure is None

@@ -1,7 +1,5 @@
 """Scripts of an engine's own calls: what is called through the recorder runs again by itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import OrderedDict
@@ -73,10 +71,10 @@ def test_a_script_has_the_calls_and_the_used_doubles_alone(tmp_path: Path) -> No
 
 def test_results_are_named_and_given_back() -> None:
     recorder = Recorder(on=True)
-    found = recorder.make("found", OrderedDict)
-    found["a"] = 1
-    copy = found.copy()
-    copy.update(found)
+    result = recorder.make("found", OrderedDict)
+    result["a"] = 1
+    copy = result.copy()
+    copy.update(result)
     assert isinstance(copy, StandIn)
     assert raw(copy) == {"a": 1}
     assert recorder.lines == [

@@ -33,10 +33,10 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubs]:
         file.write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
-    found = Stubs(["kernels", "engine.layers"], ["engine", "engine.configs"], "1.2.3")
-    found.install()
-    yield found
-    sys.meta_path.remove(found)
+    stubs = Stubs(["kernels", "engine.layers"], ["engine", "engine.configs"], "1.2.3")
+    stubs.install()
+    yield stubs
+    sys.meta_path.remove(stubs)
     for name in set(sys.modules) - before:
         del sys.modules[name]
 

@@ -1,7 +1,5 @@
 """Host pools with real bytes, stores that misbehave, and threads that are waited for."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +16,8 @@ from hicache.models import ModelDescription
 from hicache.models.base import PoolDescription
 from hicache.runtime.storage import Rank, StoredPages, WorkerOptions, Workers
 from hicache.storage.base import Status, Storage, Value
+from hicache.storage.checksummed import Checksummed
 from hicache.storage.keys import Context
-from hicache.storage.verified import Verified
 from tests.patience import PATIENCE_S
 from tests.storage.memory_store import MemoryStore
 from tests.tiny import tiny
@@ -132,7 +130,7 @@ class Bench:
         rank: Rank | None = None,
         layout: str = "page_first",
         model: ModelDescription | None = None,
-        verified: bool = True,
+        checksummed: bool = True,
     ) -> None:
         model = model or hybrid()
         sizes = dict.fromkeys(model.components, 24)
@@ -142,7 +140,7 @@ class Bench:
         self.clock = Clock()
         self.notices: list[str] = []
         self.pages = StoredPages(context_of(model), stored_pools(self.arena), rank)
-        used: Storage = Verified(store) if verified else store
+        used: Storage = Checksummed(store) if checksummed else store
         self.workers = Workers(used, self.pages, self.clock, self.notices.append, options)
 
     def fill(self, seed: int = 3) -> None:
@@ -157,25 +155,31 @@ class Bench:
 
     def answers(self, wanted: int = 1) -> list[StorageReply]:
         """The next answers, as many as wanted."""
-        found: list[StorageReply] = []
+        result: list[StorageReply] = []
 
         def enough() -> bool:
-            found.extend(self.workers.poll())
-            return len(found) >= wanted
+            result.extend(self.workers.poll())
+            return len(result) >= wanted
 
         until(enough)
-        return found
+        return result
 
     def idle(self) -> None:
         """Wait until no thread has a task."""
-        until(lambda: not any(lane.running or lane.queue for lane in self.workers._lanes))
+        until(
+            lambda: (
+                not any(
+                    calls_of.running or calls_of.queue for calls_of in self.workers._call_queues
+                )
+            )
+        )
 
     def done(self, *actions: StorageAction) -> list[StorageReply]:
-        """The answers to these actions, by flight."""
+        """The answers to these actions, by transfer."""
         self.workers.begin(actions)
-        return sorted(self.answers(len(actions)), key=lambda reply: reply.flight)
+        return sorted(self.answers(len(actions)), key=lambda reply: reply.transfer)
 
-    def store_path(self, pages: int, flight: int = 1) -> StorageReply:
+    def store_path(self, pages: int, transfer: int = 1) -> StorageReply:
         """Store a path of so many pages, with the window and the state at its end. The page at
         depth n is host page n."""
         pieces = (
@@ -183,17 +187,17 @@ class Bench:
             piece("swa", pages - 2, pages - 2, pages - 1),
             piece("mamba", pages - 1, pages - 1),
         )
-        [answer] = self.done(Store(flight, pieces))
+        [answer] = self.done(Store(transfer, pieces))
         return answer
 
-    def fetch_path(self, pages: int, flight: int = 2) -> Fetch:
+    def fetch_path(self, pages: int, transfer: int = 2) -> Fetch:
         """A fetch of that path into the host pages from 10 on."""
         pieces = (
             piece("full", 0, *range(10, 10 + pages)),
             piece("swa", pages - 2, 10, 11),
             piece("mamba", pages - 1, 10),
         )
-        return Fetch(flight, 0, 0, pieces, pages)
+        return Fetch(transfer, 0, 0, pieces, pages)
 
 
 @contextmanager

@@ -103,17 +103,17 @@ class Server:
         self.requests += len(prompts)
         for request, prompt in enumerate(prompts, first):
             self.feed(Arrived.from_tokens(request, prompt, PAGE))
-        found = [self.answer(request, prompt) for request, prompt in enumerate(prompts, first)]
+        answers = [self.answer(request, prompt) for request, prompt in enumerate(prompts, first)]
         if settle:
             self.settle()
-        return found
+        return answers
 
     def feed(self, event: Event) -> list[Outcome]:
         return self.see(self.driver.feed(event))
 
     def settle(self) -> None:
         """Until no action is in flight."""
-        while self.driver.core.view.flights:
+        while self.driver.core.view.transfers:
             self.poll()
 
     def poll(self) -> None:
@@ -147,20 +147,20 @@ class Server:
         self.settle()
 
     def answer(self, request: int, prompt: Sequence[int]) -> int:
-        outcomes = self._asked(AdmitWanted(request, len(prompt)))
-        [admitted] = [one for one in outcomes if isinstance(one, Admitted)]
+        outcomes = self._granted(AdmitWanted(request, len(prompt)))
+        [admitted] = [outcome for outcome in outcomes if isinstance(outcome, Admitted)]
         prefill = outcomes[-1]
         while True:
             assert isinstance(prefill, Prefill)
             self._pass(prefill, prompt)
-            self.feed(PrefillDone(prefill.flight))
+            self.feed(PrefillDone(prefill.transfer))
             if prefill.completes_prompt:
                 break
-            prefill = self._asked(ContinueWanted(request, len(prompt)))[-1]
+            prefill = self._granted(ContinueWanted(request, len(prompt)))[-1]
         self.feed(Finished.from_tokens(request, prompt, PAGE))
         return admitted.tokens_to_compute
 
-    def _asked(self, event: AdmitWanted | ContinueWanted) -> list[Outcome]:
+    def _granted(self, event: AdmitWanted | ContinueWanted) -> list[Outcome]:
         """Ask until it is not refused."""
         end = time.monotonic() + PATIENCE_S
         while True:
@@ -173,8 +173,8 @@ class Server:
 
     def _pass(self, prefill: Prefill, prompt: Sequence[int]) -> None:
         """Compare what the pass reads, and write what it computes."""
-        flights = self.driver.core.view.flights
-        self.until(lambda: not any(flight in flights for flight in prefill.after))
+        transfers = self.driver.core.view.transfers
+        self.until(lambda: not any(transfer in transfers for transfer in prefill.after))
         first, last = prefill.start_token // PAGE, -(-prefill.end_token // PAGE)
         seeds = seeds_of(prompt)
         for name, table in zip(MODEL.components, prefill.tables, strict=False):
@@ -195,10 +195,10 @@ class Server:
         return not window or (depth + 1) * PAGE > first * PAGE - window + 1
 
     def _write(self, component: str, pages: Pages, seeds: Sequence[int]) -> None:
-        held = [(int(page), seed) for page, seed in zip(pages, seeds, strict=True) if page >= 0]
-        for page, seed in held:
+        pairs = [(int(page), seed) for page, seed in zip(pages, seeds, strict=True) if page >= 0]
+        for page, seed in pairs:
             self.seeds[component, page] = seed
-        numbers = np.array([page for page, _ in held], dtype=np.int64)
+        numbers = np.array([page for page, _ in pairs], dtype=np.int64)
         touch = Touch(component, numbers, "w", (0, MODEL.layers), "prefill")
         self.device.touch(self.compute, touch)
 
@@ -209,10 +209,10 @@ class Server:
         """Compare a page with what the model computes for this seed."""
         expected = hashlib.sha256()
         for number, plan in enumerate(self.plans[component]):
-            whole = plan.stamped(np.array([seed], "u8"), number, range(plan.sizes.layer))
-            expected.update(np.ascontiguousarray(whole[:, 0]).data)
-        found = self.device.digest(Tier.DEVICE, component, page)
-        assert found == expected.digest(), f"{component} page {page}"
+            full = plan.stamped(np.array([seed], "u8"), number, range(plan.sizes.layer))
+            expected.update(np.ascontiguousarray(full[:, 0]).data)
+        digest = self.device.digest(Tier.DEVICE, component, page)
+        assert digest == expected.digest(), f"{component} page {page}"
         self.checked += 1
 
 

@@ -1,8 +1,6 @@
 """A store is attached and detached while requests run, and a bad one costs little: no wrong byte,
 no lock, one notice."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, Arrived, DetachWanted, PrefetchLimitReached
 from hicache.storage.base import Status, Storage
 from hicache.storage.breaker import Breaker, BreakerOptions
-from hicache.storage.verified import Verified
+from hicache.storage.checksummed import Checksummed
 from tests.storage.memory_store import MemoryStore
 
 from .rig import PAGE, SMALL, Clock, Gated, until
@@ -42,9 +40,9 @@ def believed(server: Server) -> int:
     return sum(view.believed(node) for node in view.nodes())
 
 
-def guarded(server: Server, store: MemoryStore, now: Any) -> Verified:
+def guarded(server: Server, store: MemoryStore, now: Any) -> Checksummed:
     breaker = BreakerOptions(slow_s=SMALL.call_s)
-    return Verified(
+    return Checksummed(
         Breaker(store, "the store", now, server.notices.append, breaker, lambda job: job())
     )
 
@@ -59,7 +57,7 @@ def test_detach_leaves_the_cache_running_and_attach_makes_it_warm_again() -> Non
         cold = server.serve(PROMPTS)
         calls = first.calls
         server.forget()
-        server.attachment.attach_store(Verified(other))
+        server.attachment.attach_store(Checksummed(other))
         assert server.serve(PROMPTS) == cold, "another store has nothing yet"
         server.forget()
         assert sum(server.serve(PROMPTS)) < sum(cold)
@@ -72,7 +70,7 @@ def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
     """They are served without it at once; nothing waits for the call that hangs."""
     store = Gated()
     with Server(replace(SMALL, call_s=1000)) as server:
-        warm(server, Verified(store))
+        warm(server, Checksummed(store))
         store.kinds = {"read"}
         for request, prompt in enumerate(PROMPTS, 100):
             server.feed(Arrived.from_tokens(request, prompt, PAGE))
@@ -86,8 +84,8 @@ def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
         server.see(outcomes)
         server.until(lambda: server.detached)
         assert locks_of(server) == 0
-        ended = [one for number, one in server.prefetched.items() if number >= 100]
-        assert {one.reason for one in ended} <= {"detached"}
+        ended = [prefetched for number, prefetched in server.prefetched.items() if number >= 100]
+        assert {prefetched.reason for prefetched in ended} <= {"detached"}
         until(lambda: store.closed)
         for request, prompt in enumerate(PROMPTS, 100):
             server.answer(request, prompt)
@@ -121,7 +119,7 @@ def test_a_store_is_closed_if_the_core_refuses_to_attach_it() -> None:
         assert server.attachment.wait_closed(10)
         assert store.closed
         server.settle()
-        server.attachment.attach_store(Verified(MemoryStore()))
+        server.attachment.attach_store(Checksummed(MemoryStore()))
 
 
 def test_a_store_that_hangs_for_ever_costs_a_request_its_limit_and_never_a_lock() -> None:
@@ -188,7 +186,7 @@ def test_after_an_outage_in_which_it_lost_everything_pages_are_stored_again() ->
 
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")
 def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
-    def held() -> int:
+    def in_use() -> int:
         return len(list(OPEN_FILES.iterdir()))
 
     def threads() -> int:
@@ -202,5 +200,5 @@ def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Pat
             server.attachment.detach(force=bool(round_ % 2))
             assert server.attachment.wait_closed(20)
             until(lambda: not threads())
-            before = before or held()
-        assert held() <= before
+            before = before or in_use()
+        assert in_use() <= before

@@ -1,7 +1,5 @@
 """Hybrids over ranks: what is agreed is the longest prefix that every rank can restore."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -65,12 +63,12 @@ def agreed(action: Lookup, replies: list[LookupDone]) -> list[Reply]:
         rank.submit(action)
     lockstep([rank.agree() for rank in ranks])
     assert {group.entered for group in groups} == {1}
-    found = [rank.poll() for rank in ranks]
+    items = [rank.poll() for rank in ranks]
     orders = Orders(len(replies))
     orders.submit(action)
-    orders.answered([(one.flight, offered(one)) for one in replies])
-    assert all(one == found[0] for one in [*found, orders.poll()])
-    return found[0]
+    orders.answered([(reply.transfer, offered(reply)) for reply in replies])
+    assert all(item == items[0] for item in [*items, orders.poll()])
+    return items[0]
 
 
 def can_restore(there: There, pages: int, action: Lookup) -> bool:
@@ -89,28 +87,28 @@ def can_restore(there: There, pages: int, action: Lookup) -> bool:
 def test_ranks_agree_on_the_longest_prefix_that_all_can_restore(
     bench: Bench, data: st.DataObject
 ) -> None:
-    asked = data.draw(st.integers(1, 16))
-    known = data.draw(st.integers(0, asked))
+    requested = data.draw(st.integers(1, 16))
+    known = data.draw(st.integers(0, requested))
     windows = (0, data.draw(st.integers(0, 5)), data.draw(st.sampled_from((0, 1, 1))))
-    action = Lookup(5, 0, 0, DIGESTS[:asked], known, windows)
+    action = Lookup(5, 0, 0, DIGESTS[:requested], known, windows)
     size, rare = data.draw(st.sampled_from((1, 2, 3, 4, 8))), data.draw(st.integers(3, 9))
     seeds = st.lists(st.integers(0, 9), min_size=16, max_size=16)
     ranks: list[There] = [
         {
-            name: [one < (rare if name == "mamba" else 9) for one in data.draw(seeds)]
+            name: [item < (rare if name == "mamba" else 9) for item in data.draw(seeds)]
             for name in ("full", "swa", "mamba")
         }
         for _ in range(size)
     ]
     longest = max(
         pages
-        for pages in range(asked + 1)
+        for pages in range(requested + 1)
         if all(can_restore(there, pages, action) for there in ranks)
     )
     replies = [looked_up(bench, action, there) for there in ranks]
     assert agreed(action, replies) == [LookupDone(5, longest)]
     deepest = [looked_up(bench, action, there, SMALL) for there in ranks]
-    assert [one.pages for one in replies] == [one.pages for one in deepest]
+    assert [reply.pages for reply in replies] == [lookup_done.pages for lookup_done in deepest]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -1,7 +1,5 @@
 """Small topologies, all of them: what any rank reads is written by exactly one rank."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 from types import SimpleNamespace
@@ -39,22 +37,22 @@ def topology(ranks: int, stages: int, own: bool, kind: str) -> dict[int, tuple[i
 
 
 def keys(pages: StoredPages, *, written: bool) -> list[str]:
-    found = pages.items(piece("full", 0, 3, 4, 5), written=written)
-    return [key for item in found for key in item.keys]
+    items = pages.items(piece("full", 0, 3, 4, 5), written=written)
+    return [key for item in items for key in item.keys]
 
 
 @pytest.mark.parametrize(("ranks", "stages", "own", "kind"), TOPOLOGIES)
 def test_what_any_rank_reads_is_written_by_exactly_one(
     ranks: int, stages: int, own: bool, kind: str
 ) -> None:
-    found = topology(ranks, stages, own, kind).values()
-    written = Counter((store, key) for store, one in found for key in keys(one, written=True))
-    read = Counter((store, key) for store, one in found for key in keys(one, written=False))
+    values = topology(ranks, stages, own, kind).values()
+    written = Counter((store, key) for store, item in values for key in keys(item, written=True))
+    read = Counter((store, key) for store, item in values for key in keys(item, written=False))
     assert set(read) == set(written), "and nothing is written that nobody reads"
     assert set(written.values()) == {1}
-    for store, one in found:
-        asked = {key for row in one.keys("full", DIGESTS[:3]) for key in row}
-        assert {(store, key) for key in asked} <= set(written), "a look-up asks for nothing else"
-    stores = {store for store, _ in found}
-    described = Counter(store for store, one in found if one.document)
+    for store, value in values:
+        texts = {key for row in value.keys("full", DIGESTS[:3]) for key in row}
+        assert {(store, key) for key in texts} <= set(written), "a look-up asks for nothing else"
+    stores = {store for store, _ in values}
+    described = Counter(store for store, item in values if item.document)
     assert described == Counter(stores), "each store is described once"

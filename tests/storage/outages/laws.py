@@ -5,8 +5,6 @@ deletes of drawn keys follow at drawn times of a virtual clock. `Judge` knows wh
 compares every answer, count and notice. The faults are simulated.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +12,7 @@ from dataclasses import asdict
 
 from hicache.storage.base import Entry, Losses, Status, Storage, Value, step, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
-from hicache.storage.verified import Verified
+from hicache.storage.checksummed import Checksummed
 
 from ..memory_store import MemoryStore
 
@@ -74,8 +72,8 @@ class Faulty(Storage):
                 self.store.write(keys, values)  # it was done, and the answer was lost
             return [status] * len(keys)
         done = self.draw.randint(0, len(keys)) if self.fault == "lossy" else len(keys)
-        found = self.store.write(keys[:done], values[:done]) if done else []
-        return found + [Status.FAILED] * (len(keys) - done)
+        result = self.store.write(keys[:done], values[:done]) if done else []
+        return result + [Status.FAILED] * (len(keys) - done)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         return [Status.FAILED] * len(keys) if self._fails("delete") else self.store.delete(keys)
@@ -125,13 +123,13 @@ class Judge:
 
     def notice(self, text: str) -> None:
         """One for each change: from each state, only some may follow."""
-        said = {
+        message = {
             "does not answer (": ("out", ("fine", "no writes")),
             "answers again, after": ("fine", ("out",)),
             "takes no writes (": ("no writes", ("fine",)),
             "takes writes again, after": ("fine", ("no writes",)),
         }
-        [(becomes, before)] = [found for words, found in said.items() if words in text]
+        [(becomes, before)] = [result for words, result in message.items() if words in text]
         self.need(self.state in before, f"{self.state}, and then: {text}")
         self.state = becomes
         self.counted.outages += becomes == "out"
@@ -153,11 +151,11 @@ class Judge:
     def read(self, keys: Sequence[str]) -> bool:
         values = [(memoryview(bytearray(len(value_of(key)))),) for key in keys]
         answers = self.store.read(keys, values)
-        for key, status, (found,) in zip(keys, answers, values, strict=True):
+        for key, status, (result,) in zip(keys, answers, values, strict=True):
             self.counted.reads_failed += status is Status.FAILED
             self.counted.reads_missing += status is Status.MISSING
             self.counted.reads_corrupt += status is Status.CORRUPT
-            self.need(status is not Status.DONE or bytes(found) == value_of(key), "wrong bytes")
+            self.need(status is not Status.DONE or bytes(result) == value_of(key), "wrong bytes")
             if status in (Status.MISSING, Status.CORRUPT):
                 self.need(self.sure.get(key) is not True, f"{key} was acknowledged and is gone")
         return self._done(Status.FAILED not in answers)
@@ -187,8 +185,8 @@ class Judge:
         """Compares all counts but those that no caller sees. A call under way may be counted."""
         if self.nested:
             return well
-        found = asdict(self.store.losses) | {"late": 0, "waited_s": 0.0}
-        self.need(found == asdict(self.counted), f"{found} counted, {asdict(self.counted)} seen")
+        result = asdict(self.store.losses) | {"late": 0, "waited_s": 0.0}
+        self.need(result == asdict(self.counted), f"{result} counted, {asdict(self.counted)} seen")
         return well
 
 
@@ -232,7 +230,7 @@ def play(draw: random.Random, name: str) -> Judge:
     start = jobs.append if draw.random() < 0.5 else (lambda job: job())
     judge = Judge(clock)
     breaker = Breaker(faulty, name, clock, judge.notice, OPTIONS, start)
-    judge.store = Verified(breaker)
+    judge.store = Checksummed(breaker)
     faulty.others = breaker.poll
     faulty.meanwhile = Meanwhile(judge, faulty, draw, name)
     for _ in range(draw.randint(1, 6)):
@@ -252,15 +250,15 @@ def phase(
     for _ in range(draw.randint(1, 25)):
         judge.clock.s += draw.choice(PAUSES_S)
         was_out, before = judge.state == "out", faulty.calls.copy()
-        spent, said = judge.clock.s, len(judge.notices)
+        spent, count = judge.clock.s, len(judge.notices)
         kind, well = act(judge, draw, name)
         calls = faulty.calls - before
         in_a_row[kind] = 0 if well else in_a_row[kind] + bool(calls[kind])
-        if len(judge.notices) > said:
+        if len(judge.notices) > count:
             in_a_row.clear()  # what was told begins anew
         while jobs and draw.random() < 0.7:
             jobs.pop(0)()
-        if was_out and len(judge.notices) == said:
+        if was_out and len(judge.notices) == count:
             judge.need(calls.total() <= 1, f"{calls} while it was out, and none but a probe")
         if fault == "hung" and kind in ("lookup", "read") and not was_out and not well:
             timed_out += judge.clock.s > spent

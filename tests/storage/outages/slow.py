@@ -1,7 +1,5 @@
 """Links and disks on which bytes flow all the time, slowly."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -43,13 +41,13 @@ class Link:
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         accepting.join()  # no connection comes any more
-        for one in self._ends:
+        for end in self._ends:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        for one in (self._server, *self._ends):
-            one.close()
+        for item in (self._server, *self._ends):
+            item.close()
 
     def _accept(self) -> None:
         while True:
@@ -73,9 +71,9 @@ class Link:
                     time.sleep(0.01)
                 target.sendall(some)
                 time.sleep(len(some) / self.rate)
-        for one in (source, target):
+        for item in (source, target):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                item.shutdown(socket.SHUT_RDWR)
 
 
 class Disk:
@@ -88,10 +86,10 @@ class Disk:
             stack.enter_context(mock.patch.object(os, name, self._slowed(getattr(os, name))))
 
     def _slowed(self, real: Any) -> Any:
-        def call(file: int, given: Any, at: int) -> int:
-            buffers: Sequence[Any] = [given] if isinstance(given, memoryview | bytes) else given
-            time.sleep(sum(memoryview(one).nbytes for one in buffers) / self.rate)
-            return int(real(file, given, at))
+        def call(file: int, value: Any, at: int) -> int:
+            buffers: Sequence[Any] = [value] if isinstance(value, memoryview | bytes) else value
+            time.sleep(sum(memoryview(buffer).nbytes for buffer in buffers) / self.rate)
+            return int(real(file, value, at))
 
         return call
 

@@ -1,7 +1,5 @@
 """The laws of outages hold in drawn histories."""
 
-from __future__ import annotations
-
 from . import laws
 
 

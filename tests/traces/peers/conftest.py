@@ -36,9 +36,9 @@ class Opened:
         folders = ENGINES / f"{package}-{release}", *ENGINES.glob(f"{package}/lib/*/site-packages")
         for folder in folders:
             if (folder / package).is_dir():
-                found = engine_of(engine, str(folder))
-                if release in ("", found.release):
-                    return Session(found)
+                result = engine_of(engine, str(folder))
+                if release in ("", result.release):
+                    return Session(result)
         pytest.skip(f"{name} is not in {ENGINES}")
 
 
@@ -52,10 +52,10 @@ def fuzzed(
     return [line["failure"] for line in lines if line["failure"]], counts
 
 
-def script_of(session: Session, tape: str) -> str:
+def script_of(session: Session, sequence: str) -> str:
     """The engine's own calls in a sequence."""
-    said = session.ask({"do": "explain", "tape": tape, "head": "head"}, PATIENCE_S)
-    return str(said["script"])
+    message = session.ask({"do": "explain", "sequence": sequence, "head": "head"}, PATIENCE_S)
+    return str(message["script"])
 
 
 @pytest.fixture(scope="module")

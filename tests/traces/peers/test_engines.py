@@ -32,8 +32,8 @@ def test_laws_hold_in_sglang(opened: Opened, components: str, storage: str, core
     failures, counts = fuzzed(opened(SGLANG), 8, {**fixed, "storage": storage})
     hybrid = storage != "none" and components != "full"
     known = {"MATCH store anchor", "BYTES stale state"} if hybrid else set()
-    assert {one["kind"] for one in failures} <= known
-    assert all(counts[one] for one in (HOST if storage == "none" else STORE))
+    assert {failure["kind"] for failure in failures} <= known
+    assert all(counts[item] for item in (HOST if storage == "none" else STORE))
 
 
 @pytest.mark.parametrize("core", ["rust", "python"])
@@ -42,7 +42,7 @@ def test_a_script_of_sglang_fails_in_a_process_of_its_own(opened: Opened, core: 
     session = opened(SGLANG)
     fuzzed(session, 2, {"core": core, "storage": "none"})
     for name in ("prefix-without-its-state", "a-stale-state-is-copied", "stored-twice-on-host"):
-        text = (CORPUS / "sglang" / f"{name}.tape").read_text()
+        text = (CORPUS / "sglang" / f"{name}.sequence").read_text()
         script = script_of(session, text.replace('"core":"python"', f'"core":"{core}"'))
         law = "EVENT-MIRROR" if name == "stored-twice-on-host" else "BYTES"
         assert f"Broken: {law}: " in session.script_fails(script, PATIENCE_S)
@@ -56,13 +56,13 @@ def test_a_script_of_sglang_fails_in_a_process_of_its_own(opened: Opened, core: 
         (12, CALM | {"connector": "cpu"}, "load began"),
         (16, REMOTE, "failed loads"),
         (16, REMOTE | {"model": "full+window"}, "failed loads"),
-        *((30, OURS | {"model": one}, MOVED) for one in MODELS),
+        *((30, OURS | {"model": model}, MOVED) for model in MODELS),
     ],
 )
 def test_laws_hold_in_vllm(opened: Opened, count: int, fixed: dict[str, Any], reached: str) -> None:
     failures, counts = fuzzed(opened(VLLM), count, fixed)
     assert failures == []
-    assert all(counts[one] for one in reached.split(", "))
+    assert all(counts[part] for part in reached.split(", "))
 
 
 def test_the_vllm_before_is_played(opened: Opened) -> None:
@@ -80,6 +80,6 @@ def test_the_vllm_before_is_played(opened: Opened) -> None:
     ],
 )
 def test_a_script_of_vllm_fails_by_itself(opened: Opened, name: str, law: str) -> None:
-    script = script_of(opened(VLLM), (CORPUS / "vllm" / f"{name}.tape").read_text())
+    script = script_of(opened(VLLM), (CORPUS / "vllm" / f"{name}.sequence").read_text())
     last = opened(VLLM).script_fails(script, PATIENCE_S).rpartition("\n")[2]
     assert last.startswith(f"Broken: {law}")

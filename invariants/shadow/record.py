@@ -1,13 +1,11 @@
-"""Mirrors of nodes: the books' record of one node.
+"""Records of nodes: the shadow state's record of one node.
 
 Lives here: the record, and the definition of eviction candidates, which checks compare with the
 core's own sums (`with_pages`, `queued`, counts).
 
 Each (tier, component) has one *slot*: tier * components + component, device first. Lists of a
-mirror are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, plus 1 for garbage.
+record are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, plus 1 for garbage.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -20,19 +18,19 @@ from .tags import NO_TAGS, Tags
 DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
 
 
-class NodeMirror:
-    """The books' record of one node."""
+class NodeRecord:
+    """The shadow state's record of one node."""
 
     __slots__ = (
         "candidate",
         "digests",
         "end_page",
-        "held",
         "id",
         "key",
         "kids",
         "kids_on",
         "label",
+        "last_pages",
         "live_distance",
         "locked",
         "moved",
@@ -49,14 +47,16 @@ class NodeMirror:
     def __init__(self, node_id: int, width: int) -> None:
         self.id = node_id
         self.node: Node | None = None  # the core's record
-        self.parent: NodeMirror | None = None
+        self.parent: NodeRecord | None = None
         self.key: Rows = b""
         self.label = b""
         self.namespace = ""
         self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
-        self.held: object = None  # what the node had as its pages: each change makes another tuple
+        self.last_pages: object = (
+            None  # what the node had as its pages: each change makes another tuple
+        )
         self.locked = [0] * (2 * width)  # expected holders of locks in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None
@@ -69,21 +69,21 @@ class NodeMirror:
         self.moved = True  # whether its key, parent or pages are new since this operation
 
 
-def candidacy(mirror: NodeMirror, kinds: Sequence[Kind]) -> int:
+def candidacy(record: NodeRecord, kinds: Sequence[Kind]) -> int:
     """Returns the parts of eviction queues that the node belongs in, by definition, as bits: first
     what serves a live boundary, then garbage.
 
     The backbone can be evicted from leaves only; another component from any node without locks on
     it.
     """
-    if mirror.parent is None:
+    if record.parent is None:
         return 0
-    pages, locked, width = mirror.pages, mirror.locked, len(kinds)
-    bits, near = 0, mirror.live_distance
+    pages, locked, width = record.pages, record.locked, len(kinds)
+    bits, near = 0, record.live_distance
     garbage = near >= kinds[0].need
-    if pages[0] is not None and not mirror.kids_on[0] and not locked[0]:
+    if pages[0] is not None and not record.kids_on[0] and not locked[0]:
         bits = 1 << 2 * DEVICE + garbage
-    if pages[width] is not None and not mirror.kids_on[1] and not locked[width]:
+    if pages[width] is not None and not record.kids_on[1] and not locked[width]:
         twice = pages[0] is not None and (
             width == 1
             or all(pages[at] is not None or pages[width + at] is None for at in range(1, width))

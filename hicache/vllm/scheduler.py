@@ -27,7 +27,7 @@ from hicache.core import events
 from hicache.core.actions import Backup, Copy, Load, Matched, Outcome, Prefetched, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.types import FlightId, Key, Tier
+from hicache.core.types import Key, Tier, TransferId
 from hicache.runtime.driver import Driver, Observer, first_of
 
 from .groups import FULL, STATE, Group, Groups
@@ -68,7 +68,7 @@ class Counts:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _Lookup:
     """A request of vLLM that waits, and the core's request for its load. number: of the latter; -1
     if it has ended. prefill, load: once it was admitted. pages: that it reuses. sources: see
     `_sources`. changes: `Decider._changes` when it was put off. fetched: pages that prefetches for
@@ -89,12 +89,12 @@ class _Asked:
 
 
 class _Loading(NamedTuple):
-    """A load under way. prefill: flight of the core's pass that waits for it. host, storage: tokens
-    that it brings."""
+    """A load under way. prefill: transfer of the core's pass that waits for it. host, storage:
+    tokens that it brings."""
 
     number: int
     name: str
-    prefill: FlightId
+    prefill: TransferId
     host: int
     storage: int
 
@@ -112,7 +112,7 @@ class _Known:
     foreign: int = -1
 
 
-class Decider:
+class ConnectorScheduler:
     """The scheduler's half. One thread calls it."""
 
     def __init__(
@@ -136,21 +136,21 @@ class Decider:
         self._view = self.driver.core.view
         self._window_pages = -(-groups.window // groups.page)
         self._number = self._outages = self._changes = 0
-        self._asked: dict[str, _Asked] = {}
+        self._lookups: dict[str, _Lookup] = {}
         self._known: dict[str, _Known] = {}
         self._notice = notice
         self._changed = False  # the weights: nothing is loaded or saved any more
         self._adapters: dict[tuple[str, str], str] = {}  # digests by name and path; empty: replaced
         self._belongs: set[Adapter] = set()  # of what the next message copies
-        self._loading: dict[FlightId, _Loading] = {}
-        self._saving: dict[FlightId, int] = {}  # pages of full attention of a backup under way
+        self._loading: dict[TransferId, _Loading] = {}
+        self._saving: dict[TransferId, int] = {}  # pages of full attention of a backup under way
         self._unsure: dict[int, Any] = {}  # hashes by block, of requests that are foreign
         # by component and device page: its blocks
         self._places: dict[str, dict[int, list[_Place]]] = {name: {} for name in groups.components}
 
     # -- loads
 
-    def found(self, request: Any, computed: int) -> int | None:
+    def matched_tokens(self, request: Any, computed: int) -> int | None:
         """Tokens after the first `computed` that can be loaded; None: ask again later. What is
         promised is the request's from now on, until vLLM gives it blocks or it ends."""
         name = request.request_id
@@ -158,63 +158,65 @@ class Decider:
         known.begins = computed
         if known.failed:
             return 0
-        asked = self._asked.get(name)
+        lookup = self._lookups.get(name)
         if self._bypasses(request):
-            if asked is not None:
-                self._end(self._asked.pop(name))
+            if lookup is not None:
+                self._end(self._lookups.pop(name))
             return 0
-        if asked is None or (asked.number < 0 and asked.waits and asked.changes != self._changes):
-            asked = self._asked[name] = self._ask(request, asked)
-        if asked.load is not None and self._lacks(asked, computed // self._page):
-            self._put_off(asked)  # vLLM has lost what it had when the load was promised
-        if asked.load is None and not self._promise(asked, computed):
-            waits = self._now() - asked.since_s < self._wait_s
-            return None if asked.waits and waits else 0
-        return max(0, asked.pages * self._page - computed)
+        if lookup is None or (
+            lookup.number < 0 and lookup.waits and lookup.changes != self._changes
+        ):
+            lookup = self._lookups[name] = self._ask(request, lookup)
+        if lookup.load is not None and self._lacks(lookup, computed // self._page):
+            self._put_off(lookup)  # vLLM has lost what it had when the load was promised
+        if lookup.load is None and not self._promise(lookup, computed):
+            waits = self._now() - lookup.since_s < self._wait_s
+            return None if lookup.waits and waits else 0
+        return max(0, lookup.pages * self._page - computed)
 
-    def _ask(self, request: Any, before: _Asked | None) -> _Asked:
+    def _ask(self, request: Any, before: _Lookup | None) -> _Lookup:
         """Tell the core of a prompt. before: of the same request, if it asks once more."""
         length = request.num_tokens
         key = self._key(request, length // self._page)
-        asked = _Asked(self._next(), self._now(), adapter=self._adapter_of(request))
+        lookup = _Lookup(self._next(), self._now(), adapter=self._adapter_of(request))
         if before is not None:
-            asked.since_s, asked.fetched = before.since_s, before.fetched
+            lookup.since_s, lookup.fetched = before.since_s, before.fetched
         most = max(0, length - 1) // self._page - self.groups.drafts
-        self._feed(events.Arrived(asked.number, key, length, max(0, most)))
-        return asked
+        self._feed(events.Arrived(lookup.number, key, length, max(0, most)))
+        return lookup
 
-    def _promise(self, asked: _Asked, computed: int) -> bool:
+    def _promise(self, lookup: _Lookup, computed: int) -> bool:
         """Admit the core's request for a load, if there is something to load. Notes whether an
         answer is worth waiting for."""
-        if not self._prefetched(asked):
+        if not self._prefetched(lookup):
             return False
-        matched = first_of(Matched, self._feed(events.MatchWanted(asked.number)))
+        matched = first_of(Matched, self._feed(events.MatchWanted(lookup.number)))
         assert matched is not None, "the core answers what would hit"
         pages = matched.device_pages + matched.host_pages
         if pages * self._page <= computed:
-            asked.waits = False
+            lookup.waits = False
             return False
-        outcomes = self._feed(events.AdmitWanted(asked.number, 1))
+        outcomes = self._feed(events.AdmitWanted(lookup.number, 1))
         refused = first_of(Refused, outcomes)
         if refused is not None:
-            asked.waits = refused.reason in _SOON
+            lookup.waits = refused.reason in _SOON
             return False
-        asked.prefill, asked.load = first_of(Prefill, outcomes), first_of(Load, outcomes)
-        assert asked.prefill is not None, "a request that was admitted has a pass"
-        asked.pages = asked.prefill.start_token // self._page
-        asked.sources = self._sources(asked.prefill, asked.load)
-        if asked.load is None or self._lacks(asked, computed // self._page):
+        lookup.prefill, lookup.load = first_of(Prefill, outcomes), first_of(Load, outcomes)
+        assert lookup.prefill is not None, "a request that was admitted has a pass"
+        lookup.pages = lookup.prefill.start_token // self._page
+        lookup.sources = self._sources(lookup.prefill, lookup.load)
+        if lookup.load is None or self._lacks(lookup, computed // self._page):
             # The core still has pages on device, for a save, that vLLM has lost: they can be
             # loaded when the save has ended.
-            self._put_off(asked)
+            self._put_off(lookup)
             return False
         return True
 
-    def _put_off(self, asked: _Asked) -> None:
+    def _put_off(self, lookup: _Lookup) -> None:
         """End the core's request for a load; another one begins when the core's device pages have
         changed."""
-        self._end(asked)
-        asked.waits, asked.changes = True, self._changes
+        self._end(lookup)
+        lookup.waits, lookup.changes = True, self._changes
 
     def _sources(self, action: Prefill, load: Load | None) -> dict[tuple[str, int], int]:
         """The host page that a load copies, by component and place in the prompt."""
@@ -230,12 +232,12 @@ class Decider:
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True)
         }
 
-    def _lacks(self, asked: _Asked, first: int) -> bool:
+    def _lacks(self, lookup: _Lookup, first: int) -> bool:
         """Whether a load leaves out a page from `first` on that its boundary requires."""
         return any(
-            (name, page) not in asked.sources
+            (name, page) not in lookup.sources
             for name in self.groups.components
-            for page in range(max(first, self._first_needed(name, asked.pages)), asked.pages)
+            for page in range(max(first, self._first_needed(name, lookup.pages)), lookup.pages)
         )
 
     def _first_needed(self, component: str, pages: int) -> int:
@@ -244,57 +246,57 @@ class Decider:
             return 0
         return max(0, pages - (1 if component == STATE else self._window_pages))
 
-    def _prefetched(self, asked: _Asked) -> bool:
+    def _prefetched(self, lookup: _Lookup) -> bool:
         """Whether the prefetch of a prompt has ended, or is not waited for any more."""
-        if asked.number < 0:
+        if lookup.number < 0:
             return False
-        if self._view.requests[asked.number].prefetch and not asked.limited:
-            if self._now() - asked.since_s < self._wait_s:
-                asked.waits = True
+        if self._view.requests[lookup.number].prefetch and not lookup.limited:
+            if self._now() - lookup.since_s < self._wait_s:
+                lookup.waits = True
                 return False
-            asked.limited = True
-            self._feed(events.PrefetchLimitReached(asked.number))
+            lookup.limited = True
+            self._feed(events.PrefetchLimitReached(lookup.number))
         return True
 
-    def given(self, request: Any, blocks: Blocks, external: int) -> None:
+    def after_alloc(self, request: Any, blocks: Blocks, external: int) -> None:
         """vLLM has given the request blocks. external: tokens that it waits for."""
-        asked = self._asked.pop(request.request_id, None)
-        if asked is None:
+        lookup = self._lookups.pop(request.request_id, None)
+        if lookup is None:
             return
         known = self._known_as(request)
         if not external:
-            self._end(asked)
-        elif not self._begin(request.request_id, asked, blocks, external):
+            self._end(lookup)
+        elif not self._begin(request.request_id, lookup, blocks, external):
             # vLLM waits for it, so the workers report it as failed.
             known.failed = True
             self.counts.failed_loads += 1
             self.orders.fail(request.request_id)
-            self._end(asked)
+            self._end(lookup)
         else:
-            known.saved, known.begins = asked.pages, asked.pages * self._page
+            known.saved, known.begins = lookup.pages, lookup.pages * self._page
 
-    def _fetched(self, asked: _Asked, external: int) -> int:
+    def _fetched(self, lookup: _Lookup, external: int) -> int:
         """How many of the last tokens of a load were fetched from storage for it."""
-        start = asked.pages * self._page - external
-        ends = [(page + 1) * self._page - start for page in asked.fetched if page < asked.pages]
+        start = lookup.pages * self._page - external
+        ends = [(page + 1) * self._page - start for page in lookup.fetched if page < lookup.pages]
         return sum(min(self._page, end) for end in ends if end > 0)
 
-    def _begin(self, name: str, asked: _Asked, blocks: Blocks, external: int) -> bool:
+    def _begin(self, name: str, lookup: _Lookup, blocks: Blocks, external: int) -> bool:
         """Send a load for the blocks of a request that lack their contents. Returns False if a
         block is not there, or nothing is loaded into it."""
-        load = asked.load
-        if load is None or asked.prefill is None:
+        load = lookup.load
+        if load is None or lookup.prefill is None:
             return False
         copies: dict[str, tuple[list[int], list[int]]] = {}
-        held = []
+        kept = []
         for group in self.groups.groups:
             mine = blocks[group.number]
-            for page in range(self._first_needed(group.component, asked.pages), asked.pages):
-                source = asked.sources.get((group.component, page))
+            for page in range(self._first_needed(group.component, lookup.pages), lookup.pages):
+                source = lookup.sources.get((group.component, page))
                 for part, at in enumerate(group.blocks_of(page, self._page)):
                     block = mine[at] if at < len(mine) else None
                     if block is None or block.is_null:
-                        if self.groups.reads(group, at, asked.pages * self._page):
+                        if self.groups.reads(group, at, lookup.pages * self._page):
                             return False
                         continue
                     if block.block_hash is not None:
@@ -304,28 +306,30 @@ class Decider:
                     sources, targets = copies.setdefault(group.slot(part), ([], []))
                     sources.append(source)
                     targets.append(block.block_id)
-                    held.append(block)
-        if asked.adapter is not None:
-            self._belongs.add(asked.adapter)
-        self.orders.send(Load(load.flight, load.request, _copies(copies)), held, name)
-        storage = self._fetched(asked, external)
-        loading = _Loading(asked.number, name, asked.prefill.flight, external - storage, storage)
-        self._loading[load.flight] = loading
+                    kept.append(block)
+        if lookup.adapter is not None:
+            self._belongs.add(lookup.adapter)
+        self.orders.send(Load(load.transfer, load.request, _copies(copies)), kept, name)
+        storage = self._fetched(lookup, external)
+        loading = _Loading(
+            lookup.number, name, lookup.prefill.transfer, external - storage, storage
+        )
+        self._loading[load.transfer] = loading
         return True
 
-    def _end(self, asked: _Asked) -> None:
+    def _end(self, lookup: _Lookup) -> None:
         """End the core's request of one that is not loaded."""
-        if asked.number >= 0:
-            if asked.load is not None:
-                self.orders.refuse(asked.load)
-            self._feed(events.Aborted(asked.number))
-            if asked.prefill is not None:
-                self._feed(events.PrefillDone(asked.prefill.flight, False))
-        asked.number, asked.load, asked.prefill = -1, None, None
+        if lookup.number >= 0:
+            if lookup.load is not None:
+                self.orders.refuse(lookup.load)
+            self._feed(events.Aborted(lookup.number))
+            if lookup.prefill is not None:
+                self._feed(events.PrefillDone(lookup.prefill.transfer, False))
+        lookup.number, lookup.load, lookup.prefill = -1, None, None
 
     def _landed(self, reply: events.LoadDone) -> None:
         """A load has ended, and with it the core's request."""
-        loading = self._loading.pop(reply.flight, None)
+        loading = self._loading.pop(reply.transfer, None)
         if loading is None:
             return
         if reply.ok:
@@ -337,7 +341,7 @@ class Decider:
                 self._known[loading.name].failed = True
         if loading.number in self._view.requests:
             self._feed(events.Aborted(loading.number))
-        if loading.prefill in self._view.flights:
+        if loading.prefill in self._view.transfers:
             self._feed(events.PrefillDone(loading.prefill, reply.ok))
 
     # -- saves
@@ -361,20 +365,20 @@ class Decider:
         action = first_of(Prefill, self._feed(events.AdmitWanted(number, length)))
         if action is not None and action.end_token == length:
             self._note(action, blocks, self._adapter_of(request))
-            self._feed(events.PrefillDone(action.flight))
+            self._feed(events.PrefillDone(action.transfer))
             self._feed(events.Finished(number, key, length))
             self.counts.unsaved_pages += min(new, self._view.unsaved(key, pages))
         else:
             self.counts.unsaved_pages += new
-            self._end(_Asked(number, prefill=action))
+            self._end(_Lookup(number, prefill=action))
 
     def _is_foreign(self, known: _Known, request: Any, blocks: Blocks, ends: bool) -> bool:
         """Whether a request has, or shares, what another connector has loaded, and that may be
         wrong: vLLM hears after the pass if such a load has failed, and drops the pass's token."""
         if known.begins < 0 and known.foreign < 0:
             return False
-        mine = [one for group in blocks for one in group if one.block_hash is not None]
-        hashes = {one.block_id: one.block_hash for one in mine}
+        mine = [item for group in blocks for item in group if item.block_hash is not None]
+        hashes = {item.block_id: item.block_hash for item in mine}
         if known.begins >= 0:
             loaded, known.begins = known.begins < request.num_computed_tokens, -1
             if loaded or hashes.items() & self._unsure.items():
@@ -426,46 +430,46 @@ class Decider:
     def _place(
         self, component: str, number: int, page: int, blocks: Blocks, adapter: Adapter | None
     ) -> None:
-        found = self._places[component][number] = []
+        result = self._places[component][number] = []
         for group in self.groups.of(component):
             mine, first = blocks[group.number], group.blocks_of(page, self._page).start
             for at in self._saved_blocks(group, page):
                 if at >= len(mine) or not _is_whole(mine[at], (at + 1) * group.block):
-                    found.clear()
+                    result.clear()
                     return
                 slot = group.slot(at - first)
-                found.append(_Place(slot, mine[at], mine[at].block_hash, adapter))
+                result.append(_Place(slot, mine[at], mine[at].block_hash, adapter))
 
     def _back_up(self, action: Backup) -> None:
         """Send a backup for the blocks for which its pages stand."""
         copies: dict[str, tuple[list[int], list[int]]] = {}
-        held, pages = [], 0
+        kept, pages = [], 0
         for copy in action.copies:
             pages += len(copy.source) if copy.component == FULL else 0
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
                 places = self._places[copy.component].get(source)
-                if not places or any(one.block.block_hash != one.hash for one in places):
+                if not places or any(item.block.block_hash != item.hash for item in places):
                     self.orders.refuse(action)
                     return
-                for one in places:
-                    sources, targets = copies.setdefault(one.slot, ([], []))
-                    sources.append(one.block.block_id)
+                for value in places:
+                    sources, targets = copies.setdefault(value.slot, ([], []))
+                    sources.append(value.block.block_id)
                     targets.append(target)
-                    held.append(one.block)
-                    if one.adapter is not None:
-                        self._belongs.add(one.adapter)
-        self._saving[action.flight] = pages
-        self.orders.send(Backup(action.flight, _copies(copies)), held)
+                    kept.append(value.block)
+                    if value.adapter is not None:
+                        self._belongs.add(value.adapter)
+        self._saving[action.transfer] = pages
+        self.orders.send(Backup(action.transfer, _copies(copies)), kept)
 
     # -- the life of requests, and steps
 
     def ended(self, request: Any, blocks: Blocks, well: bool = True) -> None:
         """A request has ended; its blocks are not freed yet. well: it was not aborted."""
         name = request.request_id
-        asked = self._asked.pop(name, None)
-        if asked is not None:
-            self._end(asked)
-        if not any(one.name == name for one in self._loading.values()):
+        lookup = self._lookups.pop(name, None)
+        if lookup is not None:
+            self._end(lookup)
+        if not any(item.name == name for item in self._loading.values()):
             self.save(request, request.num_computed_tokens, blocks, all_of_it=True, ends=well)
         self._known.pop(name, None)
 
@@ -493,9 +497,9 @@ class Decider:
                 "started again"
             )
             self._detach()
-            for asked in self._asked.values():
-                self._end(asked)
-            self._asked.clear()
+            for lookup in self._lookups.values():
+                self._end(lookup)
+            self._lookups.clear()
         self._poll()
         if answer.outages > self._outages and self._view.attached:
             self._outages = answer.outages
@@ -508,7 +512,7 @@ class Decider:
     @property
     def remembered(self) -> int:
         """Requests of vLLM of which something is noted; 0 when all have ended."""
-        return len(self._known) + len(self._asked) + len(self._loading)
+        return len(self._known) + len(self._lookups) + len(self._loading)
 
     def reset(self) -> bool:
         """Forget what is on host, and use storage no longer: the weights may be others now. Loads
@@ -520,10 +524,10 @@ class Decider:
                 "used until vLLM is started again"
             )
         self._detach()
-        for name, asked in list(self._asked.items()):
-            if asked.load is not None:
-                self._end(asked)
-                del self._asked[name]
+        for name, lookup in list(self._lookups.items()):
+            if lookup.load is not None:
+                self._end(lookup)
+                del self._lookups[name]
         self._poll()
         self._sweep()
         return first_of(Refused, self._feed(events.Flushed())) is None
@@ -536,7 +540,7 @@ class Decider:
                 if isinstance(reply, events.LoadDone):
                     self._landed(reply)
                 elif isinstance(reply, events.BackupDone):
-                    pages = self._saving.pop(reply.flight, 0)
+                    pages = self._saving.pop(reply.transfer, 0)
                     self.counts.saved_pages += pages if reply.ok else 0
                     self.counts.failed_saves += not reply.ok
 
@@ -549,13 +553,15 @@ class Decider:
 
     def _feed(self, event: events.Event) -> list[Outcome]:
         outcomes = self.driver.feed(event)
-        for one in outcomes:
-            if isinstance(one, Backup):
-                self._back_up(one)
-            elif isinstance(one, Prefetched):
-                for asked in self._asked.values():
-                    if asked.number == one.request:
-                        asked.fetched |= {one.first_page + at for at in range(one.fetched_pages)}
+        for outcome in outcomes:
+            if isinstance(outcome, Backup):
+                self._back_up(outcome)
+            elif isinstance(outcome, Prefetched):
+                for lookup in self._lookups.values():
+                    if lookup.number == outcome.request:
+                        lookup.fetched |= {
+                            outcome.first_page + at for at in range(outcome.fetched_pages)
+                        }
         return outcomes
 
     def _next(self) -> int:

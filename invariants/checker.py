@@ -1,4 +1,4 @@
-"""Observes one core: files every operation in the books and runs the checks.
+"""Observes one core: files every operation in the shadow state and runs the checks.
 
 Lives here: when each check runs, the levels, and turning a failure into a report.
 
@@ -10,8 +10,6 @@ Lives here: when each check runs, the levels, and turning a failure into a repor
     off      does nothing
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -20,7 +18,6 @@ from hicache.core.errors import About
 from hicache.core.events import Event, FetchDone, Flushed, StoreDone
 from hicache.core.view import CoreView
 
-from .against import Against
 from .base import (
     HARNESS,
     KINDS,
@@ -33,22 +30,23 @@ from .base import (
     load_check,
     overrides,
 )
-from .books import story
-from .books.book import Book
-from .books.mirror import DEVICE, DUPLICATE, HOST
-from .books.nodes import Queue
-from .books.recount import Mismatch, compare, recount
-from .books.tickets import ACTION_OF
+from .differential import DifferentialChecker
+from .shadow import story
+from .shadow.nodes import Queue
+from .shadow.record import DEVICE, DUPLICATE, HOST
+from .shadow.recount import Mismatch, compare, recount
+from .shadow.shadow import Shadow
+from .shadow.transfers import ACTION_OF
 
 AUDIT_EVERY = 64
 SPECIFIED_PAGES = 512  # in use, up to which the specification runs beside a replay
 Level = Literal["every", "sampled", "off"]
-Asked = Callable[..., None]
+Method = Callable[..., None]
 
 
-def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
+def _queues(shadow: Shadow, view: CoreView) -> Iterator[Queue]:
     """The eviction queues of the core, for checks that read all of them."""
-    for kind in book.kinds:
+    for kind in shadow.kinds:
         for queue in (DEVICE, HOST, DUPLICATE):
             for garbage in (False, True):
                 entries = view.queue_entries(queue, kind.at, garbage)
@@ -62,7 +60,7 @@ def _failed(event: Event) -> bool:
     return type(event) in ACTION_OF and getattr(event, "ok", True) is False
 
 
-class Watch:
+class Checker:
     """Observes one core during its whole life. Raises Violation to stop the run.
 
     most_pages: with `every`, the specification runs beside the core while no more pages are in use
@@ -83,9 +81,9 @@ class Watch:
         self.full = 0
         self.violations = 0
         self.operations = 0
-        self.book: Book | None = None
+        self.shadow: Shadow | None = None
         self.most_pages = most_pages
-        self._against: Against | None = None
+        self._differential: DifferentialChecker | None = None
         self._story = story.Story()
         self._event: Event | None = None  # the last event given to the core
         self._since_audit = 0
@@ -94,44 +92,44 @@ class Watch:
 
     def _ask(self) -> None:
         """Collects the methods of the checks that are called at each point."""
-        self._nodes = self._asked("node")
-        self._totals = self._asked("totals")
-        self._at_rest = self._asked("totals", of_changes=False)
-        self._audits = self._asked("audit")
+        self._nodes = self._methods("node")
+        self._totals = self._methods("totals")
+        self._at_rest = self._methods("totals", of_changes=False)
+        self._audits = self._methods("audit")
         self._issue = self._by_type("issue")
         self._first = {kind: asks for kind, asks in self._issue.items() if kind in ACTION_OF}
         self._see = self._by_type("see")
 
-    def _asked(self, shape: str, of_changes: bool = True) -> list[Asked]:
-        asked = [one for one in self.checks if of_changes or not one.of_changes]
-        return [getattr(one, shape) for one in asked if overrides(one, shape)]
+    def _methods(self, shape: str, of_changes: bool = True) -> list[Method]:
+        checks = [check for check in self.checks if of_changes or not check.of_changes]
+        return [getattr(check, shape) for check in checks if overrides(check, shape)]
 
-    def _by_type(self, shape: str) -> dict[type, list[Asked]]:
-        table: dict[type, list[Asked]] = {}
-        for one in self.checks:
-            if overrides(one, shape):
-                for kind in one.watches:
-                    table.setdefault(kind, []).append(getattr(one, shape))
+    def _by_type(self, shape: str) -> dict[type, list[Method]]:
+        table: dict[type, list[Method]] = {}
+        for check in self.checks:
+            if overrides(check, shape):
+                for kind in check.checkers:
+                    table.setdefault(kind, []).append(getattr(check, shape))
         return table
 
     def on_event(self, event: Event, view: CoreView) -> None:
         if self.level == "off":
             return
         self._event = event
-        if self.book is None:
-            self.book = Book(view)
-            if self.book.width == 1:
-                self.checks = [one for one in self.checks if not one.of_several]
+        if self.shadow is None:
+            self.shadow = Shadow(view)
+            if self.shadow.width == 1:
+                self.checks = [check for check in self.checks if not check.of_several]
                 self._ask()
             if self.level == "every" and self.most_pages:
-                self._against = Against(view.config, self.most_pages)
+                self._differential = DifferentialChecker(view.config, self.most_pages)
         if self.level == "every":
-            self.book.before(event)
+            self.shadow.before(event)
             if type(event) in self._first:
                 self._guard(self._ask_before, event, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        if self.level == "off" or self.book is None:
+        if self.level == "off" or self.shadow is None:
             return
         self.operations += 1
         self._since_audit += 1
@@ -139,25 +137,25 @@ class Watch:
         if self.level == "every":
             self.incremental += 1
             self._guard(self._step, event, outcomes, view)
-            if self._against is not None:
-                self._guard(self._against.on_outcomes, event, outcomes, view)
+            if self._differential is not None:
+                self._guard(self._differential.on_outcomes, event, outcomes, view)
         else:
-            self.book.glance(event)
+            self.shadow.glance(event)
         if _failed(event) or type(event) is Flushed or self._since_audit >= self.audit_every:
             self.audit(view)
 
     @property
     def specified(self) -> int:
         """In how many operations the specification decided the same."""
-        return self._against.compared if self._against is not None else 0
+        return self._differential.compared if self._differential is not None else 0
 
     @property
     def unjudged(self) -> str:
         """What the specification could not judge in this run; empty if it judged every event."""
-        if self._against is None or self.specified == self.operations:
+        if self._differential is None or self.specified == self.operations:
             return ""
-        if self._against.unspecified:
-            return f"decisions: {self._against.unspecified}"
+        if self._differential.unspecified:
+            return f"decisions: {self._differential.unspecified}"
         left = self.operations - self.specified
         return f"decisions in the last {left:,} events: more than {self.most_pages:,} pages in use"
 
@@ -169,9 +167,9 @@ class Watch:
         return max(AUDIT_EVERY, self._audited)
 
     def audit(self, view: CoreView) -> None:
-        """Recounts the state: the books must equal it, and every check must hold on it."""
+        """Recounts the state: the shadow state must equal it, and every check must hold on it."""
         self._since_audit = 0
-        if self.level == "off" or self.book is None:
+        if self.level == "off" or self.shadow is None:
             return
         self.full += 1
         self._guard(self._recount, view)
@@ -179,62 +177,62 @@ class Watch:
     def finish(self, view: CoreView) -> None:
         """Runs a last audit, and the checks of quiescence if nothing is admitted or in flight."""
         self.audit(view)
-        if self.book is None or self.level != "every":
+        if self.shadow is None or self.level != "every":
             return
-        if not self.book.tickets.open and not self.book.requests.admitted:
+        if not self.shadow.transfers.open and not self.shadow.requests.admitted:
             self._guard(self._be_still, view)
 
     def story_of(self, whom: Sequence[About]) -> list[str]:
         """The last operations that concern any of these objects, and the last event."""
-        return [*self._told(whom), *story.last_event(self._story, self._event)]
+        return [*self._lines(whom), *story.last_event(self._story, self._event)]
 
     def _ask_before(self, event: Event, view: CoreView) -> None:
         for ask in self._first[type(event)]:
-            ask(self.book, event, view)
+            ask(self.shadow, event, view)
 
     def _step(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        book = self.book
-        assert book is not None
-        book.after(event, outcomes, view, self._issue)
+        shadow = self.shadow
+        assert shadow is not None
+        shadow.after(event, outcomes, view, self._issue)
         asks = self._nodes
-        for mirror in book.nodes.dirty.values():
-            node = mirror.node
+        for record in shadow.nodes.dirty.values():
+            node = record.node
             for ask in asks:
-                ask(book, mirror, node)
-        for ask in self._totals if book.changed else self._at_rest:
-            ask(book, view)
+                ask(shadow, record, node)
+        for ask in self._totals if shadow.changed else self._at_rest:
+            ask(shadow, view)
         see = self._see
         for item in (event, *outcomes):
             if type(item) in see:
                 for ask in see[type(item)]:
-                    ask(book, item, view)
-        for pages in book.changed:
+                    ask(shadow, item, view)
+        for pages in shadow.changed:
             pages.settle()
 
     def _recount(self, view: CoreView) -> None:
-        book = self.book
-        assert book is not None
-        counted = recount(view, book, history=self.level == "every")
+        shadow = self.shadow
+        assert shadow is not None
+        counted = recount(view, shadow, history=self.level == "every")
         self._audited = len(counted.nodes.by_id)
         if self.level == "every":
-            compare(book, counted)
-            book.nodes.queues = list(_queues(book, view))
-        for mirror in counted.nodes.by_id.values():
+            compare(shadow, counted)
+            shadow.nodes.queues = list(_queues(shadow, view))
+        for record in counted.nodes.by_id.values():
             for ask in self._nodes:
-                ask(counted, mirror, mirror.node)
+                ask(counted, record, record.node)
         for ask in self._totals:
             ask(counted, view)
         if self.level == "every":
             for ask in self._audits:
-                ask(book, view)
+                ask(shadow, view)
 
     def _be_still(self, view: CoreView) -> None:
-        assert self.book is not None
-        for one in self.checks:
-            one.still(self.book, view)
+        assert self.shadow is not None
+        for check in self.checks:
+            check.still(self.shadow, view)
 
-    def _told(self, whom: Sequence[About]) -> list[str]:
-        return self._story.about(whom, self.book.kinds[0].name if self.book is not None else "")
+    def _lines(self, whom: Sequence[About]) -> list[str]:
+        return self._story.about(whom, self.shadow.kinds[0].name if self.shadow is not None else "")
 
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
         """Runs checks; turns a failure into a Violation with the story of its objects."""
@@ -247,11 +245,13 @@ class Watch:
         except SpecMismatch as broken:
             self._report(Violation, broken.kind, SENTENCE, broken.text, broken.about)
         except Mismatch as broken:
-            sentence = "The books that were kept step by step equal a recount of the whole state."
+            sentence = (
+                "The shadow state that were kept step by step equal a recount of the whole state."
+            )
             self._report(KINDS[HARNESS], "AUDIT", sentence, broken.equation, broken.about)
 
     def _report(
         self, kind: type[Violation], name: str, sentence: str, text: str, about: Sequence[About]
     ) -> NoReturn:
         self.violations += 1
-        raise kind(name, sentence, text, self._told(about), self.replay_command, about) from None
+        raise kind(name, sentence, text, self._lines(about), self.replay_command, about) from None

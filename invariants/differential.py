@@ -4,8 +4,6 @@ Lives here: the observer, the failure that it raises, and what policies from out
 declare. What is decided is in `invariants/spec`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 
@@ -19,8 +17,8 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 from .base import SpecMismatch
-from .books.story import brief, named_by
 from .orders import key_of_facts
+from .shadow.story import brief, named_by
 from .spec.kinds import ORDERS, OWN, WAITS, WRITES, Kind, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
@@ -36,8 +34,8 @@ def lockstep_of(config: Config) -> Lockstep | None:
         return None
     writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
     if writes is None:
-        told = entries.load(entries.WRITE_POLICIES, config.write_policy)()
-        writes = Writes(told.threshold, told.on_evict, not told.contiguous)
+        message = entries.load(entries.WRITE_POLICIES, config.write_policy)()
+        writes = Writes(message.threshold, message.on_evict, not message.contiguous)
     if waits is None:
         waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)().waits
     kinds = {}
@@ -59,7 +57,7 @@ def order_of(name: str) -> Order | None:
     return Order(lambda copy: key(Facts(*copy)), policy.whole_path)
 
 
-class Against:
+class DifferentialChecker:
     """Observes one core. Raises SpecMismatch at the first difference. After each event it also
     compares what no outcome tells: the pages that storage did not deliver, and the free and the
     available pages of one pool, of each in turn, or of every pool.
@@ -89,7 +87,7 @@ class Against:
         try:
             self.lockstep.compare(event, outcomes)
         except Differs as difference:
-            raise _told(event, difference, self.lockstep) from None
+            raise _mismatch(event, difference, self.lockstep) from None
         self.compared += 1
         turn, cache = self.lockstep.events, self.lockstep.specification.cache
         known, others = cache.distrusted, view.distrusted
@@ -104,12 +102,12 @@ class Against:
         for kind, tier in pools:
             pool = view.pool(tier, kind)
             counted, counts = (pool.free, pool.available), cache.counts(tier, kind)
-            for name, expected, found in zip(("free", "available"), counts, counted, strict=True):
-                if found != expected:
+            for name, expected, number in zip(("free", "available"), counts, counted, strict=True):
+                if number != expected:
                     where = f"{name} {tier.name.lower()} pages of {pool.component}"
                     raise SpecMismatch(
                         f"{SPEC_KIND}{name} pages",
-                        f"{brief(event)}\n    {where}: expected {expected}, found {found}",
+                        f"{brief(event)}\n    {where}: expected {expected}, found {number}",
                         [*named_by(event), About("pool", -1, int(tier), pool.component)],
                     )
         if self.most_pages is not None and _used(view) > self.most_pages:
@@ -121,16 +119,18 @@ def _used(view: CoreView) -> int:
     return sum(pool.capacity - pool.free for pool in pools)
 
 
-def _told(event: Event, difference: Differs, lockstep: Lockstep) -> SpecMismatch:
-    """The failure, in the core's page and flight numbers."""
-    expected, found = lockstep.in_numbers_of_core(difference.expected), difference.found
-    whose = expected if expected is not None else found
+def _mismatch(event: Event, difference: Differs, lockstep: Lockstep) -> SpecMismatch:
+    """The failure, in the core's page and transfer numbers."""
+    expected, result = lockstep.in_numbers_of_core(difference.expected), difference.actual
+    whose = expected if expected is not None else result
     kind = "KV events" if whose is None else type(whose).__name__
     lines = [f"{brief(event)}: {difference}"]
-    if expected is not None or found is not None:
+    if expected is not None or result is not None:
         lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
-        lines.append(f"found    {brief(found) if found is not None else 'none'}")
-    about = [one for item in (event, expected, found) if item is not None for one in named_by(item)]
+        lines.append(f"found    {brief(result) if result is not None else 'none'}")
+    about = [
+        value for item in (event, expected, result) if item is not None for value in named_by(item)
+    ]
     text = "\n    ".join(lines)
     whom = list(dict.fromkeys(about))
-    return SpecMismatch(SPEC_KIND + kind, text, whom, difference.at, expected, found)
+    return SpecMismatch(SPEC_KIND + kind, text, whom, difference.at, expected, result)

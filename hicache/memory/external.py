@@ -11,8 +11,6 @@ It does not find the tensors of an engine, see `hicache/vllm`, and does not copy
 memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,7 +30,7 @@ HOST_LAYOUT = "page_first_direct"
 _DIMENSIONS = 5  # of the view of a tensor: block, and the part, token, head and bytes of a pool
 
 
-class LentTensor(NamedTuple):
+class ExternalTensor(NamedTuple):
     """One tensor of an engine. layer: of the model. blocks: uint8[block, ...], up to four more
     dimensions, the last of them contiguous."""
 
@@ -41,13 +39,13 @@ class LentTensor(NamedTuple):
     blocks: torch.Tensor
 
 
-class LentSlot(NamedTuple):
+class ExternalSlot(NamedTuple):
     """Blocks that are copied together. host: the component whose buffer has their pages, in which
     the tensors follow those of the slots before."""
 
     name: str
     host: str
-    tensors: tuple[LentTensor, ...]
+    tensors: tuple[ExternalTensor, ...]
 
 
 class HostBuffer:
@@ -74,24 +72,24 @@ class HostBuffer:
         self.buffers(page)[0][:] = source
 
 
-class Lent(NamedTuple):
+class External(NamedTuple):
     """What `lend` puts together: pools of tensors by tier and slot. pages: the same way, blocks on
     device, pages of a buffer on host."""
 
     model: ModelDescription
-    slots: tuple[LentSlot, ...]
+    slots: tuple[ExternalSlot, ...]
     buffers: dict[str, HostBuffer]
     pages: dict[Tier, dict[str, int]]
     pools: dict[tuple[Tier, str], tuple[Pool, ...]]
 
 
 def lend(
-    slots: Sequence[LentSlot],
+    slots: Sequence[ExternalSlot],
     host_pages: Mapping[str, int],
     layers: int,
     *,
     shared: frozenset[str] = frozenset(),
-) -> Lent:
+) -> External:
     """Host buffers for the slots of an engine. host_pages: by component. layers: of the model.
     shared: components that are identical on all ranks.
 
@@ -112,7 +110,7 @@ def lend(
     pools: dict[tuple[Tier, str], tuple[Pool, ...]] = {}
     for slot in slots:
         parts = list(zip(slot.tensors, plans[slot.name], strict=True))
-        pools[Tier.DEVICE, slot.name] = tuple(_near(one, plan) for one, (plan, _) in parts)
+        pools[Tier.DEVICE, slot.name] = tuple(_near(tensor, plan) for tensor, (plan, _) in parts)
         pools[Tier.HOST, slot.name] = tuple(
             _far(buffers[slot.host], plan, start) for _, (plan, start) in parts
         )
@@ -121,30 +119,32 @@ def lend(
         Tier.HOST: {slot.name: host_pages[slot.host] for slot in slots},
     }
     described = tuple(plan.pool for slot in slots for plan, _ in plans[slot.name])
-    return Lent(ModelDescription("lent", layers, described), tuple(slots), buffers, pages, pools)
+    return External(
+        ModelDescription("lent", layers, described), tuple(slots), buffers, pages, pools
+    )
 
 
-class LentArena(Arena):
+class ExternalArena(Arena):
     """The pools of an engine in this process's memory, as numpy arrays."""
 
-    def __init__(self, lent: Lent) -> None:
-        PoolTable.__init__(self, lent.model, 1, lent.pages)
+    def __init__(self, external: External) -> None:
+        PoolTable.__init__(self, external.model, 1, external.pages)
         self._backend = "kernel"
-        for place, pools in lent.pools.items():
+        for place, pools in external.pools.items():
             self._pools[place] = tuple(
                 Pool(pool.plan, np.asarray(pool.flat), np.asarray(pool.view)) for pool in pools
             )
 
 
-class LentTorchArena(TorchArena):
+class ExternalTorchArena(TorchArena):
     """The pools of an engine on an accelerator. registrar: registers the host buffers. Close it to
     unregister them; nothing may be under way then."""
 
-    def __init__(self, lent: Lent, registrar: Registrar) -> None:
-        PoolTable.__init__(self, lent.model, 1, lent.pages)
-        self._pools = dict(lent.pools)
+    def __init__(self, external: External, registrar: Registrar) -> None:
+        PoolTable.__init__(self, external.model, 1, external.pages)
+        self._pools = dict(external.pools)
         try:
-            for buffer in lent.buffers.values():
+            for buffer in external.buffers.values():
                 registered = Registration(buffer.name, buffer.bytes, 0, registrar)
                 self._registrations.append(registered)
         except BaseException as error:
@@ -152,7 +152,7 @@ class LentTorchArena(TorchArena):
             raise
 
 
-def _near(tensor: LentTensor, plan: PoolPlan) -> Pool:
+def _near(tensor: ExternalTensor, plan: PoolPlan) -> Pool:
     padded = _padded(tensor.blocks)
     span = 1 + sum(
         (size - 1) * step for size, step in zip(padded.shape, padded.stride(), strict=True)
@@ -178,7 +178,7 @@ def _padded(blocks: torch.Tensor) -> torch.Tensor:
     return blocks
 
 
-def _plan(slot: str, tensor: LentTensor) -> PoolPlan:
+def _plan(slot: str, tensor: ExternalTensor) -> PoolPlan:
     blocks = tensor.blocks
     if (
         blocks.dtype != torch.uint8

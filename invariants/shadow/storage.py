@@ -1,10 +1,8 @@
-"""The books of storage: whether it is attached, what it acknowledged, and what is looked up.
+"""The shadow state of storage: whether it is attached, what it acknowledged, and what is looked up.
 
 Lives here: what follows from events and outcomes alone. Who waits for a prefetch is for the
 specification to say.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,12 +20,12 @@ from hicache.core.events import (
     StorageAttached,
     StoreDone,
 )
-from hicache.core.types import FlightId, RequestId
+from hicache.core.types import RequestId, TransferId
 
 from .kinds import Kind
-from .pages import PageBook
+from .pages import PageShadow
 from .tags import NO_TAGS, Tags, digests_of
-from .tickets import Ticket
+from .transfers import TransferRecord
 
 
 class Prefetch(NamedTuple):
@@ -40,20 +38,20 @@ class Prefetch(NamedTuple):
     prompt: Tags
 
 
-class StorageBook:
+class StorageShadow:
     """What the checks know of storage."""
 
-    def __init__(self, config: Config, kinds: Sequence[Kind], host: Sequence[PageBook]) -> None:
+    def __init__(self, config: Config, kinds: Sequence[Kind], host: Sequence[PageShadow]) -> None:
         self.host = host
         self.kinds = {kind.name: kind.at for kind in kinds}
         self.attached = self.seen = config.storage  # seen: whether it ever was attached
-        self.abandoned: set[FlightId] = set()  # flights that were reported as abandoned
-        self.outdated: set[FlightId] = set()  # in flight when storage was attached again
-        self.prefetches: dict[FlightId, Prefetch] = {}
+        self.abandoned: set[TransferId] = set()  # transfers that were reported as abandoned
+        self.outdated: set[TransferId] = set()  # in flight when storage was attached again
+        self.prefetches: dict[TransferId, Prefetch] = {}
         self.digests: dict[RequestId, tuple[bytes, ...]] = {}  # of the prompts of waiting requests
         self.written: dict[tuple[int, bytes], int] = {}  # tag by component and digest, as stored
         self.acknowledged: set[tuple[int, bytes]] = set()  # component and digest, since the attach
-        self._open: set[FlightId] = set()  # lookups, fetches and stores in flight
+        self._open: set[TransferId] = set()  # lookups, fetches and stores in flight
         self._prompts: dict[RequestId, Tags] = {}
 
     def arrive(self, event: Arrived, tags: Tags) -> None:
@@ -62,31 +60,33 @@ class StorageBook:
             self._prompts[event.request] = tags
             self.digests[event.request] = digests_of(event.key.first(event.match_pages))
 
-    def hear(self, event: Event, outcomes: Sequence[Outcome], ticket: Ticket | None) -> None:
-        """Files one operation. ticket: what the event answers."""
+    def hear(
+        self, event: Event, outcomes: Sequence[Outcome], transfer: TransferRecord | None
+    ) -> None:
+        """Files one operation. transfer record: what the event answers."""
         self._life(event, outcomes)
         if not self.seen:
             return
         ended = None
-        if ticket is not None:
-            ended = self.prefetches.pop(ticket.id, None)
-            self._answered(event, ticket)
+        if transfer is not None:
+            ended = self.prefetches.pop(transfer.id, None)
+            self._answered(event, transfer)
         for item in outcomes:
             if isinstance(item, Lookup):
                 first, digests = item.first_page, item.digests
                 prompt = self._prompts.get(item.request, NO_TAGS)[: first + len(digests)]
-                self.prefetches[item.flight] = Prefetch(first, digests, prompt)
+                self.prefetches[item.transfer] = Prefetch(first, digests, prompt)
             elif isinstance(item, Fetch) and ended is not None:
                 covered, prompt = ended.digests[: item.pages], ended.prompt
                 prompt = prompt[: ended.first + item.pages]
-                self.prefetches[item.flight] = Prefetch(ended.first, covered, prompt)
+                self.prefetches[item.transfer] = Prefetch(ended.first, covered, prompt)
             elif isinstance(item, Abandoned):
-                self.abandoned.add(item.flight)
+                self.abandoned.add(item.transfer)
             elif isinstance(item, Released) and type(event) is not Retracted:
                 self.digests.pop(item.request, None)
                 self._prompts.pop(item.request, None)
             if isinstance(item, Lookup | Fetch | Store):
-                self._open.add(item.flight)
+                self._open.add(item.transfer)
 
     def _life(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         """Files what begins and ends the life of a storage, and of what is known of it."""
@@ -104,37 +104,37 @@ class StorageBook:
         elif kind is Flushed and event.storage and not refused:  # type: ignore[union-attr]
             self.acknowledged.clear()
 
-    def _answered(self, event: Event, ticket: Ticket) -> None:
-        action = ticket.action
-        current = self.attached and ticket.id not in self.outdated
+    def _answered(self, event: Event, transfer: TransferRecord) -> None:
+        action = transfer.action
+        current = self.attached and transfer.id not in self.outdated
         if type(event) is StoreDone and type(action) is Store and current:
-            left = event.pages if ticket.id not in self.abandoned else 0
+            left = event.pages if transfer.id not in self.abandoned else 0
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
-                self.acknowledged.update((at, one) for one in piece.digests[: max(0, left)])
+                self.acknowledged.update((at, digest) for digest in piece.digests[: max(0, left)])
                 left -= len(piece.pages)
         elif type(event) is FetchDone and type(action) is Fetch and current:
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
                 count = max(0, action.first_page + event.pages - piece.first_page)
-                self.acknowledged.update((at, one) for one in piece.digests[:count])
-        for flights in (self.abandoned, self.outdated, self._open):
-            flights.discard(ticket.id)
+                self.acknowledged.update((at, digest) for digest in piece.digests[:count])
+        for transfers in (self.abandoned, self.outdated, self._open):
+            transfers.discard(transfer.id)
 
     def looked_up(self, event: Event) -> Prefetch | None:
         """The lookup that an event answers."""
-        return self.prefetches.get(event.flight) if type(event) is LookupDone else None
+        return self.prefetches.get(event.transfer) if type(event) is LookupDone else None
 
     def tokens(self, page_size: int) -> int:
         """Tokens that are looked up or fetched."""
-        return sum(len(one.digests) for one in self.prefetches.values()) * page_size
+        return sum(len(prefetch.digests) for prefetch in self.prefetches.values()) * page_size
 
-    def write(self, tickets: Sequence[Ticket]) -> None:
+    def write(self, transfers: Sequence[TransferRecord]) -> None:
         """Files what storage will have under the digests of stores: the content of each page."""
-        for ticket in tickets:
-            if type(ticket.action) is not Store:
+        for transfer in transfers:
+            if type(transfer.action) is not Store:
                 continue
-            for piece in ticket.action.pieces:
+            for piece in transfer.action.pieces:
                 at = self.kinds.get(piece.component, 0)
                 contents = self.host[at].content[piece.pages].tolist()
                 for digest, tag in zip(piece.digests, contents, strict=False):

@@ -1,17 +1,15 @@
-"""The books' record of one pool's pages: owner, content, locks, readers and writer.
+"""The shadow state's record of one pool's pages: owner, content, locks, readers and writer.
 
 Lives here: the page arrays of one component on one tier, and retracting and claiming pages. It
 records clashes; checks report them.
 
     owner       0, or id * 4 + kind of the only holder
     content     tag of the prefix whose bytes the page holds (POISON: not written)
-    locks       number of locks: admitted requests that share it, pins of open flights
+    locks       number of locks: admitted requests that share it, pins of open transfers
     busy        number of open actions that read or write it
     writer      the open action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,8 +23,8 @@ from hicache.core.types import NO_PAGES, Pages, PageState, Tier
 from .kinds import Kind
 from .tags import POISON, Tags
 
-NODE, REQUEST, FLIGHT = 1, 2, 3
-KINDS = ("nobody", "node", "request", "flight")
+NODE, REQUEST, TRANSFER = 1, 2, 3
+KINDS = ("nobody", "node", "request", "transfer")
 STATE_OF = (int(PageState.FREE), int(PageState.CACHED), int(PageState.OWNED), int(PageState.LENT))
 
 
@@ -39,11 +37,11 @@ def name_of(code: int) -> str:
 
 
 class Clash(NamedTuple):
-    """A page that a holder claims or releases although the books have another owner."""
+    """A page that a holder claims or releases although the shadow state have another owner."""
 
     page: int
     expected: int
-    found: int
+    actual: int
 
 
 def nothing(values: NDArray[Any]) -> bool:
@@ -51,12 +49,12 @@ def nothing(values: NDArray[Any]) -> bool:
     return values.tobytes() == bytes(values.nbytes)
 
 
-def same(one: Pages | Tags, other: Pages | Tags) -> bool:
+def same(pages: Pages | Tags, other: Pages | Tags) -> bool:
     """Whether two arrays of the same type are equal.
 
     Most arrays here are short, and for them comparing bytes is several times faster than numpy.
     """
-    return one.tobytes() == other.tobytes()
+    return pages.tobytes() == other.tobytes()
 
 
 def all_are(values: NDArray[Any], wanted: int) -> bool:
@@ -67,7 +65,7 @@ def all_are(values: NDArray[Any], wanted: int) -> bool:
     return values.item(0) == wanted and raw == raw[: values.itemsize] * len(values)
 
 
-class PageBook:
+class PageShadow:
     """All pages of one component's pool on one tier. where: name of the pool in reports. pool: the
     core's own record."""
 
@@ -86,7 +84,7 @@ class PageBook:
         self.busy: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
-        self.held = [0, 0, 0, 0]
+        self.owned = [0, 0, 0, 0]
         self.counts = [capacity, 0, 0, 0, 0]  # by state in the core, after the last operation
         self.protected = 0
         self.clashes: list[Clash] = []
@@ -120,12 +118,12 @@ class PageBook:
         if count > 1:
             order = self._order[:count]
             self._place[pages] = order
-            found = self._place[pages]
-            if not same(found, order):
-                twice = found != order
+            array = self._place[pages]
+            if not same(array, order):
+                twice = array != order
                 self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
         self.owner[pages] = code
-        self.held[code & 3] += count
+        self.owned[code & 3] += count
         self.claimed.append((pages, code))
 
     def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
@@ -144,7 +142,7 @@ class PageBook:
             return
         codes, sizes = [code for _, code in claims], [len(some) for some, _ in claims]
         self.owner[pages] = np.repeat(codes, sizes)
-        self.held[codes[0] & 3] += len(pages)
+        self.owned[codes[0] & 3] += len(pages)
         self.claimed += claims
 
     def _are_free(self, pages: Pages) -> bool:
@@ -164,7 +162,7 @@ class PageBook:
             at = int((owners != code).argmax())
             self.clashes.append(Clash(int(pages[at]), code, int(owners[at])))
         self.owner[pages] = 0
-        self.held[code & 3] -= len(pages)
+        self.owned[code & 3] -= len(pages)
         self.released.append(pages)
 
     def begin_use(self, pages: Pages) -> None:
@@ -198,10 +196,10 @@ class PageBook:
 
     def count(self) -> None:
         """Counts the pages by their state in the core."""
-        _, nodes, requests, flights = self.held
+        _, nodes, requests, transfers = self.owned
         retiring = len(self.retiring)
-        free = self.capacity - nodes - requests - flights - retiring
-        self.counts = [free, requests, nodes, flights, retiring]
+        free = self.capacity - nodes - requests - transfers - retiring
+        self.counts = [free, requests, nodes, transfers, retiring]
 
     def settle(self) -> None:
         """Records generations, and clears the content of freed pages; called after the checks."""

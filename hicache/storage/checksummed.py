@@ -9,8 +9,6 @@ The digests are xxh3_128: they find accidents and faults of stores. They do not 
 may write to the store and forges a value on purpose.
 """
 
-from __future__ import annotations
-
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -31,17 +29,17 @@ _HEADER = struct.Struct("<8sIIQ16s16s8x")
 def header_of(key: str, value: Value) -> bytes:
     """The header of a payload under a key."""
     name = key.encode()
-    whole = xxhash.xxh3_128(name)
+    full = xxhash.xxh3_128(name)
     length = 0
     for buffer in value:
-        whole.update(buffer)
+        full.update(buffer)
         length += buffer.nbytes
     return _HEADER.pack(
-        _MAGIC, VERSION, HEADER_BYTES, length, xxhash.xxh3_128_digest(name), whole.digest()
+        _MAGIC, VERSION, HEADER_BYTES, length, xxhash.xxh3_128_digest(name), full.digest()
     )
 
 
-class Verified(Storage):
+class Checksummed(Storage):
     """A store whose `DONE` means: these are the bytes that were written under this key."""
 
     def __init__(self, store: Storage, *, delete_corrupt: bool = True) -> None:
@@ -55,17 +53,19 @@ class Verified(Storage):
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         framed = _framed(values)
-        found = self.store.read(keys, framed)
+        statuses = self.store.read(keys, framed)
         for at, (key, value) in enumerate(zip(keys, values, strict=True)):
-            if found[at] is Status.DONE and framed[at][0] != header_of(key, value):
-                found[at] = Status.CORRUPT
-        wrong = [key for key, status in zip(keys, found, strict=True) if status is Status.CORRUPT]
+            if statuses[at] is Status.DONE and framed[at][0] != header_of(key, value):
+                statuses[at] = Status.CORRUPT
+        wrong = [
+            key for key, status in zip(keys, statuses, strict=True) if status is Status.CORRUPT
+        ]
         if wrong:
             with self._lock:
                 self.corrupt += len(wrong)
             if self._delete_corrupt:
                 self.store.delete(wrong)
-        return found
+        return statuses
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         framed = _framed(values)

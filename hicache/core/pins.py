@@ -12,25 +12,23 @@ branches; it goes from the leaves up. Nodes are filed once, by a tick that is no
 use, so a period costs what it deletes and what was used since it was filed.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 
 from .actions import Pinned, PinRefused, Unpinned
 from .errors import CallerError
 from .events import PinWanted, TimePassed, UnpinWanted
 from .eviction import delete, delete_dead
-from .flights import lock, lock_required, open_receipt, release, required
 from .node import Node, Pin, Request, is_locked
-from .refusals import check_key, check_stride, whole
+from .refusals import check_integer, check_key, check_stride
 from .state import State
+from .transfers import lock, lock_required, open_receipt, release, required
 from .tree import anchors, cut_windows, deepest_on, path_to, split, walk
 from .types import BACKBONE, DEVICE, HOST
 
 
 def want_pin(state: State, event: PinWanted) -> None:
     """Pin a prefix, if the bound allows it."""
-    whole("pin", event.pin)
+    check_integer("pin", event.pin)
     if event.pin < 0 or event.pin in state.pins:
         raise CallerError(f"pin {event.pin}: expected a new number from 0 up")
     check_key(event.key)
@@ -74,7 +72,7 @@ def hold_pinned(state: State, tier: int) -> None:
             _hold(state, pin)
 
 
-def let_go_flushed(state: State) -> None:
+def release_flushed(state: State) -> None:
     """The tree was flushed: nothing is held any more."""
     for pin in state.pins.values():
         pin.held_pages = 0
@@ -95,7 +93,7 @@ def pinned_beside(state: State, request: Request) -> int:
     pages = sum(len(node.key) for node in nodes.values()) // state.stride
     if request.admitted:
         shared = path_to(request.shared_node) if request.shared_node is not None else []
-        return pages - sum(len(one.key) for one in shared if one.id in nodes) // state.stride
+        return pages - sum(len(node.key) for node in shared if node.id in nodes) // state.stride
     path, partial, part = walk(state, request.key, request.match_pages, request.known_node)
     if partial is not None:
         path.append(partial)
@@ -103,7 +101,7 @@ def pinned_beside(state: State, request: Request) -> int:
     if partial is not None and device == len(path):
         pages -= part if partial.id in nodes else 0
         device -= 1
-    return pages - sum(len(one.key) for one in path[:device] if one.id in nodes) // state.stride
+    return pages - sum(len(node.key) for node in path[:device] if node.id in nodes) // state.stride
 
 
 def _needed(state: State, pages: int, index: int) -> int:
@@ -153,7 +151,7 @@ def time_passed(state: State, event: TimePassed) -> None:
     for node in sorted(
         _due(state, state.period_ticks.pop(0)), key=lambda node: (-node.end_page, node.id)
     ):
-        if node.children or node.legs or is_locked(node):
+        if node.children or node.segments or is_locked(node):
             heappush(state.unused, (node.last_use[BACKBONE], node.id, node))
         else:
             delete(state, node)
@@ -162,13 +160,13 @@ def time_passed(state: State, event: TimePassed) -> None:
 
 def _due(state: State, tick: int) -> list[Node]:
     """Take the nodes out of the heap that were not used after this tick."""
-    found, unused = [], state.unused
+    nodes, unused = [], state.unused
     while unused and unused[0][0] <= tick:
         node = heappop(unused)[2]
         if node.parent is None:
             continue
         if node.last_use[BACKBONE] <= tick:
-            found.append(node)
+            nodes.append(node)
         else:
             heappush(unused, (node.last_use[BACKBONE], node.id, node))
-    return found
+    return nodes

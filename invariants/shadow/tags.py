@@ -7,8 +7,6 @@ pages of a key are computed at once, starting from the tag of the prefix above, 
 proportional to the new pages. This code is independent of the core's SHA-256 chains.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """A simulated storage: which pages it has, and what it answers under a fault."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +18,7 @@ class WrongContent(Deviation):
         super().__init__("BYTES by content", text, *about)
 
 
-class Shelf:
+class SimulatedStore:
     """values: what is stored, by component and digest."""
 
     def __init__(self, config: Config) -> None:
@@ -42,11 +40,11 @@ class Shelf:
         if isinstance(action, actions.Delete):
             if kind.fine:
                 self.values.clear()
-            return events.DeleteDone(action.flight, kind.fine)
+            return events.DeleteDone(action.transfer, kind.fine)
         if isinstance(action, Lookup):
-            pages = self.found(action.digests, action.trailing_pages, action.known_pages)
+            pages = self.matched(action.digests, action.trailing_pages, action.known_pages)
             answer = kind.says(pages, len(action.digests)) if kind.fine else 0
-            return events.LookupDone(action.flight, answer)
+            return events.LookupDone(action.transfer, answer)
         pieces = list(self._pages(action))
         if isinstance(action, Fetch):
             missing = [
@@ -54,10 +52,10 @@ class Shelf:
             ]
             arrived = min(missing, default=action.first_page + action.pages) - action.first_page
             answer = kind.says(arrived, action.pages) if kind.fine else 0
-            return events.FetchDone(action.flight, answer)
+            return events.FetchDone(action.transfer, answer)
         answer = kind.says(len(pieces), len(pieces)) if kind.fine else 0
         self.values.update(piece[:2] for piece in pieces[: kind.kept(answer)])
-        return events.StoreDone(action.flight, answer)
+        return events.StoreDone(action.transfer, answer)
 
     def _pages(self, action: Fetch | Store) -> Iterator[tuple[int, bytes, int, int]]:
         """Component, digest, host page and depth of each page of an action."""
@@ -67,7 +65,9 @@ class Shelf:
             for depth, (digest, page) in enumerate(pages, piece.first_page):
                 yield index, digest, page, depth
 
-    def found(self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int = 0) -> int:
+    def matched(
+        self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int = 0
+    ) -> int:
         """The deepest boundary for which everything is there; see `Lookup`."""
         ends = range(len(digests), 0, -1)
         return next((end for end in ends if self._fits(digests[:end], trailing_pages, known)), 0)

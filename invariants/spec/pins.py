@@ -4,8 +4,6 @@ A pin holds what is on its tier of a prefix: the part that could be reused from 
 Whenever copies come to the tier, it holds more.
 """
 
-from __future__ import annotations
-
 from hicache.core.actions import Pinned, PinRefused, Unpinned
 from hicache.core.events import PinWanted, TimePassed, UnpinWanted
 from hicache.core.types import Tier
@@ -22,38 +20,38 @@ def pin(cache: Cache, event: PinWanted) -> None:
     """Pins a prefix, if everything that pins may ever hold is within the bound."""
     config = cache.config
     bound = config.pin_pages if event.tier == DEVICE else config.pin_host_pages
-    others = [one.key.pages for one in cache.pins.values() if one.tier == event.tier]
-    for kind, one in enumerate(cache.kinds):
+    others = [pin.key.pages for pin in cache.pins.values() if pin.tier == event.tier]
+    for kind, item in enumerate(cache.kinds):
         needed = _most(cache, kind, event.key.pages)
         left = (bound or [0] * len(cache.kinds))[kind]
         left -= sum(_most(cache, kind, pages) for pages in others)
         if needed > left:
-            cache.say(PinRefused(event.pin, one.name, needed, left))
+            cache.say(PinRefused(event.pin, item.name, needed, left))
             return
     cache.pins[event.pin] = Pin(event.key, event.tier)
-    pins_take_hold(cache, event.tier)
-    cache.say(Pinned(event.pin, cache.pins[event.pin].held))
+    apply_pins(cache, event.tier)
+    cache.say(Pinned(event.pin, cache.pins[event.pin].held_pages))
 
 
 def unpin(cache: Cache, event: UnpinWanted) -> None:
-    cache.say(Unpinned(event.pin, cache.pins.pop(event.pin).held))
+    cache.say(Unpinned(event.pin, cache.pins.pop(event.pin).held_pages))
 
 
-def pins_take_hold(cache: Cache, tier: Tier) -> None:
+def apply_pins(cache: Cache, tier: Tier) -> None:
     """Each pin of the tier holds what the deepest end within its prefix requires that this tier
     alone makes reusable. It splits no node for nothing."""
-    for one in (one for one in cache.pins.values() if one.tier == tier):
-        known = known_of(cache, one.key, one.key.pages)
+    for pin in (pin for pin in cache.pins.values() if pin.tier == tier):
+        known = known_of(cache, pin.key, pin.key.pages)
         end = deepest(cache, known, [tier], range(len(cache.kinds)))
-        if end <= one.held:
+        if end <= pin.held_pages:
             continue
         end_nodes_at(cache, known.nodes, [end])
         path = [node for node in known.nodes if node.end <= end]
         end_nodes_before_windows(cache, path)
-        one.held, one.hold = end, Hold()
+        pin.held_pages, pin.hold = end, Hold()
         for kind in range(len(cache.kinds)):
             for node in requires(cache, path, kind):
-                copies.hold(one.hold, node, tier, kind)
+                copies.hold(pin.hold, node, tier, kind)
 
 
 def time_passed(cache: Cache, event: TimePassed) -> None:
@@ -62,10 +60,10 @@ def time_passed(cache: Cache, event: TimePassed) -> None:
     cache.periods.append(cache.tick)
     if len(cache.periods) <= cache.config.ttl_periods:
         return
-    since, held, nodes = cache.periods.pop(0), cache.held(), cache.nodes()
+    since, kept, nodes = cache.periods.pop(0), cache.holds(), cache.nodes()
     stay: set[Node] = set()
     for node in nodes:
-        if node.last_use[FULL] > since or any(node.any_held(held, tier) for tier in BOTH):
+        if node.last_use[FULL] > since or any(node.any_in_use(kept, tier) for tier in BOTH):
             stay.update(cache.down_to(node))
     if len(stay) < len(nodes):
         before = Tree({*nodes}, cache.hopeful())
@@ -77,5 +75,5 @@ def time_passed(cache: Cache, event: TimePassed) -> None:
 
 def _most(cache: Cache, kind: int, pages: int) -> int:
     """How many pages of a kind a prefix of this length can require."""
-    one = cache.kinds[kind]
-    return min(pages, one.window) if one.per_page else 1
+    item = cache.kinds[kind]
+    return min(pages, item.window) if item.per_page else 1

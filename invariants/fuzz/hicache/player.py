@@ -1,5 +1,5 @@
-"""The hand that plays a tape: it acts as the scheduler and the executors of a core. And faults, how
-a reply goes wrong.
+"""The player that plays a sequence: it acts as the scheduler and the executors of a core. And
+faults, how a reply goes wrong.
 
 Replies become due at a time, and the host sees them when it polls, so other events may come between
 a completion and its reply. All events are legal by the contract, except those of the operation
@@ -23,13 +23,13 @@ from hicache.core.types import Key, Tier
 from hicache.files import show
 from hicache.runtime.driver import Driver, Observer
 from invariants.base import INVARIANT, Deviation
-from invariants.books.story import named_by
+from invariants.checker import Checker
 from invariants.fuzz.hicache.probes import Probes
-from invariants.fuzz.hicache.shelf import Shelf
+from invariants.fuzz.hicache.simulated_store import SimulatedStore
 from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.schedules import by_time, schedule_of
 from invariants.fuzz.sequence import Act
-from invariants.watch import Watch
+from invariants.shadow.story import named_by
 
 PLAIN = Act(1, 0)
 BEGIN = 1 << 41  # token before every prompt
@@ -42,7 +42,7 @@ class Misuse(Deviation):
     exit_code = INVARIANT
 
 
-class Hand:
+class Player:
     """Plays on one core. counts: numbers of operations, faults and states reached. past: recent
     prompts, from which new ones may start. used: all request numbers ever used. follows: by pass,
     the pass of its request that ends before it. plan: what is still to be drawn of a plan."""
@@ -53,15 +53,15 @@ class Hand:
         self,
         config: Config,
         order: str = "time",
-        watch: Watch | None = None,
+        checker: Checker | None = None,
         pairs: bool = False,
-        shelf: Shelf | None = None,
+        simulated_store: SimulatedStore | None = None,
     ) -> None:
         self.config, self.pairs = config, pairs
         self.core = Core(config)
-        self.watch = watch if watch is not None else Watch("every")
-        self.shelf, self.probes = shelf or Shelf(config), Probes()
-        self.shelves = [self.shelf]
+        self.checker = checker if checker is not None else Checker("every")
+        self.simulated_store, self.probes = simulated_store or SimulatedStore(config), Probes()
+        self.simulated_stores = [self.simulated_store]
         self.schedule = schedule_of(order)
         self.now = self.events = 0
         self.jobs: dict[int, Job] = {}
@@ -76,7 +76,7 @@ class Hand:
         self.plan: Iterator[tuple[str, dict[str, Any]]] = iter(())
         self._turn = 0
         self._silent = Driver(self.core, self)
-        self._driver = Driver(self.core, self, (self.watch, self.probes))
+        self._driver = Driver(self.core, self, (self.checker, self.probes))
 
     # -- the core
 
@@ -97,7 +97,7 @@ class Hand:
                 self.submit(item)
             elif isinstance(item, Restarted):
                 job = self.jobs[item.request]
-                job.stage, job.computed, job.told, job.flights = "waiting", 0, 0, []
+                job.stage, job.computed, job.reported, job.transfers = "waiting", 0, 0, []
         return outcomes
 
     def refused(self, event: Event) -> None:
@@ -123,27 +123,27 @@ class Hand:
         self._turn += 1
         kind = kind_of(act.fault, site)
         due = kind.due(self.now, self.now + self.schedule.later(act.delay))
-        tie = -action.flight if kind.turned else act.tie
-        one = Pending(due, tie, action.flight, action, act.fault if kind is not NONE else "")
-        self.pending.append(one)
+        tie = -action.transfer if kind.turned else act.tie
+        pending = Pending(due, tie, action.transfer, action, act.fault if kind is not NONE else "")
+        self.pending.append(pending)
         if kind is not NONE:
             self.counts[f"fault {act.fault} {site}"] += 1
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
-            if job.flights:
-                self.follows[action.flight] = job.flights[-1]
+            if job.transfers:
+                self.follows[action.transfer] = job.transfers[-1]
             job.stage, job.begun = "prefilling", action.end_token
-            job.flights.append(action.flight)
-        self.carry_out(one, act.tie)
+            job.transfers.append(action.transfer)
+        self.carry_out(pending, act.tie)
 
-    def carry_out(self, one: Pending, tie: int) -> None:
+    def carry_out(self, pending: Pending, tie: int) -> None:
         """Carries out an action. Does nothing here: its reply comes when it is due."""
 
-    def abandon(self, flight: int) -> None:
+    def abandon(self, transfer: int) -> None:
         """The action for storage is answered now, unless its reply is lost."""
-        for at, one in enumerate(self.pending):
-            if one.number == flight and one.due < LOST:
-                self.pending[at] = one._replace(due=min(one.due, self.now))
+        for at, pending in enumerate(self.pending):
+            if pending.number == transfer and pending.due < LOST:
+                self.pending[at] = pending._replace(due=min(pending.due, self.now))
 
     def start(self) -> None:
         """Does nothing: actions start when they are submitted."""
@@ -164,14 +164,14 @@ class Hand:
     def finish(self) -> None:
         """Ends an operation: passes that follow another are answered, too early, and the core must
         refuse that."""
-        for one in self._following():
-            self.refused(events.PrefillDone(one.number))
+        for pending in self._following():
+            self.refused(events.PrefillDone(pending.number))
 
     def take_due(self) -> int:
         """Takes every reply that is due, and those that become due by it. Returns their number."""
         taken = 0
-        while (ready := self.ready()) and (one := self.schedule.choose(ready, self.pending)):
-            self.take(one)
+        while (ready := self.ready()) and (pending := self.schedule.choose(ready, self.pending)):
+            self.take(pending)
             self.finish()
             taken += 1
         return taken
@@ -183,45 +183,47 @@ class Hand:
     def answerable(self) -> list[Pending]:
         """The pending replies, without those of passes that end after one of these."""
         later = self._following()
-        return [one for one in self.pending if one not in later] if later else self.pending
+        return (
+            [pending for pending in self.pending if pending not in later] if later else self.pending
+        )
 
     def _following(self) -> list[Pending]:
-        there = {one.number for one in self.pending} if self.follows else ()
-        return [one for one in self.pending if self.follows.get(one.number) in there]
+        there = {pending.number for pending in self.pending} if self.follows else ()
+        return [pending for pending in self.pending if self.follows.get(pending.number) in there]
 
-    def take(self, one: Pending) -> None:
+    def take(self, pending: Pending) -> None:
         """Delivers a reply to the core."""
-        self.pending.remove(one)
-        action = one.action
-        kind = kind_of(one.fault, type(action).__name__)
-        fine = self.went_well(one, kind.fine)
+        self.pending.remove(pending)
+        action = pending.action
+        kind = kind_of(pending.fault, type(action).__name__)
+        fine = self.went_well(pending, kind.fine)
         if isinstance(action, Prefill):
-            reply: Reply = events.PrefillDone(action.flight, self._end_pass(action, fine))
+            reply: Reply = events.PrefillDone(action.transfer, self._end_pass(action, fine))
         elif isinstance(action, StorageAction):
             reply = self.answer(action, kind)
         else:
             done = events.LoadDone if isinstance(action, Load) else events.BackupDone
-            reply = done(action.flight, fine)
+            reply = done(action.transfer, fine)
         self.feed(reply)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
         """The reply of the simulated storage."""
-        return self.shelf.reply(action, kind)
+        return self.simulated_store.reply(action, kind)
 
-    def went_well(self, one: Pending, fine: bool) -> bool:
+    def went_well(self, pending: Pending, fine: bool) -> bool:
         """Whether the reply reports success. fine: whether the fault allows it."""
         # a load that a pass has read was successful
-        return fine or (isinstance(one.action, Load) and one.number in self.landed)
+        return fine or (isinstance(pending.action, Load) and pending.number in self.landed)
 
     def _end_pass(self, action: Prefill, fine: bool) -> bool:
         job = self.jobs.get(action.request)
-        if job is None or action.flight not in job.flights:
+        if job is None or action.transfer not in job.transfers:
             return fine
-        job.flights.remove(action.flight)
+        job.transfers.remove(action.transfer)
         if fine:
             self.landed.update(action.after)
             job.computed = action.end_token
-            if not job.flights:
+            if not job.transfers:
                 job.stage = "decoding" if action.completes_prompt else "idle"
             if action.completes_prompt:
                 job.committed = job.prompt
@@ -230,14 +232,16 @@ class Hand:
     def settle(self) -> None:
         """Takes all pending replies, including lost ones and those that follow."""
         while self.pending:
-            self.now = max([self.now, *(one.due for one in self.pending if one.due < LOST)])
+            self.now = max(
+                [self.now, *(pending.due for pending in self.pending if pending.due < LOST)]
+            )
             if not self.take_due():
                 self.take(min(self.answerable(), key=by_time))
                 self.finish()
 
     def wait(self) -> bool:
         """Advances time to the next reply and takes it. Returns False if none is pending."""
-        due = [one.due for one in self.answerable()]
+        due = [pending.due for pending in self.answerable()]
         if due:
             self.now = max(self.now, min(due)) if min(due) < LOST else self.now
             self.take_due()
@@ -245,11 +249,11 @@ class Hand:
 
     def at_rest(self) -> None:
         """Checks what was carried out, when nothing is in flight."""
-        self.shelf.at_rest()
+        self.simulated_store.at_rest()
 
     def close(self) -> None:
-        """Ends what the hand started."""
-        self.shelf.close()
+        """Ends what the player started."""
+        self.simulated_store.close()
 
     # -- requests
 
@@ -267,7 +271,7 @@ class Hand:
         """Keeps a prompt from which later prompts may start."""
         prompt = (list(tokens), namespace)
         if tokens:
-            self.past = [*[one for one in self.past if one != prompt][-39:], prompt]
+            self.past = [*[pair for pair in self.past if pair != prompt][-39:], prompt]
 
     def key(self, job: Job, tokens: int) -> Key:
         return self.key_of(job.tokens[:tokens], job.namespace)
@@ -297,7 +301,7 @@ class Hand:
         size, page = len(job.tokens), self.config.page_size
         done = job.committed if job.stage == "decoding" else job.computed
         self.feed(events.Retracted(job.id, self.key(job, size), size, (size - 1) // page, done))
-        job.stage, job.prompt, job.computed, job.told = "waiting", size, 0, 0
+        job.stage, job.prompt, job.computed, job.reported = "waiting", size, 0, 0
 
     def abort(self, job: Job) -> None:
         self.feed(events.Aborted(job.id))
@@ -311,8 +315,8 @@ def _outline(core: Core) -> tuple[object, ...]:
     pools = [(*pool.counts, pool.protected) for pool in both]
     nodes = sum(1 for _ in view.nodes())
     stored = (view.attached, view.store_queue, view.distrusted)
-    pins = tuple((one.id, one.held_pages) for one in view.pins.values())
-    return (*pools, nodes, view.tick, tuple(view.flights), tuple(view.requests), *stored, pins)
+    pins = tuple((pin.id, pin.held_pages) for pin in view.pins.values())
+    return (*pools, nodes, view.tick, tuple(view.transfers), tuple(view.requests), *stored, pins)
 
 
 # -- faults
@@ -323,8 +327,8 @@ Due = Callable[[int, int], int]
 
 
 class Fault(NamedTuple):
-    """How a reply goes wrong. It applies to one action of a tape (`Act.fault`), and is recoverable:
-    a miss is legal, but wrong bytes or a hang are not.
+    """How a reply goes wrong. It applies to one action of a sequence (`Act.fault`), and is
+    recoverable: a miss is legal, but wrong bytes or a hang are not.
 
     sites: the actions that it applies to. fine: whether the reply reports success. due: from now
     and the time of the reply, its time with the fault. turned: of the replies due at once, that to

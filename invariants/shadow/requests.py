@@ -1,7 +1,7 @@
-"""The books' record of requests: tags of their prompts, tables, owned pages, locks, and committed
-bytes.
+"""The shadow state's record of requests: tags of their prompts, tables, owned pages, locks, and
+committed bytes.
 
-Lives here: retracting old and claiming new facts of requests on the device page books.
+Lives here: retracting old and claiming new facts of requests on the device page shadow state.
 
     by position   |--- shared: nodes' pages, or a load's ---|--- own (-1: none) ---|
     a state       working slot, checkpoint slots 0 and 1: all its own
@@ -12,21 +12,19 @@ admission, later that of its last insertion. As it decodes, it releases pages th
 passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hicache.core.actions import Admitted, StateSlots
 from hicache.core.node import Request
-from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
+from hicache.core.types import NO_PAGES, Key, Pages, RequestId, TransferId
 
 from .kinds import Kind
-from .nodes import NodeBook
-from .pages import REQUEST, PageBook, code_of, same
+from .nodes import NodeShadow
+from .pages import REQUEST, PageShadow, code_of, same
 from .tags import POISON, Tags, tags_of
 
 
-class RequestMirror:
+class RequestRecord:
     """One request, waiting or admitted. tags: tags of the prompt's pages."""
 
     __slots__ = (
@@ -34,12 +32,12 @@ class RequestMirror:
         "boundary",
         "computed_tokens",
         "handed",
-        "held",
         "id",
         "key",
         "known",
         "length",
         "load",
+        "locked_pages",
         "low",
         "match_pages",
         "own",
@@ -73,9 +71,9 @@ class RequestMirror:
         self.shared_pages: Pages = NO_PAGES  # backbone pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
         self.own: list[Pages] = [NO_PAGES] * width
-        self.held: list[list[Pages]] = [[] for _ in range(width - 1)]
-        self.passes: list[FlightId] = []  # in the order in which they began
-        self.load: FlightId = 0
+        self.locked_pages: list[list[Pages]] = [[] for _ in range(width - 1)]
+        self.passes: list[TransferId] = []  # in the order in which they began
+        self.load: TransferId = 0
         self.states: tuple[StateSlots, ...] = ()  # as last reported
         self.refilled_at_tokens = 0  # maximum computed tokens when a checkpoint slot was assigned
         self.working = 0  # tokens in its working states, -1 if unknown
@@ -93,38 +91,40 @@ def own_of(table: Pages, kind: Kind, shared: int) -> Pages:
     return own
 
 
-class RequestBook:
+class RequestShadow:
     """All requests of the core."""
 
-    def __init__(self, device: list[PageBook], kinds: tuple[Kind, ...], nodes: NodeBook) -> None:
+    def __init__(
+        self, device: list[PageShadow], kinds: tuple[Kind, ...], nodes: NodeShadow
+    ) -> None:
         self.device = device
         self.kinds = kinds
         self.nodes = nodes
-        self.by_id: dict[RequestId, RequestMirror] = {}
+        self.by_id: dict[RequestId, RequestRecord] = {}
         self.admitted = 0
         self.interval = max(kind.interval for kind in kinds)
-        self._claims: list[tuple[RequestMirror, int, Pages]] = []
-        self._holds: list[RequestMirror] = []
+        self._claims: list[tuple[RequestRecord, int, Pages]] = []
+        self._holds: list[RequestRecord] = []
 
-    def leave(self, req: RequestMirror, keep_locks: bool) -> list[list[Pages]]:
+    def leave(self, req: RequestRecord, keep_locks: bool) -> list[list[Pages]]:
         """Releases everything that a request owns.
 
         Returns, per component, the pages that it locked. keep_locks: do not release the locks,
         because its pass takes them over.
         """
-        locked = [[req.shared_pages], *req.held]
+        locked = [[req.shared_pages], *req.locked_pages]
         code = code_of(REQUEST, req.id)
-        for index, book in enumerate(self.device):
-            book.retract(req.own[index], code)
+        for index, shadow in enumerate(self.device):
+            shadow.retract(req.own[index], code)
             if not keep_locks:
                 for pages in locked[index]:
-                    book.locks[pages] -= 1
+                    shadow.locks[pages] -= 1
         if req.admitted:
             self.admitted -= 1
         req.vacate(len(self.kinds))
         return locked
 
-    def retract(self, req: RequestMirror, request: Request, awaited: int) -> None:
+    def retract(self, req: RequestRecord, request: Request, awaited: int) -> None:
         """First half of an operation: releases pages that the request no longer owns. awaited:
         number of shared positions at the end that a load has not filled yet.
         """
@@ -133,36 +133,36 @@ class RequestBook:
             if table is not req.tables[index] or kind.positional:
                 self._own(req, index, own_of(table, kind, req.boundary))
             req.tables[index] = table
-        book = self.device[0]
+        shadow = self.device[0]
         shared = req.tables[0][: req.boundary - awaited]
-        held = len(req.shared_pages)
-        if len(shared) >= held and same(shared[:held], req.shared_pages):
-            if len(shared) > held:
-                book.locks[shared[held:]] += 1
+        count = len(req.shared_pages)
+        if len(shared) >= count and same(shared[:count], req.shared_pages):
+            if len(shared) > count:
+                shadow.locks[shared[count:]] += 1
         else:
-            book.locks[req.shared_pages] -= 1
-            book.locks[shared] += 1
+            shadow.locks[req.shared_pages] -= 1
+            shadow.locks[shared] += 1
         req.shared_pages = shared
         if req.rehold:
             req.rehold = False
-            if req.held:
+            if req.locked_pages:
                 self._holds.append(req)
 
-    def _own(self, req: RequestMirror, index: int, own: Pages) -> None:
-        before, book, code = req.own[index], self.device[index], code_of(REQUEST, req.id)
+    def _own(self, req: RequestRecord, index: int, own: Pages) -> None:
+        before, shadow, code = req.own[index], self.device[index], code_of(REQUEST, req.id)
         kept, now = len(before), len(own)
         if now >= kept and same(own[:kept], before):
             fresh = own[kept:]
         elif now < kept and same(before[kept - now :], own):
-            book.retract(before[: kept - now], code)
+            shadow.retract(before[: kept - now], code)
             fresh = NO_PAGES
         else:
-            book.retract(before, code)
+            shadow.retract(before, code)
             fresh = own
         req.own[index] = own
         if not self.kinds[index].positional:
             known = before.tolist()
-            book.strange.extend(page for page in own.tolist() if page not in known)
+            shadow.strange.extend(page for page in own.tolist() if page not in known)
         if len(fresh):
             self._claims.append((req, index, fresh))
 
@@ -172,20 +172,20 @@ class RequestBook:
             self.device[index].claim(pages, code_of(REQUEST, req.id))
         self._claims.clear()
         for req in self._holds:
-            for index, before in enumerate(req.held, 1):
+            for index, before in enumerate(req.locked_pages, 1):
                 now = self.required(req, index)
-                book = self.device[index]
+                shadow = self.device[index]
                 for pages in before:
-                    book.locks[pages] -= 1
-                    holder = self.nodes.by_id.get(int(book.owner[pages[0]]) >> 2)
+                    shadow.locks[pages] -= 1
+                    holder = self.nodes.by_id.get(int(shadow.owner[pages[0]]) >> 2)
                     if holder is not None:
                         self.nodes.dirty[holder.id] = holder
                 for pages in now:
-                    book.locks[pages] += 1
-                req.held[index - 1] = now
+                    shadow.locks[pages] += 1
+                req.locked_pages[index - 1] = now
         self._holds.clear()
 
-    def required(self, req: RequestMirror, index: int) -> list[Pages]:
+    def required(self, req: RequestRecord, index: int) -> list[Pages]:
         """Returns the device pages of the nodes that the request's boundary requires of a
         component, without nodes that lie completely behind the window of its next tokens.
         """
@@ -193,15 +193,15 @@ class RequestBook:
         if not 0 < depth <= len(req.tags):
             return []
         least = req.low - kind.need if kind.positional else 0
-        found = []
-        for mirror in self.nodes.required(index, int(req.tags[depth - 1])):
-            pages = mirror.pages[index]
-            if pages is not None and mirror.end_page > least:
-                found.append(pages)
-                self.nodes.dirty[mirror.id] = mirror
-        return found
+        arrays = []
+        for record in self.nodes.required(index, int(req.tags[depth - 1])):
+            pages = record.pages[index]
+            if pages is not None and record.end_page > least:
+                arrays.append(pages)
+                self.nodes.dirty[record.id] = record
+        return arrays
 
-    def admit(self, req: RequestMirror, item: Admitted) -> None:
+    def admit(self, req: RequestRecord, item: Admitted) -> None:
         """Files the boundary that an admission reuses."""
         req.boundary = item.device_pages + item.host_pages
         self.admitted += not req.admitted
@@ -209,7 +209,7 @@ class RequestBook:
         req.computed_tokens = min(req.length, req.boundary * self.nodes.page_size)
         req.working = 0 if not req.computed_tokens else -1
 
-    def lower(self, req: RequestMirror, computed: int) -> None:
+    def lower(self, req: RequestRecord, computed: int) -> None:
         """Files that the request has computed this many tokens. It releases what is behind the
         windows of later tokens and of a boundary that it can still make.
         """
@@ -222,10 +222,10 @@ class RequestBook:
 
 
 def commit(
-    req: RequestMirror,
+    req: RequestRecord,
     tags: Tags,
     length: int,
-    device: Sequence[PageBook],
+    device: Sequence[PageShadow],
     kinds: Sequence[Kind],
     page_size: int,
 ) -> None:
@@ -238,15 +238,15 @@ def commit(
     pages = min(len(tags), len(req.tables[0]))
     states = iter(req.states)
     for kind in kinds:
-        book = device[kind.at]
+        shadow = device[kind.at]
         if not kind.positional:
-            _left_in_checkpoint_slots(book, next(states, None), req, tags, length, page_size)
+            _left_in_checkpoint_slots(shadow, next(states, None), req, tags, length, page_size)
         elif pages > known:
             table = req.tables[kind.at][known:pages]
-            book.content[table[table >= 0]] = tags[known:pages][table >= 0]
+            shadow.content[table[table >= 0]] = tags[known:pages][table >= 0]
 
 
-def note_checkpoint_slots(req: RequestMirror, states: tuple[StateSlots, ...], room: int) -> None:
+def note_checkpoint_slots(req: RequestRecord, states: tuple[StateSlots, ...], room: int) -> None:
     """Files the checkpoint slots of a request.
 
     A new slot cannot hold the state of an earlier depth. room: maximum number of tokens that were
@@ -260,9 +260,9 @@ def note_checkpoint_slots(req: RequestMirror, states: tuple[StateSlots, ...], ro
 
 
 def _left_in_checkpoint_slots(
-    book: PageBook,
+    shadow: PageShadow,
     state: StateSlots | None,
-    req: RequestMirror,
+    req: RequestRecord,
     tags: Tags,
     length: int,
     page_size: int,
@@ -278,7 +278,7 @@ def _left_in_checkpoint_slots(
     depth, last = turn * state.interval, state.checkpoint_slots[turn % 2]
     other = state.checkpoint_slots[1 - turn % 2]
     if other >= 0:
-        book.content[other] = POISON
+        shadow.content[other] = POISON
     if last >= 0 and depth > req.computed_tokens:
         fine = depth > req.refilled_at_tokens and depth <= len(tags) * page_size
-        book.content[last] = tags[depth // page_size - 1] if fine else POISON
+        shadow.content[last] = tags[depth // page_size - 1] if fine else POISON

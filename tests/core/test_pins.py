@@ -1,7 +1,5 @@
 """Pinned prefixes and copies that expire, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from hicache.core.actions import Evicted, Pinned
@@ -22,7 +20,7 @@ def served(rig: Rig, *texts: str) -> Rig:
 
 
 def pages(outcomes: list[object]) -> int:
-    return sum(len(one.pages) for one in outcomes if isinstance(one, Evicted))
+    return sum(len(outcome.pages) for outcome in outcomes if isinstance(outcome, Evicted))
 
 
 def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
@@ -41,7 +39,7 @@ def test_a_pin_on_host_takes_hold_of_what_a_fetch_brings() -> None:
     rig = Rig(16, 8, storage=True, pin_host_pages=(4,))
     rig.feed(PinWanted(0, key("ab"), Tier.HOST))
     fetch = rig.fetch(rig.lookup(1, "abcde"), 4)
-    rig.feed(FetchDone(fetch.flight, fetch.pages))
+    rig.feed(FetchDone(fetch.transfer, fetch.pages))
     assert rig.view.pins[0].held_pages == 2
     rig.evict("full", 99, Tier.HOST)
     assert rig.residency() == {"ab": "H"}

@@ -1,8 +1,6 @@
-"""Receipts and flights: lock and release; open a flight, add its legs, end the legs, close it. What
-they mean: see `core`. Those of storage: see `prefetch`.
+"""Receipts and transfers: lock and release; open a transfer, add its segments, end the segments,
+close it. What they mean: see `core`. Those of storage: see `prefetch`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
@@ -12,19 +10,19 @@ from .errors import About, CallerError, CoreBug
 from .lru import offer
 from .node import (
     NOTHING,
-    Flight,
-    FlightKind,
-    Leg,
     Node,
     Receipt,
+    Segment,
+    Transfer,
+    TransferKind,
     copy_of,
-    drop_leg,
     drop_locks,
+    drop_segment,
     own_locks,
 )
 from .state import State
 from .tree import attach, path_to
-from .types import BACKBONE, DEVICE, HOST, FlightId, Pages, RequestId
+from .types import BACKBONE, DEVICE, HOST, Pages, RequestId, TransferId
 
 
 def open_receipt(state: State, holder: str, of_storage: bool = False) -> Receipt:
@@ -82,20 +80,20 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
     entries = receipt.locked[index]
     if not entries:
         return
-    gone = [one for one in entries if one[1] == DEVICE and one[0].end_page <= end]
+    gone = [entry for entry in entries if entry[1] == DEVICE and entry[0].end_page <= end]
     if gone:
-        entries[:] = [one for one in entries if one[1] != DEVICE or one[0].end_page > end]
+        entries[:] = [entry for entry in entries if entry[1] != DEVICE or entry[0].end_page > end]
         _unlock(state, receipt, gone, index)
 
 
 def lock_for_storage(state: State, node: Node) -> None:
     """The node got a host copy of the backbone. Fetches and stores that lock a host copy below or
     beside it extend their locks to it and to the path above it."""
-    if not state.storage_flights:
+    if not state.storage_transfers:
         return
     below = node.children.values() if node.with_pages[HOST] else ()
     beside = chain(node.locks[HOST], (child.locks[HOST][BACKBONE] for child in below))
-    holders = {receipt.id: receipt for one in beside for receipt in one.values()}
+    holders = {receipt.id: receipt for row in beside for receipt in row.values()}
     for receipt in holders.values():
         if receipt.of_storage:
             lock(state, receipt, path_to(node), HOST)
@@ -114,11 +112,11 @@ def unlock_deleted(state: State, node: Node) -> None:
             receipt.locked[index].remove((node, HOST))
         holders.clear()
         state.pools[HOST][index].protected -= len(pages)
-    for leg in node.legs:
-        if leg.flight.kind is not FlightKind.STORE:
-            raise CoreBug(f"{node} is to be deleted and {leg.flight} copies it")
-        leg.node = None
-    node.legs = ()
+    for segment in node.segments:
+        if segment.transfer.kind is not TransferKind.STORE:
+            raise CoreBug(f"{node} is to be deleted and {segment.transfer} copies it")
+        segment.node = None
+    node.segments = ()
 
 
 def release(state: State, receipt: Receipt) -> None:
@@ -150,115 +148,118 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
                     drop_locks(node)
 
 
-_BACKUP = FlightKind.BACKUP
+_BACKUP = TransferKind.BACKUP
 
 
-def open_flight(state: State, kind: FlightKind, request: RequestId = NO_REQUEST) -> Flight:
-    """A new flight, without legs, loans or locks. The action carries its number."""
-    flight = Flight(state.next_flight, kind, request, [0] * len(state.components))
-    if flight.id in state.flights:
-        raise CoreBug(f"{flight} is in flight already")
-    state.next_flight += 1
-    state.flights[flight.id] = flight
+def open_transfer(state: State, kind: TransferKind, request: RequestId = NO_REQUEST) -> Transfer:
+    """A new transfer, without segments, loans or locks. The action carries its number."""
+    transfer = Transfer(state.next_transfer, kind, request, [0] * len(state.components))
+    if transfer.id in state.transfers:
+        raise CoreBug(f"{transfer} is in flight already")
+    state.next_transfer += 1
+    state.transfers[transfer.id] = transfer
     if kind is _BACKUP:
         state.backups += 1
-    return flight
+    return transfer
 
 
-def flight_of(state: State, flight_id: FlightId, kind: FlightKind) -> Flight:
-    """The open flight that a reply names. Raises CallerError for any other reply."""
-    flight = state.flights.get(flight_id) if isinstance(flight_id, int) else None
-    if flight is None or flight.kind is not kind:
-        found = "nothing in flight" if flight is None else f"a {flight.kind}"
+def transfer_of(state: State, transfer_id: TransferId, kind: TransferKind) -> Transfer:
+    """The open transfer that a reply names. Raises CallerError for any other reply."""
+    transfer = state.transfers.get(transfer_id) if isinstance(transfer_id, int) else None
+    if transfer is None or transfer.kind is not kind:
+        text = "nothing in flight" if transfer is None else f"a {transfer.kind}"
         raise CallerError(
-            f"flight {flight_id}: expected a {kind} in flight, found {found}; "
+            f"transfer {transfer_id}: expected a {kind} in flight, found {text}; "
             "answer every action exactly once"
         )
-    return flight
+    return transfer
 
 
-def add_legs(
-    state: State, flight: Flight, index: int, nodes: Sequence[Node], target: Pages
+def add_segments(
+    state: State, transfer: Transfer, index: int, nodes: Sequence[Node], target: Pages
 ) -> None:
-    """Add one leg for each node: copy the node's pages of the component to the next `target` pages.
-    The source pages are on loan until the reply. A store has no target pages."""
-    tier = DEVICE if flight.kind is _BACKUP else HOST
+    """Add one segment for each node: copy the node's pages of the component to the next `target`
+    pages. The source pages are on loan until the reply. A store has no target pages."""
+    tier = DEVICE if transfer.kind is _BACKUP else HOST
     start = 0
     for node in nodes:
         source = copy_of(node, tier, index)
-        leg = Leg(flight, node, index, source, target[start : start + len(source)])
+        segment = Segment(transfer, node, index, source, target[start : start + len(source)])
         start += len(source)
-        flight.legs.append(leg)
-        node.legs += (leg,)
+        transfer.segments.append(segment)
+        node.segments += (segment,)
         state.pools[tier][index].lend(source)
         state.touched[node.id] = node
-    if start != len(target) and flight.kind is not FlightKind.STORE:
-        raise CoreBug(f"{flight} copies {start} pages to {len(target)}")
+    if start != len(target) and transfer.kind is not TransferKind.STORE:
+        raise CoreBug(f"{transfer} copies {start} pages to {len(target)}")
 
 
-def copies_of(state: State, flight: Flight) -> tuple[Copy, ...]:
-    """The legs in the form that an action carries."""
+def copies_of(state: State, transfer: Transfer) -> tuple[Copy, ...]:
+    """The segments in the form that an action carries."""
     names = state.config.components
-    return tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
+    return tuple(
+        Copy(names[segment.component], segment.source, segment.target)
+        for segment in transfer.segments
+    )
 
 
-def end_leg(state: State, leg: Leg, target: int, adopt: bool) -> bool:
-    """End one leg. target: the tier that was copied to. With `adopt`, the node takes over the
+def end_segment(state: State, segment: Segment, target: int, adopt: bool) -> bool:
+    """End one segment. target: the tier that was copied to. With `adopt`, the node takes over the
     target pages if it has no copy there; otherwise they are freed. Returns whether it took them."""
-    index, node = leg.component, leg.node
-    state.pools[1 - target][index].repay(leg.source)
+    index, node = segment.component, segment.node
+    state.pools[1 - target][index].repay(segment.source)
     if node is not None:
-        drop_leg(node, leg)
+        drop_segment(node, segment)
         state.touched[node.id] = node
         if adopt and node.pages[target][index] is None:
-            attach(state, node, target, index, leg.target)
+            attach(state, node, target, index, segment.target)
             return True
-    state.pools[target][index].give_back(leg.target)
+    state.pools[target][index].give_back(segment.target)
     return False
 
 
-def close_flight(state: State, flight: Flight) -> None:
-    """Close a flight whose legs have ended: end its other loans and release its locks."""
-    if flight.legs or state.flights.pop(flight.id, None) is not flight:
-        raise CoreBug(f"{flight} is closed with {len(flight.legs)} legs")
-    for index, pages in enumerate(flight.lent):
+def close_transfer(state: State, transfer: Transfer) -> None:
+    """Close a transfer whose segments have ended: end its other loans and release its locks."""
+    if transfer.segments or state.transfers.pop(transfer.id, None) is not transfer:
+        raise CoreBug(f"{transfer} is closed with {len(transfer.segments)} segments")
+    for index, pages in enumerate(transfer.lent):
         state.pools[DEVICE][index].repay(pages)
-    if flight.kind is _BACKUP:
+    if transfer.kind is _BACKUP:
         state.backups -= 1
         if state.backups < 0:
-            raise CoreBug(f"{flight} ends, and fewer than no backups are left")
-    if flight.evicts:
-        _stop_evicting(state, flight)
-    for index, count in enumerate(flight.gives_up):
+            raise CoreBug(f"{transfer} ends, and fewer than no backups are left")
+    if transfer.evicts:
+        _stop_evicting(state, transfer)
+    for index, count in enumerate(transfer.gives_up):
         state.giving_up[index] -= count
-    if flight.receipt is not None:
-        release(state, flight.receipt)
+    if transfer.receipt is not None:
+        release(state, transfer.receipt)
 
 
-def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
+def evict_with(state: State, transfer: Transfer, index: int, pages: int) -> None:
     """Note that an eviction waits for this backup: after it, `pages` device pages of a component
     can be evicted."""
-    if flight.kind is not _BACKUP or pages < 1:
-        raise CoreBug(f"{flight} is to evict {pages} pages")
-    flight.evicts = True
-    flight.frees[index] = pages
+    if transfer.kind is not _BACKUP or pages < 1:
+        raise CoreBug(f"{transfer} is to evict {pages} pages")
+    transfer.evicts = True
+    transfer.frees[index] = pages
     state.writing_back[index] += pages
 
 
-def forget_nodes(state: State, flight: Flight) -> None:
-    """The tree is flushed while the flight is open: its legs belong to no node any more, and no
-    eviction waits for it."""
-    if flight.evicts:
-        _stop_evicting(state, flight)
-    flight.receipt = None
-    for leg in flight.legs:
-        leg.node = None
+def forget_nodes(state: State, transfer: Transfer) -> None:
+    """The tree is flushed while the transfer is open: its segments belong to no node any more, and
+    no eviction waits for it."""
+    if transfer.evicts:
+        _stop_evicting(state, transfer)
+    transfer.receipt = None
+    for segment in transfer.segments:
+        segment.node = None
 
 
-def _stop_evicting(state: State, flight: Flight) -> None:
-    flight.evicts = False
-    for index, pages in enumerate(flight.frees):
+def _stop_evicting(state: State, transfer: Transfer) -> None:
+    transfer.evicts = False
+    for index, pages in enumerate(transfer.frees):
         state.writing_back[index] -= pages
         if state.writing_back[index] < 0:
-            raise CoreBug(f"{flight} ends, and fewer than no pages are written back")
-        flight.frees[index] = 0
+            raise CoreBug(f"{transfer} ends, and fewer than no pages are written back")
+        transfer.frees[index] = 0

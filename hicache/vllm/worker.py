@@ -23,9 +23,16 @@ from hicache import registry
 from hicache.core.actions import Backup, Load
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone
-from hicache.core.types import FlightId
+from hicache.core.types import TransferId
 from hicache.devices.base import DeviceOptions
-from hicache.memory.lent import Lent, LentArena, LentSlot, LentTensor, LentTorchArena, lend
+from hicache.memory.external import (
+    External,
+    ExternalArena,
+    ExternalSlot,
+    ExternalTensor,
+    ExternalTorchArena,
+    lend,
+)
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import TieredExecutor
 from hicache.runtime.ranks import offered
@@ -65,7 +72,7 @@ class Watching:
         self._adapters: dict[int, str] = {}
         runner = worker.model_runner
         models = [runner.get_model(), getattr(runner, "get_draft_model", lambda: None)()]
-        self.models = [one for one in models if hasattr(one, "modules")]
+        self.models = [model for model in models if hasattr(model, "modules")]
         for owner in (worker, runner, *self.models):
             for name in _WRITES:
                 after(owner, name, self._updated)
@@ -85,10 +92,10 @@ class Watching:
     def has(self, adapters: Sequence[Adapter]) -> bool:
         """Whether these are what the worker has loaded, or what it would load from their files."""
         manager = self._manager
-        for one in adapters:
-            if manager is None or one.number not in manager.list_adapters():
-                self._note(one.number, one.path)
-            if self._adapters.get(one.number) != one.digest:
+        for adapter in adapters:
+            if manager is None or adapter.number not in manager.list_adapters():
+                self._note(adapter.number, adapter.path)
+            if self._adapters.get(adapter.number) != adapter.digest:
                 return False
         return True
 
@@ -140,18 +147,18 @@ class Adapters:
         """Empty if the files are not there: then nothing is kept of requests with it."""
         path = adapter.lora_path
         try:
-            files = [(one.name, one.stat()) for one in scandir(path)]
+            files = [(item.name, item.stat()) for item in scandir(path)]
         except OSError:
             files = []
         # another stamp when a file was written, also if its time was set back
-        stamp = sorted((name, one.st_ino, one.st_size, one.st_ctime_ns) for name, one in files)
+        stamp = sorted((name, item.st_ino, item.st_size, item.st_ctime_ns) for name, item in files)
         known = self._known.get(path)
         if known is None or known[0] != stamp:
             known = self._known[path] = stamp, digest_of(path, self._notice)
         return known[1]
 
 
-class Mover:
+class ConnectorWorker:
     """One rank's memory and threads. Close it to end the threads."""
 
     def __init__(
@@ -168,21 +175,21 @@ class Mover:
         Raises CallerError for tensors of another form, and for too little memory."""
         slots, layers = (
             slots_of(groups, tensors, blocks),
-            sum(len(one.layers) for one in groups.groups),
+            sum(len(group.layers) for group in groups.groups),
         )
-        self.lent = lend(slots, host_pages, layers, shared=groups.shared)
-        self._device = _device(self.lent.slots[0].tensors[0].blocks.device, self.lent)
+        self.external = lend(slots, host_pages, layers, shared=groups.shared)
+        self._device = _device(self.external.slots[0].tensors[0].blocks.device, self.external)
         self._compute = self._device.stream(COMPUTE)
         self._storage = StorageExecutor()
         self._executor = TieredExecutor(TransferController(self._device), self._storage)
         self._workers: Workers | None = None
         self._store: Storage | None = None
-        self._waiting: dict[FlightId, str] = {}
+        self._waiting: dict[TransferId, str] = {}
         self._failed: set[str] = set()
         self._watching = watching
-        self._stamps: dict[FlightId, int] = {}  # of copies: `Watching.stamp` when they began
-        self._refused: list[FlightId] = []
-        self._told = False  # that the weights were changed
+        self._stamps: dict[TransferId, int] = {}  # of copies: `Watching.stamp` when they began
+        self._refused: list[TransferId] = []
+        self._reported = False  # that the weights were changed
 
     def use_store(
         self,
@@ -194,7 +201,7 @@ class Mover:
     ) -> None:
         """Use an open store. context: of the keys. now, notice: see `Attachment`."""
         self._store = store
-        pools = {name: (buffer,) for name, buffer in self.lent.buffers.items()}
+        pools = {name: (buffer,) for name, buffer in self.external.buffers.items()}
         pages = StoredPages(context, pools, rank)
         options = WorkerOptions(every_boundary=rank.ranks > 1)
         self._workers = Workers(store, pages, now, notice, options)
@@ -221,30 +228,30 @@ class Mover:
         """Begin everything else of a step, after its forward pass."""
         for action in message.storage:
             self._executor.submit(action)
-        for flight in message.abandoned:
-            self._executor.abandon(flight)
+        for transfer in message.abandoned:
+            self._executor.abandon(transfer)
         self._begin(message.backups, message)
 
     def poll(self) -> Ended:
         """What has ended since the last call."""
         self._executor.start()
         failed, self._failed = self._failed, set()
-        loaded, done = set(failed), [(flight, 0) for flight in self._refused]
+        loaded, done = set(failed), [(transfer, 0) for transfer in self._refused]
         self._refused.clear()
         replies = self._executor.poll()
-        copies = any(isinstance(one, LoadDone | BackupDone) for one in replies)
+        copies = any(isinstance(reply, LoadDone | BackupDone) for reply in replies)
         stamp = self._watching.look() if copies else 0
         for reply in replies:
-            right = self._stamps.pop(reply.flight, stamp) == stamp
-            done.append((reply.flight, offered(reply) if right else 0))
-            name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
+            right = self._stamps.pop(reply.transfer, stamp) == stamp
+            done.append((reply.transfer, offered(reply) if right else 0))
+            name = self._waiting.pop(reply.transfer, None) if isinstance(reply, LoadDone) else None
             if name is not None:
                 loaded.add(name)
                 if not reply[1] or not right:
                     failed.add(name)
         outages = 0 if self._store is None else self._store.poll()
-        changed = self._watching.changed and not self._told
-        self._told |= changed
+        changed = self._watching.changed and not self._reported
+        self._reported |= changed
         return Ended(Answer(tuple(done), outages, changed), loaded, failed)
 
     def close(self) -> None:
@@ -262,37 +269,40 @@ class Mover:
         watching = self._watching
         if watching.changed or not watching.has(message.adapters):
             for action in transfers:
-                self._refused.append(action.flight)
-                if action.flight in self._waiting:
-                    self._failed.add(self._waiting.pop(action.flight))
+                self._refused.append(action.transfer)
+                if action.transfer in self._waiting:
+                    self._failed.add(self._waiting.pop(action.transfer))
             return
         for action in transfers:
-            self._stamps[action.flight] = watching.stamp
+            self._stamps[action.transfer] = watching.stamp
             self._executor.submit(action)
         self._device.follow(self._compute)
         self._executor.start()
 
 
-def slots_of(groups: Groups, tensors: Mapping[str, Any], blocks: int) -> list[LentSlot]:
+def slots_of(groups: Groups, tensors: Mapping[str, Any], blocks: int) -> list[ExternalSlot]:
     """vLLM's tensors as slots. Raises CallerError for a layer that has none, and for tensors whose
     first or second dimension is no multiple of `blocks`."""
     number = {
-        layer: at for at, layer in enumerate(one for group in groups.groups for one in group.layers)
+        layer: at
+        for at, layer in enumerate(layer for group in groups.groups for layer in group.layers)
     }
     slots = []
     for group in groups.groups:
         for part in range(group.parts):
-            found = []
+            result = []
             for layer in group.layers:
-                given = tensors.get(layer)
-                if given is None:
+                tensor = tensors.get(layer)
+                if tensor is None:
                     raise CallerError(f"kv_caches: expected a tensor for layer {layer}, found none")
-                several = given if isinstance(given, list | tuple) else [given]
-                found += [
-                    LentTensor(f"{layer}.{place}", number[layer], _by_block(layer, one, blocks))
-                    for place, one in enumerate(several)
+                several = tensor if isinstance(tensor, list | tuple) else [tensor]
+                result += [
+                    ExternalTensor(
+                        f"{layer}.{place}", number[layer], _by_block(layer, item, blocks)
+                    )
+                    for place, item in enumerate(several)
                 ]
-            slots.append(LentSlot(group.slot(part), group.component, tuple(found)))
+            slots.append(ExternalSlot(group.slot(part), group.component, tuple(result)))
     return slots
 
 
@@ -323,12 +333,12 @@ def _by_block(layer: str, tensor: torch.Tensor, blocks: int) -> torch.Tensor:
     return merged.view(torch.uint8)
 
 
-def _device(place: torch.device, lent: Lent) -> Any:
+def _device(place: torch.device, external: External) -> Any:
     """The device where vLLM's tensors are. Raises CallerError if there is none for it."""
     if place.type not in ("cpu", "cuda"):
         raise CallerError(f"device: expected cpu or cuda, found {place.type}")
     module = registry.load("hicache.devices", place.type)
     if place.type == "cpu":
-        return module.CpuDevice.over(LentArena(lent))
+        return module.CpuDevice.over(ExternalArena(external))
     runtime = module.Accelerator(place.index or 0)
-    return module.CudaDevice.over(LentTorchArena(lent, runtime), runtime, _DIRECT)
+    return module.CudaDevice.over(ExternalTorchArena(external, runtime), runtime, _DIRECT)

@@ -8,7 +8,7 @@ import pytest
 import xxhash
 
 from hicache.storage.base import Status, Value
-from hicache.storage.verified import HEADER_BYTES, Verified
+from hicache.storage.checksummed import HEADER_BYTES, Checksummed
 from tests.storage.memory_store import MemoryStore
 
 KEY = "c/kv/0of1/d"
@@ -18,7 +18,7 @@ def value(*parts: bytes) -> Value:
     return tuple(memoryview(bytearray(part)) for part in parts)
 
 
-def read(store: Verified, key: str, length: int) -> tuple[Status, bytes]:
+def read(store: Checksummed, key: str, length: int) -> tuple[Status, bytes]:
     into = value(bytes(length // 2), bytes(length - length // 2))
     return store.read([key], [into])[0], b"".join(into)
 
@@ -31,7 +31,7 @@ def medium() -> MemoryStore:
 def test_the_header_byte_by_byte(medium: MemoryStore) -> None:
     """docs/storage.md describes this to other implementations."""
     payload = bytes(range(200))
-    assert Verified(medium).write([KEY], [value(payload[:77], payload[77:])]) == [Status.DONE]
+    assert Checksummed(medium).write([KEY], [value(payload[:77], payload[77:])]) == [Status.DONE]
     stored = medium.values[KEY]
     assert stored[64:] == payload
     assert stored[:8] == b"hicache\0"
@@ -42,7 +42,7 @@ def test_the_header_byte_by_byte(medium: MemoryStore) -> None:
 
 
 def test_every_flipped_bit_is_found(medium: MemoryStore) -> None:
-    store = Verified(medium)
+    store = Checksummed(medium)
     store.write([KEY], [value(b"a page of bytes")])
     good = medium.values[KEY]
     for bit in range(len(good) * 8):
@@ -55,7 +55,7 @@ def test_every_flipped_bit_is_found(medium: MemoryStore) -> None:
 
 
 def test_a_check_may_leave_what_it_finds(medium: MemoryStore) -> None:
-    store = Verified(medium, delete_corrupt=False)
+    store = Checksummed(medium, delete_corrupt=False)
     medium.values[KEY] = bytes(HEADER_BYTES)
     assert store.read([KEY], [()]) == [Status.CORRUPT]
     assert KEY in medium.values
@@ -66,25 +66,25 @@ def test_a_store_that_says_done_and_writes_nothing_is_found(medium: MemoryStore)
         def read(self, keys: object, values: object) -> list[Status]:
             return [Status.DONE]
 
-    store = Verified(Silent())
+    store = Checksummed(Silent())
     store.write([KEY], [value(b"payload")])
     assert store.read([KEY], [value(b"former.")]) == [Status.CORRUPT]
 
 
 def test_a_cut_value_another_keys_value_and_a_mix_of_two_are_found(medium: MemoryStore) -> None:
-    store = Verified(medium)
+    store = Checksummed(medium)
     store.write(["one", "two"], [value(b"1" * 100), value(b"2" * 100)])
-    one, two = medium.values["one"], medium.values["two"]
+    item, two = medium.values["one"], medium.values["two"]
     for spoilt in (
-        one[:-1],
-        one[:64],
-        one + b"1",
+        item[:-1],
+        item[:64],
+        item + b"1",
         b"",
         two,
-        one[:-50] + two[-50:],
-        two[:64] + one[64:],
-        one[:64] + bytes(100),
-        bytes(len(one)),
+        item[:-50] + two[-50:],
+        two[:64] + item[64:],
+        item[:64] + bytes(100),
+        bytes(len(item)),
     ):
         medium.values["one"] = spoilt
         assert read(store, "one", 100)[0] is Status.CORRUPT

@@ -4,8 +4,6 @@ Lives here: a bounded ring of events and outcomes, and its rendering. Adding an 
 text is formatted only for a violation.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +15,7 @@ from hicache.core.errors import About
 from hicache.core.events import Event
 from hicache.core.types import Key
 
-from .pages import PageBook
+from .pages import PageShadow
 
 KEEP, TELL = 4096, 16
 
@@ -30,21 +28,21 @@ def request(number: int) -> About:
     return About("request", number)
 
 
-def flight(number: int) -> About:
-    return About("flight", number)
+def transfer(number: int) -> About:
+    return About("transfer", number)
 
 
-def page(book: PageBook, number: int) -> About:
-    return About("page", number, int(book.tier), book.name)
+def page(shadow: PageShadow, number: int) -> About:
+    return About("page", number, int(shadow.tier), shadow.name)
 
 
-def pool(book: PageBook) -> About:
-    return About("pool", -1, int(book.tier), book.name)
+def pool(shadow: PageShadow) -> About:
+    return About("pool", -1, int(shadow.tier), shadow.name)
 
 
 def named_by(item: Any) -> list[About]:
-    """The request and the flight of an event or outcome."""
-    named = ((kind, getattr(item, kind, None)) for kind in ("request", "flight"))
+    """The request and the transfer of an event or outcome."""
+    named = ((kind, getattr(item, kind, None)) for kind in ("request", "transfer"))
     return [About(kind, number) for kind, number in named if number is not None]
 
 
@@ -70,16 +68,16 @@ class Story:
         names only pools. backbone: name of the first component.
         """
         lines: list[str] = []
-        whom = [one for one in whom if one.kind != "pool"]
+        whom = [item for item in whom if item.kind != "pool"]
         for operation, event, outcomes, nodes in reversed(self._ring):
-            if whom and not any(_concerns(one, backbone, event, outcomes, nodes) for one in whom):
+            if whom and not any(_concerns(item, backbone, event, outcomes, nodes) for item in whom):
                 continue
             lines.extend(f"         -> {brief(item)}" for item in reversed(outcomes))
             lines.append(f"op {operation}: {brief(event)}")
             if sum(line.startswith("op ") for line in lines) >= TELL:
                 break
         if whom:
-            lines.append("about " + ", ".join(_named(one, backbone) for one in whom))
+            lines.append("about " + ", ".join(_named(item, backbone) for item in whom))
         return lines[::-1]
 
 
@@ -93,36 +91,39 @@ def last_event(story: Story, event: Event | None) -> list[str]:
     return [f"last operation: op {operation + 1}, not answered: {brief(event)}"]
 
 
-def _named(one: About, backbone: str) -> str:
-    where = {0: "device ", 1: "host "}.get(one.tier, "")
-    other = "" if one.component in ("", backbone) else f"{one.component} "
-    return f"{where}{other}{one.kind} {one.number}"
+def _named(item: About, backbone: str) -> str:
+    where = {0: "device ", 1: "host "}.get(item.tier, "")
+    other = "" if item.component in ("", backbone) else f"{item.component} "
+    return f"{where}{other}{item.kind} {item.number}"
 
 
 def _concerns(
-    one: About, backbone: str, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
+    value: About, backbone: str, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
 ) -> bool:
-    if one.kind == "node":
-        return one.number in nodes
-    if one.kind == "page":
-        return any(_has_page(item, one, backbone) for item in outcomes)
-    return any(getattr(item, one.kind, None) == one.number for item in (event, *outcomes))
+    if value.kind == "node":
+        return value.number in nodes
+    if value.kind == "page":
+        return any(_has_page(item, value, backbone) for item in outcomes)
+    return any(getattr(item, value.kind, None) == value.number for item in (event, *outcomes))
 
 
-def _has_page(item: Any, one: About, backbone: str) -> bool:
+def _has_page(item: Any, value: About, backbone: str) -> bool:
     arrays: list[Any] = []
-    if one.tier == 0:
-        first = one.component == backbone
+    if value.tier == 0:
+        first = value.component == backbone
         arrays = [getattr(item, "table", None)] if first else list(_tables(item)[1:])
-    if getattr(item, "tier", None) == one.tier and getattr(item, "component", "") == one.component:
+    if (
+        getattr(item, "tier", None) == value.tier
+        and getattr(item, "component", "") == value.component
+    ):
         arrays.append(getattr(item, "pages", None))
     for copy in getattr(item, "copies", ()):
-        if copy.component == one.component:
+        if copy.component == value.component:
             loading = type(item).__name__ == "Load"
-            arrays.append(copy.target if loading == (one.tier == 0) else copy.source)
-    if one.tier == 0 and any(one.number in _slots(state, one) for state in _states(item)):
+            arrays.append(copy.target if loading == (value.tier == 0) else copy.source)
+    if value.tier == 0 and any(value.number in _slots(state, value) for state in _states(item)):
         return True
-    return any(isinstance(array, np.ndarray) and one.number in array for array in arrays)
+    return any(isinstance(array, np.ndarray) and value.number in array for array in arrays)
 
 
 def _tables(item: Any) -> tuple[Any, ...]:
@@ -133,8 +134,8 @@ def _states(item: Any) -> tuple[Any, ...]:
     return getattr(item, "states", ())
 
 
-def _slots(state: Any, one: About) -> tuple[int, ...]:
-    if state.component != one.component:
+def _slots(state: Any, item: About) -> tuple[int, ...]:
+    if state.component != item.component:
         return ()
     marks = (page for _, page in state.checkpoints)
     return (state.source, state.working, *state.checkpoint_slots, *marks)
@@ -159,7 +160,7 @@ def _short(value: Any) -> str:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return brief(value)
     if isinstance(value, tuple):
-        shown = ", ".join(_short(one) for one in value[:3])
+        shown = ", ".join(_short(item) for item in value[:3])
         return f"({shown}{', ...' if len(value) > 3 else ''})"
     return str(value)
 

@@ -1,7 +1,7 @@
-"""The books of one core, kept from events, outcomes and the read-only view only.
+"""The shadow state of one core, kept from events, outcomes and the read-only view only.
 
 Lives here: the order in which one operation is filed. Every old fact is retracted before a new one
-is claimed. The books compute again what the core computes, with none of its code.
+is claimed. The shadow state compute again what the core computes, with none of its code.
 
     landed bytes -> committed bytes -> retract nodes, leavers -> file actions -> retract requests
       -> claim nodes, requests -> pin paths -> clock -> refresh what changed
@@ -48,17 +48,17 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of
-from .nodes import NodeBook, Run
-from .pages import PageBook
-from .pins import WantBook, follow, pin
-from .requests import RequestBook, RequestMirror, commit, note_checkpoint_slots
-from .storage import StorageBook
+from .nodes import NodeShadow, Run
+from .pages import PageShadow
+from .pins import PinShadow, follow, pin
+from .requests import RequestRecord, RequestShadow, commit, note_checkpoint_slots
+from .storage import StorageShadow
 from .tags import NO_TAGS, Tags, seed_of, tags_of
-from .tickets import (
+from .transfers import (
     ACTION_OF,
     Move,
-    Ticket,
-    TicketBook,
+    TransferRecord,
+    TransferShadow,
     Use,
     moves_of,
     moves_of_pieces,
@@ -71,7 +71,7 @@ _OFTEN_IDLE = (EvictWanted, TimePassed, PrefetchLimitReached)
 Asks = dict[type, list[Any]]  # by type, checks to run before an action is filed
 
 
-class Book:
+class Shadow:
     """Everything that the checks know about one core.
 
     Lists by *slot* have one entry per tier and component: tier * width + component.
@@ -86,36 +86,36 @@ class Book:
         self.width = len(kinds)
         self._indices = {kind.name: kind.at for kind in kinds}
         self.pages = [
-            PageBook(tier, kind, view.pool(tier, kind.at)) for tier in _TIERS for kind in kinds
+            PageShadow(tier, kind, view.pool(tier, kind.at)) for tier in _TIERS for kind in kinds
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
-        self.nodes = NodeBook(self.pages, kinds, config.page_size, config.kv_events)
+        self.nodes = NodeShadow(self.pages, kinds, config.page_size, config.kv_events)
         self.nodes.root.node = view.root
-        self.tickets = TicketBook(self.pages, kinds, config.page_size)
-        self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
-        self.storage = StorageBook(config, kinds, self.pages[self.width :])
-        self.wants = WantBook(self.pages, self.nodes)
+        self.transfers = TransferShadow(self.pages, kinds, config.page_size)
+        self.requests = RequestShadow(self.pages[: self.width], kinds, self.nodes)
+        self.storage = StorageShadow(config, kinds, self.pages[self.width :])
+        self.pins = PinShadow(self.pages, self.nodes)
         self.operations = 0
         self.history = True  # whether all operations were filed
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
-        self.changed: list[PageBook] = []  # pools with pages that changed owners or ended a use
+        self.changed: list[PageShadow] = []  # pools with pages that changed owners or ended a use
         self.clashed = False  # whether a page has two owners, or another one than it should have
         self.moves: list[Move] = []  # of the transfer that is being filed
         self.uses: list[Use] = []  # of the pass that is being filed
         self.missing: list[str] = []  # used paths that are not in the tree
-        self.answered: Ticket | None = None  # the ticket that this event answers
+        self.answered: TransferRecord | None = None  # the transfer record that this event answers
         self.left: Tags | None = None  # of a request that committed and left
-        self.parted: list[RequestMirror] = []  # requests that are no longer admitted
+        self.parted: list[RequestRecord] = []  # requests that are no longer admitted
 
     def before(self, event: Event) -> None:
         """Before the core handles the event."""
         self.event = event
-        for book in self.changed:
-            book.begin()
+        for shadow in self.changed:
+            shadow.begin()
 
-    def pool(self, tier: int, index: int = 0) -> PageBook:
-        """The page book of a component on a tier."""
+    def pool(self, tier: int, index: int = 0) -> PageShadow:
+        """The shadow of a component on a tier."""
         return self.pages[tier * self.width + index]
 
     def index_of(self, component: str) -> int:
@@ -127,19 +127,21 @@ class Book:
         self.operations += 1
         self.outcomes = outcomes
         self.missing, self.left, self.answered, self.parted = [], None, None, []
-        self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
-        self.wants.moved = []
+        self.transfers.fresh, self.transfers.settled = ([], self.transfers.latest)
+        self.pins.moved = []
         if type(event) in _OFTEN_IDLE and not (outcomes or view.touched or view.touched_requests):
             self.nodes.retract(view.touched, view.root)
         else:
             self._filed(event, outcomes, view, issue)
-        self.wants.hear(view)
-        self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
-        self.clashed = any(one.clashes for one in self.changed)
-        for book in self.changed:
-            book.sort_out()
-        for mirror in self.nodes.dirty.values():
-            self.nodes.refresh(mirror)
+        self.pins.hear(view)
+        self.changed = [
+            page for page in self.pages if page.claimed or page.released or page.clashes
+        ]
+        self.clashed = any(pages_shadow.clashes for pages_shadow in self.changed)
+        for shadow in self.changed:
+            shadow.sort_out()
+        for record in self.nodes.dirty.values():
+            self.nodes.refresh(record)
 
     def _filed(
         self, event: Event, outcomes: Sequence[Outcome], view: CoreView, issue: Asks
@@ -147,27 +149,27 @@ class Book:
         """Files what the event, its outcomes and the nodes and requests that it touched say."""
         at_hand = self.nodes.at_hand = []
         if type(event) is Arrived:
-            req = RequestMirror(
+            req = RequestRecord(
                 event.request, event.key, event.length, event.match_pages, self.width
             )
             self.requests.by_id[event.request] = req
             self.nodes.stride = event.key.stride
             self.storage.arrive(event, req.tags[: event.match_pages])
         if type(event) in ACTION_OF:
-            self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
+            self.answered = answer(event, self.transfers, self.requests)  # type: ignore[arg-type]
         elif type(event) is Finished:
             self._commit(event.request, event.key, event.length)
         elif type(event) is Retracted:
-            whole = event.committed_tokens // self.page_size
-            self._commit(event.request, event.key.first(whole), event.committed_tokens)
-        ticket = self.answered
-        whose = ticket.request if ticket is not None else getattr(event, "request", -1)
+            number = event.committed_tokens // self.page_size
+            self._commit(event.request, event.key.first(number), event.committed_tokens)
+        transfer = self.answered
+        whose = transfer.request if transfer is not None else getattr(event, "request", -1)
         named = self.requests.by_id.get(whose)
         if named is not None:
             at_hand.append(run_of(named.key, named.tags))
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
-            self.tickets.unpin_all()
-            self.wants.flushed()
+            self.transfers.unpin_all()
+            self.pins.flushed()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
         if self.width > 1:  # a chunk allocates pages of windows
@@ -190,12 +192,12 @@ class Book:
             self._admit(request_id, view)
         self.nodes.claim()
         self.requests.claim()
-        follow(self.tickets, self.nodes, self.answered)
-        for ticket in self.tickets.fresh:
-            stray = pin(ticket, self.tickets, self.nodes, self.requests)
+        follow(self.transfers, self.nodes, self.answered)
+        for transfer in self.transfers.fresh:
+            stray = pin(transfer, self.transfers, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
-        self.storage.write(self.tickets.fresh)
+        self.storage.write(self.transfers.fresh)
         self.storage.hear(event, outcomes, self.answered)
         self._advance_clock(outcomes)
 
@@ -212,11 +214,11 @@ class Book:
             return
         self.parted.append(req)
         if req.admitted:
-            passes = [self.tickets.open[one] for one in req.passes]
-            load = self.tickets.open.get(req.load)
+            passes = [self.transfers.open[item] for item in req.passes]
+            load = self.transfers.open.get(req.load)
             locked = self.requests.leave(req, keep_locks=bool(passes))
-            for one in passes:
-                one.request = -1
+            for value in passes:
+                value.request = -1
             if passes:  # the one that ends last
                 passes[-1].locked = locked
                 passes[-1].prompt = req.tags
@@ -224,7 +226,7 @@ class Book:
                 load.request = -1
         event = self.event
         if type(event) is Retracted:
-            self.requests.by_id[request_id] = RequestMirror(
+            self.requests.by_id[request_id] = RequestRecord(
                 request_id, event.key, event.length, event.match_pages, self.width
             )
         elif type(event) not in ACTION_OF:  # else it was restarted
@@ -242,33 +244,33 @@ class Book:
         elif type(action) is Prefill:
             shared = self._shared(action.request)
             req = self.requests.by_id.get(action.request)
-            load = self.tickets.open.get(req.load) if req is not None else None
+            load = self.transfers.open.get(req.load) if req is not None else None
             load = load if load is not None and not load.landed else None
             self.uses = uses_of(action, self.kinds, self.page_size, shared, load)
 
     def _file(self, action: Action) -> None:
-        ticket = self.tickets.file(action, self.moves, self.uses)
+        transfer = self.transfers.file(action, self.moves, self.uses)
         if type(action) is Fetch and (lookup := self.storage.looked_up(self.event)) is not None:
-            ticket.prompt = lookup.prompt[: action.first_page + action.pages]
+            transfer.prompt = lookup.prompt[: action.first_page + action.pages]
         for move in self.moves:
-            one, other = (self.pool(tier, move.at).pool.generation for tier in ticket.tiers)
-            ticket.generations.append((one[move.source], other[move.target]))
+            array, other = (self.pool(tier, move.at).pool.generation for tier in transfer.tiers)
+            transfer.generations.append((array[move.source], other[move.target]))
         if type(action) is not Load and type(action) is not Prefill:
             return
         req = self.requests.by_id.get(action.request)
         if req is None:
             return
         if type(action) is Load:
-            req.load = action.flight
+            req.load = action.transfer
         else:
-            req.passes.append(action.flight)
+            req.passes.append(action.transfer)
             req.states = action.states  # type: ignore[union-attr]
 
-    def passes_before(self, action: Action) -> list[Ticket]:
+    def passes_before(self, action: Action) -> list[TransferRecord]:
         """The open passes of the same request that began before this action, if it is one."""
         req = self.requests.by_id.get(action.request) if type(action) is Prefill else None
-        before = [one for one in req.passes if one < action.flight] if req is not None else []
-        return [self.tickets.open[one] for one in before]
+        before = [item for item in req.passes if item < action.transfer] if req is not None else []
+        return [self.transfers.open[number] for number in before]
 
     def _shared(self, request_id: RequestId) -> int:
         """Leading positions that a request shares, when a pass of it begins."""
@@ -314,7 +316,7 @@ class Book:
         req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
         if req is None or request is None or not req.admitted:
             return
-        load = self.tickets.open.get(req.load)
+        load = self.transfers.open.get(req.load)
         awaited = 0
         if load is not None and not load.landed:
             awaited = sum(len(move.target) for move in load.moves if not move.at)
@@ -354,37 +356,39 @@ def run_of(key: Key, tags: Tags) -> Run:
     return Run(key.raw, 0, seed_of(key.namespace), tags)
 
 
-def answer(event: Reply, tickets: TicketBook, reqs: RequestBook) -> Ticket | None:
-    """Files a reply. Returns the ticket that it answers, or None if that was not open."""
-    ticket = tickets.open.get(event.flight)
-    if ticket is None:
+def answer(event: Reply, transfers: TransferShadow, reqs: RequestShadow) -> TransferRecord | None:
+    """Files a reply. Returns the transfer record that it answers, or None if that was not open."""
+    transfer = transfers.open.get(event.transfer)
+    if transfer is None:
         return None
     if type(event) is PrefillDone:
-        _end_pass(event, ticket, tickets, reqs)
+        _end_pass(event, transfer, transfers, reqs)
     elif type(event) is LoadDone or type(event) is BackupDone:
-        tickets.land(ticket, event.ok)
+        transfers.land(transfer, event.ok)
     else:
-        if type(event) is FetchDone and type(ticket.action) is Fetch:
-            tickets.deliver(ticket, ticket.action.first_page + event.pages)
-        tickets.land(ticket, True)
-    tickets.close(ticket)
-    req = reqs.by_id.get(ticket.request)
-    if type(event) is LoadDone and req is not None and req.load == ticket.id:
+        if type(event) is FetchDone and type(transfer.action) is Fetch:
+            transfers.deliver(transfer, transfer.action.first_page + event.pages)
+        transfers.land(transfer, True)
+    transfers.close(transfer)
+    req = reqs.by_id.get(transfer.request)
+    if type(event) is LoadDone and req is not None and req.load == transfer.id:
         req.load, req.rehold = 0, True
-    return ticket
+    return transfer
 
 
-def _end_pass(event: PrefillDone, ticket: Ticket, tickets: TicketBook, reqs: RequestBook) -> None:
-    req = reqs.by_id.get(ticket.request)
-    if req is None or ticket.id not in req.passes:
-        tickets.land_prefill(ticket, False, NO_TAGS)
+def _end_pass(
+    event: PrefillDone, transfer: TransferRecord, transfers: TransferShadow, reqs: RequestShadow
+) -> None:
+    req = reqs.by_id.get(transfer.request)
+    if req is None or transfer.id not in req.passes:
+        transfers.land_prefill(transfer, False, NO_TAGS)
         return
-    req.passes.remove(ticket.id)
-    load = tickets.open.get(req.load)
+    req.passes.remove(transfer.id)
+    load = transfers.open.get(req.load)
     if event.ok:
         if load is not None:
-            tickets.land(load, True)
+            transfers.land(load, True)
             req.rehold = True
         req.load = 0
-        req.computed_tokens = req.working = ticket.action.end_token  # type: ignore[union-attr]
-    tickets.land_prefill(ticket, event.ok, req.tags)
+        req.computed_tokens = req.working = transfer.action.end_token  # type: ignore[union-attr]
+    transfers.land_prefill(transfer, event.ok, req.tags)

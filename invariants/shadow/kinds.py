@@ -1,7 +1,7 @@
 """Properties of each attention type, computed from the configuration alone.
 
-The books do not ask the core for these, so that they find a core that computes a window wrongly. Of
-a component from outside they take what its class declares.
+The shadow state do not ask the core for these, so that they find a core that computes a window
+wrongly. Of a component from outside they take what its class declares.
 
 `need` says what a boundary requires: the number of positions, counted up from the end of the path,
 that must be cached. A state counts as the last position of its node.
@@ -10,8 +10,6 @@ that must be cached. A state counts as the last position of its node.
 
     full    all positions      swa    the pages of its window      mamba    the last position
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -43,16 +41,16 @@ def _full(index: int, config: Config) -> Kind:
 
 
 def _window(index: int, config: Config) -> Kind:
-    told = config.settings_of(SwaSettings)
-    window = told.window_tokens if told is not None else 1
+    swa_settings = config.settings_of(SwaSettings)
+    window = swa_settings.window_tokens if swa_settings is not None else 1
     need = -(-window // config.page_size)
     return Kind(index, "swa", True, need, window, config.page_size, 0, 0)
 
 
 def _state(index: int, config: Config) -> Kind:
-    told = config.settings_of(MambaSettings) or MambaSettings()
-    interval = told.interval_tokens or config.page_size
-    return Kind(index, "mamba", False, 1, 0, interval, 3, told.states_per_path)
+    mamba_settings = config.settings_of(MambaSettings) or MambaSettings()
+    interval = mamba_settings.interval_tokens or config.page_size
+    return Kind(index, "mamba", False, 1, 0, interval, 3, mamba_settings.states_per_path)
 
 
 def _declared(index: int, config: Config) -> Kind:

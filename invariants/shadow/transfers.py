@@ -1,17 +1,16 @@
 """Tickets: the open actions, and the pages that each of them reads, writes and pins.
 
-Lives here: filing an action, landing its bytes and closing it at its reply, on the page books.
+Lives here: filing an action, landing its bytes and closing it at its reply, on the page shadow
+state.
 
-    load      reads host pages, writes device pages (owned by the ticket until it lands)
-    backup    reads device pages, writes host pages (owned by the ticket until its reply)
-    fetch     writes host pages (owned by the ticket until its reply)
+    load      reads host pages, writes device pages (owned by the transfer record until it lands)
+    backup    reads device pages, writes host pages (owned by the transfer record until its reply)
+    fetch     writes host pages (owned by the transfer record until its reply)
     store     reads host pages
     lookup, delete  no pages
     prefill   by position: reads the window of its first token up to `start`, writes `start` to
               `end`; of a state: reads the source, writes the working state and the checkpoints
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -21,10 +20,10 @@ import numpy as np
 
 from hicache.core.actions import Action, Copy, Fetch, Load, Piece, Prefill, StorageAction, Store
 from hicache.core.events import Reply
-from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId, Tier
+from hicache.core.types import NO_PAGES, Pages, RequestId, Tier, TransferId
 
 from .kinds import Kind
-from .pages import FLIGHT, PageBook, code_of
+from .pages import TRANSFER, PageShadow, code_of
 from .tags import NO_TAGS, POISON, Tags
 
 OF_STORAGE: frozenset[type] = frozenset(get_args(StorageAction))
@@ -67,7 +66,7 @@ class Use(NamedTuple):
     busy: Pages
 
 
-class Ticket:
+class TransferRecord:
     """One open action. generations: of sources and targets at its issue."""
 
     __slots__ = (
@@ -87,7 +86,7 @@ class Ticket:
 
     def __init__(self, action: Action, request: RequestId) -> None:
         self.action = action
-        self.id: FlightId = action.flight
+        self.id: TransferId = action.transfer
         self.request = request
         self.moves: Sequence[Move] = ()
         self.uses: Sequence[Use] = ()
@@ -163,7 +162,7 @@ def _brought(
 
 
 def uses_of(
-    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int, load: Ticket | None
+    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int, load: TransferRecord | None
 ) -> list[Use]:
     """Returns the pages that a pass reads and writes, per component; the first and last may be
     partial. shared: number of leading positions that the request does not own. load: that of the
@@ -194,115 +193,115 @@ def uses_of(
     return uses
 
 
-class TicketBook:
-    """All open tickets. pages: the page book of each slot."""
+class TransferShadow:
+    """All open transfer records. pages: the shadow of each slot."""
 
-    def __init__(self, pages: list[PageBook], kinds: tuple[Kind, ...], page_size: int) -> None:
+    def __init__(self, pages: list[PageShadow], kinds: tuple[Kind, ...], page_size: int) -> None:
         self.pages = pages
         self.kinds = kinds
         self.width = len(kinds)
         self.page_size = page_size
-        self.open: dict[FlightId, Ticket] = {}
-        self.latest: FlightId = 0
-        self.settled: FlightId = 0  # the latest ticket before this operation
-        self.fresh: list[Ticket] = []  # filed in this operation
+        self.open: dict[TransferId, TransferRecord] = {}
+        self.latest: TransferId = 0
+        self.settled: TransferId = 0  # the latest transfer record before this operation
+        self.fresh: list[TransferRecord] = []  # filed in this operation
 
-    def slots(self, ticket: Ticket, index: int) -> tuple[int, int]:
+    def slots(self, transfer: TransferRecord, index: int) -> tuple[int, int]:
         """The slots of a component's source and target."""
-        source, target = ticket.tiers
+        source, target = transfer.tiers
         return source * self.width + index, target * self.width + index
 
-    def file(self, action: Action, moves: Sequence[Move], uses: Sequence[Use]) -> Ticket:
+    def file(self, action: Action, moves: Sequence[Move], uses: Sequence[Use]) -> TransferRecord:
         """Files an action. moves: of a transfer. uses: of a pass."""
-        ticket = Ticket(action, getattr(action, "request", -1))
-        ticket.moves, ticket.uses = moves, uses
+        transfer = TransferRecord(action, getattr(action, "request", -1))
+        transfer.moves, transfer.uses = moves, uses
         for use in uses:
-            book = self.pages[use.at]
-            book.begin_use(use.busy)
-            book.writer[use.writes] = action.flight
+            shadow = self.pages[use.at]
+            shadow.begin_use(use.busy)
+            shadow.writer[use.writes] = action.transfer
         for move in moves:
-            one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
-            one.begin_use(move.source)
+            pages_shadow, other = (self.pages[slot] for slot in self.slots(transfer, move.at))
+            pages_shadow.begin_use(move.source)
             other.begin_use(move.target)
-            other.writer[move.target] = action.flight
-            other.claim(move.target, code_of(FLIGHT, action.flight))
-        self.open[action.flight] = ticket
-        self.latest = max(self.latest, action.flight)
-        self.fresh.append(ticket)
-        return ticket
+            other.writer[move.target] = action.transfer
+            other.claim(move.target, code_of(TRANSFER, action.transfer))
+        self.open[action.transfer] = transfer
+        self.latest = max(self.latest, action.transfer)
+        self.fresh.append(transfer)
+        return transfer
 
-    def deliver(self, ticket: Ticket, end: int) -> None:
+    def deliver(self, transfer: TransferRecord, end: int) -> None:
         """Files the bytes that a fetch has brought: of the pages before page `end`."""
-        for move in ticket.moves:
-            book = self.pages[self.slots(ticket, move.at)[1]]
+        for move in transfer.moves:
+            shadow = self.pages[self.slots(transfer, move.at)[1]]
             there = move.depths < end
-            book.content[move.target] = np.where(there, move.tags, POISON)
+            shadow.content[move.target] = np.where(there, move.tags, POISON)
 
-    def land(self, ticket: Ticket, ok: bool) -> None:
+    def land(self, transfer: TransferRecord, ok: bool) -> None:
         """Files the end of a transfer: its bytes are there (see `deliver` for those of a fetch) or
         will never arrive, and it releases its target pages.
         """
-        if ticket.landed:
+        if transfer.landed:
             return
-        ticket.landed = True
-        for move in ticket.moves:
-            one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
-            if type(ticket.action) not in OF_STORAGE:
-                other.content[move.target] = one.content[move.source] if ok else POISON
+        transfer.landed = True
+        for move in transfer.moves:
+            pages_shadow, other = (self.pages[slot] for slot in self.slots(transfer, move.at))
+            if type(transfer.action) not in OF_STORAGE:
+                other.content[move.target] = pages_shadow.content[move.source] if ok else POISON
             other.writer[move.target] = 0
-            one.end_use(move.source)
+            pages_shadow.end_use(move.source)
             other.end_use(move.target)
-            other.retract(move.target, code_of(FLIGHT, ticket.id))
+            other.retract(move.target, code_of(TRANSFER, transfer.id))
 
-    def land_prefill(self, ticket: Ticket, ok: bool, tags: Tags) -> None:
+    def land_prefill(self, transfer: TransferRecord, ok: bool, tags: Tags) -> None:
         """Files the end of a pass: the full pages that it completed, and its checkpoints, hold the
         content of their prefixes.
         """
-        action = ticket.action
+        action = transfer.action
         if type(action) is not Prefill:
             return
         first = action.start_token // self.page_size
         done = min(action.end_token // self.page_size, len(tags)) if ok else first
         tables, states = iter(action.tables), iter(action.states)
-        for use, kind in zip(ticket.uses, self.kinds, strict=True):
-            book = self.pages[use.at]
-            over = use.writes[book.writer[use.writes] == ticket.id]
-            book.writer[over] = 0  # a later pass of the request may write the same page
+        for use, kind in zip(transfer.uses, self.kinds, strict=True):
+            shadow = self.pages[use.at]
+            over = use.writes[shadow.writer[use.writes] == transfer.id]
+            shadow.writer[over] = 0  # a later pass of the request may write the same page
             if not ok or not kind.positional:
-                book.content[use.writes] = POISON
+                shadow.content[use.writes] = POISON
             if kind.positional:
                 table = next(tables)[first:done]
                 there = table >= 0
-                book.content[table[there]] = tags[first:done][there]
+                shadow.content[table[there]] = tags[first:done][there]
             else:
                 for depth, page in next(states).checkpoints if ok else ():
                     if page >= 0 and depth // self.page_size <= len(tags):
-                        book.content[page] = tags[depth // self.page_size - 1]
-            book.end_use(use.busy)
+                        shadow.content[page] = tags[depth // self.page_size - 1]
+            shadow.end_use(use.busy)
 
-    def close(self, ticket: Ticket) -> None:
-        """Closes a ticket at its reply: releases its pins and locks."""
-        del self.open[ticket.id]
-        for slot, pages in ticket.pins:
+    def close(self, transfer: TransferRecord) -> None:
+        """Closes a transfer record at its reply: releases its pins and locks."""
+        del self.open[transfer.id]
+        for slot, pages in transfer.pins:
             self.pages[slot].locks[pages] -= 1
-        for index, locked in enumerate(ticket.locked):
+        for index, locked in enumerate(transfer.locked):
             for pages in locked:
                 self.pages[index].locks[pages] -= 1
-        ticket.pins, ticket.locked = [], []
+        transfer.pins, transfer.locked = [], []
 
-    def reader(self, load: Ticket) -> Ticket | None:
+    def reader(self, load: TransferRecord) -> TransferRecord | None:
         """The last open pass that reads what this load brings, if the request of both was gone
         before it landed."""
-        found = None
-        for ticket in self.open.values() if load.request < 0 else ():
-            passes = ticket.request < 0 and type(ticket.action) is Prefill
-            if passes and load.id in ticket.action.after:  # type: ignore[union-attr]
-                found = ticket
-        return found
+        result = None
+        for transfer in self.open.values() if load.request < 0 else ():
+            passes = transfer.request < 0 and type(transfer.action) is Prefill
+            if passes and load.id in transfer.action.after:  # type: ignore[union-attr]
+                result = transfer
+        return result
 
     def unpin_all(self) -> None:
         """Releases all pins and locks: a flush has removed the tree."""
-        for ticket in self.open.values():
-            ticket.pins, ticket.locked = [], []
-        for book in self.pages:
-            book.locks[:] = 0
+        for transfer in self.open.values():
+            transfer.pins, transfer.locked = [], []
+        for shadow in self.pages:
+            shadow.locks[:] = 0

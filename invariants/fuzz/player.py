@@ -1,11 +1,9 @@
-"""The hand that plays a sequence on a target: the scheduler of a cache, the clients of a server,
+"""The player that plays a sequence on a target: the scheduler of a cache, the clients of a server,
 and the worker that ends transfers late, in any order or with failures.
 
 Lives here: the requests, the transfers under way and virtual time. Does not define operations (see
 ops) or judge (see laws, play).
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from typing import Any
@@ -19,7 +17,7 @@ PLAIN = Act(1, 0)
 MOST_PAST = 40  # prompts that new ones may begin like
 
 
-class Hand:
+class Player:
     """counts: operations and states reached. judged: the mark of the state that was judged last.
     answers: what the target answered to each entry."""
 
@@ -49,7 +47,7 @@ class Hand:
         if poll:
             self.take_due()
 
-    def said(self, **answers: Any) -> None:
+    def answered(self, **answers: Any) -> None:
         """Notes what the target answered to the current operation."""
         self.answers[-1].update(answers)
 
@@ -78,21 +76,21 @@ class Hand:
             if fault:
                 self.counts[f"{type(transfer).__name__.lower()} fails"] += 1
 
-    def take(self, one: Pending, well: bool = False) -> None:
+    def take(self, pending: Pending, well: bool = False) -> None:
         """The worker ends this transfer. well: without its fault."""
-        self.pending.remove(one)
-        transfer: Transfer = one.action  # type: ignore[assignment]
-        self.target.answer(transfer, "" if well else one.fault)
+        self.pending.remove(pending)
+        transfer: Transfer = pending.action  # type: ignore[assignment]
+        self.target.answer(transfer, "" if well else pending.fault)
 
     def take_due(self) -> None:
         """Ends the transfers that are due, in the order of the schedule, then lets the engine take
         the answers."""
         while self.pending:
             ready = self.schedule.offers(self.now, self.pending)
-            one = self.schedule.choose(ready, self.pending) if ready else None
-            if one is None:
+            pending = self.schedule.choose(ready, self.pending) if ready else None
+            if pending is None:
                 break
-            self.take(one)
+            self.take(pending)
         self.target.poll()
         self.collect()
 

@@ -1,0 +1,178 @@
+"""The shadow state of the checks: equal to a recount, and what they say of single records."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache.core.actions import Backup, Copy
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.types import Key, Tier
+from invariants.base import HARNESS, Broken
+from invariants.checks.ends import LockBalance
+from invariants.checks.requests import PeerMap
+from invariants.checks.transfers import HappensBeforeWrite
+from invariants.fuzz.hicache import play
+from invariants.fuzz.hicache.draw import sample_config
+from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.shadow.nodes import NodeShadow
+from invariants.shadow.pages import NODE, REQUEST, TRANSFER, PageShadow, code_of
+from invariants.shadow.pins import pin
+from invariants.shadow.record import NodeRecord
+from invariants.shadow.shadow import Shadow
+from invariants.shadow.tags import digests_of, tags_of
+from invariants.shadow.transfers import Move
+from tests.configs import configured
+
+from .life import Life, corner
+
+OPS = OPERATIONS
+
+
+def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, str]]:
+    result = []
+    for seed in seeds:
+        sample = sample_config(seed, ("full", "swa", "mamba"))
+        failure = play.generate(sample, OPS, seed, 60, checks=checks).failure
+        if failure is not None:
+            result.append((failure.code, failure.kind))
+    return result
+
+
+def given_back_pages_are_forgotten(original: Any) -> Any:
+    def retract(self: PageShadow, pages: Any, code: int) -> None:
+        original(self, pages[:-1], code)
+
+    return retract
+
+
+def candidates_stay_what_they_were(original: Any) -> Any:
+    def refresh(self: NodeShadow, record: Any) -> None:
+        before = record.candidate
+        original(self, record)
+        record.candidate = before
+
+    return refresh
+
+
+FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
+    "a page given back": (PageShadow, "retract", given_back_pages_are_forgotten),
+    "a candidate": (NodeShadow, "refresh", candidates_stay_what_they_were),
+}
+
+
+@pytest.mark.parametrize("name", FORGETTING)
+def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, wrong = FORGETTING[name]
+    monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
+    result = failures(range(2, 8), ())
+    assert (HARNESS, "AUDIT") in result
+    assert {code for code, _ in result} == {HARNESS}
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_what_is_known_of_a_prompt_is_what_nodes_have(hybrid: bool) -> None:
+    """Also the tags and digests of nodes, which are taken from prompts, or computed late."""
+    several = {"components": ("full", "swa", "mamba"), "swa_window": 6, "mamba_interval": 4}
+    width = 3 if hybrid else 1
+    config = configured(4, (80,) * width, (160,) * width, **(several if hybrid else {}))
+    life = Life(corner(config), 3)
+    seen = 0
+    for _ in range(40):
+        life.run(5)
+        shadow = life.checker.shadow
+        assert shadow is not None
+        cached: list[set[int]] = [set() for _ in shadow.pages]
+        for record in shadow.nodes.by_id.values():
+            path = shadow.nodes.path(record.id)[::-1]
+            raw = b"".join(bytes(item.key) for item in path)
+            key = Key(raw, shadow.nodes.stride, record.namespace)
+            start = key.pages - record.span
+            assert shadow.nodes.digests_of(record) == digests_of(key)[start:]
+            tags = tags_of(key)[start:]
+            assert record.tags.tolist() == tags.tolist()
+            for slot, pages in enumerate(record.pages):
+                if pages is not None:
+                    full = shadow.pages[slot].positional
+                    cached[slot].update(tags.tolist() if full else tags[-1:].tolist())
+        for req in shadow.requests.by_id.values():
+            known = tuple(sum(tag in there for tag in req.known.tolist()) for there in cached)
+            assert shadow.nodes.known(req.known) == known
+            seen += sum(known) > 0
+    assert seen > 10
+
+
+@pytest.mark.parametrize("owner", [0, code_of(REQUEST, 3), code_of(TRANSFER, 3)])
+def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) -> None:
+    shadow = Shadow(Core(Config(1, (6,), (6,))).view)
+    source, target = np.array([4]), np.array([2])
+    shadow.device.owner[4] = owner
+    action = Backup(9, (Copy("full", source, target),))
+    transfer = shadow.transfers.file(action, (Move(0, source, target),), ())
+    message = pin(transfer, shadow.transfers, shadow.nodes, shadow.requests)
+    assert message == "transfer 9 reads page 4 of no node"
+    assert (transfer.pins, transfer.path) == ([], 0)
+    assert not shadow.device.locks.any()
+
+
+SLOTS = ("device", "device swa", "host", "host swa")
+
+
+def two_components() -> tuple[Any, Any]:
+    """Shadow state in which node 9 has pages 0 and 1 of both components on device."""
+    config = configured(1, (4, 4), (4, 4), components=("full", "swa"), swa_window=2)
+    shadow = Shadow(Core(config).view)
+    record = NodeRecord(9, 2)
+    for slot in range(2):
+        record.pages[slot] = pages = np.array([0, 1])
+        shadow.pages[slot].claim(pages, code_of(NODE, 9))
+    shadow.nodes.by_id[9] = record
+    return shadow, record
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_pages_of_a_node_with_unequal_locks_are_found_in_every_pool(slot: int) -> None:
+    """Also where the pool before has none."""
+    shadow, _ = two_components()
+    LockBalance().audit(shadow, shadow)
+    shadow.pages[slot].locks[1] = 1
+    with pytest.raises(Broken, match=rf"node 9, {SLOTS[slot]}: .* 0 to 1 holders"):
+        LockBalance().audit(shadow, shadow)
+
+
+@pytest.mark.parametrize(("moved", "clashed"), [(True, False), (False, True), (False, False)])
+def test_a_peer_of_another_owner_is_found_where_the_node_moved_or_pages_clash(
+    moved: bool, clashed: bool
+) -> None:
+    shadow, record = two_components()
+    record.moved = True
+    node: Any = None
+    PeerMap().node(shadow, record, node)
+    shadow.pages[1].owner[1] = code_of(REQUEST, 3)
+    record.moved, shadow.clashed = moved, clashed
+    if not moved and not clashed:
+        PeerMap().node(shadow, record, node)
+        return
+    with pytest.raises(Broken, match="its peer device swa page 1 request 3's"):
+        PeerMap().node(shadow, record, node)
+
+
+def test_a_second_writer_of_a_host_page_is_found() -> None:
+    """The bug of tests/planted that HB-WRITE finds writes to the device."""
+    pool = SimpleNamespace(busy=np.ones(4, np.int32), where="host", component=0)
+    pool.tier, pool.name = Tier.HOST, "full"
+    moves = [SimpleNamespace(at=0, target=np.array([3]))]
+    transfers = SimpleNamespace(open={})
+    shadow: Any = SimpleNamespace(
+        uses=[],
+        moves=moves,
+        passes_before=lambda item: [],
+        pool=lambda *at: pool,
+        transfers=transfers,
+    )
+    unread: Any = None
+    with pytest.raises(Broken, match="transfer 1 writes host page 3: expected 0 unanswered"):
+        HappensBeforeWrite().issue(shadow, Backup(1, ()), unread)
