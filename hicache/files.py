@@ -187,14 +187,14 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     if strange:
         expected = f"only {', '.join(keys)}" if keys else "no key"
         raise misfit("", expected, show(strange[0]))
-    row = dict(value)
+    result = dict(value)
     for name, inner in keys.items():
         if name in value:
-            row[name] = inside(value[name], inner, f".{name}")
+            result[name] = inside(value[name], inner, f".{name}")
         elif not isinstance(inner, Spare):
             says = inner.says if isinstance(inner, Value) else "this key"
             raise misfit(f".{name}", says, "nothing")
-    return row
+    return result
 
 
 def _unreadable(path: str, what: str, text: str, advice: str) -> NoReturn:

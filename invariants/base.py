@@ -69,7 +69,7 @@ class Violation(AssertionError):
 
 class SpecMismatch(AssertionError):
     """The core differs from the specification. kind: equal for differences of the same sort. at:
-    index of the outcome that differs. expected, found: the outcomes, None where there is none."""
+    index of the outcome that differs. expected, actual: the outcomes, None where there is none."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class NotAlive(Violation):
 
 
 class HarnessFault(Violation):
-    """The incremental shadow state differ from a recount, so the results of this run are not
+    """The incremental shadow state differs from a recount, so the results of this run are not
     valid."""
 
     exit_code = HARNESS
@@ -124,7 +124,7 @@ KINDS: dict[int, type[Violation]] = {
 
 
 class Broken(Exception):
-    """Raised by `Check.fail`; `watch` turns it into a Violation with a story."""
+    """Raised by `Check.fail`; `checker` turns it into a Violation with a story."""
 
     def __init__(self, check: Check, equation: str, about: Sequence[About]) -> None:
         super().__init__(equation)
@@ -180,8 +180,8 @@ def _checks() -> dict[str, type[Check]]:
     """All checks by name: each file of checks/ lists its own in CHECKS."""
     files = sorted((Path(__file__).parent / "checks").glob("[!_]*.py"))
     modules = (import_module(f"invariants.checks.{path.stem}") for path in files)
-    row = {check.name.lower(): check for module in modules for check in module.CHECKS}
-    return dict(sorted(row.items()))
+    result = {check.name.lower(): check for module in modules for check in module.CHECKS}
+    return dict(sorted(result.items()))
 
 
 def check_names() -> list[str]:

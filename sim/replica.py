@@ -63,9 +63,9 @@ def build(
     write_pattern: bool = True,
     clock: Clock | None = None,
 ) -> Machine:
-    """Builds a machine. groups: number of layer groups, into which a load is divided. scribble: see
-    SimDeviceOptions. With options.checks "off", memory and hazards are None. clock: None for one of
-    its own.
+    """Builds a machine. groups: number of layer groups, into which a load is divided.
+    write_pattern: see SimDeviceOptions. With options.checks "off", memory and hazards are None.
+    clock: None for one of its own.
     """
     clock = clock or Clock()
     estimated = options.times == _WITH_ESTIMATES

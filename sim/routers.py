@@ -42,8 +42,8 @@ class Loads:
 
     def answer(self, request: int) -> None:
         """The first token of a request came back. Later answers change nothing."""
-        if (pair := self._open.get(request)) is not None:
-            replica, compute, prompt = pair
+        if (result := self._open.get(request)) is not None:
+            replica, compute, prompt = result
             self.waiting[replica] -= compute
             self._open[request] = (replica, 0, prompt)
 

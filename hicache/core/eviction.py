@@ -313,7 +313,7 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
 
 
 def _to_write_back(state: State, node: Node, index: int, full: bool) -> list[int]:
-    """The components that the policy wants on host before this component, or with `whole` the whole
+    """The components that the policy wants on host before this component, or with `full` the whole
     node, leaves the device. Empty if one of them cannot be stored on host: without it the boundary
     is lost anyway."""
     if not state.writes.on_evict or not state.config.has_host:
@@ -372,12 +372,12 @@ def missing_on_host(state: State, node: Node) -> list[int]:
     return missing
 
 
-def begin_backup(state: State, nodes: list[Wanted], number: int = -1, pages: int = 0) -> bool:
+def begin_backup(state: State, nodes: list[Wanted], component: int = -1, pages: int = 0) -> bool:
     """Queue one backup of these nodes' components. nodes: of one path, parents first.
 
     The deepest nodes are left out if host has too little room. Returns False if it has room for
-    none. asked, pages: if an eviction waits for the backup, the component that it evicts and the
-    device pages that this frees.
+    none. component, pages: if an eviction waits for the backup, the component that it evicts and
+    the device pages that this frees.
     """
     fitting = _fitting(state, nodes)
     if not fitting:
@@ -405,8 +405,8 @@ def begin_backup(state: State, nodes: list[Wanted], number: int = -1, pages: int
             _add_segments(state, transfer, index, wanting[index], count)
     if not transfer.segments:
         raise CoreBug(f"{transfer} copies nothing")
-    if number >= 0:
-        evict_with(state, transfer, number, pages)
+    if component >= 0:
+        evict_with(state, transfer, component, pages)
     state.out.append(Backup(transfer.id, copies_of(state, transfer)))
     return True
 

@@ -35,12 +35,12 @@ _BARE: dict[int, tuple[tuple[Copies, ...], Locks]] = {}
 
 def _bare(components: int) -> tuple[tuple[Copies, ...], Locks]:
     """The pages of a node that has none, and the locks of one that is not locked."""
-    pair = _BARE.get(components)
-    if pair is None:
+    result = _BARE.get(components)
+    if result is None:
         none = (NOTHING,) * components
-        pair = ((None,) * components,) * 2, (none, none)
-        _BARE[components] = pair
-    return pair
+        result = ((None,) * components,) * 2, (none, none)
+        _BARE[components] = result
+    return result
 
 
 class Node:

@@ -230,15 +230,15 @@ class DeviceEvents:
     def event(self, device_event: DeviceEvent) -> Issued | None:
         """The event to wait for; None if the event was seen reached."""
         self._check(device_event)
-        pair = self._unreached.get(device_event)
-        return None if pair is None else pair[1]
+        result = self._unreached.get(device_event)
+        return None if result is None else result[1]
 
     def reached(self, device_event: DeviceEvent) -> bool:
         self._check(device_event)
-        pair = self._unreached.get(device_event)
-        if pair is None:
+        result = self._unreached.get(device_event)
+        if result is None:
             return True
-        line, event = pair
+        line, event = result
         if not event.query():
             return False
         while device_event in self._unreached:

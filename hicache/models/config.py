@@ -533,21 +533,21 @@ def _mlp(layers: int, hidden: int, inner: int, name: str = "", part: str = "mlp"
 
 def _weights(config: Config) -> tuple[str, str]:
     """The types of the weights and of routed experts ("" for the same)."""
-    row = config.get("quantization_config")
-    if row is None:
+    result = config.get("quantization_config")
+    if result is None:
         return "bf16", ""
-    if not isinstance(row, dict):
-        raise config.wrong("quantization_config", "an object", show(row))
-    method = str(row.get("quant_method", ""))
-    named = f"{method} {row.get('quant_algo', '')} {row.get('format', '')}".lower()
+    if not isinstance(result, dict):
+        raise config.wrong("quantization_config", "an object", show(result))
+    method = str(result.get("quant_method", ""))
+    named = f"{method} {result.get('quant_algo', '')} {result.get('format', '')}".lower()
     if method == "mxfp4":
         return "bf16", "mxfp4"
-    if method in ("gptq", "awq") and row.get("bits") == 4:
+    if method in ("gptq", "awq") and result.get("bits") == 4:
         return "int4", ""
     if "nvfp4" in named:
         return "nvfp4", ""
     if method == "fp8" or "fp8" in named or "float-quantized" in named:
         experts = "mxfp4" if config.get("expert_dtype") == "fp4" else ""
-        return ("fp8-block" if row.get("weight_block_size") else "fp8"), experts
+        return ("fp8-block" if result.get("weight_block_size") else "fp8"), experts
     known = "fp8, mxfp4, nvfp4, or gptq and awq of 4 bits"
     raise config.wrong("quantization_config", known, f"{named[:80]!a}")

@@ -29,12 +29,12 @@ MAY_LACK: dict[str, Any] = {field.name: field.default for field in _OWN if field
 
 def document(config: Config) -> dict[str, Any]:
     """Every setting, by its key."""
-    row = {field.name: getattr(config, field.name) for field in _OWN} | _ALWAYS
+    result = {field.name: getattr(config, field.name) for field in _OWN} | _ALWAYS
     message = {setting.component: setting for setting in config.settings}
     for name in config.components:
         for key, field in settings_names(name).items():
-            row[key] = getattr(message[name], field) if name in message else 0
-    return row
+            result[key] = getattr(message[name], field) if name in message else 0
+    return result
 
 
 def written(config: Config) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def config_of(values: Mapping[str, Any]) -> Config:
         known = settings_names(name)
         used |= known.keys()
         if any(values[key] for key in known):
-            row = {field: values[key] for key, field in known.items()}
-            settings.append(registry.load(registry.COMPONENTS, name).Settings(**row))
+            arguments = {field: values[key] for key, field in known.items()}
+            settings.append(registry.load(registry.COMPONENTS, name).Settings(**arguments))
     for key in _ALWAYS:
         if key not in used and values[key]:
             raise CallerError(

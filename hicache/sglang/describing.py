@@ -62,13 +62,13 @@ class Settings:
     weights: str = ""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Settings:
+    def of(cls, values: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
-        own = {name: value for name, value in row.items() if name not in _OF_SGLANG}
+        own = {name: value for name, value in values.items() if name not in _OF_SGLANG}
         result = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
         if "storage" not in result:
             raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
-        if not row.get("interface_v1"):
+        if not values.get("interface_v1"):
             raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache')
         parse(result["storage"])
         made = cls(**result)
@@ -92,9 +92,9 @@ def weights_of(
     adapters by path, as they were when the server was started; those of new ones are added.
 
     Raises CallerError where nothing says it."""
-    row: dict[str, Any] = {"release": release_of("sglang")}
+    result: dict[str, Any] = {"release": release_of("sglang")}
     if args is not None:
-        row |= fields_of(args, lambda name: bool(_COUNTS.search(name)) and not _NOT.search(name))
+        result |= fields_of(args, lambda name: bool(_COUNTS.search(name)) and not _NOT.search(name))
     model = getattr(args, "model_path", None)
     if not model and not named:
         raise CallerError('weights: expected the path of a model, or "weights"; name them')
@@ -103,31 +103,31 @@ def weights_of(
         return name if Path(name).exists() else folder_of(name, revision) or name
 
     revision = getattr(args, "revision", None)
-    row["config"], described = _config(place(model, revision)) if model else ("", {})
-    row["code"] = code_of(described, str(model), revision, folder_of)
+    result["config"], described = _config(place(model, revision)) if model else ("", {})
+    result["code"] = code_of(described, str(model), revision, folder_of)
     draft = getattr(args, "speculative_draft_model_path", None)
     draft_revision = getattr(args, "speculative_draft_model_revision", None)
     if draft:
-        row["draft_config"] = _config(place(draft, draft_revision))[0]
+        result["draft_config"] = _config(place(draft, draft_revision))[0]
     form = getattr(args, "load_format", "auto")
     if not named:
-        row |= fields_of(args, lambda name: bool(_LOAD.search(name)))
+        result |= fields_of(args, lambda name: bool(_LOAD.search(name)))
     if named:
-        row["weights"] = named
+        result["weights"] = named
     elif form == "dummy":  # random
-        row["weights"] = f"dummy weights of seed {getattr(args, 'random_seed', None)}"
+        result["weights"] = f"dummy weights of seed {getattr(args, 'random_seed', None)}"
     else:
-        row["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
+        result["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
         if draft:
             what = "weights of the draft model"
             form = getattr(args, "speculative_draft_load_format", None) or form
-            row["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
+            result["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
             until_s = clock.started_s() if Path(path).exists() else math.inf
             loaded[path] = digest_of_adapter(place(path), until_s)
-        row.setdefault("adapters", []).append([name, loaded[path]])
-    return row
+        result.setdefault("adapters", []).append([name, loaded[path]])
+    return result
 
 
 def form_of(model: str, weights: Mapping[str, Any], form: Mapping[str, Any], ranks: int) -> Context:
@@ -145,10 +145,10 @@ def _config(place: str) -> tuple[str, dict[str, Any]]:
     return hashlib.sha256(value).hexdigest(), json.loads(value)
 
 
-def _adapters(row: Any) -> list[tuple[str, str]]:
+def _adapters(values: Any) -> list[tuple[str, str]]:
     """Names and paths of the adapters that a server starts with: records, "NAME=PATH", or paths."""
     pairs = []
-    for item in row.items() if isinstance(row, dict) else row or ():
+    for item in values.items() if isinstance(values, dict) else values or ():
         if isinstance(item, tuple):
             name, path = item
         elif isinstance(item, str):

@@ -215,16 +215,18 @@ def refuse_options(scheme: str, options: StorageOptions, size: str, durable: str
 
 
 def checked(
-    kind: Any, row: Mapping[str, Any], where: str, sizes: Sequence[str], more: str = ""
+    kind: Any, named: Mapping[str, Any], where: str, sizes: Sequence[str], more: str = ""
 ) -> dict[str, Any]:
     """What is given for the fields of a dataclass. where, more: of the settings, and which others
     there are, for messages. sizes: fields that are bytes; their texts are read.
 
     Raises CallerError for a name that is not a field, and for a text or size of another form."""
     texts = {field.name: field.type in ("str", str) for field in fields(kind)}
-    for name, value in row.items():
+    for name, value in named.items():
         if name not in texts:
             raise CallerError(f"{where}: expected {', '.join(texts)}{more}, found {name[:40]!a}")
         if texts[name] and not isinstance(value, str):
             raise CallerError(f"{name}: expected a text, found {value!r:.40}")
-    return {name: bytes_of(value, name) if name in sizes else value for name, value in row.items()}
+    return {
+        name: bytes_of(value, name) if name in sizes else value for name, value in named.items()
+    }

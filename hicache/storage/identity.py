@@ -178,7 +178,7 @@ def digest_of_adapter(place: str, until_s: float = math.inf) -> str:
 
 def digest_of_files(place: str, what: str, *, full: bool = False, until_s: float = math.inf) -> str:
     """A digest of the weights in a folder, or of one file, in hexadecimal. what: for messages.
-    whole: read everything, also an adapter's configuration. until_s: seconds since 1970.
+    full: read everything, also an adapter's configuration. until_s: seconds since 1970.
 
     Raises CallerError if there are none, if they cannot be read, or were written after until_s."""
     mend = "" if full else '; give them a name with "weights"'

@@ -97,8 +97,8 @@ class PrefixCache:
         interval_tokens: int = 256,
         wait_s: float = 5.0,
     ) -> None:
-        pair = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
-        options = Options(*pair, page_size, interval_tokens, wait_s)
+        values = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
+        options = Options(*values, page_size, interval_tokens, wait_s)
         check_options(options)
         self.model = base_of(model)
         check_model(self.model)

@@ -143,10 +143,10 @@ def _module(module: Any, config: Any, where: str, tensors: dict[str, torch.Tenso
         if any(getattr(item, "__module__", "") != _SIDE for item in hooks.values()):
             raise _unknown(where, "a hook")
     turns = any(text in str(own.get("rope_type", "")) for text in ("dynamic", "longrope"))
-    row = {**own, **own["_parameters"], **own["_buffers"]}
+    kept = {**own, **own["_parameters"], **own["_buffers"]}
     attributes = [
         (name, _value(item, f"{where}.{name}", tensors))
-        for name, item in row.items()
+        for name, item in kept.items()
         if name not in _SKIPPED
         and item is not None
         and item is not config
@@ -172,8 +172,8 @@ def _value(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(repr(_value(item, where, tensors)) for item in value)
     if hasattr(value, "to_dict") and not isinstance(value, type):  # a configuration
-        row = {name: item for name, item in value.to_dict().items() if name not in _SKIPPED}
-        return _value(row, where, tensors)
+        kept = {name: item for name, item in value.to_dict().items() if name not in _SKIPPED}
+        return _value(kept, where, tensors)
     if isinstance(value, partial):
         return [_value(item, where, tensors) for item in (value.func, value.args, value.keywords)]
     if isinstance(value, FunctionType | BuiltinFunctionType | type):

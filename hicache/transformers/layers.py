@@ -206,16 +206,16 @@ def _attention(layer: Any) -> Full:
 def _states(layer: Any) -> dict[str, torch.Tensor]:
     """By name. A layer that can be cropped has more of what a convolution reads, or less than its
     kernel at the beginning of a text: those as wide as the kernel, with zeros before them."""
-    row = {
+    result = {
         f"{name}_{number}": state
         for name in ("conv", "recurrent")
         for number, state in getattr(layer, f"{name}_states").items()
         if state is not None
     }
     for number, width in layer.conv_kernel_size.items():
-        if (state := row.get(f"conv_{number}")) is not None:
-            row[f"conv_{number}"] = pad(state, (width - state.shape[-1], 0))
-    return row
+        if (state := result.get(f"conv_{number}")) is not None:
+            result[f"conv_{number}"] = pad(state, (width - state.shape[-1], 0))
+    return result
 
 
 # By the names of the library's classes.

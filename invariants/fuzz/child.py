@@ -87,11 +87,11 @@ class Child:
             except Exception as error:  # of what is outside the sequence
                 text = f"{self.known.name}: draw: {type(error).__name__}: {error}"
                 raise CallerError(text) from error
-            row: dict[str, Any] = {"seed": each, "busy_ns": time.process_time_ns() - began}
-            row |= {"operations": len(outcome.sequence.entries), "counts": _counts(outcome)}
-            row |= {"sequence": dumps(outcome.sequence)} if outcome.failure else {}
+            message: dict[str, Any] = {"seed": each, "busy_ns": time.process_time_ns() - began}
+            message |= {"operations": len(outcome.sequence.entries), "counts": _counts(outcome)}
+            message |= {"sequence": dumps(outcome.sequence)} if outcome.failure else {}
             last = {"done": True} if each == seed + count - 1 else {}
-            self.say(failure=outcome.failure, **row, **last)
+            self.say(failure=outcome.failure, **message, **last)
 
     def do_draw(self, seed: int, length: int, fixed: dict[str, Any]) -> None:
         """Draws a sequence that ends the process, and says it before each entry is played."""

@@ -60,8 +60,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a sequence. sequence: the entries as played. hand: None if the target could not
-    be opened; then there is no failure, or the failure is that of opening it."""
+    """The result of a sequence. sequence: the entries as played. player: None if the target could
+    not be opened; then there is no failure, or the failure is that of opening it."""
 
     sequence: FuzzSequence
     failure: Failure | None
@@ -191,7 +191,7 @@ def play_entry(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
 
 
 def look(player: Player, full: bool = False) -> None:
-    """Judges the state, if it has changed since it was judged. whole: in any case, as every few
+    """Judges the state, if it has changed since it was judged. full: in any case, as every few
     looks do."""
     target, idle = player.target, not player.jobs and not player.pending
     mark = target.mark()

@@ -65,7 +65,7 @@ class _Enough(Exception):
 
 class Search:
     """The smallest sequence so far, which fails with `failure`, at any time. most: plays. seconds:
-    after which no further play begins. whole: everything was tried."""
+    after which no further play begins. complete: everything was tried."""
 
     def __init__(
         self,

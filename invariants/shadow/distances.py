@@ -73,11 +73,11 @@ def update(
     changed: nodes that are new, or that gained or lost a component. above: nodes that gained or
     lost a child.
     """
-    row: dict[int, NodeRecord] = {}
+    requested: dict[int, NodeRecord] = {}
     for record in sorted(changed, key=_depth):
-        row[record.id] = record
-        row.update((item.id, item) for item in _within(record, by_id, most, row))
-    waiting = {(-record.end_page, record.id) for record in row.values()}
+        requested[record.id] = record
+        requested.update((item.id, item) for item in _within(record, by_id, most, requested))
+    waiting = {(-record.end_page, record.id) for record in requested.values()}
     waiting.update((-record.end_page, record.id) for record in above if _counts(record, by_id))
     heap = list(waiting)
     turned: list[NodeRecord] = []
@@ -86,7 +86,7 @@ def update(
         number = heappop(heap)[1]
         record = by_id[number]
         before = record.live_distance
-        live = is_live(record, kinds) if number in row else not before
+        live = is_live(record, kinds) if number in requested else not before
         record.live_distance = 0 if live else _below(record, by_id, most)
         if record.live_distance == before:
             continue

@@ -37,7 +37,7 @@ def name_of(code: int) -> str:
 
 
 class Clash(NamedTuple):
-    """A page that a holder claims or releases although the shadow state have another owner."""
+    """A page that a holder claims or releases although the shadow state has another owner."""
 
     page: int
     expected: int

@@ -193,7 +193,7 @@ def _pin_prompt(transfer: TransferRecord, transfers: TransferShadow, nodes: Node
 
 @dataclass
 class PinRecord:
-    """A pin. held: pages of its prefix that it locks. locked: (slot, pages) of each node."""
+    """A pin. held_pages: of its prefix that it locks. locked: (slot, pages) of each node."""
 
     tags: Tags
     held_pages: int = 0
@@ -213,11 +213,11 @@ class PinShadow:
 
     def pinned(self) -> dict[int, set[int]]:
         """By slot, the pages that pins lock."""
-        row: dict[int, set[int]] = {}
+        result: dict[int, set[int]] = {}
         for pin in self.pins.values():
             for slot, pages in pin.locked:
-                row.setdefault(slot, set()).update(pages.tolist())
-        return row
+                result.setdefault(slot, set()).update(pages.tolist())
+        return result
 
     def flushed(self) -> None:
         """The tree is gone, and all locks with it."""

@@ -61,7 +61,7 @@ Place = tuple[int, str, int]  # tier, component, page
 
 class Differs(AssertionError):
     """The core answers otherwise than the specification. at: the index of the core's outcome that
-    differs, or the number of its outcomes if one is missing. expected, found: the outcomes."""
+    differs, or the number of its outcomes if one is missing. expected, actual: the outcomes."""
 
     def __init__(
         self, text: str, at: int, expected: Outcome | None, prefill: Outcome | None

@@ -116,7 +116,7 @@ class StorageTransfer:
     outdated: storage was attached again since it began, so its reply says nothing of this storage.
 
     A lookup or fetch: key: the prompt for which it began, as far as it goes. first: the page from
-    which on something is missing. asked, found: pages after that, found is 0 during a lookup.
+    which on something is missing. asked_pages, found_pages: after that; 0 found during a lookup.
     flushed: the tree that it was for is gone.
     """
 
@@ -173,7 +173,7 @@ class Request:
 
 @dataclass(eq=False)
 class Pin:
-    """A prefix that stays on a tier. held: pages of it that are in the hold."""
+    """A prefix that stays on a tier. held_pages: those of it that are in the hold."""
 
     key: Key
     tier: Tier

@@ -40,7 +40,7 @@ _POISONER = {Tier.DEVICE: COMPUTE, Tier.HOST: WRITE}
 
 
 class _Look(NamedTuple):
-    """A free page that is looked at before its next use. expected, found: a digest each, once
+    """A free page that is looked at before its next use. expected, actual: a digest each, once
     known.
     """
 

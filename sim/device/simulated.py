@@ -63,7 +63,7 @@ class SimDeviceOptions:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """Work in order of issue. held: the first item runs or waits, and no later one may begin.
+    """Work in order of issue. paused: the first item runs or waits, and no later one may begin.
 
     events: number of events reached. Random draws use the stream's name and this number, so that
     events of one stream do not change the draws of another.

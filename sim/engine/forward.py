@@ -100,21 +100,21 @@ class Accesses:
         tables: abc.Sequence[Pages],
         states: abc.Sequence[StateSlots],
         since: int,
-        number: int,
+        end: int,
         why: str,
     ) -> list[Access]:
-        """Reads and writes of the decode steps from `since` to `held` tokens.
+        """Reads and writes of the decode steps from `since` to `end` tokens.
 
         Decoding stores states in two checkpoint slots by turns. Only the last state of each slot
         counts: later steps on the same stream overwrite the earlier ones.
         """
         access = self._full_reads(tables, since, why)
-        access += self.moved(tables, since, number, why)
+        access += self.moved(tables, since, end, why)
         for slots in states:
             access.append(_state(slots.component, "r", slots.working, since))
-            access.append(_state(slots.component, "w", slots.working, number))
+            access.append(_state(slots.component, "w", slots.working, end))
             interval = slots.interval
-            newest = number // interval
+            newest = end // interval
             for turn in range(max(since // interval, newest - _HALVES) + 1, newest + 1):
                 page = slots.checkpoint_slots[turn % _HALVES]
                 if page >= 0:
@@ -122,12 +122,12 @@ class Accesses:
         return access
 
     def context_reads(
-        self, tables: abc.Sequence[Pages], states: abc.Sequence[StateSlots], number: int, why: str
+        self, tables: abc.Sequence[Pages], states: abc.Sequence[StateSlots], end: int, why: str
     ) -> list[Access]:
-        """Reads of all full pages and states that a request at `held` tokens depends on."""
-        access = self._full_reads(tables, number, why)
-        if number:
-            access += [_state(slots.component, "r", slots.working, number) for slots in states]
+        """Reads of all full pages and states that a request at `end` tokens depends on."""
+        access = self._full_reads(tables, end, why)
+        if end:
+            access += [_state(slots.component, "r", slots.working, end) for slots in states]
         return access
 
     def _full_reads(self, tables: abc.Sequence[Pages], start: int, why: str) -> list[Access]:

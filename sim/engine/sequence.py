@@ -97,7 +97,7 @@ class Sequence:
 
     outputs    tokens it will generate, at least 1 (a prefill samples one).
     length     tokens of its prompt; after a retraction this includes the generated tokens.
-    generated  tokens sampled so far. held: tokens whose KV is on the device. While it decodes,
+    generated  tokens sampled so far. kv_tokens: those whose KV is on the device. While it decodes,
                both are as of decode step `since`.
     begun      tokens of its prompt that passes have computed or compute. transfers: of the passes
                under way that compute chunks of it. passed_ns: when one has ended last.

@@ -115,7 +115,7 @@ class Recorder(Roofline):
     """A time model that notes every pass. now_ns: the time of the run; set before it begins."""
 
     def __init__(self, run: Run, factors: tuple[Factor, ...]) -> None:
-        """given: factors on its constants."""
+        """factors: on its constants."""
         kernels = fitted.roofline(run.hardware, run.engine, run.model.name, factors)
         super().__init__(run.model, run.hardware, run.parallelism, run.engine, kernels)
         self.now_ns: Callable[[], int] = lambda: 0

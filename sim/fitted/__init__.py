@@ -69,14 +69,12 @@ def roofline(
     hardware: HardwareProfile,
     engine: EngineProfile,
     model: str,
-    arguments: tuple[Factor, ...] | None = None,
+    chosen: tuple[Factor, ...] | None = None,
 ) -> dict[str, Kernel]:
-    """The constants of a run. model: its name. given: None for those of this project."""
+    """The constants of a run. model: its name. chosen: None for those of this project."""
     generation = family(hardware)
     labels = frozenset((generation, hardware.name, known_model(model), engine.name, engine.label))
-    known = [
-        f for f in (factors() if arguments is None else arguments) if labels.issuperset(f.where)
-    ]
+    known = [f for f in (factors() if chosen is None else chosen) if labels.issuperset(f.where)]
     result = {}
     for kind, kernel in defaults(generation).items():
         values = asdict(kernel)

@@ -145,8 +145,8 @@ def times(
     groups = parallelism.attention_dp
     shares = {"tp_size": parallelism.attention_tp, "pp_size": 1, "attention_dp_size": groups}
     if model.experts:
-        row = {"moe_ep_size": parallelism.ep, "moe_tp_size": parallelism.tp // parallelism.ep}
-        shares |= row
+        full = {"moe_ep_size": parallelism.ep, "moe_tp_size": parallelism.tp // parallelism.ep}
+        shares |= full
     lacks = ""
     for modes in precisions(model, hardware, backend):
         try:

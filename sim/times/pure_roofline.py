@@ -119,19 +119,19 @@ def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:
     A layer with states and no rows does not attend; a layer without pools is counted as full
     attention.
     """
-    row: dict[int, int] = {}
+    result: dict[int, int] = {}
     for layer in range(model.layers):
         pools = [pool for pool in model.pools if layer in pool.layers]
         windows = [pool.window for pool in pools if pool.kind != "state"]
         if windows or not pools:
             window = 0 if 0 in windows or not windows else max(windows)
-            row[window] = row.get(window, 0) + 1
-    return tuple(row.items())
+            result[window] = result.get(window, 0) + 1
+    return tuple(result.items())
 
 
 def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], ...]:
     """Returns (window, bytes per token over all ranks of the pools with this window)."""
-    row: dict[int, Fraction] = {}
+    result: dict[int, Fraction] = {}
     for pool in model.pools:
-        row[pool.window] = row.get(pool.window, Fraction(0)) + pool.token_bytes(tp)
-    return tuple((window, ceil(size) * tp) for window, size in row.items() if size)
+        result[pool.window] = result.get(pool.window, Fraction(0)) + pool.token_bytes(tp)
+    return tuple((window, ceil(size) * tp) for window, size in result.items() if size)

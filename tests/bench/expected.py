@@ -65,9 +65,9 @@ def table(errors: Iterable[Error]) -> str:
             for more in _wider(kind):
                 wide[*more, metric].append(abs(error))
     lines = []
-    for kind, row in sorted(groups.items()):
+    for kind, result in sorted(groups.items()):
         message: dict[str, dict[str, float]] = {}
-        for metric, each in sorted(row.items()):
+        for metric, each in sorted(result.items()):
             near, all_loads = (wide[*item, metric] for item in _wider(kind))
             many = sorted(all_loads if len(near) < _ENOUGH <= len(all_loads) else near)
             tenth = many[min(len(many), math.ceil(0.9 * (len(many) + 1))) - 1]

@@ -214,7 +214,7 @@ class Rig:
     def residency(self) -> dict[str, str]:
         """Letters from the root to each node's end, and where that node is: D, H, DH or - for each
         component, joined by slashes."""
-        row: dict[str, str] = {}
+        result: dict[str, str] = {}
         for node in self.view.nodes():
             letters, above = "", node
             while above.parent is not None:
@@ -225,8 +225,8 @@ class Rig:
                 "".join("DH"[tier] for tier in (0, 1) if node.pages[tier][index] is not None)
                 for index in range(len(self.names))
             ]
-            row[letters] = "/".join(side or "-" for side in sides)
-        return dict(sorted(row.items()))
+            result[letters] = "/".join(side or "-" for side in sides)
+        return dict(sorted(result.items()))
 
 
 def hybrid(

@@ -22,9 +22,9 @@ def test_accesses_are_16_bytes_wide_wherever_pages_allow_it(name: str) -> None:
         views = [layouts.canonical(np.empty(plan.shape, np.uint8), plan.layout) for plan in plans]
         if views[0].size:
             run = min(plan.run_bytes for plan in plans)
-            pair = runs.pair(views[0].shape[2:], views[0].strides, views[1].strides, run)
+            result = runs.pair(views[0].shape[2:], views[0].strides, views[1].strides, run)
             expected = 8 if plans[0].sizes.token == 1 and pool.head_bytes == 584 else 16
-            assert runs.access_bytes(pair, (0, 16)) == expected, (pool.name, page_size, layout)
+            assert runs.access_bytes(result, (0, 16)) == expected, (pool.name, page_size, layout)
 
 
 def test_neighbours_on_both_sides_are_one_run() -> None:

@@ -267,8 +267,8 @@ def test_one_at_a_time_vllm_hits_what_a_replay_counts(tmp_path: Path) -> None:
     for line in lines:
         draws = [random.Random(item) for item in line["hash_ids"]]
         tokens = [draw.randrange(3, 1000) for draw in draws for _ in range(size)]
-        row = {"tokens": tokens[: line["input_length"]], "salt": "", "adapter": ""}
-        steps.append({"do": "ask", "requests": [row | {"most": line["output_length"]}]})
+        requested = {"tokens": tokens[: line["input_length"]], "salt": "", "adapter": ""}
+        steps.append({"do": "ask", "requests": [requested | {"most": line["output_length"]}]})
     child = Child(tmp_path, "m")
     try:
         hits = [answer["hits"] for [answer] in child.do(steps)]

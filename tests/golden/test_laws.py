@@ -1,4 +1,4 @@
-"""A sound core keeps every law, the shadow state equal a recount at every event, and the
+"""A sound core keeps every law, the shadow state equals a recount at every event, and the
 specification beside the core notices a decision that is not the recorded one. That each law finds
 its bug is in tests/planted."""
 

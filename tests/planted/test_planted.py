@@ -42,7 +42,7 @@ KINDS = {"MISUSE", "LIVENESS", "COLL-SEQ", "RANK-EQ", "HAZARD", "BYTES"}
 def result_of(
     sequence: FuzzSequence, laws: tuple[str, ...] | None = None, differential: bool | None = None
 ) -> Failure | None:
-    """The failure with the bug planted. against: with the specification alone, or without it."""
+    """The failure with the bug planted. differential: with the specification, or not."""
     with planted(sequence.notes["plant"]):
         level = "off" if differential else "every"
         return replay(sequence, OPS, level, checks=laws, differential=differential).failure

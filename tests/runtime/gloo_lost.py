@@ -22,20 +22,20 @@ def main(address: str, rank: int) -> None:
     group = join(address, rank, SIZE, timedelta(seconds=60))
     policy = "write_back" if rank == 3 else "write_through"
     config = Config(8 if rank == 2 else 4, (8,), (30,), write_policy=policy)
-    row: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     try:
         alone(agree_on_settings(config, group))
     except CallerError as error:
-        row["differs"] = str(error)
+        result["differs"] = str(error)
     alone(group.minimum("all have seen it", [0]))
     if rank == SIZE - 1:
-        print(json.dumps(row), flush=True)
+        print(json.dumps(result), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         alone(group.minimum("a killed rank", [0]))
     except MissingRank as error:
-        row["lost"] = str(error)
-    print(json.dumps(row))
+        result["lost"] = str(error)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

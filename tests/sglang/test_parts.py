@@ -16,15 +16,15 @@ from .interface import AsymmetricPoolHost, MHATokenToKVPoolHost
 
 
 def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
-    row = {"module_path": "hicache.sglang", "interface_v1": 1, "storage": "file:/data/kv"}
-    assert Settings.of(row) == Settings("file:/data/kv")
-    settings = Settings.of(row | {"storage_size": "1GB", "weights": "w1", "timeout_s": 20})
+    values = {"module_path": "hicache.sglang", "interface_v1": 1, "storage": "file:/data/kv"}
+    assert Settings.of(values) == Settings("file:/data/kv")
+    settings = Settings.of(values | {"storage_size": "1GB", "weights": "w1", "timeout_s": 20})
     assert (settings.storage_size, settings.weights) == (10**9, "w1")
     assert settings.options == StorageOptions(size_bytes=10**9, timeout_s=20)
 
 
 @pytest.mark.parametrize(
-    ("row", "text"),
+    ("values", "text"),
     [
         ({}, 'expected "storage"'),
         ({"storage": "file:/d", "interface_v1": 0}, 'expected "interface_v1": 1'),
@@ -37,9 +37,9 @@ def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
         ({"storage": "file:/d", "timeout_s": "20"}, "timeout_s: expected more than 0"),
     ],
 )
-def test_wrong_settings_are_one_line(row: dict[str, Any], text: str) -> None:
+def test_wrong_settings_are_one_line(values: dict[str, Any], text: str) -> None:
     with pytest.raises(CallerError) as caught:
-        Settings.of({"interface_v1": 1} | row)
+        Settings.of({"interface_v1": 1} | values)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -63,13 +63,13 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
     for name, content in files.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(changed.get(name, content))
-    row = {
+    values = {
         "model_path": str(place / "model"),
         "speculative_draft_model_path": str(place / "draft"),
         "lora_paths": [f"a={place / 'adapter'}"],
         "load_format": "auto",
     }
-    weights = weights_of(SimpleNamespace(**row | changed), named, lambda *_: None, {})
+    weights = weights_of(SimpleNamespace(**values | changed), named, lambda *_: None, {})
     form = HostPages("kv", MHATokenToKVPoolHost("page_first")).form
     return form_of("model", weights, form | changed.get("form", {}), changed.get("ranks", 1)).digest
 

@@ -33,7 +33,7 @@ def made(number: int, **change: object) -> dict[str, object]:
     # of 5, half of the answers have no time between tokens
     outputs, form = (2, "uniform") if number == 5 else (16, "constant")
     load = {"isl": (128, 512)[number % 2], "osl": outputs, "num_prompts": 32}
-    row = {
+    values = {
         "id": f"made-{number:02}",
         "grade": "A",
         "kind": "serving-closed-loop",
@@ -49,7 +49,7 @@ def made(number: int, **change: object) -> dict[str, object]:
         "limits": {"max_num_batched_tokens": 8192, "max_num_seqs": 64},
         "metrics": {"mean_ttft_ms": 1.0, "mean_tpot_ms": 1.0, "p99_ttft_ms": 9.0},
     }
-    return row | change
+    return values | change
 
 
 def written(folder: Path, rows: list[dict[str, object]]) -> Path:
@@ -145,13 +145,13 @@ def test_a_table_has_the_median_of_its_runs_and_nine_tenths_of_more() -> None:
     few = [(replace(run, load="1"), "tpot", error) for error in (-0.05, 0.03)]
     text = table([*runs, *few, (replace(run, queueing=0.6), "ttft", 0.2)])
     groups = convert(json.loads(text)["groups"], list[Group])
-    row = {
+    result = {
         (group.ranks, group.load, group.saturated): group
         for group in groups
         if group.engine == "vllm"
     }
-    assert len(groups) == 2 * len(row) == 8
-    assert row[1, "9 to 64", False].errors == {"tpot": ErrorOf(5, 0.04, 0.09)}
-    assert row[4, "1", False].errors == {"tpot": ErrorOf(2, 0.04, 0.09)}
-    assert row[4, "9 to 64", True].errors == {"ttft": ErrorOf(1, 0.2, 0.2)}
+    assert len(groups) == 2 * len(result) == 8
+    assert result[1, "9 to 64", False].errors == {"tpot": ErrorOf(5, 0.04, 0.09)}
+    assert result[4, "1", False].errors == {"tpot": ErrorOf(2, 0.04, 0.09)}
+    assert result[4, "9 to 64", True].errors == {"ttft": ErrorOf(1, 0.2, 0.2)}
     assert within_bars(runs, [*few, (run, "tpot", 0.1)]) == {(False, True): 2, (False, False): 1}

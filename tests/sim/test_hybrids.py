@@ -29,7 +29,7 @@ def _rules(components: tuple[str, ...], window: int, interval: int) -> dict[str,
 
 def _conversations(rounds: int, requested: int = 1, clients: int = 3, answer: int = 9) -> Prompts:
     """Clients in turns; each prompt is the one before, what was answered, and some more. With
-    `asked`, all ask it that often, so that one boundary is used more than once."""
+    `requested`, all ask it that often, so that one boundary is used more than once."""
     jobs: list[Job] = []
     prompts: list[list[int]] = []
     spoken: dict[int, list[int]] = {client: [] for client in range(clients)}

@@ -38,13 +38,13 @@ def test_the_example_of_the_docs() -> None:
     """docs/storage.md computes a key with hashlib alone."""
     page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
     [example] = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", page, re.DOTALL)
-    row: dict[str, str] = {}
-    exec(compile(example[0], "docs/storage.md", "exec"), row)
+    result: dict[str, str] = {}
+    exec(compile(example[0], "docs/storage.md", "exec"), result)
     context = replace(CONTEXT, pools=(POOL,))
     chain = Key.from_tokens(list(range(100, 108)), 4, "tenant-7").page_digests()
-    assert row["text"] == context.text
-    assert row["key"] == example[1]
-    assert [row["key"]] == keys.page_keys(context.digest, "kv", "0of1", chain[1:])
+    assert result["text"] == context.text
+    assert result["key"] == example[1]
+    assert [result["key"]] == keys.page_keys(context.digest, "kv", "0of1", chain[1:])
 
 
 def test_a_text_is_ascii_whatever_the_names_are() -> None:

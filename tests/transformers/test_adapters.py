@@ -21,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 TARGETS = ["q_proj", "k_proj", "v_proj"]
 
 
-def config(**row: Any) -> Any:
+def config(**values: Any) -> Any:
     fields = {"r": 4, "lora_alpha": 64, "init_lora_weights": False, "target_modules": TARGETS}
-    return peft.LoraConfig(task_type="CAUSAL_LM", **fields | row)
+    return peft.LoraConfig(task_type="CAUSAL_LM", **fields | values)
 
 
 def adapted() -> Any:

@@ -60,13 +60,13 @@ def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
         return method(*items)
 
     monkeypatch.setattr(file.FileStore, hanging, late)
-    row = {"storage": f"file:{tmp_path}", **SIZES}
-    with PrefixCache(model, **row) as first:
+    values = {"storage": f"file:{tmp_path}", **SIZES}
+    with PrefixCache(model, **values) as first:
         both(model, first, prompt(60))
         assert first.flush(PATIENCE_S)
     for _ in range(3):
         wait_s = draws.choice((0.0, 0.3, 2.0))
-        with PrefixCache(model, wait_s=wait_s, **row) as made:
+        with PrefixCache(model, wait_s=wait_s, **values) as made:
             answers.clear()
             for call in sorted(("generate", "match", "flush"), key=lambda _: draws.random()):
                 clock.latest_s = clock.now_s + wait_s + _MORE_S
@@ -85,7 +85,7 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
 ) -> None:
     """Also when it was forgotten meanwhile; and each `close` returns what the first one has."""
     model, draws, method = base.build("llama"), Random(5), file.FileStore.write
-    refuses, row = False, {True: 0, False: 0}
+    refuses, message = False, {True: 0, False: 0}
 
     def written(store: Any, keys: Sequence[str], *items: Any) -> list[Status]:
         return [Status.FULL] * len(keys) if refuses else method(store, keys, *items)
@@ -104,10 +104,10 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
                     count, left = made.stats.losses.writes_refused, bool(made.stats.unstored_tokens)
                     done = made.close() if number == 7 else made.flush(PATIENCE_S)
                     assert done == (count == flushed and not left), (seed, number)
-                    row[done] += 1
+                    message[done] += 1
                     flushed = count
             assert made.close() == done
-    assert min(row.values()) > 3
+    assert min(message.values()) > 3
 
 
 def test_clear_waits_until_all_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,8 +108,8 @@ class Playing:
                 for layer in group.layers
             }
             tensors.append({layer: seen for layer, (_, seen) in both.items()})
-            row = {layer: item for layer, (item, _) in both.items()}
-            worker = ConnectorWorker(groups, row, setting.blocks, host, Watching(self.worker))
+            values = {layer: item for layer, (item, _) in both.items()}
+            worker = ConnectorWorker(groups, values, setting.blocks, host, Watching(self.worker))
             if setting.store is not None:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
@@ -156,8 +156,8 @@ class Playing:
         assert not view.transfers
         assert not self.scheduler.orders.held_blocks
         counts = self.scheduler.counts
-        pair = (counts.host_tokens + counts.storage_tokens, counts.saved_pages)
-        assert pair == (engine.arrived, engine.saved), "counters: not what arrived"
+        result = (counts.host_tokens + counts.storage_tokens, counts.saved_pages)
+        assert result == (engine.arrived, engine.saved), "counters: not what arrived"
         assert not self.scheduler.remembered, "something is remembered of a request that has ended"
         assert len(engine.pool.free) == len(engine.pool.blocks) - 1, "a block has leaked"
         self.scheduler.message()

@@ -65,7 +65,7 @@ def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[st
     jobs, first_ns = trace.jobs, trace.measured.ttft_p50_ns
     prompts, total = jobs.input_lengths, jobs.input_tokens
     times = jobs.arrivals_ns[jobs.afters < 0]
-    row: dict[str, Any] = {
+    result: dict[str, Any] = {
         "path": trace.path,
         "format": trace.format,
         "block_size": trace.block_size,
@@ -87,12 +87,12 @@ def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[st
     if trace.identity:
         ceiling = ceiling_of(paged, whole_prompts=True)
         hits = int(ceiling.sum(dtype=np.int64))
-        row |= {
+        result |= {
             "ceiling_hit_tokens": hits,
             "ceiling_hit_rate": hits / total,
             "parting": _partings(ceiling_of(exact.paged(1), True) if exact else ceiling, prompts),
         }
-    return row
+    return result
 
 
 def _lengths(values: NDArray[np.signedinteger[Any]]) -> dict[str, Any]:
@@ -111,34 +111,34 @@ def _partings(ceiling: NDArray[np.int32], prompts: NDArray[np.int32]) -> list[di
     return [{"token": t, "requests": n, "share": n / len(prompts)} for t, n in pairs]
 
 
-def _print(row: dict[str, Any], stream: Any) -> None:
-    out, over_s = console(stream), row["duration_s"]
-    block = f", blocks of {row['block_size']}" if row["block_size"] else ""
+def _print(result: dict[str, Any], stream: Any) -> None:
+    out, over_s = console(stream), result["duration_s"]
+    block = f", blocks of {result['block_size']}" if result["block_size"] else ""
     rows = [
-        ("file", f"{name(row['path'])} ({row['format']}{block})"),
-        ("requests", f"{row['requests']:,}, {row['closed_loop']:,} of them in a closed loop"),
+        ("file", f"{name(result['path'])} ({result['format']}{block})"),
+        ("requests", f"{result['requests']:,}, {result['closed_loop']:,} of them in a closed loop"),
         ("timed arrivals", f"over {over_s:,.1f} s" if over_s else "at once, or none"),
-        ("sessions", f"{row['sessions'] or 'none named'}"),
+        ("sessions", f"{result['sessions'] or 'none named'}"),
     ]
-    if row["parting"]:
-        places = (f"{item['token']:,} ({item['share']:.0%})" for item in row["parting"])
-        size = row["parting_page_size"]
+    if result["parting"]:
+        places = (f"{item['token']:,} ({item['share']:.0%})" for item in result["parting"])
+        size = result["parting_page_size"]
         rounded = f", rounded down to pages of {size}" if size > 1 else ""
         rows.append(("prompts part at token", ", ".join(places) + rounded))
-    if (cached := row["measured_cached_tokens"]) is not None:
-        share = percent(cached / row["input"]["total"])
+    if (cached := result["measured_cached_tokens"]) is not None:
+        share = percent(cached / result["input"]["total"])
         rows.append(("cached, as measured", f"{cached:,} ({share})"))
-    if (ttft_s := row["measured_ttft_p50_s"]) is not None:
+    if (ttft_s := result["measured_ttft_p50_s"]) is not None:
         rows.append(("TTFT p50, as measured", f"{ttft_s:,.3f} s"))
-    reused, size = "unknown: lengths only, nothing says what prompts share", row["page_size"]
-    if (rate := row["ceiling_hit_rate"]) is not None:
-        reused = f"{row['ceiling_hit_tokens']:,} tokens, {percent(rate)}"
-        reused += f", in pages of {max(size, row['block_size'] or 1):,}"
+    reused, size = "unknown: lengths only, nothing says what prompts share", result["page_size"]
+    if (rate := result["ceiling_hit_rate"]) is not None:
+        reused = f"{result['ceiling_hit_tokens']:,} tokens, {percent(rate)}"
+        reused += f", in pages of {max(size, result['block_size'] or 1):,}"
     rows.append(("can be reused", reused))
     out.print(pairs("Trace", rows))
     lengths = table("Per request", "", "total", "mean", "p50", "p90", "max")
     for key in ("input", "output"):
-        value = row[key]
+        value = result[key]
         cells = [f"{value[name]:,}" for name in ("p50", "p90", "max")]
         lengths.add_row(f"{key} tokens", f"{value['total']:,}", f"{value['mean']:,.1f}", *cells)
     out.print(lengths)

@@ -99,5 +99,5 @@ def _document(model: ModelDescription, options: Options) -> dict[str, object]:
     except CallerError as error:
         raise CallerError(f"{error} (model {model.name})") from None
     shape = {"page_size": page_size, "tp": tp, "pp": pp}
-    row = shape | {"bytes_per_token": model.bytes_per_token(tp), "stages": stages}
-    return {**row, "model": asdict(model)}
+    result = shape | {"bytes_per_token": model.bytes_per_token(tp), "stages": stages}
+    return {**result, "model": asdict(model)}

@@ -202,7 +202,7 @@ def _verify(
 ) -> dict[str, Status]:
     """What became of reading each value."""
     checked = Checksummed(store, delete_corrupt=delete)
-    row: dict[str, Status] = {}
+    result: dict[str, Status] = {}
     for first in range(0, len(entries), _CHECKED_AT_ONCE):
         some = entries[first : first + _CHECKED_AT_ONCE]
         values = [memoryview(bytearray(max(0, entry.size_bytes - HEADER_BYTES))) for entry in some]
@@ -212,9 +212,9 @@ def _verify(
             is_text = status is Status.DONE and key is not None and not key.pool
             if is_text and keys.document_of(bytes(value), entry.key.partition("/")[0]) is None:
                 status = Status.CORRUPT
-            row[entry.key] = status
+            result[entry.key] = status
         report(first + len(some))
-    return row
+    return result
 
 
 def _gc(options: Gc, command: str) -> int:

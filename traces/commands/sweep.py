@@ -172,16 +172,16 @@ def run(options: Options, command: str) -> int:
         if outcomes:
             table.print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
     if options.json:
-        row = {
+        result = {
             **head(command, not done.code),
             **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
             "points": outcomes,
             "left_out": too_large,
-            "front": [row["label"] for row in table.front(outcomes)],
+            "front": [result["label"] for result in table.front(outcomes)],
             "enough_host_bytes": enough,
             "warnings": warnings,
         }
-        write_json(options.json, row)
+        write_json(options.json, result)
     drawn = table.of_sizes(done.points) if options.picture else ""
     if options.picture and drawn:
         write_whole(options.picture, [drawn])

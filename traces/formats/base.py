@@ -125,11 +125,11 @@ class Jobs(Sequence[Job]):
         trace."""
         if not (self.afters >= 0).any():
             return np.minimum(self.arrivals_ns, _LONGEST_NS)
-        row: dict[int, int] = {}  # by number
+        result: dict[int, int] = {}  # by number
         for job in self:
-            before_ns = row[job.after] if job.after >= 0 else 0
-            row[job.index] = min(job.arrival_ns + before_ns, _LONGEST_NS)
-        return np.array(list(row.values()), dtype=np.int64)
+            before_ns = result[job.after] if job.after >= 0 else 0
+            result[job.index] = min(job.arrival_ns + before_ns, _LONGEST_NS)
+        return np.array(list(result.values()), dtype=np.int64)
 
     @property
     def input_tokens(self) -> int:

@@ -193,29 +193,29 @@ def texts(trace: Trace, made_by: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(trace: BlockTrace | SegmentTrace, job: Job) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if job.after >= 0:
-        row["after"] = job.after
+        result["after"] = job.after
     if job.arrival_ns if job.after >= 0 else trace.jobs.timed:
         number, rest = divmod(job.arrival_ns, NS_PER_MS)
-        row["timestamp" if job.after < 0 else "delay"] = (
+        result["timestamp" if job.after < 0 else "delay"] = (
             job.arrival_ns / NS_PER_MS if rest else number
         )
     if job.session >= 0:
-        row["session"] = f"s{job.session}"
+        result["session"] = f"s{job.session}"
     if tenant := trace.tenant_names[int(trace.tenants[job.index])]:
-        row["tenant"] = tenant
+        result["tenant"] = tenant
     if job.priority:
-        row["priority"] = job.priority
+        result["priority"] = job.priority
     if isinstance(trace, SegmentTrace):
         if namespace := trace.segments.namespaces[job.index]:
-            row["namespace"] = namespace
-        *row["input"], row["output"] = ([str(s), n] for s, n in trace.segments.of(job.index))
-        return row
-    row |= {"input_length": job.input_length, "output_length": job.output_length}
+            result["namespace"] = namespace
+        *result["input"], result["output"] = ([str(s), n] for s, n in trace.segments.of(job.index))
+        return result
+    result |= {"input_length": job.input_length, "output_length": job.output_length}
     if trace.identity:
-        row["blocks"] = [*_runs(trace.blocks(job).tolist())]
-    return row
+        result["blocks"] = [*_runs(trace.blocks(job).tolist())]
+    return result
 
 
 def _runs(ids: Sequence[int]) -> Iterator[int | list[int]]:

@@ -199,12 +199,12 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
         jobs = jobs.reordered(order)
         jobs.arrivals_ns[jobs.afters < 0] -= jobs.arrivals_ns[jobs.afters < 0].min()
     counted = (f"{count:,} {text}" for text, count in about.notes.items() if count)
-    pair = (*counted, *about.assumed), about.measured
+    message = (*counted, *about.assumed), about.measured
     places = np.asarray(numbers)[order].tolist(), np.asarray(tenants)[order], tuple(names)
     if about.segments:
-        return SegmentTrace(tokens, path, name, jobs, *places, *pair)
+        return SegmentTrace(tokens, path, name, jobs, *places, *message)
     how = about.block_size, about.identity, about.knows_output, about.partial
-    return BlockTrace(blocks, order, how, path, name, jobs, *places, *pair)
+    return BlockTrace(blocks, order, how, path, name, jobs, *places, *message)
 
 
 def _check_ids(lines: Lines, ids: Sequence[int]) -> None:

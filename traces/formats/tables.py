@@ -55,10 +55,10 @@ class Column(NamedTuple):
 def parse_columns(text: str, needed: Sequence[str] = NEEDED) -> Mapping[str, Column]:
     """The columns of `time=ts:ms,input=a + b,...` by role. A comma in parentheses or quotes belongs
     to its expression. Raises ValueError that says what was expected and found."""
-    row: dict[str, Column] = {}
+    result: dict[str, Column] = {}
     for part in _PART.findall(text):
         role, _, name = (piece.strip() for piece in part.partition("="))
-        if role not in (*ROLES, *_BLOCKS) or not name or role in row:
+        if role not in (*ROLES, *_BLOCKS) or not name or role in result:
             hint = closest(role, ROLES) if role not in ROLES else ""
             raise ValueError(
                 f"expected {', '.join(ROLES)}, each once, with =COLUMN, found {part[:40]!a}{hint}"
@@ -67,11 +67,11 @@ def parse_columns(text: str, needed: Sequence[str] = NEEDED) -> Mapping[str, Col
         is_unit = role in ("time", "ttft") and bare and unit in reading.UNITS
         if role == "ttft" and not is_unit:
             raise ValueError(f"expected a unit, such as ttft={name[:40]}:s, found none")
-        row[role] = Column(bare, unit) if is_unit else Column(name)
-    lacking = [role for role in needed if not {role, f"{role}_ids"} & {*row}]
+        result[role] = Column(bare, unit) if is_unit else Column(name)
+    lacking = [role for role in needed if not {role, f"{role}_ids"} & {*result}]
     if lacking:
         raise ValueError(f"expected {', '.join(NEEDED)}, found no {lacking[0]}")
-    return row
+    return result
 
 
 # -- rows of a file
@@ -230,24 +230,24 @@ def no_column(lines: Lines, expected: str, names: Sequence[str], wanted: str = "
 def guess(names: Sequence[str]) -> str:
     """The options that probably name the columns of a log; empty if some are not to be guessed.
     names: as of `Head.names`."""
-    row: dict[str, str] = {}
+    roles: dict[str, str] = {}
     for role, (like, unlike) in _DATA["guess"].items():
         for name in names:
             column = name.rpartition(f"{WITHIN}.")[2]
             last = column if role == "session" else column.rpartition(".")[2]
             fits = re.search(like, column, re.I) and not re.search(unlike, last, re.I)
-            if fits and name not in row.values() and name.isprintable() and len(name) < 80:
-                row[role] = name
+            if fits and name not in roles.values() and name.isprintable() and len(name) < 80:
+                roles[role] = name
                 break
     for side in ("input", "output"):
-        if row.keys().isdisjoint({side, f"{side}_ids"}) or "time" not in row:
+        if roles.keys().isdisjoint({side, f"{side}_ids"}) or "time" not in roles:
             return ""
-        if f"{side}_ids" in row:
-            row.pop(side, None)
-    within, _, time = row["time"].rpartition(f"{WITHIN}.")
+        if f"{side}_ids" in roles:
+            roles.pop(side, None)
+    within, _, time = roles["time"].rpartition(f"{WITHIN}.")
     unit = re.search(r"_(s|ms|us|ns)$", time)
-    row["time"] = time + (f":{unit[1]}" if unit else "")
-    columns = ",".join(f"{role}={name.rpartition(f'{WITHIN}.')[2]}" for role, name in row.items())
+    roles["time"] = time + (f":{unit[1]}" if unit else "")
+    columns = ",".join(f"{role}={name.rpartition(f'{WITHIN}.')[2]}" for role, name in roles.items())
     return (f"--rows {quote(within)} " if within else "") + f"--columns {quote(columns)}"
 
 
@@ -279,10 +279,10 @@ def _log(
         if about.log.columns:
             return _rows(lines, about, parse_columns(about.log.columns))
         head = Head(lines)
-        row = {
+        result = {
             k: column for k, column in known.items() if k not in optional or _has(head, column.name)
         }
-        return _rows(lines, about, row, zipped, mark.encode())
+        return _rows(lines, about, result, zipped, mark.encode())
 
     return Format(summary, recognises, rows, folder, is_log=True)
 

@@ -42,15 +42,15 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
 
 def configured(texts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The settings that are not drawn. Raises CallerError."""
-    row: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, text in texts:
         if key not in _SETTINGS:
             raise unknown("setting of hicache", key, [*_SETTINGS])
         try:
-            row[key] = _SETTINGS[key](text)
+            result[key] = _SETTINGS[key](text)
         except ValueError as error:
             raise CallerError(f"--config {key}: {error}") from None
-    return row
+    return result
 
 
 def limit(entries: int) -> AbstractContextManager[None]:

@@ -39,7 +39,7 @@ ENDS = ("HANG", "DEATH")  # laws whose failure ends the process
 
 def configured(session: Session, texts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The settings that are not drawn. Raises CallerError for what the engine does not take."""
-    name, takes, row = session.engine.name, session.opened["takes"], {}
+    name, takes, result = session.engine.name, session.opened["takes"], {}
     for key, text in texts:
         try:
             value = json.loads(text)
@@ -51,8 +51,8 @@ def configured(session: Session, texts: Sequence[tuple[str, str]]) -> dict[str, 
             raise unknown(f"{key} of {name}", str(value), [str(each) for each in takes[key]])
         if not takes[key] and (type(value) is not int or value < 0):
             raise CallerError(f"{name}: {key}: expected a whole number, found {value!r}")
-        row[key] = value
-    return row
+        result[key] = value
+    return result
 
 
 def known(name: str) -> list[dict[str, Any]]:

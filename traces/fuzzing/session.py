@@ -63,12 +63,12 @@ def names() -> list[str]:
 def constants(name: str) -> dict[str, Any]:
     """The literal constants at the head of an engine's file, which is not imported: that imports
     the engine, which only its own process may do, after the stubs are in place."""
-    row: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for node in ast.parse((TARGETS / f"{name}.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             with suppress(ValueError):  # not a literal, so none of those that are read
-                row[node.targets[0].id] = ast.literal_eval(node.value)
-    return row
+                result[node.targets[0].id] = ast.literal_eval(node.value)
+    return result
 
 
 def engine_of(name: str, source: str | None = None) -> Engine:
@@ -159,7 +159,7 @@ class Session:
         return [*self.answers(request, seconds)][-1]
 
     def answers(self, request: Answer, seconds: float, full: bool = False) -> Iterator[Answer]:
-        """The lines of the answer. seconds: for each, or with `whole` for all. Raises Ended, and
+        """The lines of the answer. seconds: for each, or with `full` for all. Raises Ended, and
         CallerError where the process refuses the request."""
         if self._process is None:
             self._start()

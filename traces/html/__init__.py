@@ -232,21 +232,21 @@ def _objects(path: str) -> list[dict[str, Any]]:
 def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -> dict[str, Any]:
     """One report with the variants of all. Everything else is that of the first; the sentences of
     verdicts stand below each other, warnings and estimates once."""
-    row = reports[0] | {"title": title or reports[0]["title"]}
+    full = reports[0] | {"title": title or reports[0]["title"]}
     if len(reports) == 1:
-        return row
+        return full
     for field in ("warnings", "estimates"):
-        row[field] = list(dict.fromkeys(item for each in reports for item in each[field]))
+        full[field] = list(dict.fromkeys(item for each in reports for item in each[field]))
     variants = [item for each in reports for item in each["variants"]]
     labels = named([variant.get("label", "") for variant in variants])
-    row["variants"] = [
+    full["variants"] = [
         variant | {"label": label} for variant, label in zip(variants, labels, strict=True)
     ]
     sentences = [
         item for each in reports if each["verdict"] for item in each["verdict"]["sentences"]
     ]
-    row["verdict"] = {"sentences": [*dict.fromkeys(sentences)], "best": None}
-    return row | {"complete": all(report["complete"] for report in reports), "command": command}
+    full["verdict"] = {"sentences": [*dict.fromkeys(sentences)], "best": None}
+    return full | {"complete": all(report["complete"] for report in reports), "command": command}
 
 
 def named(labels: Sequence[str]) -> list[str]:
@@ -258,9 +258,9 @@ def named(labels: Sequence[str]) -> list[str]:
 # -- the page
 
 
-def render(row: Mapping[str, Any]) -> str:
-    """The text of the file. given: a document of `report`, `read_report` or `joined`."""
-    report = record_of(Report, row, "report")
+def render(values: Mapping[str, Any]) -> str:
+    """The text of the file. values: a document of `report`, `read_report` or `joined`."""
+    report = record_of(Report, values, "report")
     timed = [variant for variant in report.variants if variant.latency_s]
     plotly, script = _bytes("plotly-basic.min.js.gz"), _bytes("page.js")
     reasons = dict.fromkeys(name for variant in report.variants for name in variant.lost_by_reason)
@@ -273,7 +273,7 @@ def render(row: Mapping[str, Any]) -> str:
         environment.filters[function.__name__] = function
     template = environment.from_string(_bytes("page.html.jinja").decode())
     text: str = template.render(
-        source=row,
+        source=values,
         document=report,
         css=_bytes("page.css").decode(),
         charts=_charts(report),

@@ -186,19 +186,19 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
 
 def simulated(text: str, seed: int) -> StoreOptions:
     """The settings in an address such as `read=6GB/s,write=3GB/s,latency=200us,loss=0.01`."""
-    row: dict[str, int] = {}
+    result: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
-        if name not in _READERS or name in row:
+        if name not in _READERS or name in result:
             raise CallerError(
                 f"--storage sim: expected some of {', '.join(_READERS)}, each once and with "
                 f"=VALUE, found {part[:40]!a}{registry.closest(name, [*_READERS])}"
             )
         try:
-            row[name] = _READERS[name][1](value)
+            result[name] = _READERS[name][1](value)
         except ValueError as error:
             raise CallerError(f"--storage sim:{name}: {error}") from None
-    return StoreOptions(seed=seed, **{_READERS[name][0]: number for name, number in row.items()})
+    return StoreOptions(seed=seed, **{_READERS[name][0]: number for name, number in result.items()})
 
 
 def _share(text: str) -> int:
@@ -312,7 +312,7 @@ class ReplayConfig:
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""
         core, engine, ranks = self.core, self.engine, self.parallelism
-        row: dict[str, object] = {
+        result: dict[str, object] = {
             "mode": self.mode,
             "tp": ranks.tp,
             "pp": ranks.pp,
@@ -349,32 +349,32 @@ class ReplayConfig:
         written = document(core)
         each = zip(core.components, core.device_pages, core.host_pages, strict=True)
         for name, device, host in each:
-            row |= {key: written[key] for key in settings_names(name)}
+            result |= {key: written[key] for key in settings_names(name)}
             kind, unit = residency(name), 1 if residency(name) == "state" else core.page_size
             if kind in ("window", "state"):
                 what = "states" if kind == "state" else "tokens"
-                row |= {f"{name}_{what}": device * unit, f"{name}_host_{what}": host * unit}
+                result |= {f"{name}_{what}": device * unit, f"{name}_host_{what}": host * unit}
         if self.storage is not None:
-            row |= self.storage.as_options()
-            row["prefetch_threshold"] = core.prefetch_threshold_tokens
+            result |= self.storage.as_options()
+            result["prefetch_threshold"] = core.prefetch_threshold_tokens
         if self.storage is not None or self.flushed:
             for tier in (Tier.HOST, Tier.DEVICE):
-                row[f"flush_{tier.name.lower()}_every_round"] = tier in self.flushed
+                result[f"flush_{tier.name.lower()}_every_round"] = tier in self.flushed
         if self.fleet is not None and self.fleet.decode:
-            row["prefill_replicas"] = self.fleet.replicas
-            row["decode_replicas"] = self.fleet.decode
+            result["prefill_replicas"] = self.fleet.replicas
+            result["decode_replicas"] = self.fleet.decode
         elif self.fleet is not None:
-            row["replicas"] = self.fleet.replicas
+            result["replicas"] = self.fleet.replicas
         if self.fleet is not None:
-            row["router"] = self.fleet.router.name.replace("_", "-")
+            result["router"] = self.fleet.router.name.replace("_", "-")
         if self.retention.ttl_ns:
-            row["ttl_s"] = self.retention.ttl_ns / 1e9
+            result["ttl_s"] = self.retention.ttl_ns / 1e9
         if self.retention.pins:
-            row["pins"] = [
+            result["pins"] = [
                 {"request": pin.place, "pages": pin.pages, "tier": pin.tier.name.lower()}
                 for pin in self.retention.pins
             ]
-        return row
+        return result
 
 
 def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:

@@ -90,17 +90,17 @@ class Served:
 def kept(slo: Slo, served: Served) -> dict[str, Kept]:
     """Whether each request keeps each limit, by the name of the limit. Exact: no division."""
     gaps = served.output_tokens - 1
-    row = {}
+    result = {}
     for name, limit in slo.limits:
         if name == "ttft":
-            row[name] = served.ttft_ns <= limit
+            result[name] = served.ttft_ns <= limit
         elif name == "tpot":
-            row[name] = served.decode_ns <= limit * gaps
+            result[name] = served.decode_ns <= limit * gaps
         elif name == "itl":  # the nearest rank: at most one gap in a hundred is longer
-            row[name] = served.slower(limit) <= gaps // 100
+            result[name] = served.slower(limit) <= gaps // 100
         else:
-            row[name] = served.ttft_ns + served.decode_ns <= limit
-    return row
+            result[name] = served.ttft_ns + served.decode_ns <= limit
+    return result
 
 
 # -- models of arrivals

@@ -192,7 +192,7 @@ class Pool(NamedTuple):
 
 def _components(text: str) -> tuple[Pool, ...]:
     """Parses a list such as full,mamba=50:7; returns it in the project's order."""
-    row = {}
+    result = {}
     names = []
     for part in text.split(","):
         name, equals, sizes = part.strip().partition("=")
@@ -201,13 +201,13 @@ def _components(text: str) -> tuple[Pool, ...]:
         most = {"path": 0, "window": 1, "state": 2}
         if name in COMPONENTS and len(numbers) > most[residency(name)]:
             raise ValueError(f"expected swa=TOKENS or mamba=STATES[:ON_HOST], found {part!r}")
-        row[name] = Pool(name, *numbers[:2])
+        result[name] = Pool(name, *numbers[:2])
     if not {BACKBONE} <= {*names} <= {*COMPONENTS} or len(set(names)) < len(names):
         raise ValueError(
             f"expected {BACKBONE}, and each of {', '.join(COMPONENTS[1:])} at most once, "
             f"separated by commas, found {text!r}"
         )
-    return tuple(row[name] for name in COMPONENTS if name in names)
+    return tuple(result[name] for name in COMPONENTS if name in names)
 
 
 def _slo(text: str) -> Slo:

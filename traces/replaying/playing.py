@@ -253,9 +253,9 @@ class StoryTeller(Protocol):
 
 
 @contextmanager
-def story_on_error(*message: StoryTeller) -> Iterator[None]:
+def story_on_error(*tellers: StoryTeller) -> Iterator[None]:
     """Adds the last operations of the core to an error that ends the block and has no story yet.
-    told: of each replica; none if nothing observed the core."""
+    tellers: of each replica; none if nothing observed the core."""
     try:
         yield
     except CallerError:
@@ -265,8 +265,8 @@ def story_on_error(*message: StoryTeller) -> Iterator[None]:
         if not any("story:" in text for text in (str(error), *notes)):
             story = ["story: none, since nothing is kept with --check off"]
             named = [
-                story for n, story in enumerate(message) if f"replica: {n}" in notes
-            ] or message[:1]
+                story for n, story in enumerate(tellers) if f"replica: {n}" in notes
+            ] or tellers[:1]
             for item in named:
                 lines = item.story_of(getattr(error, "about", ()))
                 story = ["story:", *(f"    {line}" for line in lines)]
@@ -735,12 +735,12 @@ def _stages(used: Sequence[StageUse]) -> record.Stages | None:
 def _components(play: _Play) -> dict[str, Component]:
     """The use of each component's pools in all replicas."""
     config, tally, core = play.config, play.tally, play.config.core
-    row = {}
+    result = {}
     for place, name in enumerate(core.components):
         size, total = config.rank_page_bytes[place], config.page_bytes[place] * config.page_ranks
         pages = Pair(core.device_pages[place], core.host_pages[place])
         capacity = pages.times(len(play.observers))
-        row[name] = Component(
+        result[name] = Component(
             page_bytes=size,
             page_bytes_total=total,
             capacity=capacity,
@@ -750,7 +750,7 @@ def _components(play: _Play) -> dict[str, Component]:
             loaded=tally.loaded[name],
             evicted=_evicted(tally, name),
         )
-    return row
+    return result
 
 
 def _evicted(tally: Tally, component: str) -> Pair:

@@ -51,7 +51,7 @@ class Pools:
     """Per component, in order: the name, pages on each tier, and the rule behind each number.
 
     exchange: host pages kept for exchanges, a part of `host`; () without --exclusive. window,
-    interval: in tokens. branch_states: see Config. held: the most pages of full that the hardware
+    interval: in tokens. branch_states: see Config. most_pages: those of full that the hardware
     holds.
     """
 
@@ -169,7 +169,7 @@ def _state_page(model: ModelDescription, name: str, ranks: Parallelism) -> int:
 
 
 class _Device:
-    """Page counts on device. held: the most pages of full beside the weights and the other pools; 0
+    """Page counts on device. most_pages: those of full beside the weights and the other pools; 0
     for none."""
 
     def __init__(
@@ -299,14 +299,14 @@ class _Device:
     def _no_room(self) -> TooLarge:
         named = self._options.hardware or HARDWARE
         others = ((name, self._given(name)) for name in self._bytes if name != BACKBONE)
-        row = {name: max(self._bytes[name]) * pages for name, pages in others if pages}
-        pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in row.items())
+        values = {name: max(self._bytes[name]) * pages for name, pages in others if pages}
+        pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in values.items())
         runs = self._options.mode == "hits" or self._weights * HBM_SHARE < self._memory
         return TooLarge(
             f"--model {self._model.name}: expected weights and a page of each pool within "
             f"{self._memory / 1e9:.0f} GB (90% of one {named}), found {self._weights / 1e9:.1f} GB "
             f"of weights{pools} on each rank; use a larger --tp or --pp, other --hardware or "
-            f"{'smaller pools' if row else 'a --model with smaller weights'}"
+            f"{'smaller pools' if values else 'a --model with smaller weights'}"
             f"{', or give --device-tokens' * runs}"
         )
 
@@ -406,11 +406,11 @@ def check_fit(trace: Trace, paged: Paged, options: ReplayOptions, pools: Pools) 
         )
 
 
-def _larger(options: ReplayOptions, number: int, pages: int, page_size: int) -> str:
-    """What to give for a device of so many pages of full. held: what the hardware holds."""
-    if pages <= number and options.device_pages is None:
+def _larger(options: ReplayOptions, most_pages: int, pages: int, page_size: int) -> str:
+    """What to give for a device of so many pages of full. most_pages: what the hardware holds."""
+    if pages <= most_pages and options.device_pages is None:
         return f"give --device-tokens {pages * page_size}"
-    if pages <= number:
+    if pages <= most_pages:
         return f"give --device-pages {pages}"
     named = options.hardware or HARDWARE
-    return f"{named} holds {number:,} beside the weights; use a larger --tp or other --hardware"
+    return f"{named} holds {most_pages:,} beside the weights; use a larger --tp or other --hardware"

@@ -98,23 +98,24 @@ _YEARS, _HOURS = 4.0, 365 * 24
 def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
     """hardware: accelerators that may have a price of their own. Raises ValueError for a text that
     is no list of prices."""
-    row: dict[str, tuple[float, bool]] = {}
+    priced: dict[str, tuple[float, bool]] = {}
     for part in text.split(","):
         match = _PRICE.fullmatch(part.strip())
         name, amount, unit, rent = match.groups() if match else ("", "", None, None)
-        known = name in ("gpu", "host", "years", *hardware) and name not in row
+        known = name in ("gpu", "host", "years", *hardware) and name not in priced
         wrong = name == "years" and (rent or not 0 < float(amount) < 100)
         if not known or wrong or (unit is not None) != (name == "host"):
             raise ValueError(
                 "expected prices of gpu, host or an accelerator, each once, such as "
                 f"h100=3.2/h,gpu=30000,host=3/GB,years=4, found {part.strip()!r}"
             )
-        row[name] = float(amount), rent is None
-    years, _ = row.pop("years", (_YEARS, True))
+        priced[name] = float(amount), rent is None
+    years, _ = priced.pop("years", (_YEARS, True))
     per_hour = {
-        name: amount / (years * _HOURS) if once else amount for name, (amount, once) in row.items()
+        name: amount / (years * _HOURS) if once else amount
+        for name, (amount, once) in priced.items()
     }
-    paid = [name for name, (_, once) in row.items() if once]
+    paid = [name for name, (_, once) in priced.items() if once]
     if not paid:
         return Prices(per_hour)
     message = f"{', '.join(paid)} paid once, over {years:g} years; a rent ends with /h"
@@ -158,14 +159,14 @@ class Candidate:
 
     def options(self, base: ReplayOptions) -> ReplayOptions:
         """Those of its replay. base: with the load and the limits."""
-        row: dict[str, Any] = {"host_bytes": self.host_bytes}
+        values: dict[str, Any] = {"host_bytes": self.host_bytes}
         if not self.host_bytes:
-            row = dict.fromkeys(_OF_HOST) | {"host_ratio": Fraction(0), "exclusive": False}
+            values = dict.fromkeys(_OF_HOST) | {"host_ratio": Fraction(0), "exclusive": False}
         if self.replicas > 1:
-            row["replicas"] = self.replicas
+            values["replicas"] = self.replicas
         else:
-            row["router"] = None
-        return replace(base, hardware=self.hardware, tp=self.tp, **row)
+            values["router"] = None
+        return replace(base, hardware=self.hardware, tp=self.tp, **values)
 
 
 def machine(text: str) -> Candidate:
@@ -247,7 +248,7 @@ class Machines:
         return resolve(Candidate(hardware, tp, 1).options(self._base), self._trace)[0]
 
     def weaker(self, candidate: Candidate, other: Candidate) -> bool:
-        """Whether `one` has at most what `other` has, of everything, and so serves no more.
+        """Whether `candidate` has at most what `other` has, of everything, and so serves no more.
 
         Fewer replicas are not weaker: each has a cache of its own, so that more of them hit less.
         """
@@ -488,9 +489,9 @@ class Offer:
             raise refused
         return machines
 
-    def serves(self, row: Mapping[str, Any]) -> bool:
-        """Whether a replay came to its end and kept the limits. found: its document."""
-        return "stopped" not in row and row["slo"]["attained_rate"] >= float(self.attain)
+    def serves(self, result: Mapping[str, Any]) -> bool:
+        """Whether a replay came to its end and kept the limits. result: its document."""
+        return "stopped" not in result and result["slo"]["attained_rate"] >= float(self.attain)
 
     def used_prices(self) -> dict[str, float]:
         """The prices of what the candidates have; of host memory 0 without one."""
@@ -505,22 +506,18 @@ class Offer:
         return self.costs[candidate], candidate.host_bytes
 
     def _same_hits(self) -> dict[int, int]:
-        known, row = self.candidates, dict[int, int]()
+        known, result = self.candidates, dict[int, int]()
         ascending = sorted(range(len(known)), key=lambda place: known[place].host_bytes)
         for at, more in enumerate(ascending):
             for less in ascending[:at]:
-                if less not in row and self.machines.same_hits(known[less], known[more]):
-                    row[more] = less
+                if less not in result and self.machines.same_hits(known[less], known[more]):
+                    result[more] = less
                     break
-        return row
+        return result
 
 
 def ladder(
-    curve: Curve,
-    input_tokens: int,
-    page_bytes: int,
-    device_pages: int,
-    exclusive: bool = False,
+    curve: Curve, input_tokens: int, page_bytes: int, device_pages: int, exclusive: bool = False
 ) -> tuple[int, ...]:
     """Sizes of host memory in powers of two, ascending, from what adds hits to what brings nearly
     all; none where the device alone does. page_bytes: of all ranks. exclusive: whether host memory

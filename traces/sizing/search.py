@@ -128,11 +128,11 @@ def decision(replay_options: ReplayOptions, purchase: Purchase, how: How, comman
 
 
 def _row(offer: Offer, place: int, document: Document | None) -> Document:
-    """What is known of a candidate. found: the document of its replay; None without one."""
+    """What is known of a candidate. document: that of its replay; None without one."""
     candidate = offer.candidates[place]
     cost, stopped = offer.costs[candidate], (document or {}).get("stopped")
-    row = {} if stopped else document or {}
-    ttft, slo = (row.get("latency_s") or {}).get("ttft", {}), row.get("slo") or {}
+    full = {} if stopped else document or {}
+    ttft, slo = (full.get("latency_s") or {}).get("ttft", {}), full.get("slo") or {}
     goodput, why = slo.get("goodput_requests_per_s"), ""
     if stopped:
         why = "{missed:,} of the first {ended:,} requests missed the limits".format(**stopped)
@@ -341,8 +341,8 @@ class Trials:
 
     def served(self, number: int) -> bool:
         """Whether a candidate was seen to serve."""
-        row = self.answers.get(number)
-        return row is not None and self.offer.serves(row)
+        result = self.answers.get(number)
+        return result is not None and self.offer.serves(result)
 
 
 def _searched(trials: Trials, is_long: bool) -> Search:

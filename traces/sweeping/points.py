@@ -100,13 +100,13 @@ def key_of(options: ReplayOptions, trace: str) -> str:
     """The key of a point. trace: the digest of the trace."""
     sources = [entries.source_of(package, name) for package, name in options.entries]
     named = [path for name, path in options.files.items() if name != "trace"]
-    row: dict[str, object] = {
+    full: dict[str, object] = {
         "decisions": decisions(),
         "trace": trace,
         "options": _canonical(options),
         "files": {path: trace_digest(path) for path in sorted({*named, *filter(None, sources)})},
     }
-    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:_SHORT]
+    return hashlib.sha256(json.dumps(full, sort_keys=True).encode()).hexdigest()[:_SHORT]
 
 
 def _canonical(options: ReplayOptions) -> dict[str, object]:
@@ -200,7 +200,7 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
             "values"
         )
     names = [*grid.fixed, *grid.axes]
-    row: dict[str, Task] = {}
+    result: dict[str, Task] = {}
     unread: dict[str, CallerError] = {}
     too_large: dict[str, str] = {}
     read: set[str] = set()
@@ -219,16 +219,16 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
         read |= {*names} - {*left_out}
         varied = {name: value for name, value in varied.items() if name not in left_out}
         key = key_of(options, trace)
-        if key not in row:
+        if key not in result:
             point = {name: plain(value.value) for name, value in varied.items()}
             command = _command(options, varied, grid.fixed)
-            row[key] = Task(key, _label(varied), point, options, command)
-    if not row:
+            result[key] = Task(key, _label(varied), point, options, command)
+    if not result:
         raise CallerError(next(iter(too_large.values())))
     for name, why in unread.items():
         if name not in read:
             raise why
-    return list(row.values()), too_large
+    return list(result.values()), too_large
 
 
 def _with_what_is_read(
@@ -328,10 +328,10 @@ class SweepFile(Lines):
         self._headers: list[Document] = []
         super().__init__(path, stream)
 
-    def begin(self, row: Mapping[str, Any]) -> None:
+    def begin(self, values: Mapping[str, Any]) -> None:
         """Adds the header, unless the last grid was the same one. Raises CallerError if the file
         belongs to another trace or another version of this project."""
-        header: Document = {"schema": SCHEMA, "kind": KIND, **row}
+        header: Document = {"schema": SCHEMA, "kind": KIND, **values}
         first, last = (self._headers or [header])[0], (self._headers or [{}])[-1]
         if first["trace"]["sha256"] != header["trace"]["sha256"]:
             raise self._another("the trace")

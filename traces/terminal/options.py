@@ -218,15 +218,15 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
         return []
     text = text_of(paths[0], "file with options", _MOST_BYTES)
     try:
-        row = parsed(text)["options"] if paths[0].endswith(".json") else tomllib.loads(text)
-        if not isinstance(row, dict):
+        result = parsed(text)["options"] if paths[0].endswith(".json") else tomllib.loads(text)
+        if not isinstance(result, dict):
             raise ValueError("no options by name")
     except (ValueError, KeyError, TypeError) as error:
         raise CallerError(
             f"{paths[0]}: expected options such as `page-size = 64` (TOML), or a document of "
             f"`--json` (its name ends in .json) with the key options; found {error}"
         ) from None
-    return [Dict(row, source=paths[0], use_commands_as_keys=False)]
+    return [Dict(result, source=paths[0], use_commands_as_keys=False)]
 
 
 def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[..., None]:

@@ -200,9 +200,7 @@ class Opened:
     def is_there(self) -> bool:
         """Whether the folder still is the one that was opened."""
         try:
-            return self._look() == self._seen and (
-                self.unwritable is not None or self.data.is_there()
-            )
+            return self._look() == self._seen and (bool(self.unwritable) or self.data.is_there())
         except OSError:
             return False
 

@@ -93,7 +93,7 @@ def replay(
     **how: Any,
 ) -> Outcome:
     """Plays a sequence. checks: names of the checks to run; default all. follow: called with the
-    player before it plays. against: whether to compare with the specification; default if all
+    player before it plays. differential: whether to compare with the specification; default if all
     checks run after every event.
 
     Raises CallerError for an invalid entry, before anything is played.
@@ -108,7 +108,7 @@ def replay_told(
     sequence: FuzzSequence, ops: dict[str, Operation], name: str = "", full: bool = False
 ) -> Outcome:
     """Plays a sequence as `replay` does. The text of a failure also has the first difference from
-    the specification and, with `whole`, the operations of the sequence."""
+    the specification and, with `full`, the operations of the sequence."""
     comparisons: list[Comparison] = []
     outcome = replay(
         sequence, ops, name=name, follow=lambda player: comparisons.append(Comparison(player))

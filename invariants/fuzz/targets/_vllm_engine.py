@@ -105,13 +105,13 @@ def _spec(group: Group) -> Any:
             mamba_cache_mode=group.kind,
             num_speculative_blocks=group.spare,
         )
-    row: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float16}
-    row["block_size"] = group.block
+    values: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float16}
+    values["block_size"] = group.block
     if group.kind == "window":
-        return SlidingWindowSpec(**row, sliding_window=group.reach)
+        return SlidingWindowSpec(**values, sliding_window=group.reach)
     if group.kind == "chunk":
-        return ChunkedLocalAttentionSpec(**row, attention_chunk_size=group.reach)
-    return FullAttentionSpec(**row)
+        return ChunkedLocalAttentionSpec(**values, attention_chunk_size=group.reach)
+    return FullAttentionSpec(**values)
 
 
 class Speculative(Settings):

@@ -164,9 +164,9 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         ]
 
 
-def remote(number: int, ahead: bool, entire: bool) -> dict[str, Any]:
-    """The settings of such a connector, which vLLM then knows by its name. whole: tokens that hits
-    are multiples of, but for entire prompts. ahead: no step waits for a load. entire: it may load
-    a prompt to its last token."""
+def remote(block_tokens: int, ahead: bool, entire: bool) -> dict[str, Any]:
+    """The settings of such a connector, which vLLM then knows by its name. block_tokens: tokens
+    that hits are multiples of, but for entire prompts. ahead: no step waits for a load. entire: it
+    may load a prompt to its last token."""
     KVConnectorFactory._registry["Remote"] = lambda: RemoteConnector
-    return {"whole": number, "ahead": ahead, "entire": entire}
+    return {"whole": block_tokens, "ahead": ahead, "entire": entire}

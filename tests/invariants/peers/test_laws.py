@@ -14,8 +14,8 @@ def used(owner: str, *slots: int, expected: list[int] | None = None) -> Holding:
     return Holding(owner, np.array(slots, np.int64), known)
 
 
-def pool(*holdings: Holding, **row: Any) -> PoolState:
-    value = {"name": "device", "page": 2, "slots": 8, "free": 4 - len(holdings)} | row
+def pool(*holdings: Holding, **message: Any) -> PoolState:
+    value = {"name": "device", "page": 2, "slots": 8, "free": 4 - len(holdings)} | message
     return PoolState(holdings=holdings, **value)
 
 
