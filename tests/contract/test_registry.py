@@ -12,7 +12,7 @@ from hicache.core.errors import CallerError
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    package = tmp_path / "shelf_of_tests"
+    package = tmp_path / "folder_of_tests"
     package.mkdir()
     for name in ("__init__", "base", "_hidden", "two_words", "plain"):
         (package / f"{name}.py").write_text(f"NAME = {name!r}\n")

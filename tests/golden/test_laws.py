@@ -49,7 +49,7 @@ def found_in(name: str, core: Any, observers: list[Any]) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("name", [*RECORDINGS, *SHORT])
-def test_a_sound_core_keeps_every_law_and_the_books_equal_a_recount(name: str) -> None:
+def test_a_sound_core_keeps_every_law_and_the_shadow_state_equals_a_recount(name: str) -> None:
     recording = recorded(name)
     core, checker, differential = (
         Core(recording.config),

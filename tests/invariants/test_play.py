@@ -56,7 +56,7 @@ def test_a_pool_differs_at_the_wrong_decision(monkeypatch: pytest.MonkeyPatch) -
     assert replay == "replay: hicache fuzz --replay one.jsonl"
 
 
-def test_a_clean_tape_has_nothing_to_tell() -> None:
+def test_a_clean_sequence_has_nothing_to_tell() -> None:
     assert replay_told(ONE, OPS).failure is None
 
 

@@ -111,7 +111,7 @@ def test_an_event_is_fed_to_all_ranks_or_to_none() -> None:
 # -- sequences, shrinking, export
 
 
-def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
+def test_a_sequence_shrinks_to_the_fewest_ranks_that_fail() -> None:
     sequence = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
     assert simpler.WAYS.weight(replace(sequence, ranks=2)) < simpler.WAYS.weight(sequence)
 

@@ -73,7 +73,7 @@ BUGS = (
 )
 
 
-def test_threads_and_files_do_what_the_shelf_says() -> None:
+def test_threads_and_files_do_what_the_simulated_store_says() -> None:
     compared = 0
     for outcome in played():
         assert outcome.failure is None, outcome.failure.text

@@ -172,7 +172,7 @@ def test_each_transfer_is_answered_once_and_in_order_per_direction(
 
 
 @pytest.mark.parametrize("deaf", ["", "write", "load"])
-def test_both_lanes_wait_for_the_models_own_work(
+def test_both_queues_wait_for_the_models_own_work(
     monkeypatch: pytest.MonkeyPatch, deaf: str
 ) -> None:
     """The host has not seen the forward pass end, so only the wait on its event orders them."""

@@ -63,7 +63,7 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
 # -- failures
 
 
-def test_a_failure_is_kept_as_tape_and_text(monkeypatch: Patch, capsys: Capsys) -> None:
+def test_a_failure_is_kept_as_sequence_and_text(monkeypatch: Patch, capsys: Capsys) -> None:
     leak(monkeypatch)
     code = fuzz("--sequences", "6", "--seed", "13", "--output", "kept", "--json", "out.json")
     result = json.loads(Path("out.json").read_text())
@@ -187,7 +187,7 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize(("text", "word"), SEQUENCES.values(), ids=SEQUENCES.keys())
-def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
+def test_a_bad_sequence_is_one_line(text: str, word: str, capsys: Capsys) -> None:
     Path("bad.jsonl").write_text(text)
     message = fails(capsys, "fuzz", "--replay", "bad.jsonl", "--json", "out.json")
     assert word in message
