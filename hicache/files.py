@@ -2,8 +2,8 @@
 
 Reading is bounded and does not wait: a pipe, a device or a file that is too large is refused with
 one line. `parsed` reads JSON strictly, and `fit` holds it to the shape that the reader of a format
-describes. A misfit is one line: where, what was expected, what was found, what to do. Does not know
-any format. Traces are streams and have a reader of their own (traces/formats).
+describes. A misfit is one line: where, what was expected, what was found, what to do.
+Traces are streams and have a reader of their own (traces/formats).
 """
 
 import json

@@ -25,7 +25,7 @@ class SimError(HicacheError):
 
 
 class WrongBytesError(SimError):
-    """A page does not hold the content of its prefix."""
+    """A page has other content than that of its prefix."""
 
     exit_code = 12
 

@@ -10,7 +10,7 @@ from .times.base import DEFAULT, Parallelism
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """checks: "off" keeps no bytes and detects no hazards. It does not change times or decisions.
+    """checks: "off" keeps no bytes and detects no hazards; times and decisions stay.
 
     seed    seed of all random draws. parallelism: how ranks share the model.
     times   time model of the passes: name of a file in sim/times.

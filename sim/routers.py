@@ -1,4 +1,4 @@
-"""Routers, and the desk in front of the replicas: which replica gets a request when it arrives.
+"""Routers, and the front end of the replicas: which replica gets a request when it arrives.
 
 A router sees what one of a real deployment sees: the prompt, the replies that pass through it (so
 it counts loads itself), and the KV events that the caches emit. It never sees a cache.
@@ -20,11 +20,11 @@ from .workload import Job, Workload
 class Loads:
     """What a router knows of the load of each replica: from what it sent there and what came back.
 
-        waiting  prompt tokens to compute, of the requests whose first token has not come back
-        held     prompt tokens of the requests that have not ended
-        sent     prompt tokens of all requests so far
+        waiting    prompt tokens to compute, of the requests whose first token has not come back
+        kv_tokens  prompt tokens of the requests that have not ended
+        sent       prompt tokens of all requests so far
 
-    It does not know how long answers will be, so generated tokens are not in these figures.
+    A router cannot know how long answers will be: generated tokens count nowhere.
     """
 
     def __init__(self, replicas: int) -> None:

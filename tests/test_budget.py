@@ -6,11 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_195,
+    "lines of hicache": 22_188,
     "lines of sim": 9_103,
     "lines of invariants": 18_479,
     "lines of traces": 16_708,
-    "lines of tests": 29_857,
+    "lines of tests": 29_856,
     "files of source": 304,
     "files of tests": 238,
     "words of pages": 38_801,

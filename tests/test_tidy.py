@@ -178,6 +178,7 @@ def test_no_file_is_dead() -> None:
 
 def test_texts_contain_no_machine_paths_or_leftover_marks() -> None:
     marks = {
+        r"\bDoes n" r"ot\b": "what a thing is not",
         r"(?<![\w.])/(work|farm|root|home)/": "a path of one machine",
         r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b": "a left-over mark",
         r"(extra-)?index-" r"url|find-" r"links": "a package source",

@@ -2,7 +2,7 @@
 
 This file has one handler for each event of the scheduler, and the one for the end of a prefill.
 Each handler first checks its event (see `refusals`) and raises CallerError before anything has
-changed. It does not plan an admission, see `placement`, or change the tree, see `insertion`.
+changed. `placement` plans an admission, `insertion` changes the tree.
 """
 
 from .actions import Cached, Granted, Matched, Prefill, Released, Restarted

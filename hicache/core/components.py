@@ -4,7 +4,7 @@
 
 `required` is the definition; the contract suite of components compares matching with it on random
 paths. The core knows `window_pages` alone, which is the same at every boundary. No code of the core
-depends on a component's name. A component does not use pools, transfers or other components.
+depends on a component's name. A component sees nodes and the configuration alone.
 
     a node is required by a boundary b on or below it iff b.end_page - node.end_page < window_pages
 

@@ -1,6 +1,6 @@
 """The configuration of a core: one frozen record, validated once and passed to the core.
 
-Does not know its spelling in files; see `hicache/runtime/config_document`.
+Its spelling in files is in `hicache/runtime/config_document`.
 """
 
 from __future__ import annotations

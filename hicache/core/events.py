@@ -150,9 +150,9 @@ class Flushed(NamedTuple):
 
 
 class PrefetchLimitReached(NamedTuple):
-    """A waiting request has waited for its prefetch as long as it may: from now on it does not wait
-    for it. Legal for every waiting request. Answered by `Prefetched` if a prefetch was under way,
-    and otherwise by nothing. The core has no clock, so the scheduler keeps the time."""
+    """A waiting request has waited for its prefetch as long as it may, and goes on without it.
+    Legal for every waiting request. Answered by `Prefetched` if a prefetch was under way, and
+    otherwise by nothing. The core has no clock, so the scheduler keeps the time."""
 
     request: RequestId
 

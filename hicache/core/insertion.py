@@ -11,8 +11,7 @@ cut there, so that each node holds the component for all of its positions or for
     boundary                        b1                    b2
     tree      |-- tombstone --|-- window --|-- tombstone --|-- window --|
 
-Does not choose the depths of the boundaries, see `requests`, and does not back anything
-up, see `eviction`.
+`requests` chooses the depths of the boundaries, `eviction` backs up.
 """
 
 from collections.abc import Sequence
@@ -97,8 +96,8 @@ def _with_all_at_hand(
 
 
 def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
-    """File the copies after page `since` that the last boundary does not require for eviction: they
-    are not locked."""
+    """Queue for eviction the copies after page `since` that the last boundary can spare: they are
+    not locked."""
     for node in path:
         if node.end_page > since:
             for index in range(BACKBONE + 1, len(state.components)):

@@ -81,7 +81,7 @@ def release_flushed(state: State) -> None:
 
 
 def pinned_beside(state: State, request: Request) -> int:
-    """Pages of the backbone on device that pins hold and that the request does not share: those
+    """Pages of the backbone on device that pins hold and that are new to the request: those
     beside the prefix that it locks, or while it waits, beside the prefix that it could reuse
     without a load. That ends at a boundary of every component."""
     nodes: dict[int, Node] = {}

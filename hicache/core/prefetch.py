@@ -108,7 +108,7 @@ def join(state: State, request: Request, transfer: Transfer) -> None:
 
 
 def leave(state: State, request: Request) -> None:
-    """The request does not wait for its prefetch any more. If nobody else does, the transfer is
+    """The request stops waiting for its prefetch. If nobody else waits, the transfer is
     abandoned."""
     transfer = _stop_waiting(state, request)
     if not transfer.waiters:

@@ -21,7 +21,7 @@ windows    The backbone's pages are taken for the whole prompt when a request is
            outside its window: own pages and locks before min(t, d) - window are not needed any
            more, where t pages are computed and d is the deepest boundary still to be made.
 
-Does not create nodes; see `insertion`.
+`insertion` creates the nodes.
 """
 
 from collections.abc import Iterable

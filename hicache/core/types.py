@@ -1,7 +1,5 @@
 """Tiers, keys and page arrays: the basic types that every other file of the core uses.
 
-Does not know nodes, pools or requests; see `node` and `ledger`.
-
 A *page* is `page_size` consecutive tokens, the unit of matching, allocation and transfer. Page
 *numbers* index a pool on one tier. They are passed as one-dimensional int64 arrays (`Pages`) that
 are read-only after they are created.

@@ -1,6 +1,4 @@
-"""Read-only access to the state of a core, for observers and checks.
-
-Does not change state, and the core itself does not use it.
+"""Read-only access to the state of a core, for observers and checks alone.
 
 The view returns the core's own records (`Node`, `Pool`, `Request`, `Transfer`), not copies. A check
 reads their fields and keeps its own shadow state. Code outside the core must not write to them.

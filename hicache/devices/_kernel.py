@@ -1,8 +1,8 @@
 """`kernel`: one gather and scatter kernel per layer group, between device and mapped host memory.
 
 The kernel itself reads and writes pinned memory across the bus. The number of its programs is
-fixed, so a concurrent forward pass keeps the other multiprocessors. Does not find the pieces; see
-`hicache/memory/runs`.
+fixed, so a concurrent forward pass keeps the other multiprocessors. `hicache/memory/runs`
+finds the pieces.
 
 An item of work is `BLOCK` words of one page in one layer, counted over all its pieces in order:
 

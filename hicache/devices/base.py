@@ -147,7 +147,7 @@ class Device(Protocol):
         """A new event after all work issued on the stream so far."""
 
     def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
-        """Later work on the stream starts only after the event. Does not block the caller."""
+        """Later work on the stream starts only after the event; the caller goes on."""
 
     def query(self, device_event: DeviceEvent) -> bool:
         """Whether the host may rely on the event. Never blocks."""

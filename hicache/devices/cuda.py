@@ -111,9 +111,8 @@ class CudaDevice(Streamed[TorchLine]):
         return self._device_events.record(line, Issued(self._issuer, event, number))
 
     def wait(self, stream: Stream, device_event: DeviceEvent) -> None:
-        """Later work on the stream starts only after the event. Does not block the caller until the
-        event is reached, but until it is issued, unless work on the stream is still to be
-        issued."""
+        """Later work on the stream starts only after the event. The caller waits until the event is
+        issued, or goes on at once if work on the stream is still to be issued."""
         line = self._line(stream)
         event = self._device_events.event(device_event)
         if event is None:
@@ -135,7 +134,7 @@ class CudaDevice(Streamed[TorchLine]):
 
     def follow(self, stream: Stream) -> None:
         """Later work on the stream starts only after the work that torch was given so far on its
-        current stream, such as that of an engine which owns the memory. Does not block."""
+        current stream, such as that of an engine which owns the memory; the caller goes on."""
         event = self._accelerator.event(False)
         event.record()
         line = self._line(stream)

@@ -7,8 +7,7 @@ Several blocks of an engine may make up one page on host, as where the groups of
 blocks of different sizes. Each of them is a *slot*, a component of the arena of its own: blocks of
 the engine on device, pages of the buffer on host. So a copy of one page is a copy in each slot.
 
-It does not find the tensors of an engine, see `hicache/vllm`, and does not copy or allocate device
-memory.
+`hicache/vllm` finds the tensors of an engine, and a device copies.
 """
 
 from collections.abc import Mapping, Sequence

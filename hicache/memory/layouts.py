@@ -13,7 +13,7 @@ contiguous row in every layout but page_head.
                                                         other, are the page of TP=1
 
 In any layout, a copy uses `canonical` views of shape (layer, page, part, token, head, bytes of a
-head), so pages can be copied between any two layouts. Does not allocate memory; see `pools`.
+head), so pages can be copied between any two layouts. `pools` allocates the memory.
 """
 
 from typing import NamedTuple, TypeAlias

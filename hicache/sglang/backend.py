@@ -234,7 +234,7 @@ def _watched(named: str) -> _Server:
 
 
 def _check(config: Any) -> None:
-    """Raises CallerError for releases and settings of SGLang that this backend does not know."""
+    """Raises CallerError for releases and settings of SGLang that are unknown here."""
     if release not in KNOWN:
         raise CallerError(
             f"sglang: expected a release of {', '.join(KNOWN)}, found {release}; install one, or "

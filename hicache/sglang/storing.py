@@ -75,7 +75,7 @@ class HostPages:
         return page_keys(self._context.digest, self.name, self._shard, digests)
 
     def there(self, names: Sequence[str]) -> list[bool]:
-        """Whether each page is there; one of which the store does not say counts as not."""
+        """Whether the store says of each page that it is there."""
         return [item is True for item in self._store.lookup(self.keys(names))]
 
     def read(self, names: Sequence[str], slots: Any) -> list[bool]:

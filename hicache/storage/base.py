@@ -2,7 +2,7 @@
 
 A backend is a file in `backends`. It knows neither pages nor models: a key is a text (see `keys`),
 and a value is a run of bytes that lies in several buffers. It moves bytes and says what became of
-each value. It does not check them (see `verified`), retry, or decide what is stored.
+each value; `checksummed` checks them.
 
 Each backend's file has `open_storage(address, options) -> Storage`, and `SUMMARY`, one line for the
 help text. An import that needs an extra stands at the top of such a file: the file is imported when
@@ -42,7 +42,7 @@ class Status(StrEnum):
 
 class Entry(NamedTuple):
     """One stored value: its key, bytes with header, and when it was last used (Unix time, 0 if the
-    store does not know)."""
+    store keeps no times)."""
 
     key: str
     size_bytes: int
@@ -140,8 +140,8 @@ class Storage(ABC):
     @abstractmethod
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         """Write each value whole: after a crash at any point a key has the old value, the new one,
-        none, or one that does not verify. A key that exists gets the new value, or keeps the old
-        one where the store cannot replace it."""
+        none, or one that `checksummed` finds wrong. A key that exists gets the new value,
+        or keeps the old one where the store cannot replace it."""
 
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> list[Status]:

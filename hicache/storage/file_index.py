@@ -229,7 +229,7 @@ class Reserve:
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
 
     def spare(self) -> int:
-        """Those that the index does not need."""
+        """Those that the index can spare."""
         return int(max(0, self.free() - self._bytes - self.log_bytes) * _ROOM)
 
     def give(self) -> bool:

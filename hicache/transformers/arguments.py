@@ -1,7 +1,7 @@
 """What the arguments of a cache may be, and those of `generate`: all are checked before anything
 has happened.
 
-Whatever changes the rows of a prompt's tokens, beside the tokens, is refused. Does not generate.
+Whatever changes the rows of a prompt's tokens, beside the tokens, is refused.
 """
 
 import inspect

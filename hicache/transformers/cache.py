@@ -146,7 +146,7 @@ class PrefixCache:
         return out
 
     def _compute(self, part: torch.Tensor, cache: dict[str, Any]) -> None:
-        """Compute tokens that the cache of the model does not have."""
+        """Compute tokens that the cache of the model lacks."""
         own = inspect.signature(type(self.model).forward).parameters
         fewest = {"logits_to_keep": 1} if "logits_to_keep" in own else {}
         with torch.no_grad():

@@ -109,8 +109,8 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that does not keep more in memory than itself, as a part of a joint projection of
-    queries, keys and values would."""
+    """A tensor in memory of its own: a part of a joint projection of queries, keys and values is
+    copied."""
     full = tensor.untyped_storage().nbytes()
     return tensor if full <= tensor.numel() * tensor.element_size() else tensor.clone()
 
@@ -195,8 +195,8 @@ class RequestPages:
         return result
 
     def write(self, new: Sequence[New], begin: int, first: int, end: int) -> None:
-        """Write rows of tokens first..end-1; those in pages that the request does not have (-1)
-        are left out. new: rows from token `begin` on, by layer."""
+        """Write rows of tokens first..end-1; those in pages that the request lacks (-1) are left
+        out. new: rows from token `begin` on, by layer."""
         numbers = torch.arange(first, end, device=self._rows.device)
         for layer, pools, added in zip(self._rows.layers, self._rows.of, new, strict=True):
             for row in layer.rows:

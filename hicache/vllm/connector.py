@@ -292,7 +292,7 @@ def _downloaded(model: str, revision: str | None) -> str | None:
 
 
 def _check(config: Any) -> None:
-    """Raises CallerError for releases and settings of vLLM that this connector does not know."""
+    """Raises CallerError for releases and settings of vLLM that are unknown here."""
     if ".".join(vllm.__version__.split(".")[:2]) not in KNOWN:
         raise CallerError(f"vllm: expected {', '.join(KNOWN)}, found {vllm.__version__}")
     parallel, cache = config.parallel_config, config.cache_config

@@ -1,8 +1,8 @@
 """The player that plays a sequence on a target: the scheduler of a cache, the clients of a server,
 and the worker that ends transfers late, in any order or with failures.
 
-Lives here: the requests, the transfers under way and virtual time. Does not define operations (see
-ops) or judge (see laws, play).
+Lives here: the requests, the transfers under way and virtual time; `operations` defines
+what is played, `laws` and `play` judge.
 """
 
 from collections import Counter

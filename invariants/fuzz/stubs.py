@@ -1,4 +1,4 @@
-"""Stubs for what an engine imports and a CPU does not have: kernels, servers, other libraries.
+"""Stubs for what an engine imports and a CPU lacks: kernels, servers, other libraries.
 
 A target's file names two kinds of modules:
 

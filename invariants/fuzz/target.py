@@ -26,7 +26,7 @@ UNWRITTEN, FREED, MOVING = -1, -2, -3  # contents that no prefix has
 
 
 class Broken(AssertionError):
-    """A law does not hold. law: its name. text: what was expected, and what was found. kind: equal
+    """A law is broken. law: its name. text: what was expected, and what was found. kind: equal
     for failures of the same sort, if the law's name does not say enough."""
 
     def __init__(self, law: str, text: str, kind: str = "") -> None:

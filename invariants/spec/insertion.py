@@ -88,7 +88,7 @@ def ends_for(cache: Cache, depths: list[int]) -> list[int]:
 def grow_down(
     cache: Cache, path: list[Node], key: Key, ends: list[int], whose: Request | None
 ) -> list[Node]:
-    """Adds nodes with these ends below the path, as far as it does not reach. They have no copies
+    """Adds nodes with these ends below the path, from where it ends. They have no copies
     yet, and nobody has used them."""
     rows, known = rows_of(key, ends[-1]), len(path)
     for end in ends:

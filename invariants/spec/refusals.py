@@ -32,8 +32,8 @@ def say_refused(
 
 
 def can_never_fit(cache: Cache, request: Request, pages: int) -> bool:
-    """A request can have every page of the device but those that pins hold and it does not share.
-    Says so if that is too few."""
+    """A request can have every page of the device but those that pins hold beside its own
+    prefix. Says so if that is too few."""
     most = cache.capacity(DEVICE, FULL)
     if cache.pins:
         pinned = set().union(*(pin.hold for pin in cache.pins.values()))

@@ -1,4 +1,4 @@
-"""A small hand on the core for tests: keys from letters, replies on demand, nothing hidden.
+"""A small player on the core for tests: keys from letters, replies on demand, nothing hidden.
 
 `Rig` feeds events and keeps every outcome; transfers stay open until the test answers them. A
 letter is a page of PAGE tokens. `Rig()` has one component; `hybrid("full,swa", ...)` has several,

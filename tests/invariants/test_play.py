@@ -64,7 +64,7 @@ def test_a_clean_sequence_has_nothing_to_tell() -> None:
 
 
 def used(**settings: object) -> Player:
-    """A hand whose only request has ended."""
+    """A player whose only request has ended."""
     player = Player(configured(1, (8,), (8,), **settings))
     args = {"request": 0, "tokens": pack([0, 1, 2]), "space": "", "whole": False}
     OPS["arrive"].play(player, args)

@@ -65,9 +65,7 @@ FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", FORGETTING)
-def test_an_incomplete_shadow_is_a_harness_fault(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_shadow_is_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, wrong = FORGETTING[name]
     monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
     result = failures(range(2, 8), ())

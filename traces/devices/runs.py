@@ -147,7 +147,7 @@ class _StandIn:
 
 
 class _Untouched(Front[Device]):
-    """A device that does not carry out accesses, which the hazard detector sees before it."""
+    """A device that leaves accesses out, which the hazard detector sees before it."""
 
     def touch(self, stream: Stream, touch: Touch) -> None:
         """`_StandIn.publish` or `_StandIn.verify` follows for the same pages."""

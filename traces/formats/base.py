@@ -150,7 +150,7 @@ class Jobs(Sequence[Job]):
 
 
 class Measured(NamedTuple):
-    """What a log says was measured, over the requests read; None where it does not. cached_tokens:
+    """What a log says was measured, over the requests read, or None. cached_tokens:
     prompt tokens that the service found cached. ttft_p50_ns: the median time to first token."""
 
     cached_tokens: int | None = None
@@ -194,7 +194,7 @@ class Paged(Workload, Protocol):
 
 @dataclass(eq=False)
 class Trace:
-    """A trace that was read and checked. It does not depend on a page size.
+    """A trace that was read and checked, for any page size.
 
     line_numbers: the line of each request; in a document its request, from 1. tenants: of each
     request, the place in `tenant_names`, which are in order of first use (one empty name if there

@@ -167,8 +167,8 @@ def storage_of(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
 
 
 def _workload(options: ReplayOptions, trace: Trace) -> str:
-    """A digest of everything that says which tokens the number of a block stands for: what the
-    trace says (not its path, and all of it, so that --limit does not count), and how it is read."""
+    """A digest of everything that says which tokens the number of a block stands for: the
+    whole content of the trace, whatever its path and --limit, and how it is read."""
     if options.trace == "-":
         raise CallerError(
             "-: expected a file, whose content names its pages in a store, found standard input; "

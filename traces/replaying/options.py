@@ -254,7 +254,7 @@ _ARRIVING = (Need.TIMED, Need.ARRIVALS)
 
 @dataclass(frozen=True)
 class FormatOptions(OptionRecord):
-    """How a trace is read, where its file does not say it."""
+    """How a trace is read, where its file leaves that open."""
 
     HEADING = "how the trace is read"
 

@@ -440,7 +440,7 @@ def _sensitivity(
     trials: Trials, answer: int, rows: Sequence[Document], probe: Fraction | None
 ) -> Document:
     """The `confidence` of the decision: the answer with more to do, until it is known to 5 % from
-    where it does not serve. More work never helps, so that is where it flips. probe: the part of
+    where it fails to serve. More work never helps, so that is where it flips. probe: the part of
     the trace that is replayed; None for all."""
     document, known = trials.answers[answer], trials.offer.candidates
     error, judged = pass_error(document)

@@ -391,7 +391,7 @@ class Measured:
 
 
 def measured(tasks: Sequence[Task], how: How, header: Mapping[str, Any]) -> Measured:
-    """Runs the tasks that the sweep file does not have, and keeps each document there as it
+    """Runs the tasks that the sweep file lacks, and keeps each document there as it
     arrives. header: of the file."""
     done: dict[str, Document] = {}
     code, error = 0, None

@@ -155,7 +155,7 @@ class OptionRecord:
 
 
 class _RefusedError(Exception):
-    """A value that an option does not take."""
+    """A value that an option refuses."""
 
 
 def read_values(

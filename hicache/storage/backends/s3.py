@@ -117,7 +117,7 @@ class S3(Storage):
         return self._batch("PUT", keys, values)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        """S3 does not say whether there was one."""
+        """`DONE` also where there was none: S3 answers the same."""
         return self._batch("DELETE", keys)
 
     def entries(self, prefix: str) -> Iterator[Entry]:

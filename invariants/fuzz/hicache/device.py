@@ -1,4 +1,4 @@
-"""A hand with a device: the real controller and a simulated device carry out copies and passes,
+"""A player with a device: the real controller and a simulated device carry out copies and passes,
 with the detector of hazards in front, and the bytes of every page.
 
 The delay of an act is used by its tie. Tie 0 and 2: a stall before the work. Odd tie: the time
@@ -145,7 +145,7 @@ class PlannedDevice(SimDevice):
 
 
 class DevicePlayer(Player):
-    """A hand with a device; see the module."""
+    """A player with a device; see the module."""
 
     can_store = False
 

@@ -151,7 +151,7 @@ def draw_chunk(player: Player, draws: Draws, job: Job) -> Arguments:
 
 def admit(player: Player, job: Job, args: Arguments) -> None:
     """If several passes of a request may be in flight and the chunk is odd, the next chunk begins
-    at once, as a pipeline does not wait for the first pass."""
+    at once, as in a pipeline."""
     outcomes = player.feed(events.AdmitWanted(job.id, args["chunk"]))
     if is_too_large(outcomes):
         player.abort(job)

@@ -387,7 +387,7 @@ FAULTS = {name: kind for kinds in KINDS.values() for name, kind in kinds.items()
 
 
 def kind_of(name: str, site: str) -> Fault:
-    """Returns the kind of this name, or NONE if it does not apply. Raises CallerError."""
+    """Returns the kind of this name, or NONE where it is for another site. Raises CallerError."""
     if not name:
         return NONE
     if name not in FAULTS:

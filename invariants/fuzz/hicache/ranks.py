@@ -147,7 +147,7 @@ class RankedPlayer(Player):
         self.pending[-1] = pending._replace(due=due)
 
     def _begin(self, rank: int, action: Action) -> None:
-        """Starts an action on a rank whose driver does not start it."""
+        """Starts an action on a rank whose driver leaves that to the player."""
         self.agreements[rank].begin(action)
         self.locals[rank].submit(action)
 

@@ -449,7 +449,7 @@ class RealStore(SimulatedStore):
         return [self._action(turn) for turn in range(self._draws.between(1, 3))]
 
     def _action(self, turn: int) -> Any:
-        """In pages that the core does not have."""
+        """In pages that the core lacks."""
         draws, first, transfer = self._draws, self._draws.below(len(DIGESTS)), next(self._transfers)
         digests = tuple(DIGESTS[first : first + draws.between(1, MOST)])
         kind = draws.choice((Store, Store, Fetch, Fetch, Lookup))

@@ -1,5 +1,5 @@
 """What stands around vLLM's scheduler: requests, the configuration that a model and a command line
-would make, and the parts of an engine that the cache does not need. Scripts copy definitions from
+would make, and the parts of an engine that the cache can do without. Scripts copy definitions from
 here.
 """
 

@@ -305,8 +305,8 @@ class SGLang(Target):
         return True
 
     def _reserve(self, request: Any) -> int | None:
-        """Loads what hit on the host, and returns its tokens, or None if the request does not fit.
-        After a load it is admitted; what the cache does not load is computed."""
+        """Loads what hit on the host, and returns its tokens, or None if the request is too large.
+        After a load it is admitted, and the rest computed."""
         plain = raw(request)
         if plain.needs_host_load_back():
             if not self._room(plain, int(plain.mamba_host_hit_length > 0)):

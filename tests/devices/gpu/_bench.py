@@ -2,7 +2,7 @@
 Llama-3.1-8B, pages of 64 tokens, random pages.
 
 Times come from the device's clock, between an event before and an event after the work. They
-include waits of the device for the host. Does not compare times; each check does.
+include waits of the device for the host. Each check compares its times.
 """
 
 import time
