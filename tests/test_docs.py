@@ -1,5 +1,5 @@
-"""Pages that list what the code has: the list is the code's. The links of the README lead
-somewhere, its figures are true.
+"""Pages that list what the code has: the list is the code's. Every link leads
+somewhere, the figures of the README are true.
 
 Commands are run by test_commands. The first one of the README takes minutes, too long for the
 suite. So `python -m tests.bench.headline` keeps what it printed (docs/measured); here the page and
@@ -44,14 +44,6 @@ def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
         assert (ROOT / path).exists(), path
 
 
-def walked() -> list[tuple[str, list[str]]]:
-    """The commands that the page of fuzzing shows, each with the lines that it is said to print."""
-    blocks = re.findall(
-        r"```console\n\$ (.*?)\n(.*?)```", (DOCS / "fuzzing.md").read_text(), re.DOTALL
-    )
-    return [(command, shown.splitlines()) for command, shown in blocks]
-
-
 def masked(line: str) -> str:
     """Numbers move with the code and its draws, the words do not."""
     return " ".join(re.sub(r"\b[0-9a-f]*\d[0-9a-f]*\b", "#", line).split())
@@ -63,7 +55,8 @@ def test_the_documented_debugging_session_matches_the_commands(
     monkeypatch.chdir(tmp_path)
     give_back = Pool.give_back
     monkeypatch.setattr(Pool, "give_back", lambda pool, pages: give_back(pool, pages[:-1]))
-    [(command, shown)] = walked()
+    page = (DOCS / "fuzzing.md").read_text()
+    command, *shown = re.findall(r"```console\n\$ (.*?)```", page, re.DOTALL)[0].splitlines()
     code = main(shlex.split(command)[1:])
     message = set(map(masked, capsys.readouterr().out.splitlines()))
     assert shown.pop() == f"[exit code {code}]", command
@@ -96,10 +89,17 @@ README = (ROOT / "README.md").read_text()
 REPLAY = (DOCS / "replay.md").read_text()
 
 
-def test_every_page_linked_by_the_readme_exists() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
-    assert links
-    assert not [link for link in links if not (ROOT / link).exists()]
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_link_leads_to_a_page_and_a_heading_of_it() -> None:
+    for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md")):
+        for path, anchor in re.findall(r"\]\(([^)#:]*)#?([^)#:]*)\)", page.read_text()):
+            target = (page.parent / path) if path else page
+            assert target.exists(), (page.name, path)
+            assert not anchor or anchor in anchors(target), (page.name, path, anchor)
 
 
 def test_the_model_of_the_readme_skips_what_it_has_read(
