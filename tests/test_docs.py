@@ -1,10 +1,9 @@
 """Pages that list what the code has: the list is the code's. Every link leads
 somewhere, the figures of the README are true.
 
-Commands are run by test_commands. The first one of the README takes minutes, too long for the
-suite. So `python -m tests.bench.headline` keeps what it printed (docs/measured); here the page and
-that file are compared, and the replay of the answer is done again. A change that moves its digest
-or figures needs the command again.
+Commands are run by test_commands. What the first one of the README printed, in minutes, is kept by
+`python -m tests.bench.headline` in docs/measured: here the page is compared with it, and the replay
+of the answer done again. A change that moves its digest or figures needs the command again.
 """
 
 import json
@@ -94,12 +93,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_link_leads_to_a_page_and_a_heading_of_it() -> None:
+def test_every_page_begins_with_a_command_and_its_links_lead_to_headings() -> None:
     for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md")):
         for path, anchor in re.findall(r"\]\(([^)#:]*)#?([^)#:]*)\)", page.read_text()):
             target = (page.parent / path) if path else page
             assert target.exists(), (page.name, path)
             assert not anchor or anchor in anchors(target), (page.name, path, anchor)
+        assert page.parent == ROOT or re.match(r"# .*\n\n(```|    )", page.read_text()), page.name
 
 
 def test_the_model_of_the_readme_skips_what_it_has_read(
