@@ -48,8 +48,8 @@ def _queues(shadow: Shadow, view: CoreView) -> Iterator[Queue]:
     """The eviction queues of the core, for checks that read all of them."""
     for kind in shadow.kinds:
         for queue in (DEVICE, HOST, DUPLICATE):
-            for garbage in (False, True):
-                entries = view.queue_entries(queue, kind.at, garbage)
+            for unreachable in (False, True):
+                entries = view.queue_entries(queue, kind.at, unreachable)
                 yield Queue([rank for rank, _, _ in entries], [member for _, _, member in entries])
 
 

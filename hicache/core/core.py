@@ -130,7 +130,7 @@ from .events import (
 )
 from .eviction import drop_host_copy, evict_device, evict_host, land_backup
 from .ledger import Pool
-from .lru import DUPLICATE, Queue, is_garbage, kind_now
+from .lru import DUPLICATE, Queue, is_unreachable, kind_now
 from .node import Node, Pin, Request, Transfer, TransferKind
 from .pins import hold_pinned, release_flushed, time_passed, want_pin, want_unpin
 from .placement import cancel_load, land, loaded_nodes
@@ -250,8 +250,8 @@ def _validate(state: State) -> None:
                 assert (node, tier) in receipt.locked[index], f"{what} is on no list"
             kind = kind_now(node, tier, index)
             if kind >= 0:  # what can be evicted has an entry in its queue
-                garbage = is_garbage(node, state.components[index].window_pages)
-                assert node.id in entries_of[index][kind][garbage], f"{what} is in no queue"
+                unreachable = is_unreachable(node, state.components[index].window_pages)
+                assert node.id in entries_of[index][kind][unreachable], f"{what} is in no queue"
         for request in state.running.values() if tier == DEVICE else ():
             own = own_pages(state, request, index)
             assert (pool.owner[own] == request.id).all(), f"request {request.id} lacks its pages"

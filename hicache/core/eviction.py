@@ -35,7 +35,7 @@ from itertools import chain
 
 from .actions import Backup, Evicted
 from .errors import CoreBug
-from .lru import DUPLICATE, is_garbage, next_victim, offer
+from .lru import DUPLICATE, is_unreachable, next_victim, offer
 from .node import NONE, Node, Transfer, TransferKind, copy_of, is_locked
 from .state import State
 from .transfers import (
@@ -139,7 +139,7 @@ def tombstone(state: State, node: Node, tier: int, index: int) -> None:
         if node.pages[tier][later] is None or node.locks[tier][later]:
             continue
         spare = node.pages[1 - tier][later] is not None
-        if spare or is_garbage(node, state.components[later].window_pages):
+        if spare or is_unreachable(node, state.components[later].window_pages):
             _free_copy(state, node, tier, later)
     _refile(state, node)
 
@@ -318,7 +318,7 @@ def _to_write_back(state: State, node: Node, index: int, full: bool) -> list[int
     is lost anyway."""
     if not state.writes.on_evict or not state.config.has_host:
         return []
-    if is_garbage(node, state.components[index].window_pages):
+    if is_unreachable(node, state.components[index].window_pages):
         return []
     for item in range(len(state.components)) if full else (index,):
         lacking = node.pages[0][item] is not None and node.pages[1][item] is None
@@ -362,7 +362,7 @@ def missing_on_host(state: State, node: Node) -> list[int]:
     for index, pages in enumerate(device):
         if pages is None or host[index] is not None or not state.pools[HOST][index].capacity:
             continue
-        if index and is_garbage(node, state.components[index].window_pages):
+        if index and is_unreachable(node, state.components[index].window_pages):
             continue
         if not any(
             segment.component == index and segment.transfer.kind is TransferKind.BACKUP

@@ -50,7 +50,7 @@ class Queue:
         self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT]
 
 
-def is_garbage(node: Node, window_pages: int) -> bool:
+def is_unreachable(node: Node, window_pages: int) -> bool:
     """Whether no live boundary requires the node's copy of a component with this window."""
     return node.live_distance >= window_pages
 
@@ -81,42 +81,42 @@ def offer(
     if kind < 0:
         return
     queue = queues[component][kind]
-    garbage = node.live_distance >= queue.window_pages
-    bit = queue.bits[garbage]
+    unreachable = node.live_distance >= queue.window_pages
+    bit = queue.bits[unreachable]
     if node.queued & bit:
         return
     node.queued |= bit
-    heap = queue.heaps[garbage]
+    heap = queue.heaps[unreachable]
     heappush(heap, (policy.rank(node, component), -node.end_page, node.id, node))
-    if len(heap) >= queue.sweep_at[garbage]:
-        _sweep(queue, garbage)
+    if len(heap) >= queue.sweep_at[unreachable]:
+        _sweep(queue, unreachable)
 
 
-def _sweep(queue: Queue, garbage: bool) -> None:
+def _sweep(queue: Queue, unreachable: bool) -> None:
     live = []
-    for entry in queue.heaps[garbage]:
+    for entry in queue.heaps[unreachable]:
         node = entry[3]
-        fits = (node.live_distance >= queue.window_pages) == garbage
+        fits = (node.live_distance >= queue.window_pages) == unreachable
         if fits and kind_now(node, queue.tier, queue.component) == queue.kind:
             live.append(entry)
         else:
-            node.queued &= ~queue.bits[garbage]
+            node.queued &= ~queue.bits[unreachable]
     heapify(live)
-    queue.heaps[garbage] = live
-    queue.sweep_at[garbage] = max(LEAST_SWEPT, 2 * len(live))
+    queue.heaps[unreachable] = live
+    queue.sweep_at[unreachable] = max(LEAST_SWEPT, 2 * len(live))
 
 
 def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
     """Take the next victim out of these queues: first garbage of any of them, then the coldest of
     the first queue that has a candidate. The caller must evict it or offer it again. None if there
     is no candidate."""
-    for garbage in (True, False):
+    for unreachable in (True, False):
         for queue in queues:
-            heap = queue.heaps[garbage]
+            heap = queue.heaps[unreachable]
             while heap:
                 rank, end, _, node = heappop(heap)
                 component = queue.component
-                candidate = (node.live_distance >= queue.window_pages) == garbage and kind_now(
+                candidate = (node.live_distance >= queue.window_pages) == unreachable and kind_now(
                     node, queue.tier, component
                 ) == queue.kind
                 if candidate:
@@ -124,7 +124,7 @@ def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
                     if now != rank or -node.end_page != end:
                         heappush(heap, (now, -node.end_page, node.id, node))
                         continue
-                node.queued &= ~queue.bits[garbage]
+                node.queued &= ~queue.bits[unreachable]
                 if candidate:
                     return node
     return None

@@ -11,7 +11,7 @@ brings is attached to the tree, and what a store writes is not noted.
 from .actions import NO_REQUEST, Delete, KvStored, Piece, Refused, Store
 from .errors import CallerError
 from .events import DeleteDone, DetachWanted, StorageAttached, StoreDone
-from .lru import is_garbage
+from .lru import is_unreachable
 from .node import Node, Segment, TransferKind, drop_segment
 from .prefetch import (
     abandon,
@@ -142,7 +142,7 @@ def _wanted(state: State, node: Node) -> list[int]:
         if pages is not None
         and not known >> index & 1
         and index not in under_way
-        and not is_garbage(node, state.components[index].window_pages)
+        and not is_unreachable(node, state.components[index].window_pages)
     ]
 
 

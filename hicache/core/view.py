@@ -122,12 +122,12 @@ class CoreView:
         return self._state.pools[tier]
 
     def queue_entries(
-        self, queue: int, component: int = 0, garbage: bool = False
+        self, queue: int, component: int = 0, unreachable: bool = False
     ) -> list[tuple[int, int, int]]:
         """(rank, -end page, node id) of each entry of a component's eviction queue. queue: 0
         device, 1 host, 2 duplicate. garbage: whether to list the entries of copies that no live
         boundary requires, or those of all other copies."""
-        return [entry[:3] for entry in self._state.queues[component][queue].heaps[garbage]]
+        return [entry[:3] for entry in self._state.queues[component][queue].heaps[unreachable]]
 
     def unsaved(self, key: Key, pages: int) -> int:
         """Of the first pages of a key, those of the backbone that are on device, neither on host

@@ -88,10 +88,10 @@ class Reset(Check):
             return
         nodes = sum(1 for _ in view.nodes())
         queued = sum(
-            len(view.queue_entries(queue, kind.at, garbage))
+            len(view.queue_entries(queue, kind.at, unreachable))
             for queue in range(3)
             for kind in shadow.kinds
-            for garbage in (False, True)
+            for unreachable in (False, True)
         )
         writing_back = sum(view.writing_back(kind.at) for kind in shadow.kinds)
         if nodes or queued or writing_back or len(shadow.nodes.by_id) != 1:

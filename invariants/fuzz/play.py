@@ -196,8 +196,8 @@ def look(player: Player, full: bool = False) -> None:
     target, idle = player.target, not player.jobs and not player.pending
     mark = target.mark()
     player.looks += 1
-    if full or mark is None or (mark, idle) != player.judged or player.looks % EVERY == 0:
-        player.judged = mark, idle
+    if full or mark is None or (mark, idle) != player.validated or player.looks % EVERY == 0:
+        player.validated = mark, idle
         target.recorder.check(judge, target.pools(), idle)
         target.laws()
     try:

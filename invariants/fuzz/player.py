@@ -33,7 +33,7 @@ class Player:
         self.pending: list[Pending] = []
         self.counts: Counter[str] = Counter()
         self.answers: list[dict[str, Any]] = []
-        self.judged: Any = None
+        self.validated: Any = None
         self.looks = 0
         self._acts: tuple[Act, ...] = ()
         self._turn = self._number = 0

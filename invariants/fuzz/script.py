@@ -31,7 +31,7 @@ class Recorder:
         self.lines: list[str] = []
         self.imports: dict[str, str] = {}  # by name, the statement that brings it
         self.used: set[str] = set()  # names of definitions to copy
-        self._judged = -1  # index of the last line that judges
+        self._validated = -1  # index of the last line that judges
         self._names: dict[int, tuple[str, Any]] = {}
         self._taken: Counter[str] = Counter()
 
@@ -54,9 +54,9 @@ class Recorder:
         """Calls a function that raises if a law is broken. Only the last of several such lines
         stays, since the others held."""
         if self.on:
-            if self._judged >= 0:
-                del self.lines[self._judged]
-            self._judged = len(self.lines)
+            if self._validated >= 0:
+                del self.lines[self._validated]
+            self._validated = len(self.lines)
             self.lines.append(f"{self.reference(function)}({self._arguments(args)})")
         function(*raw(args))
 

@@ -80,15 +80,15 @@ def candidacy(record: NodeRecord, kinds: Sequence[Kind]) -> int:
         return 0
     pages, locked, width = record.pages, record.locked, len(kinds)
     bits, near = 0, record.live_distance
-    garbage = near >= kinds[0].need
+    unreachable = near >= kinds[0].need
     if pages[0] is not None and not record.kids_on[0] and not locked[0]:
-        bits = 1 << 2 * DEVICE + garbage
+        bits = 1 << 2 * DEVICE + unreachable
     if pages[width] is not None and not record.kids_on[1] and not locked[width]:
         twice = pages[0] is not None and (
             width == 1
             or all(pages[at] is not None or pages[width + at] is None for at in range(1, width))
         )
-        bits |= 1 << 2 * (DUPLICATE if twice else HOST) + garbage
+        bits |= 1 << 2 * (DUPLICATE if twice else HOST) + unreachable
     for index in range(1, width):
         first = 6 * index + (near >= kinds[index].need)
         on_device = pages[index] is not None

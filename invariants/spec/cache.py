@@ -169,7 +169,7 @@ class Cache:
             if node.end - item.end < self.kinds[kind].window
         )
 
-    def is_garbage(self, node: Node, kind: int) -> bool:
+    def is_unreachable(self, node: Node, kind: int) -> bool:
         """Whether no live end at or below the node requires its copy of this kind."""
         nodes = [node]
         for below in nodes:

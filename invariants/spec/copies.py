@@ -49,7 +49,7 @@ def lacking_on_host(cache: Cache, node: Node) -> list[int]:
         and not node.has(HOST, kind)
         and cache.capacity(HOST, kind)
         and coming.isdisjoint(pages)
-        and (kind == FULL or not cache.is_garbage(node, kind))
+        and (kind == FULL or not cache.is_unreachable(node, kind))
     ]
 
 

@@ -84,7 +84,7 @@ def _may_go(cache: Cache, tier: Tier, kind: int) -> list[Node]:
 
 
 def _order(cache: Cache, node: Node, tier: Tier, kind: int) -> tuple[object, ...]:
-    needed = not cache.is_garbage(node, kind)
+    needed = not cache.is_unreachable(node, kind)
     full = range(len(cache.kinds)) if kind == FULL else [kind]
     twice = not any(node.has(HOST, number) and not node.has(DEVICE, number) for number in full)
     return needed, tier == HOST and twice, cache.rank(node, kind), -node.end, node.made
@@ -95,7 +95,7 @@ def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:
     copies alone hold, and what is right above a node that leaves with its copy. So the order of
     evictions does not depend on whether there is a host."""
     copied = [transfer for transfer in cache.transfers.values() if transfer.to == HOST]
-    if tier == HOST or kind != FULL or not copied or cache.is_garbage(node, FULL):
+    if tier == HOST or kind != FULL or not copied or cache.is_unreachable(node, FULL):
         return False
     out = [transfer for transfer in copied if transfer.frees.get(FULL)]
     leaving = [node for transfer in out for node in copies.nodes_of(cache, transfer)]
@@ -162,7 +162,7 @@ def _to_host_first(cache: Cache, node: Node, kind: int, full: bool) -> list[int]
         if not node.has(HOST, item)
         and (item in node.refused_by_host or not cache.capacity(HOST, item))
     ]
-    return [] if lost or cache.is_garbage(node, kind) else copies.lacking_on_host(cache, node)
+    return [] if lost or cache.is_unreachable(node, kind) else copies.lacking_on_host(cache, node)
 
 
 def _is_bare(cache: Cache, node: Node) -> bool:
@@ -203,7 +203,7 @@ def free_kind(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
     _free_copy(cache, node, tier, kind)
     kept = cache.holds()
     for later in range(kind + 1, len(cache.kinds)):
-        useless = node.has(1 - tier, later) or cache.is_garbage(node, later)
+        useless = node.has(1 - tier, later) or cache.is_unreachable(node, later)
         if node.has(tier, later) and not node.is_in_use(kept, tier, later) and useless:
             _free_copy(cache, node, tier, later)
 

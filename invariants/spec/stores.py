@@ -57,7 +57,7 @@ def begin_stores(cache: Cache) -> None:
         kinds = [
             kind
             for kind in _not_stored(cache, node)
-            if storing.isdisjoint(node.pages(HOST, kind)) and not cache.is_garbage(node, kind)
+            if storing.isdisjoint(node.pages(HOST, kind)) and not cache.is_unreachable(node, kind)
         ]
         if kinds and node.failures < cache.config.store_tries:
             _store(cache, node, kinds)

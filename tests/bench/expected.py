@@ -26,17 +26,17 @@ from sim.fit.replays import Sample, recorded
 from sim.fit.rows import read
 from sim.fit.solving import left_out
 from sim.times.base import DEFAULT
-from traces.expected import ALL, MOST_QUEUEING, Group, Judged, expected_error, load, precision
+from traces.expected import ALL, MOST_QUEUEING, Group, Validated, expected_error, load, precision
 
-Error: TypeAlias = tuple[Judged, str, float]  # run, metric, predicted / published - 1
+Error: TypeAlias = tuple[Validated, str, float]  # run, metric, predicted / published - 1
 _KIND = ("times", "hardware", "ranks", "precision", "load", "engine", "saturated")
 Kind: TypeAlias = tuple[str, str, int, str, str, str, bool]
 _ENOUGH = 5
 
 
-def judged(sample: Sample) -> Judged:
+def validated(sample: Sample) -> Validated:
     run = sample.run
-    return Judged(
+    return Validated(
         DEFAULT,
         run.hardware.name,
         run.engine.name,
@@ -55,13 +55,13 @@ def table(errors: Iterable[Error]) -> str:
     groups: dict[Kind, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     models: dict[Kind, set[str]] = defaultdict(set)
     wide: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for judged, metric, error in errors:
-        saturated = judged.queueing > MOST_QUEUEING
-        for engine in (ALL, judged.engine):
-            run = judged.times, judged.hardware, judged.ranks, judged.precision, judged.load
-            kind = (*run, engine, saturated)
+    for run, metric, error in errors:
+        saturated = run.queueing > MOST_QUEUEING
+        for engine in (ALL, run.engine):
+            place = run.times, run.hardware, run.ranks, run.precision, run.load
+            kind = (*place, engine, saturated)
             groups[kind][metric].append(abs(error))
-            models[kind].add(judged.model)
+            models[kind].add(run.model)
             for more in _wider(kind):
                 wide[*more, metric].append(abs(error))
     lines = []
@@ -107,7 +107,7 @@ def main(data: str, output: str) -> None:
     halves: tuple[list[Error], list[Error]] = ([], [])
     for sample, what, error in result:
         half = halves[series.index(sample.run.series) % 2]
-        half.append((judged(sample), what, error))
+        half.append((validated(sample), what, error))
     Path(output).write_text(table(itertools.chain(*halves)))
     counts = within_bars(*halves) + within_bars(*halves[::-1])
     for waits, name in enumerate(("short queues", "requests mostly wait")):

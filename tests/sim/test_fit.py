@@ -19,7 +19,7 @@ from sim.fit.rows import Run, read
 from sim.fit.solving import fit, predicted
 from sim.fitted import Factor
 from tests.bench.expected import table, within_bars
-from traces.expected import Group, Judged
+from traces.expected import Group, Validated
 from traces.results.record import ErrorOf
 
 TRUE = (
@@ -140,7 +140,7 @@ def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
 
 def test_a_table_has_the_median_of_its_runs_and_nine_tenths_of_more() -> None:
     """Those of all ranks with this load, or of all loads where these are fewer than five."""
-    run = Judged("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
+    run = Validated("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
     runs = [(replace(run, ranks=1 + at % 2), "tpot", at / 100) for at in range(10)]
     few = [(replace(run, load="1"), "tpot", error) for error in (-0.05, 0.03)]
     text = table([*runs, *few, (replace(run, queueing=0.6), "ttft", 0.2)])

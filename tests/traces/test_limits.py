@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sim.engine.sequence import RequestResult
 from traces import expected
 from traces.cli import parse
-from traces.expected import ALL, Group, Judged, expected_error, row, together
+from traces.expected import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
 from traces.replaying.config import opened, resolve
 from traces.replaying.load import Served, Slo, kept
@@ -172,7 +172,7 @@ def test_times_that_look_wrong_are_warned_about(
     assert (text in result[0] and len(result) == 1) if text else not result
 
 
-RUN = Judged("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
+RUN = Validated("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 
 
 def group(runs: int, error: float, metric: str = "tpot", **other: Any) -> list[Group]:
@@ -230,7 +230,7 @@ def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> Non
         value, error = result["config"], result["expected_error"]
         load = expected.load(result["load"]["running_mean"])
         queueing = result["load"]["queueing_share"]
-        run = Judged(value["times"], "h100", "vllm", model, 1, "bf16", load, queueing)
+        run = Validated(value["times"], "h100", "vllm", model, 1, "bf16", load, queueing)
         assert error == json.loads(json.dumps(document(expected_error(run, known, new))))
         assert error["published"] == published
 

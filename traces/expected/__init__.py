@@ -33,7 +33,7 @@ _ENGINES = ("vllm", "sglang", "trtllm")  # of the published runs
 _METRICS = {"ttft": "TTFT", "tpot": "TPOT", "throughput": "throughput"}
 
 
-class Judged(Struct, frozen=True):
+class Validated(Struct, frozen=True):
     """The run of which an error is expected. engine: name of its profile. ranks: accelerators of a
     replica. load: one of LOADS. queueing: share of TTFT spent in the queue. stages: of the
     pipeline."""
@@ -92,7 +92,7 @@ def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int =
     return spent / makespan_ns / replicas if makespan_ns else 0.0
 
 
-def expected_error(run: Judged, known: Sequence[Group], new: Sequence[Group]) -> ExpectedError:
+def expected_error(run: Validated, known: Sequence[Group], new: Sequence[Group]) -> ExpectedError:
     """The errors to expect, from the groups of the two tables."""
     pair = run.engine, run.hardware
     published = any(
@@ -106,7 +106,7 @@ def expected_error(run: Judged, known: Sequence[Group], new: Sequence[Group]) ->
         "pipeline stages": run.stages > 1,
         f"the accelerator {run.hardware}": not here,
     }
-    if missing := next((name for name, judged in never.items() if judged), None):
+    if missing := next((name for name, validated in never.items() if validated), None):
         return ExpectedError(missing, published and run.engine in _ENGINES)
     errors = {
         metric: _nearest(run, metric, having)
@@ -116,7 +116,7 @@ def expected_error(run: Judged, known: Sequence[Group], new: Sequence[Group]) ->
     return ExpectedError(None, published, **errors)
 
 
-def _nearest(run: Judged, metric: str, groups: Sequence[Group]) -> ErrorOf:
+def _nearest(run: Validated, metric: str, groups: Sequence[Group]) -> ErrorOf:
     saturated = run.queueing > MOST_QUEUEING
     known = [group for group in groups if group.errors[metric].runs >= _ENOUGH] or groups
     alike = [group for group in known if group.saturated == saturated] or known
@@ -135,7 +135,7 @@ def _nearest(run: Judged, metric: str, groups: Sequence[Group]) -> ErrorOf:
     return replace(group.errors[metric], differs=unlike)
 
 
-def _distance(run: Judged, group: Group) -> tuple[float, int, int, int, int]:
+def _distance(run: Validated, group: Group) -> tuple[float, int, int, int, int]:
     """Less is nearer. Of equally near groups the one with fewer ranks wins."""
     loads, types = list(LOADS), _PRECISIONS
     known = run.precision in types and group.precision in types

@@ -33,7 +33,7 @@ from ..expected import (
     KNOWN,
     MOST_QUEUEING,
     NEW,
-    Judged,
+    Validated,
     at_once,
     expected_error,
     precision,
@@ -172,7 +172,7 @@ def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> LoadFigures:
 def _expected(settings: ReplayConfig, run: Run, latency: Latency, queueing: float) -> ExpectedError:
     """The error to expect, from the judged runs that are nearest to this one."""
     replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
-    judged = Judged(
+    validated = Validated(
         times=entries.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
         engine=settings.engine.profile.name,
@@ -183,7 +183,7 @@ def _expected(settings: ReplayConfig, run: Run, latency: Latency, queueing: floa
         queueing=queueing,
         stages=settings.parallelism.pp,
     )
-    return expected_error(judged, shipped(KNOWN), shipped(NEW))
+    return expected_error(validated, shipped(KNOWN), shipped(NEW))
 
 
 def goodput(slo: Slo, latency: Latency) -> Goodput:

@@ -443,7 +443,7 @@ def _sensitivity(
     where it fails to serve. More work never helps, so that is where it flips. probe: the part of
     the trace that is replayed; None for all."""
     document, known = trials.answers[answer], trials.offer.candidates
-    error, judged = pass_error(document)
+    error, validated = pass_error(document)
     attain, kept, scale, probed = float(trials.attain), kept_of(document), 1.0, None
 
     def look(wanted: Sequence[Wanted]) -> list[float | None]:
@@ -488,7 +488,7 @@ def _sensitivity(
     ]
     return {
         "pass_error": error,
-        "judged": judged,
+        "judged": validated,
         "attained_error": document["slo"]["attained_error"],
         "part_requests": probed,
         "flips": [] if trials.ended.over else crossovers,
@@ -498,8 +498,8 @@ def _sensitivity(
 def pass_error(document: Document) -> tuple[float, bool]:
     """The error to expect of the time of a pass, and whether it was judged; else it is assumed."""
     stated = (document.get("expected_error") or {}).get("tpot") or {}
-    judged = bool(stated.get("runs"))
-    return max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2)), judged
+    validated = bool(stated.get("runs"))
+    return max(0.01, round(stated["median"] if validated else _UNKNOWN_ERROR, 2)), validated
 
 
 def harder(

@@ -73,7 +73,7 @@ class Group(NamedTuple):
         return start // self.reach * self.reach if self.kind == "chunk" else 0
 
     @property
-    def judged(self) -> bool:
+    def validated(self) -> bool:
         """Whether it is known what blocks hold: not of states of mode "all" with drafts."""
         return not (self.kind == "all" and self.spare)
 

@@ -162,7 +162,7 @@ class Memory:
         if block and self.owner.get(block) is None:
             holds = f"block {block}, which nobody wrote"
         text = f"request {work.request.request_id} group {at} reads position {place} from {holds}"
-        need(not self.groups[at].judged, "BYTES", text, f"read {self.groups[at].kind}")
+        need(not self.groups[at].validated, "BYTES", text, f"read {self.groups[at].kind}")
 
     # -- states of Mamba layers
 
@@ -315,7 +315,7 @@ def audit_index(manager: Any, memory: Memory) -> None:
 
 def _audit_block(memory: Memory, block: Any, key: bytes) -> None:
     group, number = key[-1], block.block_id
-    if number in memory.rotten or not memory.groups[group].judged:
+    if number in memory.rotten or not memory.groups[group].validated:
         return
     digest, length = memory.means[key[-36:-4]]
     rows = memory.rows.get(number)

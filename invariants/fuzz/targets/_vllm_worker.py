@@ -302,7 +302,7 @@ def audit_host(manager: Any, host: Host, memory: Memory) -> None:
     for key, chunk in chunks.items():
         means = memory.means.get(key[-36:-4])
         group = memory.groups[key[-1]]
-        if chunk.ref_cnt < 0 or means is None or not group.judged:
+        if chunk.ref_cnt < 0 or means is None or not group.validated:
             continue
         owner, rows = host[chunk.chunk_id]
         row = (means[1] - 1) % group.block if len(rows) == group.block else 0

@@ -34,7 +34,7 @@ def sequence(*entries: Entry) -> FuzzSequence:
 class Marked(base.Target):
     """A peer that says whether its state changed. judged: how often its own laws were asked."""
 
-    state = judged = 0
+    state = validated = 0
 
     def mark(self) -> int:
         return self.state
@@ -43,7 +43,7 @@ class Marked(base.Target):
         return ()
 
     def laws(self) -> None:
-        self.judged += 1
+        self.validated += 1
 
 
 def test_a_state_that_seems_unchanged_is_judged_every_few_looks() -> None:
@@ -51,13 +51,13 @@ def test_a_state_that_seems_unchanged_is_judged_every_few_looks() -> None:
     player = Player(peer)
     for _ in range(2 * EVERY):
         look(player)
-    assert peer.judged == 3
+    assert peer.validated == 3
     peer.state = 1
     look(player)
     look(player)
-    assert peer.judged == 4
+    assert peer.validated == 4
     look(player, full=True)
-    assert peer.judged == 5
+    assert peer.validated == 5
 
 
 def test_an_error_is_named_by_the_lines_of_the_engine(
