@@ -93,9 +93,7 @@ class Search:
             pass
 
     def _keep(self, sequence: FuzzSequence, failure: Failure) -> None:
-        small = replace(
-            sequence, entries=sequence.entries[: failure.at]
-        )  # the others were not played
+        small = replace(sequence, entries=sequence.entries[: failure.at])  # those that were played
         self.sequence, self.failure, self.weight = small, failure, weight(small, self.ways)
 
     def take(self, sequence: FuzzSequence) -> bool:

@@ -77,7 +77,7 @@ def test_threads_and_files_do_what_the_simulated_store_says() -> None:
     compared = 0
     for outcome in played():
         assert outcome.failure is None, outcome.failure.text
-        compared += outcome.player.simulated_store.compared
+        compared += outcome.player.real_store.compared
     assert compared > 50
 
 

@@ -50,10 +50,10 @@ def player_of(sequence: FuzzSequence, checker: Checker | None = None) -> Player:
         return RankedPlayer(sequence, checker)
     if settings := settings_of(sequence.executor):
         return DevicePlayer(sequence, settings, checker)
-    simulated_store = (
-        RealStore(sequence.config, sequence.seed) if sequence.executor == FILES else None
-    )
-    return Player(sequence.config, sequence.order, checker, sequence.pairs, simulated_store)
+    player = Player(sequence.config, sequence.order, checker, sequence.pairs)
+    if sequence.executor == FILES:
+        player.real_store = RealStore(sequence.config, sequence.seed)
+    return player
 
 
 class Plan(NamedTuple):

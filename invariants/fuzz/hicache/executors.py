@@ -1,7 +1,7 @@
 """Executors of a sequence: how the core's actions are carried out, as named in its head.
 
 replies                                  nothing is carried out; replies come when they are due
-files                                    the same; the runtime carries out what is for storage
+files                                    the same; a real store is played in the end
 device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
 """
 

@@ -60,11 +60,8 @@ def near(player: Player, draws: Draws, otherwise: int) -> int:
     view, page = player.core.view, player.config.page_size
     pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
     pages = [count for pool in pools for count in (pool.free, pool.available, pool.capacity)]
-    pages += [
-        component.window_pages
-        for component in view.components
-        if component.window_pages < UNBOUNDED
-    ]
+    windows = (component.window_pages for component in view.components)
+    pages += [window for window in windows if window < UNBOUNDED]
     return max(1, page * draws.choice(pages) + draws.choice((-page, -1, 0, 0, 1, page)))
 
 
@@ -293,9 +290,8 @@ def take_pages(player: Player, pages: int) -> None:
     player.arrive(job, 0)
     player.feed(events.AdmitWanted(request, len(tokens)))
     for _ in range(pages + 1):
-        for pending in [pending for pending in player.pending if pending.number in job.transfers][
-            :1
-        ]:
+        passes = [pending for pending in player.pending if pending.number in job.transfers]
+        for pending in passes[:1]:
             player.take(pending)
         if job.stage != "idle":
             break
@@ -417,11 +413,7 @@ FORBIDDEN = (
 def forbidden(player: Player) -> Iterator[tuple[str, Event]]:
     """The events that must be refused now, with their kinds."""
     for job in (Job(NOBODY, [], "", 0, "gone"), *player.jobs.values()):
-        gone, waiting, fingerprinting = (
-            job.stage == "gone",
-            job.stage == "waiting",
-            bool(job.transfers),
-        )
+        gone, waiting, passing = job.stage == "gone", job.stage == "waiting", bool(job.transfers)
         size, full = len(job.tokens), not job.may_go_on(player.config.passes)
         most, key = max(0, size - 1) // player.config.page_size, player.key(job, size)
         yield "arrive", events.Arrived(job.id, key, size, 0)
@@ -450,12 +442,12 @@ def forbidden(player: Player) -> Iterator[tuple[str, Event]]:
         else:
             yield "admit", events.AdmitWanted(job.id, 1)
             yield "limit", events.PrefetchLimitReached(job.id)
-        if gone or fingerprinting:
+        if gone or passing:
             yield "grow", events.PagesWanted(job.id, size + 1)
             yield "retract", events.Retracted(job.id, key, size, most, 0)
-        if gone or (fingerprinting and full):
+        if gone or (passing and full):
             yield "prefill", events.ContinueWanted(job.id, 1)
-        if gone or fingerprinting or waiting:
+        if gone or passing or waiting:
             yield "finish", events.Finished(job.id, player.key(job, 0), 0)
     yield "evict", events.EvictWanted(Tier.DEVICE, "nothing", 1)
     yield "evict", events.EvictWanted(Tier.HOST, player.config.components[0], -1)
@@ -467,9 +459,8 @@ def forbidden(player: Player) -> Iterator[tuple[str, Event]]:
             if not isinstance(pending.action, action):
                 yield "reply of another kind", reply(pending.number)
             elif "pages" in reply._fields:
-                yield from (
-                    ("reply with wrong pages", reply(pending.number, n)) for n in (NOBODY, -1)
-                )
+                for pages in (NOBODY, -1):
+                    yield "reply with wrong pages", reply(pending.number, pages)
             elif pending.number in player.landed:
                 yield "late failure", reply(pending.number, False)
     last = player.last
@@ -849,11 +840,7 @@ def meddle_once(player: Player, draws: Draws, step: str, request: int) -> Plan:
     page, job = player.config.page_size, player.jobs.get(request)
     job = job or next(iter(player.jobs.values()), None)
     if step == "reply":
-        mine = [
-            pending
-            for pending in player.pending
-            if getattr(pending.action, "request", request) == request
-        ]
+        mine = [x for x in player.pending if getattr(x.action, "request", request) == request]
         yield from answer(player, [draws.choice(mine)] if mine else [], draws.chance(15))
     elif step == "store":
         yield from answer(player, under_way(player, actions.Backup))

@@ -172,8 +172,6 @@ def _run(
             end(player)
         except Exception as error:
             failure = _failure(error, len(played), command, player)
-        if failure is None or failure.code != LIVENESS:  # the end of a stuck device never comes
-            player.close()
     finally:
         lru.LEAST_SWEPT = swept
     return Outcome(replace(sequence, entries=tuple(played)), failure, player)
@@ -308,11 +306,7 @@ def failure_of(error: Exception, at: int) -> Failure:
             code, kind = LIVENESS, "LIVENESS"
         case _:
             frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-            own = [
-                frame
-                for frame in frames
-                if frame.f_globals.get("__name__", "").startswith("hicache.")
-            ]
+            own = [x for x in frames if x.f_globals.get("__name__", "").startswith("hicache.")]
             site = (own or frames)[-1].f_code.co_name  # the innermost function of the core
             code, kind = CRASH, f"{type(error).__name__} in {site}"
             text = "".join(traceback.format_exception(error))

@@ -48,6 +48,7 @@ class Player:
     the pass of its request that ends before it. plan: what is still to be drawn of a plan."""
 
     can_store = True  # whether a storage may be attached
+    real_store: Any = None  # is played when nothing is in flight
 
     def __init__(
         self,
@@ -55,12 +56,11 @@ class Player:
         order: str = "time",
         checker: Checker | None = None,
         pairs: bool = False,
-        simulated_store: SimulatedStore | None = None,
     ) -> None:
         self.config, self.pairs = config, pairs
         self.core = Core(config)
         self.checker = checker if checker is not None else Checker("every")
-        self.simulated_store, self.probes = simulated_store or SimulatedStore(config), Probes()
+        self.simulated_store, self.probes = SimulatedStore(config), Probes()
         self.simulated_stores = [self.simulated_store]
         self.schedule = schedule_of(order)
         self.now = self.events = 0
@@ -183,9 +183,7 @@ class Player:
     def answerable(self) -> list[Pending]:
         """The pending replies, without those of passes that end after one of these."""
         later = self._following()
-        return (
-            [pending for pending in self.pending if pending not in later] if later else self.pending
-        )
+        return [pending for pending in self.pending if pending not in later]
 
     def _following(self) -> list[Pending]:
         there = {pending.number for pending in self.pending} if self.follows else ()
@@ -232,9 +230,8 @@ class Player:
     def settle(self) -> None:
         """Takes all pending replies, including lost ones and those that follow."""
         while self.pending:
-            self.now = max(
-                [self.now, *(pending.due for pending in self.pending if pending.due < LOST)]
-            )
+            due = (pending.due for pending in self.pending if pending.due < LOST)
+            self.now = max([self.now, *due])
             if not self.take_due():
                 self.take(min(self.answerable(), key=by_time))
                 self.finish()
@@ -249,11 +246,8 @@ class Player:
 
     def at_rest(self) -> None:
         """Checks what was carried out, when nothing is in flight."""
-        self.simulated_store.at_rest()
-
-    def close(self) -> None:
-        """Ends what the player started."""
-        self.simulated_store.close()
+        if self.real_store is not None:
+            self.real_store.play()
 
     # -- requests
 

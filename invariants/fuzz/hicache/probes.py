@@ -52,12 +52,8 @@ class Probes:
         rules = [*self._before, ("pages are distrusted", bool(view.distrusted))]
         for transfer in view.transfers.values():
             alone = transfer.kind == "load" and transfer.request == NO_REQUEST
-            rules.append(
-                (
-                    "load without a request" if transfer.segments else "landed before its reply",
-                    alone,
-                )
-            )
+            name = "load without a request" if transfer.segments else "landed before its reply"
+            rules.append((name, alone))
             rules.append(("two requests wait for one prefetch", len(transfer.waiters) > 1))
         for item in outcomes:
             rules += self._of(item, event)

@@ -87,9 +87,8 @@ class Local:
         reply = self.simulated_store.reply(action, kind)
         if not isinstance(action, Lookup):
             return reply
-        ends = {end for end in self.simulated_store.boundaries(action) if end < reply[1]} | {
-            reply[1]
-        } - {0}
+        ends = {end for end in self.simulated_store.boundaries(action) if end < reply[1]}
+        ends |= {reply[1]} - {0}
         self.offers[action.transfer] = ends
         return LookedUp(action.transfer, sum(1 << end - 1 for end in ends))
 
@@ -106,12 +105,7 @@ class RankedPlayer(Player):
         groups = local_groups(ranks)
         self.agreements = list(map(Agreement, self.locals, groups))
         offers = [  # each rank has room for a host page more than the one before
-            replace(
-                config,
-                host_pages=tuple(
-                    host_page + rank * bool(host_page) for host_page in config.host_pages
-                ),
-            )
+            replace(config, host_pages=tuple(n + rank * bool(n) for n in config.host_pages))
             for rank in range(ranks)
         ]
         agreed = lockstep(list(map(runtime_ranks.agree_on_settings, offers, groups)))

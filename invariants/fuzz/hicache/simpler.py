@@ -21,11 +21,7 @@ _USUAL = {field.name: field.default for field in fields(Config) if field.name no
 def _unusual(values: dict[str, Any]) -> dict[str, Any]:
     """The settings beside sizes and components that are not at their defaults, with these."""
     usual = {name: _USUAL.get(name, 0) for name in values if name not in _SHAPE}
-    return {
-        name: m_i_s_s_i_n_g__t_y_p_e
-        for name, m_i_s_s_i_n_g__t_y_p_e in usual.items()
-        if values[name] != m_i_s_s_i_n_g__t_y_p_e
-    }
+    return {name: value for name, value in usual.items() if values[name] != value}
 
 
 def _weight(sequence: FuzzSequence) -> tuple[int, ...]:

@@ -29,12 +29,6 @@ class SimulatedStore:
         """Everything that is stored is lost, and nobody is told."""
         self.values.clear()
 
-    def at_rest(self) -> None:
-        """Nothing is in flight. Does nothing here."""
-
-    def close(self) -> None:
-        """Ends what it started. Does nothing here."""
-
     def reply(self, action: StorageAction, kind: Any) -> StorageReply:
         """Carries out an action under a fault (hand.Fault), and returns its reply."""
         if isinstance(action, actions.Delete):

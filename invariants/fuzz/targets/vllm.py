@@ -179,7 +179,7 @@ class VllmPeer(Target):
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        connector = fixed.get("connector", draws.choice(("", "cpu", "cpu", "cpu", "remote")))
+        connector = fixed.get("connector", draws.choice(("", "cpu", "cpu", "remote", OURS)))
         models = list(MODELS)
         if connector == OURS:
             models = [
@@ -212,7 +212,7 @@ class VllmPeer(Target):
             "entire": draws.chance(50),
         }
         if connector == OURS:
-            config |= {"ranks": draws.choice((1, 1, 2)), "store": draws.chance(50)}
+            config |= {"ranks": draws.choice((1, 2)), "store": draws.chance(50)}
         return config | fixed
 
     @classmethod
