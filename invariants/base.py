@@ -3,7 +3,7 @@
 Lives here: the class from which every check in `checks/` derives, the exceptions that end a run
 with their exit codes, and the registry.
 
-A check overrides one or more of these methods; `watch` runs them incrementally and in full:
+A check overrides one or more of these methods; `checker` runs them incrementally and in full:
 
     node     local      a condition on one node, its parent and its children
     totals   aggregate  an equation over sums that the shadow state updates incrementally
@@ -12,7 +12,7 @@ A check overrides one or more of these methods; `watch` runs them incrementally 
     audit    any        a condition that needs a pass over the whole state
     still    temporal   a condition that holds when everything was released and written back
 
-The book itself keeps one owner for every page. It records clashes, and the ownership checks report
+The shadow state keeps one owner for every page. It records clashes, and the ownership checks report
 them in `totals`.
 """
 
@@ -78,7 +78,7 @@ class SpecMismatch(AssertionError):
         about: Sequence[About],
         at: int = -1,
         expected: Outcome | None = None,
-        prefill: Outcome | None = None,
+        actual: Outcome | None = None,
     ) -> None:
         super().__init__(f"{kind}: {SENTENCE}\n    {text}")
         self.kind = kind
@@ -86,7 +86,7 @@ class SpecMismatch(AssertionError):
         self.about = tuple(about)
         self.at = at
         self.expected = expected
-        self.actual = prefill
+        self.actual = actual
 
 
 class Deviation(AssertionError):
@@ -141,7 +141,7 @@ class Check:
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     of_changes: ClassVar[bool] = False  # its totals look at pools alone whose pages changed
-    checkers: ClassVar[tuple[type, ...]] = ()
+    sees: ClassVar[tuple[type, ...]] = ()
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
@@ -151,11 +151,11 @@ class Check:
 
     def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Called for each event of a reply before the core gets it, and for each outcome before it
-        is filed, if its type is in `watches`.
+        is filed, if its type is in `sees`.
         """
 
     def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called for each event and outcome of a type in `watches`, after the shadow has filed
+        """Called for each event and outcome of a type in `sees`, after the shadow has filed
         everything.
         """
 

@@ -33,7 +33,7 @@ from .base import (
 from .differential import DifferentialChecker
 from .shadow import story
 from .shadow.nodes import Queue
-from .shadow.record import DEVICE, DUPLICATE, HOST
+from .shadow.record import ALSO_ON_DEVICE, DEVICE, HOST
 from .shadow.recount import Mismatch, compare, recount
 from .shadow.shadow import Shadow
 from .shadow.transfers import ACTION_OF
@@ -47,7 +47,7 @@ Method = Callable[..., None]
 def _queues(shadow: Shadow, view: CoreView) -> Iterator[Queue]:
     """The eviction queues of the core, for checks that read all of them."""
     for kind in shadow.kinds:
-        for queue in (DEVICE, HOST, DUPLICATE):
+        for queue in (DEVICE, HOST, ALSO_ON_DEVICE):
             for unreachable in (False, True):
                 entries = view.queue_entries(queue, kind.at, unreachable)
                 yield Queue([rank for rank, _, _ in entries], [member for _, _, member in entries])
@@ -64,7 +64,7 @@ class Checker:
     """Observes one core during its whole life. Raises Violation to stop the run.
 
     most_pages: with `every`, the specification runs beside the core while no more pages are in use
-    (see `Against`); 0: never.
+    (see `DifferentialChecker`); 0: never.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Checker:
         table: dict[type, list[Method]] = {}
         for check in self.checks:
             if overrides(check, shape):
-                for kind in check.checkers:
+                for kind in check.sees:
                     table.setdefault(kind, []).append(getattr(check, shape))
         return table
 
@@ -246,7 +246,7 @@ class Checker:
             self._report(Violation, broken.kind, SENTENCE, broken.text, broken.about)
         except Mismatch as broken:
             sentence = (
-                "The shadow state that were kept step by step equal a recount of the whole state."
+                "The shadow state that was kept step by step equals a recount of the whole state."
             )
             self._report(KINDS[HARNESS], "AUDIT", sentence, broken.equation, broken.about)
 

@@ -1,9 +1,9 @@
-"""One simulated run: a replica with its own clock, the arrivals of a workload, rounds, and wants.
+"""One simulated run: a replica with its own clock, a workload's arrivals, rounds, and retention.
 
 In rounds no turn begins before all turns before it have ended, and then tiers are emptied: for
-measuring what is left after the memory was lost. Wants are prefixes that stay, and a time after
-which unused copies go: the core has no clock, so it is told when a period has ended (`TimePassed`),
-so many times in the time to live that a copy goes at most a sixth of that late.
+measuring what is left after the memory was lost. Retention is prefixes that stay, and a
+time after which unused copies go: the core has no clock, so it is told when a period has ended
+(`TimePassed`), so many times in the time to live that a copy goes at most a sixth of that late.
 """
 
 from collections import Counter, abc

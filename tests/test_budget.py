@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_188,
+    "lines of hicache": 22_183,
     "lines of sim": 9_103,
     "lines of invariants": 18_479,
     "lines of traces": 16_708,
-    "lines of tests": 29_856,
+    "lines of tests": 29_800,
     "files of source": 304,
     "files of tests": 238,
-    "words of pages": 38_076,
+    "words of pages": 38_075,
 }
 
 

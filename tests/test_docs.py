@@ -43,6 +43,23 @@ def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_the_architecture_names_modules_that_exist() -> None:
+    def is_there(path: str, *folders: str) -> bool:
+        places = [ROOT / folder / path for folder in folders]
+        return any(place.exists() or place.with_suffix(".py").exists() for place in places)
+
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    modules = re.findall(r"(?<![/\w])(?:hicache|sim|invariants|traces)(?:\.[a-z_]+)+", text)
+    paths = re.findall(r"`([a-z_]+/[\w./]+)`", text) + [name.replace(".", "/") for name in modules]
+    missing = [path for path in paths if not is_there(path, ".", "hicache")]
+    for names in re.findall(r"^- ((?:`\w+` ?)+):", text, re.MULTILINE):
+        missing += [n for n in re.findall(r"\w+", names) if not is_there(n, "hicache/core")]
+    for rooms, what in re.findall(r"^\| (`[^|]+/[^|]*|`\w+`) \| (.*) \|$", text, re.MULTILINE):
+        folders = [*re.findall(r"`(.+?)`", rooms), "traces/commands"]
+        missing += [n for n in re.findall(r"`([a-z_]+)`", what) if not is_there(n, *folders)]
+    assert not missing
+
+
 def masked(line: str) -> str:
     """Numbers move with the code and its draws, the words do not."""
     return " ".join(re.sub(r"\b[0-9a-f]*\d[0-9a-f]*\b", "#", line).split())

@@ -45,7 +45,7 @@ CORE_INTERNALS = {
     f"hicache.core.{name}"
     for name in (
         *("admission", "core", "eviction", "transfers", "insertion", "placement", "prefetch"),
-        *("requests", "stores", "tree", "wants"),
+        *("requests", "pins", "stores", "tree"),
     )
 }
 IMPURE = {"torch", "simpy", "time", "random", "threading", "asyncio", "os", "logging", "datetime"}

@@ -1,5 +1,6 @@
 """The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous, deterministic
-and without effects outside. It decides; executors move bytes and answer each action with one event.
+and without effects outside. It decides; executors move bytes, the scheduler runs the passes, and
+both answer each action with one event. A decode step is no event.
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
 (kind of attention) has a copy of the run or not, on device and on host. A component requires of a
@@ -9,27 +10,26 @@ prefix the pages less than `window_pages` above its end.
     live_distance   pages from the node's end down to the nearest live boundary at or below it: 0 if
                     its own end is one, else the least span(child) + live_distance(child); FAR if
                     that is at least the widest window, NONE without a live boundary below
-    garbage         a copy that no live boundary at or below it requires, because all are too far:
-                    live_distance >= window_pages; it is evicted first
+    unreachable     a copy that no live boundary at or below it requires, because all are too far:
+                    live_distance >= window_pages
 
 They change when a component comes to a node or leaves its last tier, and when a node is split. If
 the backbone (full attention) is the only component, every node's end is live. A match finds
 
-    device anchor   the deepest node where every component is valid on device
-    best anchor     the deepest node where every component is valid, each on device or host
+    device anchor   the deepest node where every component is valid on device (S last_device_node)
+    best anchor     the deepest where each is valid on device or host (S best_match_node)
     depth           the deepest node where one component alone is valid on any tier
 
 A request that loads nothing may use exactly the pages that the device anchor requires.
 
 **The ledger.** Each page of each pool (tier, component) is in one of five states:
 
-                take               cache              give_back
-        FREE ---------> OWNED -----------> CACHED -----------> FREE
-          |   reserve            cache        |
-          +---------> LENT ----------->-------+
+    FREE --take-----> OWNED by a request -----+--cache--> CACHED by a node
+    FREE --reserve--> RESERVED by a transfer -+
+    OWNED, RESERVED, CACHED --give_back--> FREE, or while on loan RETIRING --last repay--> FREE
 
-    OWNED by a request, CACHED by a node, LENT to a transfer as its target. A page on loan (a
-    transfer reads or writes it) that is given back is RETIRING, and FREE when its last loan ends.
+Given back are what was evicted, what a finished request has left, its duplicates (own pages that a
+node has too), and targets of a failed copy. On loan is what a transfer reads or writes (`lend`).
 
 **Locks.** A receipt lists what its holder (request, transfer or pin) locked, and a release undoes
 exactly that list. Only pages that a node has can be locked. If the backbone of a node is locked, so
@@ -38,57 +38,62 @@ eviction reaches the unlocked cached pages of a pool and no others. Fetches and 
 copies only, so the nodes above may leave the device meanwhile: if such a node is copied to host,
 the transfers that lock copies below it lock the new copy too; if it is deleted, so is all below it.
 
+**Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
+copies on host only before those also on device. The backbone goes from its leaves up, page by page
+from a leaf's end, as many as are short (as V; S whole nodes); other components leave tombstones.
+
 **Transfers.** A transfer is an action without its reply.
 
-    kind      segments                        on loan beside        locks until the reply
-    load      host to device              none                  the path, on both tiers
-    backup    device to host              none                  the path, on both tiers
-    prefill   none                        the request's pages   none (the request has them)
-    lookup    none                        none                  none
-    fetch     to host pages of no node    none                  host copies of the known path
-    store     host pages of one node      none                  host copies that are read
-    delete    none                        none                  none
+    kind     segments                   locks until the reply (of a path, the backbone)
+    load     host to device             its path on both tiers, and what it copies
+    backup   device to host             its path on both tiers, and what it copies
+    fetch    to host pages of no node   what is known of its path, on host
+    store    host pages of one node     its path on host, and what it copies
+    others   none                       none
 
     load     nodes take over its targets when it lands: at its own reply or at that of the prefill
              that reads it, whichever comes first. A page is freed if the node got a copy meanwhile.
-    prefill  pages given back while it runs (abort, duplicates) retire until it ends. The passes of
-             a request end in the order in which they began; the last one gets its locks if the
-             request is gone. Transfers of an aborted or restarted request go on and end like
-             others.
+    prefill  has its request's own pages and the targets of its load on loan; those given back while
+             it runs (abort, duplicates) retire. The passes of a request end in the order in which
+             they began; the last one gets its locks if the request is gone. Transfers of an aborted
+             or restarted request go on and end like others.
     backup   parents before children, the backbone first; batches land in order, and a copy whose
-             parent or backbone copy is missing is discarded under a policy without gaps.
+             parent or backbone copy is missing is discarded under a policy without gaps. The reply
+             to one that an eviction waits for (write_back) frees no device page: the node is on
+             host and unlocked then, and a later eviction demotes it (S waits in evict), or drops
+             it if the backup failed. Any other that failed is tried again at the next use.
 
 **Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting (`Evicted`, and `Backup` of what is written back). *Used* counts ticks and hits; an
-*insertion* makes room for states, and begins the Backups and Stores that are due. What has no room
-or is too early is `Refused`. An admission that does not wait for its prefetch first does what
-PrefetchLimitReached does. Pins take hold of what has come to their tier. KvStored and KvRemoved
-tell routers of all that comes and goes. StorageDetached comes at once or with the last reply.
+evicting: Evicted, and Backup of what is written back, come before the outcomes below. *Used* counts
+ticks and hits; an *insertion* makes room for states. What has no room or is too early is `Refused`.
+An admission that does not wait for its prefetch first does what PrefetchLimitReached does. Pins
+take hold of what has come to their tier. KvStored and KvRemoved tell routers of all that comes and
+goes. StorageDetached comes at once or with the last reply; a failed pass gives Restarted alone.
 
-    event                 reads        changes                         emits, in this order
-    Arrived               tree         a waiting request               Matched, Lookup or Prefetched
-    MatchWanted           tree         nothing                         Matched
-    AdmitWanted           tree, pools  locks, room, used, tables       Admitted, Load, Prefill
-    ContinueWanted        pools        windows, room, tables           Prefill
-    PagesWanted           pools        windows, room, tables           Granted
-    PrefillDone           its request  insertion, used, locks          Cached or Restarted
-    Finished              its request  insertion, used, all freed      Released
-    Retracted             its request  the same, then it waits again   Released
-    Aborted               its transfers  all freed, transfers go on        Abandoned, Released
-    LoadDone              its transfer   nodes take its pages            Restarted if it failed
-    BackupDone            its transfer   nodes take its pages, locks     Store
-    LookupDone            tree, host   locks and room on host          Fetch or Prefetched, Lookup
-    FetchDone             tree         nodes take its pages            Prefetched, Lookup
-    StoreDone             its transfer   beliefs, queue of stores        Store
-    DeleteDone            its transfer   queue of stores                 Store
-    PrefetchLimitReached  its request  it waits no longer              Prefetched, Abandoned
-    EvictWanted           queues       room
-    Flushed               requests     tree, locks, beliefs are gone   Prefetched, Abandoned, Delete
-    StorageAttached       transfers      beliefs are gone
-    DetachWanted          transfers      beliefs are gone, waits end     Prefetched, Abandoned
-    TimePassed            ticks        expired nodes go                Evicted
-    PinWanted             tree, pins   a pin and its locks             Pinned or PinRefused
-    UnpinWanted           its pin      its locks end                   Unpinned
+    event                 reads         changes                        emits, in this order
+    Arrived               tree          a waiting request              Matched, Lookup or Prefetched
+    MatchWanted           tree          nothing                        Matched
+    AdmitWanted           tree, pools   locks, room, used, tables      Admitted, Load, Prefill
+    ContinueWanted        pools         windows, room, tables          Prefill
+    PagesWanted           pools         windows, room, tables          Granted
+    PrefillDone           its request   load, insertion, used, locks   Cached, Backup, Store
+    Finished              its request   insertion, used, all freed     Backup, Released, Store
+    Retracted             its request   the same, then it waits again  Backup, Released, Store
+    Aborted               its transfers all freed, transfers go on     Abandoned, Released
+    LoadDone              its transfer  nodes take its pages, locks    Restarted if it failed
+    BackupDone            its transfer  nodes take its pages, locks    Store
+    LookupDone            tree, host    locks and room on host         Fetch or Prefetched, Lookup
+    FetchDone             tree          nodes take its pages, locks    Prefetched, Lookup
+    StoreDone             its transfer  beliefs, queue, locks          Store
+    DeleteDone            its transfer  queue of stores                Store
+    PrefetchLimitReached  its request   it waits no longer             Prefetched, Abandoned
+    EvictWanted           queues        room                           Evicted, Backup
+    Flushed               requests      tree, locks, beliefs are gone  Prefetched, Abandoned, Delete
+    StorageAttached       transfers     beliefs are gone
+    DetachWanted          transfers     beliefs are gone, waits end    Prefetched, Abandoned
+    TimePassed            ticks         expired nodes go               Evicted
+    PinWanted             tree, pins    a pin and its locks            Pinned or PinRefused
+    UnpinWanted           its pin       its locks end                  Unpinned
 """
 
 from collections.abc import Callable
@@ -130,7 +135,7 @@ from .events import (
 )
 from .eviction import drop_host_copy, evict_device, evict_host, land_backup
 from .ledger import Pool
-from .lru import DUPLICATE, Queue, is_unreachable, kind_now
+from .lru import ALSO_ON_DEVICE, Queue, is_unreachable, kind_now
 from .node import Node, Pin, Request, Transfer, TransferKind
 from .pins import hold_pinned, release_flushed, time_passed, want_pin, want_unpin
 from .placement import cancel_load, land, loaded_nodes
@@ -220,7 +225,7 @@ def _validate(state: State) -> None:
     holders: list[Request | Transfer | Pin] = [*state.running.values(), *transfers]
     holders += state.pins.values()
     receipts = {by.receipt.id: by.receipt for by in holders if by.receipt is not None}
-    entries_of = [  # [component][kind][garbage]: the nodes that have an entry
+    entries_of = [  # [component][kind][unreachable]: the nodes that have an entry
         [[{entry[3].id for entry in heap} for heap in queue.heaps] for queue in queues]
         for queues in state.queues
     ]
@@ -235,7 +240,7 @@ def _validate(state: State) -> None:
             assert node.with_pages[tier] == len(below), f"{node} counts its children"
     for tier, index in product((DEVICE, HOST), range(len(state.components))):
         pool, positional = state.pools[tier][index], state.components[index].positional
-        loans, cached, protected = np.zeros_like(pool.loans), 0, 0
+        loans, with_owner, protected = np.zeros_like(pool.loans), 0, 0
         for node in nodes:
             pages, locks = node.pages[tier][index], node.locks[tier][index]
             what = f"{node}, component {index} on {TIERS[tier].name.lower()}"
@@ -243,7 +248,8 @@ def _validate(state: State) -> None:
                 assert len(pages) == (span(node, state.stride) if positional else 1), what
                 assert (pool.state[pages] == PageState.CACHED).all(), f"{what} is not cached"
                 assert (pool.owner[pages] == node.id).all(), f"{what} is another's"
-                cached, protected = cached + len(pages), protected + len(pages) * bool(locks)
+                with_owner += len(pages)
+                protected += len(pages) * bool(locks)
             for number, receipt in locks.items():  # receipts list the locks
                 assert pages is not None, f"{what} is locked and not there"
                 assert receipts.get(number) is receipt, f"{what} is locked by nobody"
@@ -256,30 +262,30 @@ def _validate(state: State) -> None:
             own = own_pages(state, request, index)
             assert (pool.owner[own] == request.id).all(), f"request {request.id} lacks its pages"
             assert (pool.state[own] == PageState.OWNED).all(), f"request {request.id} lost pages"
-            cached += len(own)
-        for transfer in transfers:  # transfers own what is lent, and have loans
+            with_owner += len(own)
+        for transfer in transfers:  # transfers own what is reserved, and have loans
             for segment in transfer.segments:
                 to = DEVICE if transfer.kind is TransferKind.LOAD else HOST
                 if segment.component == index and to == tier and len(segment.target):
                     assert (pool.owner[segment.target] == transfer.id).all(), (
                         f"{transfer} lacks pages"
                     )
-                    assert (pool.state[segment.target] == PageState.LENT).all(), (
+                    assert (pool.state[segment.target] == PageState.RESERVED).all(), (
                         f"{transfer} lost pages"
                     )
-                    cached += len(segment.target)
+                    with_owner += len(segment.target)
                 source = (
                     HOST if transfer.kind in (TransferKind.LOAD, TransferKind.STORE) else DEVICE
                 )
                 if segment.component == index and source == tier:
                     np.add.at(loans, segment.source, 1)
-            if transfer.lent and tier == DEVICE:
-                np.add.at(loans, transfer.lent[index], 1)
+            if transfer.on_loan and tier == DEVICE:
+                np.add.at(loans, transfer.on_loan[index], 1)
         assert (pool.loans == loans).all(), f"{pool}: loans of no transfer"
         counts = np.bincount(pool.state, minlength=len(PageState)).tolist()
         assert pool.counts == counts, f"{pool}: counts {pool.counts}, has {counts}"
-        owned = pool.capacity - counts[PageState.FREE] - counts[PageState.RETIRING]
-        assert owned == cached, f"{pool}: {owned} pages in use, {cached} have an owner"
+        in_use = pool.capacity - counts[PageState.FREE] - counts[PageState.RETIRING]
+        assert in_use == with_owner, f"{pool}: {in_use} pages in use, {with_owner} have an owner"
         free = np.flatnonzero(pool.state == PageState.FREE)
         assert np.array_equal(np.sort(pool.free_pages()), free), f"{pool}: free list"
         assert pool.protected == protected, f"{pool}: {pool.protected} pages protected"
@@ -397,7 +403,7 @@ def _new_state(config: Config) -> State:
             f"{config.write_policy}; use write_back"
         )
     queues = [
-        [Queue(index, kind, component.window_pages) for kind in (DEVICE, HOST, DUPLICATE)]
+        [Queue(index, kind, component.window_pages) for kind in (DEVICE, HOST, ALSO_ON_DEVICE)]
         for index, component in enumerate(made)
     ]
     windows = [component.window_pages for component in made if component.window_pages < UNBOUNDED]

@@ -6,7 +6,7 @@ What an eviction from the device does with the coldest copy:
     not backed up   the write_back policy copies it to host first (it *writes it back*): with the
                     reply it is backed up and unlocked, and a later eviction demotes it; under
                     another policy, or if host has no room, it is deleted
-    garbage         not copied: deleted, or demoted if the node is on host already
+    unreachable     not copied: deleted, or demoted if the node is on host already
 
 A leaf is evicted with all its components, whichever is wanted, the last component first. On any
 other node, on a node with a lock, and on a leaf that is not on host while what is below it is,
@@ -35,7 +35,7 @@ from itertools import chain
 
 from .actions import Backup, Evicted
 from .errors import CoreBug
-from .lru import DUPLICATE, is_unreachable, next_victim, offer
+from .lru import ALSO_ON_DEVICE, is_unreachable, next_victim, offer
 from .node import NONE, Node, Transfer, TransferKind, copy_of, is_locked
 from .state import State
 from .transfers import (
@@ -86,7 +86,7 @@ def evict_host(state: State, index: int, count: int) -> None:
     """Free `count` host pages, coldest first; fewer if the rest is in use."""
     pool = state.pools[HOST][index]
     goal = pool.free + count
-    queues = state.queues[index][HOST : DUPLICATE + 1]
+    queues = state.queues[index][HOST : ALSO_ON_DEVICE + 1]
     while pool.free < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
@@ -131,7 +131,7 @@ def leave_tier(state: State, node: Node, tier: int) -> None:
 
 def tombstone(state: State, node: Node, tier: int, index: int) -> None:
     """Free one component of a node that stays in the tree. Later components are freed too if they
-    are unlocked and are either on the other tier as well or garbage."""
+    are unlocked and are either on the other tier as well or unreachable."""
     if index == BACKBONE:
         raise CoreBug(f"{node} is to stay without its backbone on {TIERS[tier].name.lower()}")
     _free_copy(state, node, tier, index)
@@ -197,7 +197,7 @@ def _postorder(node: Node) -> list[Node]:
 
 
 def _refile(state: State, node: Node) -> None:
-    """File the node's host copies again: they may have become the only copies or duplicates."""
+    """File the node's host copies again: they may now be the only copies, or also on device."""
     for index, pages in enumerate(node.pages[HOST]):
         if pages is not None:
             offer(state.queues, state.eviction, node, HOST, index)
@@ -354,7 +354,7 @@ def consider(state: State, path: list[Node]) -> None:
 
 def missing_on_host(state: State, node: Node) -> list[int]:
     """Components of the node to back up: on device, neither on host nor in a backup in flight, not
-    garbage, and with a host pool."""
+    unreachable, and with a host pool."""
     device, host = node.pages
     if len(device) == 1 and host[BACKBONE] is not None:
         return []

@@ -1,7 +1,7 @@
 """The page ledger of one pool: who has each page, inside the core and nowhere else (see `core`).
 Freeing gives the page a new generation, so a stale handle can be told from a live one.
 
-    capacity == free + owned + cached + lent + retiring, after every call.
+    capacity == free + owned + cached + reserved + retiring, after every call.
 
 Knows page numbers and owner ids; does not know nodes, bytes or why.
 """
@@ -19,7 +19,7 @@ _ONE_LOAN = np.int32(1).tobytes()
 _FREE: Final = 0  # the members of `PageState` as plain numbers, which are faster
 _OWNED: Final = 1
 _CACHED: Final = 2
-_LENT: Final = 3
+_RESERVED: Final = 3
 _RETIRING: Final = 4
 
 
@@ -33,9 +33,9 @@ class Pool:
     """The ledger of one component's pool on one tier.
 
     state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or
-    transfer id (LENT), -1 otherwise. loans: int32[capacity], transfers that read or write the page
-    now. generation: int64[capacity], the number of the call that last freed the page. counts: pages
-    per state. free: how many are free. protected: cached pages under a lock.
+    transfer id (RESERVED), -1 otherwise. loans: int32[capacity], transfers that read or write the
+    page now. generation: int64[capacity], the number of the call that last freed the page. counts:
+    pages per state. free: how many are free. protected: cached pages under a lock.
     """
 
     __slots__ = (
@@ -88,15 +88,15 @@ class Pool:
         return self._take(count, owner, _OWNED)
 
     def reserve(self, count: int, transfer: int) -> Pages:
-        """`count` free pages, now LENT to transfer `transfer` as its target."""
-        return self._take(count, transfer, _LENT)
+        """`count` free pages, now RESERVED to transfer `transfer` as its target."""
+        return self._take(count, transfer, _RESERVED)
 
     def cache(self, pages: Pages, node: int) -> None:
         """Pages of a request or of a transfer that has landed now belong to a node."""
         where, count = _where(pages), len(pages)
         states = self.state[where].tobytes()
         before = states[0]
-        if before not in (_OWNED, _LENT):
+        if before not in (_OWNED, _RESERVED):
             raise CoreBug(
                 f"{self}: page {pages[0]} is {PageState(before).name.lower()}",
                 self._page(int(pages[0])),

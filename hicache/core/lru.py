@@ -2,7 +2,7 @@
 does not grow with the tree.
 
 Each component has three queues. Each queue has two heaps: one for copies that a live boundary
-requires, and one for *garbage*, which no live boundary requires and which is evicted first. A node
+requires, and one for *unreachable* copies, which none requires and which are evicted first. A node
 has at most one entry in each heap (`queued` bits). Entries are lazy:
 
     A candidate always has an entry in the heap it belongs to, with a rank not above its present
@@ -11,12 +11,12 @@ has at most one entry in each heap (`queued` bits). Entries are lazy:
     other heap. `next_victim` drops or re-files such entries. Each of these steps is paid for by
     the change that made the entry stale.
 
-    queue      backbone, a candidate if               other component, unlocked and
-    DEVICE     no child on device, nothing locked     on device
-    HOST       no child on host, nothing locked,      on host only
-               some component on host only
-    DUPLICATE  no child on host, nothing locked,      on both tiers: nothing is lost when the
-               all of it is on device too             host copy is freed, so these go last
+    queue           backbone, a candidate if             other component, unlocked and
+    DEVICE          no child on device, nothing locked   on device
+    HOST            no child on host, nothing locked,    on host only
+                    some component on host only
+    ALSO_ON_DEVICE  no child on host, nothing locked,    on both tiers: nothing is lost when the
+                    all of it is on device too           host copy is freed, so these go last
 """
 
 from heapq import heapify, heappop, heappush
@@ -26,7 +26,7 @@ from .eviction_policies import EvictionPolicy
 from .node import Node
 from .types import BACKBONE, DEVICE, HOST
 
-DUPLICATE: Final = 2  # the third kind of queue; the first two are numbered like their tiers
+ALSO_ON_DEVICE: Final = 2  # of host copies; the other kinds of queue are numbered like their tiers
 KINDS: Final = 3
 LEAST_SWEPT = 1024
 Entry = tuple[int, int, int, Node]
@@ -66,11 +66,11 @@ def kind_now(node: Node, tier: int, component: int) -> int:
         return DEVICE
     device, host = node.pages
     if component != BACKBONE:
-        return HOST if device[component] is None else DUPLICATE
+        return HOST if device[component] is None else ALSO_ON_DEVICE
     for array, two in zip(device, host, strict=True):
         if array is None and two is not None:
             return HOST
-    return DUPLICATE
+    return ALSO_ON_DEVICE
 
 
 def offer(
@@ -107,9 +107,9 @@ def _sweep(queue: Queue, unreachable: bool) -> None:
 
 
 def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
-    """Take the next victim out of these queues: first garbage of any of them, then the coldest of
-    the first queue that has a candidate. The caller must evict it or offer it again. None if there
-    is no candidate."""
+    """Take the next victim out of these queues: first an unreachable copy of any of them, then
+    the coldest of the first queue that has a candidate. The caller must evict it or offer it again.
+    None if there is no candidate."""
     for unreachable in (True, False):
         for queue in queues:
             heap = queue.heaps[unreachable]

@@ -66,7 +66,7 @@ class Node:
     hits           number of requests that used it.
     priority       the highest priority of these requests.
     queued         bits: which heaps of eviction queues have an entry for it (see lru).
-    segments           the segments of transfers that read or fill it.
+    segments       the segments of transfers that read or fill it.
     host_refused   bits: the components that host did not take when they were to be evicted. Next
                    time they are dropped.
     digests        SHA-256 chain, one per page; None until it is computed.
@@ -78,17 +78,8 @@ class Node:
 
     __slots__ = (
         *("child_distances", "children", "children_in_reach", "digests", "end_page", "hits"),
-        *(
-            "host_refused",
-            "id",
-            "inserted",
-            "key",
-            "label",
-            "last_use",
-            "segments",
-            "live_distance",
-        ),
-        *("locks", "pages", "parent", "priority", "queued", "store_failures", "store_place"),
+        *("host_refused", "id", "inserted", "key", "label", "last_use", "live_distance", "locks"),
+        *("pages", "parent", "priority", "queued", "segments", "store_failures", "store_place"),
         *("stored", "stored_since", "with_pages"),
     )
 
@@ -209,9 +200,9 @@ class Segment:
     """One node's part of a transfer: page numbers of `component` from one tier to the other.
 
     node is None after a flush: the target pages still belong to the transfer. The source pages are
-    on loan and the target pages are lent until the segment ends. A segment of a fetch has no node
-    and no source, and its first target page is for page depth `first_page`. A segment of a store
-    has no target.
+    on loan and the target pages are reserved until the segment ends. A segment of a fetch has no
+    node and no source, and its first target page is for page depth `first_page`. A segment of a
+    store has no target.
     """
 
     transfer: Transfer
@@ -242,8 +233,8 @@ class Transfer:
                  waiters. NO_REQUEST for a backup or store, after the request is gone, and after a
                  load has landed.
     receipt      its locks until the reply; None if it has none.
-    segments         load, backup, fetch or store: its copies that have not ended.
-    lent         prefill: [component], device pages on loan to it.
+    segments     load, backup, fetch or store: its copies that have not ended.
+    on_loan      prefill: [component], device pages on loan to it.
     frees        backup that an eviction waits for: [component], the device pages that can go when
                  it ends.
     evicts       backup: whether an eviction waits for it.
@@ -269,7 +260,7 @@ class Transfer:
     frees: list[int]
     receipt: Receipt | None = None
     segments: list[Segment] = field(default_factory=list)
-    lent: list[Pages] = field(default_factory=list)
+    on_loan: list[Pages] = field(default_factory=list)
     evicts: bool = False
     gives_up: list[int] = field(default_factory=list)
     read_by: TransferId = 0

@@ -1,4 +1,4 @@
-"""What a user wants: pinned prefixes, such as a system prompt, and copies that expire.
+"""Retention: pinned prefixes, such as a system prompt, and copies that expire.
 
 A pin locks what is cached of its prefix on its tier, with a receipt like that of a request: the
 backbone from the root down to the deepest boundary within the prefix, and what that boundary

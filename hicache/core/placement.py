@@ -317,16 +317,16 @@ def begun_tokens(state: State, request: Request) -> int:
 
 def lend_own(state: State, request: Request, transfer: Transfer) -> None:
     """Put the request's own pages, and the target pages of its load, on loan to a pass."""
-    if transfer.lent:
+    if transfer.on_loan:
         raise CoreBug(f"{transfer} has loans already")
     load = state.transfers.get(request.load)
     for index in range(len(state.components)):
         parts = [own_pages(state, request, index)]
         if load is not None:
             parts += [segment.target for segment in load.segments if segment.component == index]
-        lent = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        transfer.lent.append(lent)
-        state.pools[DEVICE][index].lend(lent)
+        pages = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        transfer.on_loan.append(pages)
+        state.pools[DEVICE][index].lend(pages)
 
 
 def orphan_transfers(state: State, request: Request) -> bool:

@@ -81,15 +81,13 @@ def report_detached(state: State) -> None:
 def prefetches(state: State) -> list[Transfer]:
     """The lookups and fetches in flight, the oldest first."""
     return [
-        storage_flight
-        for storage_flight in state.storage_transfers.values()
-        if storage_flight.kind in PREFETCHES
+        transfer for transfer in state.storage_transfers.values() if transfer.kind in PREFETCHES
     ]
 
 
 def in_flight(state: State, kind: TransferKind) -> int:
     """How many actions of this kind are in flight."""
-    return sum(storage_flight.kind is kind for storage_flight in state.storage_transfers.values())
+    return sum(transfer.kind is kind for transfer in state.storage_transfers.values())
 
 
 def prefetching_tokens(state: State) -> int:
@@ -497,7 +495,7 @@ def _land(state: State, transfer: Transfer, pages: int, owner: Request | None) -
             published = _publish(state, transfer, upto, priority)
     for segment in transfer.segments:
         pool = state.pools[HOST][segment.component]
-        pool.give_back(segment.target[pool.state[segment.target] == PageState.LENT])
+        pool.give_back(segment.target[pool.state[segment.target] == PageState.RESERVED])
     transfer.segments.clear()
     return published
 

@@ -240,7 +240,7 @@ def _last_users(state: State, component: int) -> dict[int, TransferId]:
     pages = state.pools[DEVICE][component].state
     last: dict[int, TransferId] = {}
     for transfer in state.transfers.values():
-        lent = transfer.lent[component : component + 1]
+        lent = transfer.on_loan[component : component + 1]
         if transfer.kind is TransferKind.BACKUP:
             lent = [
                 segment.source for segment in transfer.segments if segment.component == component

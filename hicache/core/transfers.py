@@ -222,7 +222,7 @@ def close_transfer(state: State, transfer: Transfer) -> None:
     """Close a transfer whose segments have ended: end its other loans and release its locks."""
     if transfer.segments or state.transfers.pop(transfer.id, None) is not transfer:
         raise CoreBug(f"{transfer} is closed with {len(transfer.segments)} segments")
-    for index, pages in enumerate(transfer.lent):
+    for index, pages in enumerate(transfer.on_loan):
         state.pools[DEVICE][index].repay(pages)
     if transfer.kind is _BACKUP:
         state.backups -= 1

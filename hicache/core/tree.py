@@ -187,7 +187,7 @@ def _split_segments(state: State, node: Node, upper: Node, at: int) -> None:
 
 
 def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> None:
-    """Give the node these pages of a component on the tier. The pages must be owned or lent.
+    """Give the node these pages of a component on the tier. The pages must be owned or reserved.
 
     The copy is filed for host eviction at once. It is filed for device eviction when its lock ends
     or when the caller offers it: most copies are locked next, which would make an entry stale.

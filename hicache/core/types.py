@@ -70,8 +70,8 @@ class PageState(IntEnum):
     FREE = 0
     OWNED = 1  # a request has it and fills it
     CACHED = 2  # a node has it
-    LENT = 3  # a transfer in flight writes it; nobody may read it yet
-    RETIRING = 4  # given back while a transfer still uses it; it becomes free when the loan ends
+    RESERVED = 3  # a transfer in flight writes it; nobody may read it yet
+    RETIRING = 4  # given back while on loan; it becomes free when its last loan ends
 
 
 class Key(NamedTuple):

@@ -125,8 +125,8 @@ class CoreView:
         self, queue: int, component: int = 0, unreachable: bool = False
     ) -> list[tuple[int, int, int]]:
         """(rank, -end page, node id) of each entry of a component's eviction queue. queue: 0
-        device, 1 host, 2 duplicate. garbage: whether to list the entries of copies that no live
-        boundary requires, or those of all other copies."""
+        device, 1 host, 2 host and also on device. unreachable: whether to list those of copies that
+        no live boundary requires, or of all other copies."""
         return [entry[:3] for entry in self._state.queues[component][queue].heaps[unreachable]]
 
     def unsaved(self, key: Key, pages: int) -> int:

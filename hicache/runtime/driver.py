@@ -73,7 +73,7 @@ class Executor(Protocol):
     one reply: loads and backups in order, actions for storage in any order."""
 
     def submit(self, action: Transfer | StorageAction) -> None:
-        """Queue an action. Nothing moves before `start`."""
+        """Queue a transfer until `start`. An action for storage may begin at once."""
 
     def abandon(self, transfer: TransferId) -> None:
         """Nobody waits for this action for storage any more: answer it as soon as possible, with

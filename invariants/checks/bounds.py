@@ -39,7 +39,7 @@ def arrays_of(view: CoreView) -> Iterator[Pages]:
     for request in view.requests.values():
         yield from request.tables
     for transfer in view.transfers.values():
-        yield from transfer.lent
+        yield from transfer.on_loan
         for segment in transfer.segments:
             yield segment.source
             yield segment.target
@@ -152,10 +152,10 @@ class WorkBound(Check):
         # were split into since.
         tags += (transfer.prompt for transfer in transfers if type(transfer.action) is Prefill)
         total = sum(sum(map(shadow.nodes.at.__contains__, tag.tolist())) for tag in tags)
-        return total + sum(_pinned(shadow, transfer) for transfer in transfers)
+        return total + sum(_locked(shadow, transfer) for transfer in transfers)
 
 
-def _pinned(shadow: Shadow, transfer: TransferRecord) -> int:
+def _locked(shadow: Shadow, transfer: TransferRecord) -> int:
     """Number of nodes on the path of a transfer: when it began, or more if one of them was split
     since, because its locks are on both halves then.
     """

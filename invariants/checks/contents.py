@@ -22,7 +22,7 @@ class Bytes(Check):
         "Every cached page, and every page that a request reads, holds the bytes of its prefix."
     )
     kind = WRONG_BYTES
-    checkers = (Prefill, Cached, Granted)
+    sees = (Prefill, Cached, Granted)
     of_changes = True
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:

@@ -18,7 +18,7 @@ class LockBalance(Check):
     name = "LOCK-BAL"
     sentence = (
         "A component of a node has, on each tier, exactly one holder for each running request "
-        "whose boundary requires it, for each open transfer that pins it and for each pinned "
+        "whose boundary requires it, for each open transfer that locks it and for each pinned "
         "prefix, and at quiescence for the pinned prefixes alone."
     )
 
@@ -76,7 +76,7 @@ class LockBalance(Check):
 class Reset(Check):
     name = "RESET"
     sentence = "After a flush the core is like a new one, except for pages that actions still use."
-    checkers = (Flushed,)
+    sees = (Flushed,)
 
     def see(self, shadow: Shadow, item: Flushed, view: CoreView) -> None:
         if any(type(other) is Refused for other in shadow.outcomes):

@@ -156,7 +156,7 @@ class PinIo(Check):
         "A page that an unanswered action reads or writes is not free and not reissued before the "
         "reply, or before the reply of the pass that reads what was loaded."
     )
-    checkers = (LoadDone, BackupDone, FetchDone, StoreDone)
+    sees = (LoadDone, BackupDone, FetchDone, StoreDone)
     of_changes = True
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
@@ -201,9 +201,9 @@ class PinNode(Check):
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         for record in shadow.nodes.gone:
-            core_record = record.node
-            if core_record is not None and type(shadow.event) is not Flushed:
-                totals = [sum(map(len, core_record.locks[tier])) for tier in (0, 1)]
+            node = record.node
+            if node is not None and type(shadow.event) is not Flushed:
+                totals = [sum(map(len, node.locks[tier])) for tier in (0, 1)]
                 if any(totals):
                     self.fail(
                         f"node {record.id} left the tree with {totals[0]} device and {totals[1]} "

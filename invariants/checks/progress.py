@@ -38,7 +38,7 @@ class Progress(Check):
         "load of the request's own prefix; one as too large is of more pages than the pool has."
     )
     kind = LIVENESS
-    checkers = (Refused, Admitted, Granted, Prefill, Released)
+    sees = (Refused, Admitted, Granted, Prefill, Released)
 
     def __init__(self) -> None:
         self._waiting: dict[RequestId, Waiting] = {}

@@ -7,10 +7,10 @@ from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
-from invariants.shadow.record import DEVICE, DUPLICATE, HOST, NodeRecord
+from invariants.shadow.record import ALSO_ON_DEVICE, DEVICE, HOST, NodeRecord
 from invariants.shadow.shadow import Shadow
 
-_NAMES = ("candidate on device", "candidate on host", "duplicate")
+_NAMES = ("candidate on device", "candidate on host", "host copy also on device")
 
 
 class _Queues(Check):
@@ -37,7 +37,7 @@ class _Queues(Check):
             parts = [index for index in range(6 * shadow.width) if node.queued >> index & 1]
             self.fail(
                 f"node {node.id} is a {_NAMES[part // 2 % 3]} of {shadow.kinds[part // 6].name}, "
-                f"{'garbage' if part % 2 else 'which serves'}: expected an entry in part "
+                f"{'unreachable' if part % 2 else 'which serves'}: expected an entry in part "
                 f"{part}, found parts {parts}",
                 story.node(node.id),
             )
@@ -61,7 +61,7 @@ class LeafSet(_Queues):
         "The unlocked nodes without a child on their tier are exactly those that eviction can "
         "find, and each node knows its children on each tier."
     )
-    queues = (DEVICE, HOST, DUPLICATE)
+    queues = (DEVICE, HOST, ALSO_ON_DEVICE)
 
     def kinds(self, shadow: Shadow) -> range:
         return range(1)
@@ -81,7 +81,7 @@ class DeviceLru(_Queues):
     name = "DLRU"
     sentence = (
         "The device queue of a component other than full attention holds exactly its unlocked "
-        "device copies, with garbage in the part that is evicted first."
+        "device copies, with unreachable ones in the part that is evicted first."
     )
     queues = (DEVICE,)
     of_several = True
@@ -91,10 +91,10 @@ class HostLru(_Queues):
     name = "HLRU"
     sentence = (
         "The host queues of a component other than full attention hold exactly its unlocked host "
-        "copies, with host-only copies apart from duplicates, and with garbage in the part that "
+        "copies, with host-only ones apart, and with unreachable ones in the part that "
         "is evicted first."
     )
-    queues = (HOST, DUPLICATE)
+    queues = (HOST, ALSO_ON_DEVICE)
     of_several = True
 
 

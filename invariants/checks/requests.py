@@ -37,7 +37,7 @@ class Anchor(Check):
         "The pages that a request shares are exactly those of the nodes on the path to its "
         "anchor, in order, and that path is its own prefix."
     )
-    checkers = (Admitted, Cached, Finished, Retracted)
+    sees = (Admitted, Cached, Finished, Retracted)
 
     def see(
         self, shadow: Shadow, item: Admitted | Cached | Finished | Retracted, view: CoreView
@@ -48,17 +48,17 @@ class Anchor(Check):
             )
         if type(item) is Finished or type(item) is Retracted:
             return
-        req, core_record = shadow.requests.by_id.get(item.request), view.requests.get(item.request)
-        if req is None or core_record is None:
+        req, request = shadow.requests.by_id.get(item.request), view.requests.get(item.request)
+        if req is None or request is None:
             self.fail(
                 f"request {item.request} is answered but unknown", story.request(item.request)
             )
         depth = _depth_of(item)  # type: ignore[arg-type]
         shared = req.shared_pages
-        if core_record.shared_pages != req.boundary:
+        if request.shared_pages != req.boundary:
             self.fail(
                 f"request {item.request}: expected {req.boundary} shared pages on record, found "
-                f"{core_record.shared_pages}",
+                f"{request.shared_pages}",
                 story.request(item.request),
             )
         if len(shared) < depth or (type(item) is Admitted and len(shared) != depth):
@@ -130,7 +130,7 @@ class Alias(Check):
         "No page array of a node, a request or an action can be written through any name, and a "
         "table does not change after it was handed out."
     )
-    checkers = (Load, Backup, Prefill, Granted, Cached, Fetch, Store)
+    sees = (Load, Backup, Prefill, Granted, Cached, Fetch, Store)
     of_changes = True
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
@@ -188,7 +188,7 @@ class MetricReference(Check):
         "no page that may not be reused, finds no more than it asked for and fetches no more than "
         "it found."
     )
-    checkers = (Admitted, Prefill, Prefetched, Lookup)
+    sees = (Admitted, Prefill, Prefetched, Lookup)
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}  # by request, the first token of its next prefill
@@ -258,7 +258,7 @@ class PeerMap(Check):
         "there is no peer and injective elsewhere, and a page and its peer have one owner."
     )
     of_several = True
-    checkers = (Prefill, Cached, Granted)
+    sees = (Prefill, Cached, Granted)
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         arrays, shadows = record.pages, shadow.pages
@@ -273,8 +273,8 @@ class PeerMap(Check):
 
     def see(self, shadow: Shadow, item: Prefill | Cached | Granted, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
-        core_record = view.requests.get(item.request)
-        if req is None or core_record is None:
+        request = view.requests.get(item.request)
+        if req is None or request is None:
             return
         for kind in shadow.kinds[1:]:
             if kind.positional:

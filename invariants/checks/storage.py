@@ -67,7 +67,7 @@ class KeyRoundTrip(Check):
         "tokens of its whole prefix and of its namespace, computed again from the request or from "
         "the path of the node."
     )
-    checkers = (Lookup, Fetch, Store)
+    sees = (Lookup, Fetch, Store)
 
     def see(self, shadow: Shadow, item: Lookup | Fetch | Store, view: CoreView) -> None:
         if type(item) is Store:
@@ -124,11 +124,11 @@ class Stored(Check):
             self._believed(shadow, record, view)
 
     def _believed(self, shadow: Shadow, record: NodeRecord, view: CoreView) -> None:
-        core_record = record.node
-        if core_record is None or record.parent is None:
+        node = record.node
+        if node is None or record.parent is None:
             return
         for kind in shadow.kinds:
-            if not view.believed(core_record, kind.at):
+            if not view.believed(node, kind.at):
                 continue
             digests = shadow.nodes.digests_of(record)
             wanted = digests if kind.positional else digests[-1:]
@@ -183,7 +183,7 @@ class NeverDevice(Check):
         "An action for storage locks no device page, has none on loan and lets no eviction wait, "
         "and no refusal for lack of pages names it: nothing on device waits for storage."
     )
-    checkers = (Refused,)
+    sees = (Refused,)
 
     def see(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
         transfer = shadow.transfers.open.get(item.after)
@@ -203,7 +203,7 @@ class NeverDevice(Check):
             transfer = view.transfers[number]
             entries = () if transfer.receipt is None else transfer.receipt.locked
             locks = sum(tier == Tier.DEVICE for entry in entries for _, tier in entry)
-            lent = sum(map(len, transfer.lent))
+            lent = sum(map(len, transfer.on_loan))
             if locks or lent or transfer.evicts or any(transfer.frees) or any(transfer.gives_up):
                 self.fail(
                     f"transfer {number}: expected nothing on device, found {locks} locks, {lent} "
@@ -218,7 +218,7 @@ class EventMirror(Check):
         "Replaying the KV events into an empty index gives the contents of device and host; what "
         "a store acknowledged, and nothing else, is announced for storage."
     )
-    checkers = (KvStored, KvRemoved, StoreDone)
+    sees = (KvStored, KvRemoved, StoreDone)
 
     def __init__(self) -> None:
         self._index: tuple[set[bytes], set[bytes]] = (set(), set())

@@ -22,7 +22,7 @@ class LiveAck(Check):
         "reply, and is in flight until then."
     )
     kind = LIVENESS
-    checkers = (*ACTION_OF, *ACTION_OF.values())
+    sees = (*ACTION_OF, *ACTION_OF.values())
 
     def issue(self, shadow: Shadow, item: object, view: CoreView) -> None:
         number: int = item.transfer  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ class HappensBeforeWrite(Check):
         "An action writes only pages that no unanswered action reads or writes, except that a pass "
         "goes on where an unanswered pass of its request ends."
     )
-    checkers = (Load, Backup, Prefill, Fetch, Store)
+    sees = (Load, Backup, Prefill, Fetch, Store)
 
     def issue(self, shadow: Shadow, item: _Writing, view: CoreView) -> None:
         before = shadow.passes_before(item)
@@ -156,7 +156,7 @@ class ReadAfterArrive(Check):
         "A page that an unanswered action writes is read only by a prefill that waits for that "
         "action, or goes on where it ends."
     )
-    checkers = (Load, Backup, Prefill, Fetch, Store)
+    sees = (Load, Backup, Prefill, Fetch, Store)
 
     def issue(self, shadow: Shadow, item: _Reading, view: CoreView) -> None:
         after = item.after if type(item) is Prefill else ()

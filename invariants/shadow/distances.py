@@ -7,7 +7,7 @@ keeps the same figures; they are not read here, and NEAR compares them with thes
               the boundary requires
     distance  pages from a node's end down to the nearest live boundary at or below it: FAR above
               `most`, the largest distance at which a copy is required, and NONE without a boundary
-    garbage   a copy that no live boundary requires: distance >= need
+    unreachable: a copy that no live boundary requires: distance >= need
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from .tags import POISON, Tags
 
 NODE, REQUEST, TRANSFER = 1, 2, 3
 KINDS = ("nobody", "node", "request", "transfer")
-STATE_OF = (int(PageState.FREE), int(PageState.CACHED), int(PageState.OWNED), int(PageState.LENT))
+STATE_OF = tuple(map(int, (PageState.FREE, PageState.CACHED, PageState.OWNED, PageState.RESERVED)))
 
 
 def code_of(kind: int, number: int) -> int:

@@ -4,7 +4,7 @@ Lives here: the record, and the definition of eviction candidates, which checks 
 core's own sums (`with_pages`, `queued`, counts).
 
 Each (tier, component) has one *slot*: tier * components + component, device first. Lists of a
-record are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, plus 1 for garbage.
+record are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, plus 1 if unreachable.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hicache.core.types import Pages, Rows
 from .kinds import Kind
 from .tags import NO_TAGS, Tags
 
-DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
+DEVICE, HOST, ALSO_ON_DEVICE = 0, 1, 2  # eviction queues of a component, as in lru
 
 
 class NodeRecord:
@@ -71,7 +71,7 @@ class NodeRecord:
 
 def candidacy(record: NodeRecord, kinds: Sequence[Kind]) -> int:
     """Returns the parts of eviction queues that the node belongs in, by definition, as bits: first
-    what serves a live boundary, then garbage.
+    what serves a live boundary, then the unreachable.
 
     The backbone can be evicted from leaves only; another component from any node without locks on
     it.
@@ -88,12 +88,12 @@ def candidacy(record: NodeRecord, kinds: Sequence[Kind]) -> int:
             width == 1
             or all(pages[at] is not None or pages[width + at] is None for at in range(1, width))
         )
-        bits |= 1 << 2 * (DUPLICATE if twice else HOST) + unreachable
+        bits |= 1 << 2 * (ALSO_ON_DEVICE if twice else HOST) + unreachable
     for index in range(1, width):
         first = 6 * index + (near >= kinds[index].need)
         on_device = pages[index] is not None
         if on_device and not locked[index]:
             bits |= 1 << first + 2 * DEVICE
         if pages[width + index] is not None and not locked[width + index]:
-            bits |= 1 << first + 2 * (DUPLICATE if on_device else HOST)
+            bits |= 1 << first + 2 * (ALSO_ON_DEVICE if on_device else HOST)
     return bits

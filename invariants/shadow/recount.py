@@ -169,8 +169,8 @@ def _open_records(shadow: Shadow, kept: Shadow) -> None:
 def _transfers(shadow: Shadow, view: CoreView) -> None:
     for transfer in view.transfers.values():
         _locked(shadow, transfer.receipt)
-        for index, lent in enumerate(transfer.lent):
-            shadow.pool(0, index).busy[lent] += 1
+        for index, pages in enumerate(transfer.on_loan):
+            shadow.pool(0, index).busy[pages] += 1
         source, target = _TIERS.get(transfer.kind, (Tier.HOST, Tier.HOST))
         for segment in transfer.segments:
             shadow.pool(source, segment.component).busy[segment.source] += 1

@@ -72,7 +72,7 @@ class Cache:
         for transfer in self.transfers.values():
             to_here, over = transfer.to == tier, transfer in ended
             if tier == DEVICE and not over:
-                numbers |= transfer.lent.get(kind, set())
+                numbers |= transfer.on_loan.get(kind, set())
             if not over or (to_here and transfer.request is not None):  # a request uses what came
                 numbers.update(
                     item.target if to_here else item.source for item in transfer.of(kind)

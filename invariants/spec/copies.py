@@ -148,7 +148,7 @@ def arrive(cache: Cache, transfer: Transfer) -> None:
         if not node.has(DEVICE, kind):
             add(cache, node, DEVICE, kind, targets)
             for reader in passes:
-                reader.hold.update(reader.lent[kind].intersection(targets))
+                reader.hold.update(reader.on_loan[kind].intersection(targets))
         if request is not None:
             hold(request.hold, node, DEVICE, kind)
             if cache.kinds[kind].per_page:
@@ -169,7 +169,7 @@ def begin(cache: Cache, to: Tier | None, request: Request | None = None) -> Tran
 
 
 def end(cache: Cache, transfer: Transfer) -> None:
-    """The reply came: what it held and what was lent to it is so no longer."""
+    """The reply came: what it held and what was on loan to it is so no longer."""
     del cache.transfers[transfer.number]
 
 

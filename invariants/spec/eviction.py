@@ -3,7 +3,7 @@
 The coldest that may go goes first, and no more than was wanted, rounded up to a page. Again and
 again the first of these goes:
 
-    1. copies that no live end requires (garbage),
+    1. copies that no live end requires (unreachable),
     2. on host: copies that are on host only before copies that are on device too,
     3. what the eviction policy ranks lowest; of equal ranks, the copy that ends deepest, and of
        these, that of the node that was made first.
@@ -150,7 +150,7 @@ def _is_free_leaf(cache: Cache, node: Node, tier: Tier) -> bool:
 
 def _to_host_first(cache: Cache, node: Node, kind: int, full: bool) -> list[int]:
     """The kinds that are copied to host before this one leaves the device. None if the copy is
-    garbage, or if host cannot hold one of those that go: without it the rest is worth nothing."""
+    unreachable, or if host cannot hold one that goes: without it the rest is worth nothing."""
     if not (cache.writes.before_eviction and cache.config.has_host):
         return []
     goes = (
@@ -199,7 +199,7 @@ def delete_useless(cache: Cache, before: Tree) -> None:
 
 def free_kind(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
     """Frees one kind of a node that stays. Later kinds go too where they are in nobody's hold, and
-    are on the other tier as well or garbage now."""
+    are on the other tier as well or unreachable now."""
     _free_copy(cache, node, tier, kind)
     kept = cache.holds()
     for later in range(kind + 1, len(cache.kinds)):

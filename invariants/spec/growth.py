@@ -140,7 +140,7 @@ def begin_pass(cache: Cache, request: Request, end: int) -> None:
     transfer.end_token, transfer.checkpoints = end, stored
     for kind in range(len(cache.kinds)):
         loaded = {move.target for move in load.of(kind)} if load is not None else set()
-        transfer.lent[kind] = loaded.union(cache.own(request, kind))
+        transfer.on_loan[kind] = loaded.union(cache.own(request, kind))
     cache.say(
         Prefill(
             transfer.number,

@@ -78,7 +78,7 @@ class Move(NamedTuple):
 class Transfer:
     """An action without its reply. to: the tier that it copies to; None for a pass.
 
-    moves: what is copied. hold: what it uses. lent: by kind, the pages that a pass may write or
+    moves: what is copied. hold: what it uses. on_loan: by kind, the pages that a pass may write or
     read. request: whose it is; None if nobody's. frees: by kind, the device pages that can go when
     this copy to host has ended, if an eviction waits for it. gives_up: by kind, the host pages that
     it frees when it has landed.
@@ -89,7 +89,7 @@ class Transfer:
     request: Request | None = None
     moves: list[Move] = field(default_factory=list)
     hold: Hold = field(default_factory=set)
-    lent: dict[int, set[int]] = field(default_factory=dict)
+    on_loan: dict[int, set[int]] = field(default_factory=dict)
     frees: dict[int, int] = field(default_factory=dict)
     gives_up: dict[int, int] = field(default_factory=dict)
     end_token: int = 0

@@ -58,11 +58,7 @@ def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Purchase]:
     per_hour = {name: draw.uniform(0.5, 5) for name in HARDWARE}
     per_hour["host"] = draw.choice((0.0005, 0.004, 0.02))
     wanted = Purchase(
-        HARDWARE,
-        (1, 2),
-        (1, 2, 3, 4),
-        (0, 4 * GB, 16 * GB, 64 * GB),
-        price=Prices(per_hour),
+        HARDWARE, (1, 2), (1, 2, 3, 4), (0, 4 * GB, 16 * GB, 64 * GB), price=Prices(per_hour)
     )
     return asked_of(str(path), limits)[0], wanted
 

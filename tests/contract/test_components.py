@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 
 from hicache import registry
 from hicache.core.actions import Matched
-from hicache.core.components import (
-    Component,
-    Full,
-    known,
-    settings_for,
-)
+from hicache.core.components import Component, Full, known, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.entries import Shape

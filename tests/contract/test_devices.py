@@ -168,8 +168,7 @@ _STEP = st.tuples(
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(_STEP, max_size=14))
 def test_ordered_programs_agree_with_a_table_of_writers(
-    name: str,
-    steps: list[tuple[str, str, list[int], list[int], tuple[int, int]]],
+    name: str, steps: list[tuple[str, str, list[int], list[int], tuple[int, int]]]
 ) -> None:
     """Each step waits for the one before, so a table of writes says which pages are equal."""
     rig = RIGS[name]()

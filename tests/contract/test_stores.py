@@ -78,7 +78,7 @@ def test_missing_values_and_wrong_lengths_leave_the_others_alone(store: Storage)
     views[1] = value_of(bytes(4095))
     views[2] = value_of(bytes(4097), 64)
     assert store.read(keys, views) == [
-        *(Status.DONE, Status.CORRUPT, Status.CORRUPT, Status.DONE, Status.MISSING),
+        *(Status.DONE, Status.CORRUPT, Status.CORRUPT, Status.DONE, Status.MISSING)
     ]
     assert joined([views[0], views[3]]) == joined([values[0], values[3]])
     assert store.delete([keys[1], keys[4]])[0] is Status.DONE

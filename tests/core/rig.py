@@ -191,12 +191,12 @@ class Rig:
         return self.view.pool(tier, self.names.index(name))
 
     def empty(self) -> None:
-        """Nothing is locked, lent or owned; evict everything, and all pools are whole again."""
+        """Nothing is locked, reserved or owned; evict everything, and all pools are whole again."""
         for tier in (Tier.DEVICE, Tier.HOST):
             for name in self.names:
                 counts = self.pool(name, tier).counts
-                assert counts[PageState.OWNED] == counts[PageState.LENT] == 0, (name, tier, counts)
-                assert counts[PageState.RETIRING] == 0, (name, tier, counts)
+                busy = (PageState.OWNED, PageState.RESERVED, PageState.RETIRING)
+                assert not any(counts[state] for state in busy), (name, tier, counts)
                 assert self.pool(name, tier).protected == 0, (name, tier)
         self.demote()
         for name in self.names[1:] + self.names[:1]:

@@ -43,7 +43,7 @@ def test_pages_on_loan_are_free_with_the_last_loan() -> None:
 
 def test_pages_of_several_owners_go_back_at_once() -> None:
     pool = Pool(Tier.HOST, "full", 6)
-    owned, lent = pool.take(2, 1), pool.reserve(2, 9)
+    owned, reserved = pool.take(2, 1), pool.reserve(2, 9)
     pool.cache(owned, 3)
-    pool.give_back(np.concatenate((owned, lent)))
+    pool.give_back(np.concatenate((owned, reserved)))
     assert pool.counts == [6, 0, 0, 0, 0]

@@ -239,8 +239,7 @@ def test_memory_that_torch_cannot_get_is_one_line(
         stream = device.stream("look")
         monkeypatch.setattr(accelerator, call, refuse)
         with pytest.raises(
-            CallerError,
-            match=r"^memory: expected room to move 2 pages of full, found CUDA .*out",
+            CallerError, match=r"^memory: expected room to move 2 pages of full, found CUDA .*out"
         ) as caught:
             device.read(stream, Area(Tier.DEVICE, "full", pages(1, 2), ALL), lambda _: None)
         assert "\n" not in str(caught.value)

@@ -58,11 +58,7 @@ def test_what_to_buy(name: str, tmp_path: Path) -> None:
     ]
     result = {name: machine(decision[name]) for name in ("answer", "runner_up", "today")}
     offered = [[item["cost_per_hour"], item["served"]] for item in decision["candidates"]]
-    same(
-        "machines",
-        name,
-        {**result, "error": sure["pass_error"], "flips": points, "of": offered},
-    )
+    same("machines", name, {**result, "error": sure["pass_error"], "flips": points, "of": offered})
 
 
 def _points(folder: Path, how: str, *alone: str) -> list[Any]:

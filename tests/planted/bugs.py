@@ -54,9 +54,7 @@ _refusals_refuse = refusals.refuse
 _refusals_refuse_room = refusals.refuse_room
 
 
-def _blind_to_its_pass(
-    handler: Callable[[Any, Any], None],
-) -> Callable[[Any, Any], None]:
+def _blind_to_its_pass(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Returns the handler with the request's pass hidden while it runs."""
 
     def blindly(state: Any, event: Any) -> None:
@@ -843,7 +841,7 @@ def failed_load_is_adopted(state: Any, transfer: Any) -> None:
 @bug(placement, "lend_own")
 def pass_pages_are_not_lent(state: Any, request: Any, transfer: Any) -> None:
     """Pages of a request that is gone are free while its last pass still writes them."""
-    transfer.lent.extend(NO_PAGES for _ in state.components)
+    transfer.on_loan.extend(NO_PAGES for _ in state.components)
 
 
 @bug(placement, "orphan_transfers")
@@ -889,7 +887,7 @@ def truncated_key_keeps_one_token(state: Any, node: Any, tier: int, keep: int) -
     return pages
 
 
-# -- wants
+# -- pins
 
 _expiry_due = pins._due
 _pinning_want_unpin = pins.want_unpin

@@ -25,14 +25,7 @@ from hicache.core.actions import (
 )
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    BackupDone,
-    DeleteDone,
-    FetchDone,
-    LookupDone,
-    Reply,
-    StoreDone,
-)
+from hicache.core.events import BackupDone, DeleteDone, FetchDone, LookupDone, Reply, StoreDone
 from hicache.core.types import NO_PAGES
 from hicache.runtime.encoding import Decisions
 from hicache.runtime.ranks import (
@@ -115,7 +108,7 @@ def test_ranks_agree_on_the_least_number_of_pages() -> None:
         [[StoreDone(1, 4), LookupDone(2, 0), DeleteDone(4, False), FetchDone(5, 7), BackupDone(6)]],
     ]
     expected: list[Reply] = [
-        *(BackupDone(6), StoreDone(1, 3), LookupDone(2, 0), DeleteDone(4, False), FetchDone(5, 1)),
+        *(BackupDone(6), StoreDone(1, 3), LookupDone(2, 0), DeleteDone(4, False), FetchDone(5, 1))
     ]
     [items] = report_of(ranks, 1, STORAGE)
     assert items == expected

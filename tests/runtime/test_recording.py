@@ -11,17 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.actions import (
-    Outcome,
-)
+from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    AdmitWanted,
-    Arrived,
-    Event,
-)
+from hicache.core.events import AdmitWanted, Arrived, Event
 from hicache.core.types import Key, Pages, Tier
 from hicache.runtime.config_document import MAY_LACK, config_of, document, written
 from hicache.runtime.driver import Driver, ImmediateExecutor
@@ -218,13 +212,7 @@ def test_starts_are_recorded_once_and_change_no_decision() -> None:
     assert replay(recording) == digest
 
 
-HEADER = json.dumps(
-    {
-        "hicache_recording": 3,
-        "config": document(CONFIG),
-        "made": {},
-    }
-)
+HEADER = json.dumps({"hicache_recording": 3, "config": document(CONFIG), "made": {}})
 EMPTY = "0" * 32
 
 
@@ -250,11 +238,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "a float": ([HEADER, arrived(args=[0.0, [8, "", ""], 4, 0])], 2, "Expected `int`"),
     "half a row": ([HEADER, arrived(args=[0, KEY_OF, 4, 0])], 2, "whole rows"),
     "digest": ([HEADER, arrived(d="XYZ")], 2, "matching regex"),
-    "counted": (
-        [HEADER, f'{{"op":"end","events":1,"digest":"{EMPTY}"}}'],
-        2,
-        "events: expected 0",
-    ),
+    "counted": ([HEADER, f'{{"op":"end","events":1,"digest":"{EMPTY}"}}'], 2, "events: expected 0"),
     "behind the end": (
         [HEADER, f'{{"op":"end","events":0,"digest":"{EMPTY}"}}', arrived()],
         3,

@@ -72,11 +72,7 @@ def profiled(seed: int) -> Case:
         request_host_ns=pick("request", 0, 5_000_000),
         request_token_host_ns=pick("token", 0, 1_000),
     )
-    engine = replace(
-        case.engine,
-        profile=profile,
-        most_chunk=pick("most", 0, 0, 2 * PAGE),
-    )
+    engine = replace(case.engine, profile=profile, most_chunk=pick("most", 0, 0, 2 * PAGE))
     return replace(case, engine=engine)
 
 

@@ -15,8 +15,7 @@ from sim.times.base import Parallelism, make
 
 NAME = "aiconfigurator"
 INSTALLED = pytest.mark.skipif(
-    find_spec("aiconfigurator_core") is None,
-    reason="aiconfigurator-core is not installed",
+    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed"
 )
 H100 = profile.get("h100")
 

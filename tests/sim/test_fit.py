@@ -22,10 +22,7 @@ from tests.bench.expected import table, within_bars
 from traces.expected import Group, Validated
 from traces.results.record import ErrorOf
 
-TRUE = (
-    Factor("product.*.memory", ("h100",), 0.8),
-    Factor("engine.step_host_ns", ("vllm",), 3.0),
-)
+TRUE = (Factor("product.*.memory", ("h100",), 0.8), Factor("engine.step_host_ns", ("vllm",), 3.0))
 
 
 def made(number: int, **change: object) -> dict[str, object]:
@@ -99,10 +96,7 @@ def test_the_fit_and_the_replay_agree(data: Path) -> None:
 
 
 def test_the_script_writes_constants_and_prints_errors(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = tmp_path / "few.jsonl"
     few.write_text("".join(data.read_text().splitlines(keepends=True)[:4]))

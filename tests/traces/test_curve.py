@@ -228,8 +228,7 @@ def trace(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("model", "note"),
-    [("llama-3.1-8b", ""), ("gpt-oss-120b", "counts the pool of full alone")],
+    ("model", "note"), [("llama-3.1-8b", ""), ("gpt-oss-120b", "counts the pool of full alone")]
 )
 def test_the_figures_of_every_policy(
     model: str, note: str, trace: str, tmp_path: Path, capsys: Capsys

@@ -46,11 +46,7 @@ GONE = "true; echo ${PIPESTATUS[0]}"
 
 @pytest.mark.parametrize(
     "shell",
-    [
-        f"hicache | {GONE}",
-        f"hicache 2>&1 | {GONE}",
-        "hicache >&- 2>&-; echo $?",
-    ],
+    [f"hicache | {GONE}", f"hicache 2>&1 | {GONE}", "hicache >&- 2>&-; echo $?"],
     ids=["left", "left both", "closed"],
 )
 def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: str) -> None:

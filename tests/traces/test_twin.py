@@ -40,10 +40,7 @@ def model_of(components: tuple[str, ...]) -> ModelDescription:
 
 
 def serve(
-    workload: Prompts,
-    components: tuple[str, ...] = ("full",),
-    spoil: Any = None,
-    **config: Any,
+    workload: Prompts, components: tuple[str, ...] = ("full",), spoil: Any = None, **config: Any
 ) -> tuple[Recording, Played]:
     """A workload on a device, and the recording of what happened there."""
     model, size = model_of(components), workload.page_size

@@ -1,7 +1,7 @@
 """Plays a trace on one replica or several, with a clock or without one, and collects what they did.
 
-A single cache is a fleet of one. With a clock, the rules are those of `sim`. Without one, requests
-are served one after another by the real core (`HitsReplay`).
+One replica is a `World`, several are a `Fleet`: with a clock, the rules are those of `sim`. Without
+one, requests are served one after another by the real core (`HitsReplay`).
 """
 
 from __future__ import annotations

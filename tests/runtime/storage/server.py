@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hicache.core.actions import (
-    Admitted,
-    Outcome,
-    Prefetched,
-    Prefill,
-    Refused,
-    StorageDetached,
-)
+from hicache.core.actions import Admitted, Outcome, Prefetched, Prefill, Refused, StorageDetached
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from hicache.core.actions import Lookup
 from hicache.core.events import LookupDone, Reply
 from hicache.runtime.ranks import Agreement, local_groups, lockstep, offered
-from hicache.runtime.storage import (
-    Attachment,
-    Rank,
-    StorageExecutor,
-    Task,
-    WorkerOptions,
-    look_up,
-)
+from hicache.runtime.storage import Attachment, Rank, StorageExecutor, Task, WorkerOptions, look_up
 from hicache.vllm.orders import Orders
 from tests.runtime.test_agreement import Scripted
 from tests.storage.memory_store import MemoryStore
