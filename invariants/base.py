@@ -151,13 +151,11 @@ class Check:
 
     def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Called for each event of a reply before the core gets it, and for each outcome before it
-        is filed, if its type is in `sees`.
-        """
+        is filed, if its type is in `sees`."""
 
     def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Called for each event and outcome of a type in `sees`, after the shadow has filed
-        everything.
-        """
+        everything."""
 
     def audit(self, shadow: Shadow, view: CoreView) -> None:
         """Called in a full check, for conditions that need the whole state."""

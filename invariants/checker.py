@@ -64,8 +64,7 @@ class Checker:
     """Observes one core during its whole life. Raises Violation to stop the run.
 
     most_pages: with `every`, the specification runs beside the core while no more pages are in use
-    (see `DifferentialChecker`); 0: never.
-    """
+    (see `DifferentialChecker`); 0: never."""
 
     def __init__(
         self,
@@ -162,8 +161,7 @@ class Checker:
     @property
     def audit_every(self) -> int:
         """Operations between two recounts. A recount costs more on a large tree, so the interval
-        grows.
-        """
+        grows."""
         return max(AUDIT_EVERY, self._audited)
 
     def audit(self, view: CoreView) -> None:

@@ -157,8 +157,7 @@ class WorkBound(Check):
 
 def _locked(shadow: Shadow, transfer: TransferRecord) -> int:
     """Number of nodes on the path of a transfer: when it began, or more if one of them was split
-    since, because its locks are on both halves then.
-    """
+    since, because its locks are on both halves then."""
     now = len(shadow.nodes.path(transfer.nodes[0])) if transfer.nodes else 0
     return max(transfer.path, now)
 

@@ -10,7 +10,7 @@ from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
 from invariants.shadow import story
-from invariants.shadow.pages import NODE, PageShadow, same
+from invariants.shadow.pages import KIND_BITS, KIND_MASK, NODE, PageShadow, same
 from invariants.shadow.requests import RequestRecord
 from invariants.shadow.shadow import Shadow
 from invariants.shadow.tags import Tags
@@ -28,8 +28,8 @@ class Bytes(Check):
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         for pages in shadow.changed if shadow.history else ():
             for claimed, code in pages.claimed:
-                if code & 3 == NODE:
-                    record = shadow.nodes.by_id.get(code >> 2)
+                if code & KIND_MASK == NODE:
+                    record = shadow.nodes.by_id.get(code >> KIND_BITS)
                     if record is not None and len(record.tags):
                         tags = record.tags if pages.positional else record.tags[-1:]
                         if len(tags) == len(claimed):

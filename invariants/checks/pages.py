@@ -9,7 +9,17 @@ from hicache.core.types import Pages, PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
-from invariants.shadow.pages import NODE, STATE_OF, PageShadow, all_are, name_of, nothing, same
+from invariants.shadow.pages import (
+    KIND_BITS,
+    KIND_MASK,
+    NODE,
+    STATE_OF,
+    PageShadow,
+    all_are,
+    name_of,
+    nothing,
+    same,
+)
 from invariants.shadow.shadow import Shadow
 
 _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
@@ -34,13 +44,14 @@ class _Ownership(Check):
                 story.page(pages, clash.page),
             )
         for claimed, code in pages.claimed:
-            state, states, owners = STATE_OF[code & 3], pool.state[claimed], pool.owner[claimed]
-            if states.tobytes().count(state) < len(claimed) or not all_are(owners, code >> 2):
-                wrong = (states != state) | (owners != code >> 2)
+            kind, number = code & KIND_MASK, code >> KIND_BITS
+            state, states, owners = STATE_OF[kind], pool.state[claimed], pool.owner[claimed]
+            if states.tobytes().count(state) < len(claimed) or not all_are(owners, number):
+                wrong = (states != state) | (owners != number)
                 at = int(claimed[int(wrong.argmax())])
                 self.fail(
                     f"{where} page {at} of {name_of(code)}: expected "
-                    f"{PageState(state).name} of {code >> 2}, found "
+                    f"{PageState(state).name} of {number}, found "
                     f"{PageState(int(pool.state[at])).name} of {pool.owner[at]}",
                     story.page(pages, at),
                 )
@@ -211,7 +222,7 @@ class PinNode(Check):
                         story.node(record.id),
                     )
         for pages in shadow.changed:
-            taken = [claimed for claimed, code in pages.claimed if code & 3 != NODE]
+            taken = [claimed for claimed, code in pages.claimed if code & KIND_MASK != NODE]
             for lost in (pages.freed, pages.retired, *taken):
                 if len(lost):
                     self._unlocked(pages, lost)

@@ -8,7 +8,7 @@ from hicache.core.types import RequestId, Tier, TransferId
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.shadow import story
-from invariants.shadow.pages import NODE
+from invariants.shadow.pages import KIND_MASK, NODE
 from invariants.shadow.shadow import Shadow
 
 
@@ -47,7 +47,7 @@ class Progress(Check):
         for number, waiting in self._waiting.items() if shadow.history else ():
             pages = shadow.pages[shadow.index_of(waiting.refusal.component)]
             room = pages.pool.available
-            took = room < waiting.room or any(code & 3 != NODE for _, code in pages.claimed)
+            took = room < waiting.room or any(code & KIND_MASK != NODE for _, code in pages.claimed)
             waiting.taken |= took and getattr(shadow.event, "request", -1) != number
             # another request may have locked what was to become available
             waiting.taken |= any(

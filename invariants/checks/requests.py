@@ -25,7 +25,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
 from invariants.shadow.kinds import Kind
-from invariants.shadow.pages import KINDS, TRANSFER, PageShadow, name_of, same
+from invariants.shadow.pages import KIND_BITS, KIND_MASK, KINDS, TRANSFER, PageShadow, name_of, same
 from invariants.shadow.record import NodeRecord
 from invariants.shadow.requests import RequestRecord
 from invariants.shadow.shadow import Shadow
@@ -88,8 +88,7 @@ class Anchor(Check):
 
     def _window(self, req: RequestRecord, step: NodeRecord, kind: Kind) -> None:
         """Checks the window pages in the table against the node's, where the boundary requires
-        them.
-        """
+        them."""
         page = step.pages[kind.at]
         mine = req.tables[kind.at][step.end_page - step.span : step.end_page]
         if page is None or same(mine, page):
@@ -136,10 +135,10 @@ class Alias(Check):
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         for pages in shadow.changed:
             for claimed, code in pages.claimed:
-                if code & 3 != TRANSFER and _writable(claimed):
+                if code & KIND_MASK != TRANSFER and _writable(claimed):
                     self.fail(
                         f"pages of {name_of(code)}: expected read-only, found writable",
-                        About(KINDS[code & 3], code >> 2),
+                        About(KINDS[code & KIND_MASK], code >> KIND_BITS),
                     )
 
     def see(self, shadow: Shadow, item: _WithPages, view: CoreView) -> None:
@@ -332,8 +331,7 @@ class PeerMap(Check):
 
 def _pairs(shadow: Shadow, tier: Tier, kind: Kind) -> Iterator[tuple[Pages, Pages]]:
     """Yields the full attention pages and their peers of each node, and on device of each
-    request.
-    """
+    request."""
     first = tier * shadow.width
     for record in shadow.nodes.by_id.values():
         page, peers = record.pages[first], record.pages[first + kind.at]

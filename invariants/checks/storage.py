@@ -9,7 +9,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
-from invariants.shadow.pages import NODE
+from invariants.shadow.pages import KIND_BITS, KIND_MASK, NODE
 from invariants.shadow.record import NodeRecord
 from invariants.shadow.shadow import Shadow
 from invariants.shadow.transfers import OF_STORAGE, TransferRecord
@@ -46,8 +46,8 @@ def parts_of(shadow: Shadow, transfer: TransferRecord) -> Iterator[Part]:
             stop = start
             while stop < len(codes) and codes[stop] == codes[start]:
                 stop += 1
-            ours = codes[start] & 3 == NODE
-            record = shadow.nodes.by_id.get(codes[start] >> 2) if ours else None
+            ours = codes[start] & KIND_MASK == NODE
+            record = shadow.nodes.by_id.get(codes[start] >> KIND_BITS) if ours else None
             yield Part(
                 at,
                 record,

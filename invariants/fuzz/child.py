@@ -26,7 +26,7 @@ from typing import Any, TextIO
 from hicache.core.errors import CallerError
 from invariants.fuzz import laws, target
 from invariants.fuzz.own import Own
-from invariants.fuzz.play import Failure, Outcome, TargetPlayer
+from invariants.fuzz.play import Failure, Played, TargetPlayer
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import FuzzSequence, check, dumps, loads
 from invariants.fuzz.shrink import Search, ways_of_values
@@ -111,13 +111,13 @@ class Child:
         a process of its own, for failures that end or stop the process; 0 for others."""
         best = first = self._checked(sequence)
 
-        def alike(each: FuzzSequence) -> Outcome:
+        def alike(each: FuzzSequence) -> Played:
             nonlocal best
             if search.sequence is not best:
                 best = search.sequence
                 self.say(sequence=dumps(best), failure=search.failure)
             if seconds:
-                return Outcome(each, self._apart(each, seconds), None)
+                return Played(each, self._apart(each, seconds), None)
             return self.known.replay(each)
 
         ways = ways_of_values(self.known.kind.simpler)
@@ -205,7 +205,7 @@ def _calls(can: Can) -> set[str]:
     return calls | {call for call, needed in optional.items() if needed}
 
 
-def _counts(outcome: Outcome) -> Counter[str]:
+def _counts(outcome: Played) -> Counter[str]:
     return outcome.player.counts + outcome.player.target.counts if outcome.player else Counter()
 
 

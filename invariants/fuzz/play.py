@@ -26,7 +26,7 @@ ACTS = 2
 GAPS = (0, 1, 1, 5, 40)
 TRIES = 8
 FAULTS = 40  # percent of the sequences in which transfers fail
-ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
+ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")  # of due replies: see schedules
 STALE = 4  # rounds of evictions without an effect, after which what is left stays
 EVERY = 8  # of as many looks, one judges a state that seems not to have changed
 ROUNDS = 40  # for each request, and for each of its tokens on a server
@@ -59,7 +59,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Played:
     """The result of a sequence. sequence: the entries as played. player: None if the target could
     not be opened; then there is no failure, or the failure is that of opening it."""
 
@@ -85,7 +85,7 @@ class TargetPlayer:
 
     def generate(
         self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
-    ) -> Outcome:
+    ) -> Played:
         """Draws and plays a sequence. length: number of entries. note: gets the sequence up to each
         entry before it is played."""
         draws = Draws(seed, "config")
@@ -110,7 +110,7 @@ class TargetPlayer:
             note(sequence)
         return self._run(sequence, next_entry)
 
-    def replay(self, sequence: FuzzSequence, recorder: Recorder | None = None) -> Outcome:
+    def replay(self, sequence: FuzzSequence, recorder: Recorder | None = None) -> Played:
         """Plays a sequence. recorder: writes the calls of the engine."""
         entries = sequence.entries
 
@@ -135,7 +135,7 @@ class TargetPlayer:
         sequence: FuzzSequence,
         next_entry: Callable[[Player, int], Entry | None],
         recorder: Recorder | None = None,
-    ) -> Outcome:
+    ) -> Played:
         entries: list[Entry] = []
         player = target = failure = None
         try:
@@ -152,7 +152,7 @@ class TargetPlayer:
             failure = self._failure_of(error, len(entries))
         if target is not None:
             target.close()
-        return Outcome(replace(sequence, entries=tuple(entries)), failure, player)
+        return Played(replace(sequence, entries=tuple(entries)), failure, player)
 
     def _failure_of(self, error: Exception, at: int) -> Failure:
         """What an error says: a law that is broken, or an error of the engine."""
@@ -191,13 +191,13 @@ def play_entry(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
 
 
 def look(player: Player, full: bool = False) -> None:
-    """Judges the state, if it has changed since it was judged. full: in any case, as every few
-    looks do."""
+    """Judges the state, if its mark has changed since it was judged. full: in any case, as every
+    few looks do. Idle: nothing runs or is in transfer."""
     target, idle = player.target, not player.jobs and not player.pending
     mark = target.mark()
     player.looks += 1
-    if full or mark is None or (mark, idle) != player.validated or player.looks % EVERY == 0:
-        player.validated = mark, idle
+    if full or mark is None or (mark, idle) != player.judged_at or player.looks % EVERY == 0:
+        player.judged_at = mark, idle
         target.recorder.check(judge, target.pools(), idle)
         target.laws()
     try:

@@ -33,7 +33,7 @@ class Player:
         self.pending: list[Pending] = []
         self.counts: Counter[str] = Counter()
         self.answers: list[dict[str, Any]] = []
-        self.validated: Any = None
+        self.judged_at: Any = None  # the mark of the state that was judged last
         self.looks = 0
         self._acts: tuple[Act, ...] = ()
         self._turn = self._number = 0

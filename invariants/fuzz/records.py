@@ -10,10 +10,9 @@ LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 
 @dataclass(slots=True)
 class Job:
-    """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. transfers:
-    of its passes in flight, in their order. begun: tokens up to where they go. more: tokens that a
-    server is to generate for it.
-    """
+    """One request as the engine knows it. stage: waiting, prefilling, idle (admitted, without
+    a pass in flight) or decoding. transfers: of its passes in flight, in their order. begun: tokens
+    up to where they go. more: tokens that a server is to generate for it."""
 
     id: int
     tokens: list[int]

@@ -105,8 +105,7 @@ def unpack(runs: list[list[int]]) -> list[int]:
 
 class Act(NamedTuple):
     """The result of one action. delay: time from its issue to its reply. tie: order among replies
-    due at once (with order "priority", among all due replies). fault: name of a fault, or "".
-    """
+    due at once (with order "priority", among all due replies). fault: name of a fault, or ""."""
 
     delay: int
     tie: int
@@ -133,8 +132,7 @@ class FuzzSequence:
     """A sequence. config: of the core, or the JSON values that another target has. order: schedule
     that takes the replies. seed: that it was drawn from. target, release: where it was recorded; it
     plays on any release. Of hicache alone: ranks, the number of cores; executor, see executors;
-    pairs, whether keys hold token pairs.
-    """
+    pairs, whether keys hold token pairs."""
 
     config: Any
     entries: tuple[Entry, ...]
@@ -307,8 +305,7 @@ def _config(values: dict[str, Any], name: str) -> Config:
 class Operation(NamedTuple):
     """weight: how often it is drawn; 0: only where something else asks for it. args: the shapes of
     its arguments. draw: from a player and draws, literal arguments for this state, or None if it is
-    not possible. play: performs it, from a player and its arguments.
-    """
+    not possible. play: performs it, from a player and its arguments."""
 
     weight: int
     args: Schema

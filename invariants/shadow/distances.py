@@ -119,10 +119,7 @@ def _children(record: NodeRecord, by_id: Mapping[int, NodeRecord]) -> Iterator[N
 
 
 def _within(
-    record: NodeRecord,
-    by_id: Mapping[int, NodeRecord],
-    most: int,
-    known: Mapping[int, NodeRecord],
+    record: NodeRecord, by_id: Mapping[int, NodeRecord], most: int, known: Mapping[int, NodeRecord]
 ) -> list[NodeRecord]:
     """The nodes below that end within the largest window, except below a node that is known."""
     records = [record]

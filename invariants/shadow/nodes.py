@@ -21,8 +21,7 @@ from .tags import Tags, chain, chain_root, run_tags, seed_of
 
 class Queue(NamedTuple):
     """One eviction queue of the core, either its unreachable copies or the rest: the rank and the
-    node of each entry.
-    """
+    node of each entry."""
 
     ranks: list[int]
     members: list[int]

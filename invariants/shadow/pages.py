@@ -24,16 +24,17 @@ from .kinds import Kind
 from .tags import POISON, Tags
 
 NODE, REQUEST, TRANSFER = 1, 2, 3
+KIND_BITS, KIND_MASK = 2, 3  # of an owner's code: its kind, below its number
 KINDS = ("nobody", "node", "request", "transfer")
 STATE_OF = tuple(map(int, (PageState.FREE, PageState.CACHED, PageState.OWNED, PageState.RESERVED)))
 
 
 def code_of(kind: int, number: int) -> int:
-    return number * 4 + kind
+    return (number << KIND_BITS) + kind
 
 
 def name_of(code: int) -> str:
-    return f"{KINDS[code & 3]} {code >> 2}" if code else "nobody"
+    return f"{KINDS[code & KIND_MASK]} {code >> KIND_BITS}" if code else "nobody"
 
 
 class Clash(NamedTuple):
@@ -123,7 +124,7 @@ class PageShadow:
                 twice = array != order
                 self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
         self.owner[pages] = code
-        self.owned[code & 3] += count
+        self.owned[code & KIND_MASK] += count
         self.claimed.append((pages, code))
 
     def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
@@ -142,7 +143,7 @@ class PageShadow:
             return
         codes, sizes = [code for _, code in claims], [len(some) for some, _ in claims]
         self.owner[pages] = np.repeat(codes, sizes)
-        self.owned[codes[0] & 3] += len(pages)
+        self.owned[codes[0] & KIND_MASK] += len(pages)
         self.claimed += claims
 
     def _are_free(self, pages: Pages) -> bool:
@@ -162,7 +163,7 @@ class PageShadow:
             at = int((owners != code).argmax())
             self.clashes.append(Clash(int(pages[at]), code, int(owners[at])))
         self.owner[pages] = 0
-        self.owned[code & 3] -= len(pages)
+        self.owned[code & KIND_MASK] -= len(pages)
         self.released.append(pages)
 
     def begin_use(self, pages: Pages) -> None:

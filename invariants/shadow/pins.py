@@ -21,7 +21,7 @@ from hicache.core.types import Pages, PinId
 from hicache.core.view import CoreView
 
 from .nodes import NodeShadow
-from .pages import NODE, PageShadow
+from .pages import KIND_BITS, KIND_MASK, NODE, PageShadow
 from .record import NodeRecord
 from .requests import RequestShadow
 from .tags import Tags, tags_of
@@ -41,11 +41,11 @@ def pin(
         codes = shadow.owner[move.source].tolist()
         whose = dict.fromkeys(codes)
         for code in whose:
-            if code & 3 != NODE:
+            if code & KIND_MASK != NODE:
                 page = move.source.item(codes.index(code))
                 return f"transfer {transfer.id} reads page {page} of no node"
         for code in whose if move.at else codes[-1:]:
-            record = nodes.by_id[code >> 2]
+            record = nodes.by_id[code >> KIND_BITS]
             nodes.dirty[record.id] = record
             if deepest is None or record.end_page > deepest.end_page:
                 deepest = record
@@ -89,7 +89,7 @@ def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecor
     if not ours:
         return
     host = transfers.pages[transfers.width]
-    codes = {code >> 2 for _, code in host.claimed if code & 3 == NODE}
+    codes = {code >> KIND_BITS for _, code in host.claimed if code & KIND_MASK == NODE}
     came = sorted((nodes.by_id[code] for code in codes if code in nodes.by_id), key=_depth)
     for transfer in ours:
         if nodes.gone:
@@ -123,11 +123,11 @@ def _hand_over(load: TransferRecord, transfers: TransferShadow, nodes: NodeShado
         return
     for move in load.moves:
         shadow = transfers.pages[move.at]
-        pages = move.target[shadow.owner[move.target] & 3 == NODE]
+        pages = move.target[shadow.owner[move.target] & KIND_MASK == NODE]
         shadow.locks[pages] += 1
         reader.locked[move.at].append(pages)
         for code in dict.fromkeys(shadow.owner[pages].tolist()):
-            nodes.dirty[code >> 2] = nodes.by_id[code >> 2]
+            nodes.dirty[code >> KIND_BITS] = nodes.by_id[code >> KIND_BITS]
 
 
 def _depth(record: NodeRecord) -> int:
@@ -139,7 +139,7 @@ def _drop(transfer: TransferRecord, transfers: TransferShadow) -> None:
     kept = []
     for slot, pages in transfer.pins:
         shadow = transfers.pages[slot]
-        gone = shadow.owner[pages] & 3 != NODE
+        gone = shadow.owner[pages] & KIND_MASK != NODE
         shadow.locks[pages[gone]] -= 1
         kept.append((slot, pages[~gone]))
     transfer.pins = kept
@@ -253,6 +253,6 @@ class PinShadow:
             shadow = self.pages[slot]
             shadow.locks[pages] += count
             for code in set(shadow.owner[pages].tolist()):
-                record = self.nodes.by_id.get(code >> 2)
+                record = self.nodes.by_id.get(code >> KIND_BITS)
                 if record is not None:
                     self.nodes.dirty[record.id] = record

@@ -20,7 +20,7 @@ from hicache.core.types import NO_PAGES, Key, Pages, RequestId, TransferId
 
 from .kinds import Kind
 from .nodes import NodeShadow
-from .pages import REQUEST, PageShadow, code_of, same
+from .pages import KIND_BITS, REQUEST, PageShadow, code_of, same
 from .tags import POISON, Tags, tags_of
 
 
@@ -177,7 +177,7 @@ class RequestShadow:
                 shadow = self.device[index]
                 for pages in before:
                     shadow.locks[pages] -= 1
-                    holder = self.nodes.by_id.get(int(shadow.owner[pages[0]]) >> 2)
+                    holder = self.nodes.by_id.get(int(shadow.owner[pages[0]]) >> KIND_BITS)
                     if holder is not None:
                         self.nodes.dirty[holder.id] = holder
                 for pages in now:

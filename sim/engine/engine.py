@@ -1,19 +1,20 @@
 """The engine: continuous batching with chunked prefill, in virtual time or on a real device.
 
-No pass of the micro-batch whose turn it is is in flight at a boundary (there is one micro-batch;
-of several see pipeline). The steps, in this order:
+At a step boundary no pass of the micro-batch whose turn it is is in flight (there is one; of
+several see pipeline). What it does with its *sequences* (S Req, V Request), in this order:
 
     1. apply the replies of transfers, even without prefills: otherwise backups would keep their
-       pages locked
-    2. end or grow the sequences that are due, which may retract others
+       pages locked. Those of storage, and of backups with them, are applied during a pass, too
+    2. end or grow the sequences that are due, which may retract others (V preempts)
     3. continue the prefills that have started
-    4. admit waiting requests
+    4. admit waiting requests, if the headroom (`RESERVES`; S new_token_ratio) allows it; one that
+       is refused with "fetching" is parked, and comes back to the front of the queue
     5. start the queued transfers
-    6. launch the next pass
+    6. launch the next pass, which waits for its loads by groups of layers
 
-A request takes time in the client, in HTTP and in the tokeniser. An engine that composes a pass
-while the one before it runs does not see a request that comes during a pass until the next pass is
-composed, so that it joins the one after.
+A request takes time in the client, in HTTP and in the tokeniser. With `lookahead` (S overlap
+schedule, V async scheduling) a pass is composed while the one before it runs: a request that comes
+during a pass joins the one after the next.
 """
 
 from collections.abc import Callable, Mapping
@@ -116,14 +117,12 @@ class Engine:
         self.wake()
 
     def release(self, sequence: Sequence) -> None:
-        """The relay has read all pages of a request that it took: they are freed at the next
-        boundary."""
+        """The relay has read all pages of a request: the next step boundary frees them."""
         self._released.append(sequence)
         self.wake()
 
     def stored(self) -> None:
-        """Storage has replies. They are taken at this instant, also while a pass runs: a prefetch
-        goes on behind it."""
+        """Storage has replies. They are taken at this instant, also while a pass runs."""
         if not self._notified:
             self._notified = True
             self._clock.after(0, self._take_stored)
@@ -134,7 +133,7 @@ class Engine:
         self.wake()
 
     def wake(self) -> None:
-        """Schedules a boundary after all events of this instant, unless a pass is running."""
+        """Schedules a step boundary after all events of this instant, unless a pass is running."""
         if not self._busy and not self._woken:
             self._woken = True
             self._clock.after(0, self._look)
@@ -149,7 +148,7 @@ class Engine:
         self._compose()
 
     def _take(self) -> None:
-        """What has come since the last boundary."""
+        """What has come since the last step boundary."""
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
@@ -199,7 +198,7 @@ class Engine:
         """Returns (duration in ns, number) of the decode steps that can run as one, and notes the
         duration of each but the last.
 
-        A boundary without admissions or prefills has the same result at every step, until a
+        A step boundary without admissions or prefills has the same result at every step, until a
         sequence is due or another event of the clock occurs. The run of steps ends at the earlier
         of the two. While an admission waits for what changes with each step, it is one step.
         """

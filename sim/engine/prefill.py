@@ -61,8 +61,8 @@ class Prefills:
     def schedule(self, retractions: int) -> None:
         """Fills the batch of the next pass with chunks, within the budget that decoding leaves.
 
-        retractions: of all requests before this boundary. Where chunks take precedence, none is
-        admitted at a boundary at which one was preempted: it would come back at once, again and
+        retractions: of all requests before this step. Where chunks take precedence, none is
+        admitted at a step at which one was preempted: it would come back at once, again and
         again, and those that decode would never go on.
         """
         decoding = len(self._running.decode)
@@ -101,7 +101,7 @@ class Prefills:
             self._prefilled(sequence, prefill)
 
     def deliver(self, sequence: Sequence, prefill: Prefill) -> None:
-        """A prompt that was computed elsewhere has arrived. The core hears of it at a boundary."""
+        """A prompt that was computed elsewhere has arrived. The next step tells the core."""
         self._delivered.append((sequence, prefill))
 
     def take_delivered(self) -> None:
@@ -112,9 +112,7 @@ class Prefills:
             sequence.incoming = False
 
     def _chunk(self, left: int) -> int:
-        """Tokens of the next chunk. A chunk that does not complete a prompt ends at a page
-        boundary.
-        """
+        """Tokens of the next chunk. One that does not complete a prompt ends with a page."""
         most = self._options.most_chunk
         room = min(self._budget, most) if most else self._budget
         return left if left <= room or not self._chunked else room - room % self._page_size

@@ -216,7 +216,7 @@ _NO_STEP = -1
 class TokenGaps:
     """See the module. steps_ns: the duration of each decode step and pass, by its number.
     paused_ns: the time since the last step in which decoding waited for passes of chunks. now_ns:
-    the time; called at the boundary between two passes."""
+    the time; called at a step boundary."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.steps_ns = array("q")

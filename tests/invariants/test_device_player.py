@@ -14,7 +14,7 @@ from invariants.fuzz.hicache.device import DevicePlayer, player_of
 from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import failure_of, generate, replay, step
-from invariants.fuzz.play import Failure, Outcome
+from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
 from sim.errors import WrongBytesError
 from tests.configs import configured
@@ -25,11 +25,11 @@ CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_win
 TIERS = (Tier.DEVICE, Tier.HOST)
 
 
-def played(seed: int, operations: int = 60) -> Outcome:
+def played(seed: int, operations: int = 60) -> Played:
     return generate(sample_config(seed, executor="device"), OPS, seed, operations)
 
 
-def answered(outcome: Outcome) -> tuple[object, ...]:
+def answered(outcome: Played) -> tuple[object, ...]:
     """What two runs share that did the same."""
     player = outcome.player
     assert isinstance(player, DevicePlayer)

@@ -119,7 +119,7 @@ def test_a_sequence_shrinks_to_the_fewest_ranks_that_fail() -> None:
         def fake(sequence: FuzzSequence) -> Any:
             failure = Failure(15, "COLL-SEQ", "", len(sequence.entries))
             player = Player(sequence.config)
-            return play.Outcome(sequence, failure if sequence.ranks >= with_ranks else None, player)
+            return play.Played(sequence, failure if sequence.ranks >= with_ranks else None, player)
 
         return fake
 

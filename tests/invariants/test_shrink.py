@@ -9,7 +9,7 @@ from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.simpler import WAYS
-from invariants.fuzz.play import Failure, Outcome
+from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
 from invariants.fuzz.shrink import Search, shrink
 from tests.configs import configured, message_of
@@ -17,7 +17,7 @@ from tests.configs import configured, message_of
 OPS = OPERATIONS
 
 
-def play(sequence: FuzzSequence) -> Outcome:
+def play(sequence: FuzzSequence) -> Played:
     return replay(sequence, OPS)
 
 
@@ -47,10 +47,10 @@ def long_sequence() -> FuzzSequence:
 
 def verdict(
     wrong: Callable[[FuzzSequence], bool], kind: str = "A"
-) -> Callable[[FuzzSequence], Outcome]:
-    def judge(sequence: FuzzSequence) -> Outcome:
+) -> Callable[[FuzzSequence], Played]:
+    def judge(sequence: FuzzSequence) -> Played:
         failure = Failure(11, kind, "made up", len(sequence.entries)) if wrong(sequence) else None
-        return Outcome(sequence, failure, cast(Player, None))
+        return Played(sequence, failure, cast(Player, None))
 
     return judge
 
@@ -109,7 +109,7 @@ def test_entries_that_depend_on_each_other_are_removed_together() -> None:
 
 
 def test_another_failure_is_not_accepted() -> None:
-    def judge(sequence: FuzzSequence) -> Outcome:
+    def judge(sequence: FuzzSequence) -> Played:
         kind = "A" if len(sequence.entries) >= 10 else "B"
         return verdict(lambda _: True, kind)(sequence)
 
@@ -132,7 +132,7 @@ def test_illegal_settings_are_not_taken_for_the_failure() -> None:
         (Entry("quiesce", {}),),
     )
 
-    def judge(sequence: FuzzSequence) -> Outcome:
+    def judge(sequence: FuzzSequence) -> Played:
         play(sequence)  # raises for an interval that is no multiple of the page
         return verdict(lambda item: "mamba" in item.config.components)(sequence)
 

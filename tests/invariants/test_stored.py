@@ -14,12 +14,12 @@ from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.executors import FILES
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
-from invariants.fuzz.play import Outcome
+from invariants.fuzz.play import Played
 
 SEEDS = (56, 59, 176, 199)  # of sequences with a store of files
 
 
-def played() -> Iterator[Outcome]:
+def played() -> Iterator[Played]:
     for seed in SEEDS:
         sample = sample_config(seed)
         assert sample.executor == FILES

@@ -91,7 +91,7 @@ class Work:
         """The same failure of a smaller sequence, told with its operations. One whose sequence
         fails in another way, or not at all, is a failure of its own."""
 
-        def play_one(sequence: FuzzSequence) -> playing.Outcome:
+        def play_one(sequence: FuzzSequence) -> playing.Played:
             with limit(self.operations):
                 return play.replay(sequence, OPERATIONS)
 

@@ -30,7 +30,7 @@ from hicache.core.events import (
     PagesWanted,
     PrefillDone,
 )
-from hicache.core.types import NO_PAGES, Pages, Tier
+from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import (
     Driver,
@@ -43,7 +43,7 @@ from hicache.runtime.driver import (
 from hicache.storage.base import Status
 from invariants.checker import SPECIFIED_PAGES, Checker
 from sim.engine.pipeline import StageUse
-from sim.engine.sequence import RequestResult, TokenGaps, from_storage
+from sim.engine.sequence import RequestResult, Times, TokenGaps, from_storage
 from sim.errors import StuckError
 from sim.fleet import Fleet, FleetResult, Trip, digest_of
 from sim.options import FleetOptions, WorldOptions
@@ -78,7 +78,7 @@ _TIMES = (
 # -- what a replay did
 
 
-def spread(times_ns: Pages, counts: Pages | None = None) -> Spread:
+def spread(times_ns: Times, counts: Times | None = None) -> Spread:
     """Mean and percentiles in seconds; zeros without observations. counts: how often each time
     occurs; None for once."""
     if not len(times_ns):
@@ -105,11 +105,11 @@ class Latency:
     the finished requests, in the order of the trace. gaps: the times between tokens of each engine.
     """
 
-    ttft_ns: Pages
-    queue_ns: Pages
-    load_ns: Pages
-    compute_ns: Pages
-    tpot_ns: Pages
+    ttft_ns: Times
+    queue_ns: Times
+    load_ns: Times
+    compute_ns: Times
+    tpot_ns: Times
     makespan_ns: int
     generated_tokens: int
     requests: tuple[RequestResult, ...]
@@ -131,7 +131,7 @@ class Latency:
         )
 
     @property
-    def _numbers(self) -> Pages:
+    def _numbers(self) -> NDArray[np.int64]:
         return np.array([request.request for request in self.requests], dtype=np.int64)
 
     @property
@@ -140,7 +140,7 @@ class Latency:
         numbers = self._numbers
         most = int(numbers.max(initial=-1)) + 1
 
-        def slower(limit_ns: int) -> Pages:
+        def slower(limit_ns: int) -> Times:
             none = np.zeros(most, dtype=np.int64)
             return sum((gaps.slower(limit_ns, most) for gaps in self.gaps), none)[numbers]
 

@@ -38,7 +38,7 @@ from invariants.fuzz.hicache.device import player_of
 from invariants.fuzz.hicache.draw import ConfigSample, next_entry
 from invariants.fuzz.hicache.operations import is_too_large
 from invariants.fuzz.hicache.player import FAULTS, Player
-from invariants.fuzz.play import Failure, Outcome
+from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.records import Job
 from invariants.fuzz.sequence import Entry, FuzzSequence, Operation, check
 from invariants.shadow.story import brief
@@ -68,7 +68,7 @@ def generate(
     level: Level = "every",
     command: str = "",
     **how: Any,
-) -> Outcome:
+) -> Played:
     """Draws and plays a sequence. operations: number of entries. command: that plays it
     again, for reports. The rest is as for `replay`.
     """
@@ -91,7 +91,7 @@ def replay(
     level: Level = "every",
     name: str = "",
     **how: Any,
-) -> Outcome:
+) -> Played:
     """Plays a sequence. checks: names of the checks to run; default all. follow: called with the
     player before it plays. differential: whether to compare with the specification; default if all
     checks run after every event.
@@ -106,7 +106,7 @@ def replay(
 
 def replay_told(
     sequence: FuzzSequence, ops: dict[str, Operation], name: str = "", full: bool = False
-) -> Outcome:
+) -> Played:
     """Plays a sequence as `replay` does. The text of a failure also has the first difference from
     the specification and, with `full`, the operations of the sequence."""
     comparisons: list[Comparison] = []
@@ -154,7 +154,7 @@ def _run(
     checks: Sequence[str] | None = None,
     differential: bool | None = None,
     follow: Callable[[Player], object] | None = None,
-) -> Outcome:
+) -> Played:
     checker = Checker(level, command, None if checks is None else [*map(load_check, checks)])
     played: list[Entry] = []
     failure = None
@@ -174,7 +174,7 @@ def _run(
             failure = _failure(error, len(played), command, player)
     finally:
         lru.LEAST_SWEPT = swept
-    return Outcome(replace(sequence, entries=tuple(played)), failure, player)
+    return Played(replace(sequence, entries=tuple(played)), failure, player)
 
 
 def step(player: Player, ops: dict[str, Operation], entry: Entry) -> None:

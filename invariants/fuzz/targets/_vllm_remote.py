@@ -11,10 +11,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1,
-    SupportsHMA,
-)
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
 
 from invariants.fuzz.targets._vllm_memory import BROKEN, MOVING, UNWRITTEN, Memory
 

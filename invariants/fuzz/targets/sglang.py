@@ -156,7 +156,7 @@ class SGLang(Target):
     )
     TAKES: ClassVar = {key: values for key, (values, _) in SETTINGS.items()}
     OPERATIONS: ClassVar = {
-        "overtake": Operation(9, _OVERTAKE | {"second": _CUT}, _draw_overtake, _overtake),
+        "overtake": Operation(9, _OVERTAKE | {"second": _CUT}, _draw_overtake, _overtake)
     }
 
     @classmethod
