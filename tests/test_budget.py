@@ -7,8 +7,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_183,
-    "lines of sim": 9_103,
-    "lines of invariants": 18_479,
+    "lines of sim": 9_100,
+    "lines of invariants": 18_473,
     "lines of traces": 16_708,
     "lines of tests": 29_800,
     "files of source": 304,

@@ -133,12 +133,12 @@ class Lru(Check):
             )
         for rank, node_id in zip(ranks, members, strict=True):
             record = shadow.nodes.by_id.get(node_id)
-            core_record = record.node if record is not None else None
-            if core_record is None:
+            node = record.node if record is not None else None
+            if node is None:
                 continue
-            if not core_record.queued >> part & 1:
+            if not node.queued >> part & 1:
                 self.fail(f"{name} has node {node_id}, which does not know it", story.node(node_id))
-            now = view.eviction.rank(core_record, part // 6)
+            now = view.eviction.rank(node, part // 6)
             if rank > now:
                 self.fail(
                     f"{name}: expected node {node_id} at rank {now} or before, found {rank}; "

@@ -1,14 +1,14 @@
-"""What is pinned: the pages of a transfer until its reply, and pinned prefixes.
+"""What is locked: the pages of a transfer until its reply, and pinned prefixes.
 
-Lives here: the pins of one transfer record, taken when it is filed, and what pinned prefixes lock,
+Lives here: the locks of one transfer record, taken when it is filed, and what pinned prefixes lock,
 as the core notes it for each: what a pin may hold is for the specification to say.
 
     the backbone      of the path to the transfer's boundary, or to the deepest node that it reads,
                       on both tiers; on host alone if storage is the other side
     other components  the pages that it reads
 
-A fetch pins the host copies on the path of its prompt, down to the last node that it shares a page
-with: of the backbone, and of another component those that the boundary to be fetched requires.
+A fetch locks the host copies on the path of its prompt, down to the last node that it shares a
+page with: of the backbone, and of another component those that the boundary to be fetched requires.
 """
 
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ from .tags import Tags, tags_of
 from .transfers import OF_STORAGE, TransferRecord, TransferShadow
 
 
-def pin(
+def lock(
     transfer: TransferRecord, transfers: TransferShadow, nodes: NodeShadow, reqs: RequestShadow
 ) -> str:
-    """Pins the pages of a transfer record. Returns "", or the error if it reads a page that no node
-    owns."""
+    """Locks the pages of a transfer record. Returns "", or the error if it reads a page that no
+    node owns."""
     deepest: NodeRecord | None = None
     stores = type(transfer.action) in OF_STORAGE
     for move in transfer.moves:
@@ -51,12 +51,12 @@ def pin(
                 deepest = record
         if move.at:
             shadow.locks[move.source] += 1
-            transfer.pins.append((slot, move.source))
+            transfer.locks.append((slot, move.source))
     req = reqs.by_id.get(transfer.request)
     if type(transfer.action) is Fetch:
-        _pin_prompt(transfer, transfers, nodes)
+        _lock_prompt(transfer, transfers, nodes)
         return ""
-    if req is not None and transfer.moves and req.boundary:  # a load pins the path to its boundary
+    if req is not None and transfer.moves and req.boundary:  # a load locks as far as its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     path = nodes.path(deepest.id) if deepest is not None else []
     transfer.path += len(path)
@@ -65,25 +65,25 @@ def pin(
         there = {record.id: record for record in path if record.pages[slot] is not None}
         if there:
             all_pages = np.concatenate(
-                [some for core_record in path if (some := core_record.pages[slot]) is not None]
+                [some for record in path if (some := record.pages[slot]) is not None]
             )
             transfers.pages[slot].locks[all_pages] += 1
-            transfer.pins.append((slot, all_pages))
+            transfer.locks.append((slot, all_pages))
             nodes.dirty.update(there)
     return ""
 
 
 def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecord | None) -> None:
-    """Updates what earlier fetches and stores pin, which is on host alone. What is deleted with the
-    device copies above it leaves them. A node that comes to host above or beside what they pin is
-    pinned too. answered: the transfer record of this operation's reply; see `_hand_over`.
+    """Updates what earlier fetches and stores lock, which is on host alone. What is deleted with
+    the device copies above it leaves them. A node that comes to host above or beside what they lock
+    is locked too. answered: the transfer record of this operation's reply; see `_hand_over`.
     """
     if answered is not None and type(answered.action) is Load:
         _hand_over(answered, transfers, nodes)
     stores = [
         transfer
         for transfer in transfers.open.values()
-        if type(transfer.action) in OF_STORAGE and transfer.pins
+        if type(transfer.action) in OF_STORAGE and transfer.locks
     ]
     ours = [transfer for transfer in stores if transfer not in transfers.fresh]
     if not ours:
@@ -94,9 +94,9 @@ def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecor
     for transfer in ours:
         if nodes.gone:
             _drop(transfer, transfers)
-        pinned: set[tuple[int, int]] = {
+        locked: set[tuple[int, int]] = {
             (slot, page)
-            for slot, pages in transfer.pins
+            for slot, pages in transfer.locks
             for page in (pages.tolist() if came else ())
         }
         for record in reversed(came):
@@ -104,14 +104,14 @@ def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecor
             beside = [(transfers.width, nodes.by_id[node.id]) for node in below.values()]
             beside += [(transfers.width + at, record) for at in range(transfers.width)]
             kept = any(
-                pages is not None and (slot, int(pages[0])) in pinned
-                for slot, pages in ((slot, core_record.pages[slot]) for slot, core_record in beside)
+                pages is not None and (slot, int(pages[0])) in locked
+                for slot, pages in ((slot, other.pages[slot]) for slot, other in beside)
             )
             pages = record.pages[transfers.width]
-            if kept and pages is not None and (transfers.width, int(pages[0])) not in pinned:
+            if kept and pages is not None and (transfers.width, int(pages[0])) not in locked:
                 host.locks[pages] += 1
-                transfer.pins.append((transfers.width, pages))
-                pinned.update((transfers.width, page) for page in pages.tolist())
+                transfer.locks.append((transfers.width, pages))
+                locked.update((transfers.width, page) for page in pages.tolist())
                 nodes.dirty[record.id] = record
 
 
@@ -137,12 +137,12 @@ def _depth(record: NodeRecord) -> int:
 def _drop(transfer: TransferRecord, transfers: TransferShadow) -> None:
     """Releases the pages that no node has any more."""
     kept = []
-    for slot, pages in transfer.pins:
+    for slot, pages in transfer.locks:
         shadow = transfers.pages[slot]
         gone = shadow.owner[pages] & KIND_MASK != NODE
         shadow.locks[pages[gone]] -= 1
         kept.append((slot, pages[~gone]))
-    transfer.pins = kept
+    transfer.locks = kept
 
 
 class Known(NamedTuple):
@@ -174,8 +174,8 @@ def known_path(nodes: NodeShadow, tags: Tags) -> list[Known]:
     return path
 
 
-def _pin_prompt(transfer: TransferRecord, transfers: TransferShadow, nodes: NodeShadow) -> None:
-    """Pins what a fetch continues."""
+def _lock_prompt(transfer: TransferRecord, transfers: TransferShadow, nodes: NodeShadow) -> None:
+    """Locks what a fetch continues."""
     end = len(transfer.prompt)
     for record, depth in known_path(nodes, transfer.prompt):
         transfer.path += 1
@@ -187,7 +187,7 @@ def _pin_prompt(transfer: TransferRecord, transfers: TransferShadow, nodes: Node
             required = depth > end - kind.need if kind.positional else full
             if pages is not None and required:
                 transfers.pages[slot].locks[pages] += 1
-                transfer.pins.append((slot, pages))
+                transfer.locks.append((slot, pages))
                 nodes.dirty[record.id] = record
 
 
@@ -232,15 +232,15 @@ class PinShadow:
             pin = self.pins.pop(number)
             self._add(pin, -1)
             self.moved.append(pin.tags[: pin.held_pages])
-        for number, core_record in view.pins.items():
+        for number, of_core in view.pins.items():
             if number not in self.pins:
-                self.pins[number] = PinRecord(tags_of(core_record.key))
+                self.pins[number] = PinRecord(tags_of(of_core.key))
             pin = self.pins[number]
-            if pin.held_pages == core_record.held_pages:
+            if pin.held_pages == of_core.held_pages:
                 continue
             self._add(pin, -1)
-            pin.held_pages, pin.locked = core_record.held_pages, []
-            for index, entries in enumerate(core_record.receipt.locked):
+            pin.held_pages, pin.locked = of_core.held_pages, []
+            for index, entries in enumerate(of_core.receipt.locked):
                 for node, tier in entries:
                     pages = node.pages[tier][index]
                     if pages is not None:

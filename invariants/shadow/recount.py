@@ -150,7 +150,7 @@ def _locked(shadow: Shadow, receipt: Receipt | None) -> None:
 
 def _open_records(shadow: Shadow, kept: Shadow) -> None:
     for transfer in kept.transfers.open.values():
-        for slot, pages in transfer.pins:
+        for slot, pages in transfer.locks:
             shadow.pages[slot].locks[pages] += 1
         for index, locked in enumerate(transfer.locked):
             for pages in locked:

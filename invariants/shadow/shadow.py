@@ -50,7 +50,7 @@ from hicache.core.view import CoreView
 from .kinds import kinds_of
 from .nodes import NodeShadow, Run
 from .pages import PageShadow
-from .pins import PinShadow, follow, pin
+from .pins import PinShadow, follow, lock
 from .requests import RequestRecord, RequestShadow, commit, note_checkpoint_slots
 from .storage import StorageShadow
 from .tags import NO_TAGS, Tags, seed_of, tags_of
@@ -168,7 +168,7 @@ class Shadow:
         if named is not None:
             at_hand.append(run_of(named.key, named.tags))
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
-            self.transfers.unpin_all()
+            self.transfers.unlock_all()
             self.pins.flushed()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
@@ -194,7 +194,7 @@ class Shadow:
         self.requests.claim()
         follow(self.transfers, self.nodes, self.answered)
         for transfer in self.transfers.fresh:
-            stray = pin(transfer, self.transfers, self.nodes, self.requests)
+            stray = lock(transfer, self.transfers, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
         self.storage.write(self.transfers.fresh)

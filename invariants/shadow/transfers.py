@@ -1,4 +1,4 @@
-"""Tickets: the open actions, and the pages that each of them reads, writes and pins.
+"""The open actions, and the pages that each of them reads, writes and locks.
 
 Lives here: filing an action, landing its bytes and closing it at its reply, on the page shadow
 state.
@@ -75,10 +75,10 @@ class TransferRecord:
         "id",
         "landed",
         "locked",
+        "locks",
         "moves",
         "nodes",
         "path",
-        "pins",
         "prompt",
         "request",
         "uses",
@@ -91,11 +91,11 @@ class TransferRecord:
         self.moves: Sequence[Move] = ()
         self.uses: Sequence[Use] = ()
         self.generations: list[tuple[Pages, Pages]] = []
-        self.pins: list[tuple[int, Pages]] = []  # (slot, pages) that it pins
+        self.locks: list[tuple[int, Pages]] = []  # (slot, pages)
         self.locked: list[list[Pages]] = []  # locks taken over from a request that left
         self.prompt = NO_TAGS  # of a fetch: up to its end; of a pass: of a request that left
         self.landed = False
-        self.path = 0  # number of pinned nodes
+        self.path = 0  # number of locked nodes
         self.nodes: list[int] = []  # those of a transfer, by id
 
     @property
@@ -280,14 +280,14 @@ class TransferShadow:
             shadow.end_use(use.busy)
 
     def close(self, transfer: TransferRecord) -> None:
-        """Closes a transfer record at its reply: releases its pins and locks."""
+        """Closes a transfer record at its reply: releases its locks."""
         del self.open[transfer.id]
-        for slot, pages in transfer.pins:
+        for slot, pages in transfer.locks:
             self.pages[slot].locks[pages] -= 1
         for index, locked in enumerate(transfer.locked):
             for pages in locked:
                 self.pages[index].locks[pages] -= 1
-        transfer.pins, transfer.locked = [], []
+        transfer.locks, transfer.locked = [], []
 
     def reader(self, load: TransferRecord) -> TransferRecord | None:
         """The last open pass that reads what this load brings, if the request of both was gone
@@ -299,9 +299,9 @@ class TransferShadow:
                 result = transfer
         return result
 
-    def unpin_all(self) -> None:
-        """Releases all pins and locks: a flush has removed the tree."""
+    def unlock_all(self) -> None:
+        """Releases all locks: a flush has removed the tree."""
         for transfer in self.open.values():
-            transfer.pins, transfer.locked = [], []
+            transfer.locks, transfer.locked = [], []
         for shadow in self.pages:
             shadow.locks[:] = 0

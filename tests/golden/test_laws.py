@@ -1,5 +1,5 @@
-"""A sound core keeps every law, the shadow state equals a recount at every event, and the
-specification beside the core notices a decision that is not the recorded one. That each law finds
+"""A sound core passes every check, the shadow state equals a recount at every event, and the
+specification beside the core notices a decision that is not the recorded one. That each check finds
 its bug is in tests/planted."""
 
 from functools import cache
@@ -66,7 +66,7 @@ def test_a_sound_core_keeps_every_law_and_the_shadow_state_equals_a_recount(name
 
 
 def test_a_locked_node_outside_of_the_tree_is_found() -> None:
-    """By the one law of which no bug is planted (tests/planted)."""
+    """By the one check of which no bug is planted (tests/planted)."""
 
     def lose(state: Any, event: Any, outcomes: list[Any]) -> bool:
         stack = [*state.root.children.values()]

@@ -20,7 +20,7 @@ from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.shadow.nodes import NodeShadow
 from invariants.shadow.pages import NODE, REQUEST, TRANSFER, PageShadow, code_of
-from invariants.shadow.pins import pin
+from invariants.shadow.pins import lock
 from invariants.shadow.record import NodeRecord
 from invariants.shadow.shadow import Shadow
 from invariants.shadow.tags import digests_of, tags_of
@@ -112,9 +112,9 @@ def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) 
     shadow.device.owner[4] = owner
     action = Backup(9, (Copy("full", source, target),))
     transfer = shadow.transfers.file(action, (Move(0, source, target),), ())
-    message = pin(transfer, shadow.transfers, shadow.nodes, shadow.requests)
+    message = lock(transfer, shadow.transfers, shadow.nodes, shadow.requests)
     assert message == "transfer 9 reads page 4 of no node"
-    assert (transfer.pins, transfer.path) == ([], 0)
+    assert (transfer.locks, transfer.path) == ([], 0)
     assert not shadow.device.locks.any()
 
 

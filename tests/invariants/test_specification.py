@@ -54,7 +54,7 @@ def test_each_rule_of_the_page_exists_in_both() -> None:
 
 @pytest.mark.parametrize("path", SEQUENCES, ids=lambda path: path.stem)
 def test_the_core_agrees_on_every_sequence(path: Path) -> None:
-    """With every law and the specification asked after every event."""
+    """With every check and the specification asked after every event."""
     failure = replay(corpus.read(path), OPS).failure
     assert failure is None, failure.text
 

@@ -1,8 +1,8 @@
 """Every planted bug is found by its stored sequences, and each of these is clean without it.
 
-The notes of the first sequence of a bug name the law that finds it with the laws alone, and the
+The notes of the first sequence of a bug name the check that finds it with the checks alone, and the
 event whose rule the specification alone tells to be broken. A further sequence shows the bug by a
-kind of fault alone, which its acts name. From these follows that no law, rule or kind is untested.
+kind of fault alone, which its acts name. So no check, rule or kind is untested.
 """
 
 import sys
