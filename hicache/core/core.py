@@ -40,7 +40,7 @@ the transfers that lock copies below it lock the new copy too; if it is deleted,
 
 **Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
 copies on host only before those also on device. The backbone goes from its leaves up, page by page
-from a leaf's end, as many as are short (as V; S whole nodes); other components leave tombstones.
+from a leaf's end, as many as are short (as V; S whole nodes); others leave tombstones above leaves.
 
 **Transfers.** A transfer is an action without its reply.
 
