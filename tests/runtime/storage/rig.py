@@ -150,9 +150,6 @@ class Bench:
             for pool in self.arena.pools(Tier.HOST, component):
                 pool.flat[:] = draw.integers(0, 256, len(pool.flat), dtype=np.uint8)
 
-    def page(self, component: str, page: int) -> bytes:
-        return self.arena.digest(Tier.HOST, component, page)
-
     def answers(self, wanted: int = 1) -> list[StorageReply]:
         """The next answers, as many as wanted."""
         result: list[StorageReply] = []
