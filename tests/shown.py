@@ -49,11 +49,8 @@ def commands(text: str) -> list[Shown]:
 
 def spans(text: str) -> list[Shown]:
     """The commands in the running text that have arguments."""
-    return [
-        Shown(tuple(words))
-        for words in (shlex.split(span) for span in _SPAN.findall(text))
-        if len(words) > 2
-    ]
+    written = map(shlex.split, _SPAN.findall(text))
+    return [Shown(tuple(words)) for words in written if len(words) > 2]
 
 
 def _command(line: str, code: int) -> Shown:

@@ -25,6 +25,7 @@ from tests.mine import files
 from tests.patience import PATIENCE_S
 from tests.planted import planted
 from tests.shown import Shown, commands, pages, spans
+from tests.traces.rig import mooncake
 from traces import outside
 from traces.cli import main, parse
 
@@ -51,6 +52,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"fuzz", "adapter.py:Radix"}, ("--sequences", "2")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
     ({"calibrate"}, ("--pages", "16")),
+    ({"replay"}, ("--limit", "200")),
 )
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A sequence that fails may be what a command reads, or what it looks for.
@@ -59,18 +61,8 @@ FINDS = {"fuzz": (0, 11)}
 
 def small_trace(path: Path) -> None:
     """A trace in the Mooncake format: 40 requests that share blocks."""
-    lines = [
-        json.dumps(
-            {
-                "timestamp": number * 50,
-                "input_length": 3 * 512 - 100,
-                "output_length": 20,
-                "hash_ids": [0, 1 + number % 3, 10 + number],
-            }
-        )
-        for number in range(40)
-    ]
-    path.write_text("\n".join(lines) + "\n")
+    rows = [mooncake([0, 1 + n % 3, 10 + n], 1436, n * 50, output_length=20) for n in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import gc
 import inspect
 import threading
 import weakref
@@ -251,7 +252,12 @@ def _collected(ongoing: Ongoing) -> None:
     """The cache is gone, maybe while its own thread runs: end it on another one."""
     if ongoing in _open:
         _open.discard(ongoing)
-        threading.Thread(target=ongoing.close, args=(_CLOSE_S,), daemon=True).start()
+        threading.Thread(target=_end, args=([ongoing],), daemon=True).start()
+
+
+def _end(last: list[Ongoing]) -> None:
+    last.pop().close(_CLOSE_S)
+    gc.collect()  # its pools are in a cycle
 
 
 @atexit.register

@@ -107,17 +107,8 @@ class Full(Empty):
             form["widths"] = (width, value_width)
         dtype = torch.promote_types(keys.dtype, values.dtype)  # under torch.autocast they differ
         window = layer.sliding_window if self.component == WINDOW else 0
-        heads, component = keys.shape[1], self.component
-        return (
-            Rows(
-                self.name,
-                component=component,
-                heads=heads,
-                dtype=dtype,
-                window_tokens=window,
-                **form,
-            ),
-        )
+        form |= {"heads": keys.shape[1], "dtype": dtype, "window_tokens": window}
+        return (Rows(self.name, self.component, **form),)
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
         [item] = rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import vllm
@@ -91,21 +92,23 @@ class Stats(KVConnectorStats):
         return not any(self.data.values())
 
 
+@cache
+def _counter(kind: Any, name: str, *labels: str) -> Any:
+    """Made once: a later engine of this process counts on, since no name is registered twice."""
+    return kind(name=f"hicache:{name}", documentation=METRICS[name], labelnames=labels)
+
+
 class PromMetrics(KVConnectorPromMetrics):
     """A counter for each name, `hicache:NAME`."""
 
     def __init__(self, config: Any, kinds: Any, labels: list[str], values: Any) -> None:
         super().__init__(config, kinds, labels, values)
-        self._counters = {
-            name: self._counter_cls(name=f"hicache:{name}", documentation=text, labelnames=labels)
-            for name, text in METRICS.items()
-        }
+        self._counters = {name: _counter(self._counter_cls, name, *labels) for name in METRICS}
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         for name, number in transfer_stats_data.items():
             if name in self._counters and number > 0:
-                labels = self.per_engine_labelvalues[engine_idx]
-                self._counters[name].labels(*labels).inc(number)
+                self._counters[name].labels(*self.per_engine_labelvalues[engine_idx]).inc(number)
 
 
 class HicacheConnector(KVConnectorBase_V1, SupportsHMA):

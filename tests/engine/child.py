@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.lora.request import LoRARequest
 
 from hicache.vllm import worker
@@ -205,12 +206,13 @@ class Served:
     def counts(self) -> dict[str, Any]:
         """What the connectors have counted, and what vLLM has."""
         self.settle()
-        stats = {
-            item.name: item.value for item in self._llm.get_metrics() if hasattr(item, "value")
-        }
+        metrics = self._llm.get_metrics()
+        stats = {metric.name: metric.value for metric in metrics if hasattr(metric, "value")}
+        # as a second engine of the process does, which registers its counters, too
+        KVConnectorProm(self._llm.llm_engine.vllm_config, ["model_name", "engine"], {})
         counted: dict[str, float] = {}
         for connector in self._connectors:
-            for name, number in connector._decider.counts.as_dict.items():
+            for name, number in connector._scheduler.counts.as_dict.items():
                 counted[name] = counted.get(name, 0) + number
         return {
             "counted": counted,

@@ -1,9 +1,11 @@
 """Calls of several threads, stores that hang or refuse, the figures of both, and Ctrl-C: a call
 finds what the one before it left, none waits longer than it was told, what is lost is told."""
 
+import gc
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +24,7 @@ from hicache.storage.base import Status
 from hicache.transformers import ClosedError, PrefixCache, cache, engine
 from hicache.transformers.cache import _open
 from tests.patience import PATIENCE_S
+from tests.runtime.storage.rig import until
 
 from . import building as base
 from .test_cache import SIZES, both, prompt
@@ -29,7 +32,7 @@ from .test_cache import SIZES, both, prompt
 _MORE_S = 0.1  # of the last pauses
 
 
-class Fingerprinting:
+class PassingTime:
     """Time that passes when the program's own thread sleeps. It must not pass `latest_s`."""
 
     def __init__(self) -> None:
@@ -49,7 +52,7 @@ class Fingerprinting:
 def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
     hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, clock, draws = base.build("llama"), Fingerprinting(), Random(3)
+    model, clock, draws = base.build("llama"), PassingTime(), Random(3)
     monkeypatch.setattr(cache, "Clock", lambda: Clock(lambda: clock.now_s, clock.sleep))
     monkeypatch.setattr(engine, "_PATIENCE_S", 0.0)
     answers, method = threading.Event(), getattr(file.FileStore, hanging)
@@ -149,6 +152,12 @@ def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
         assert cache._ongoing in _open
         assert cache.match(prompt(40)) == 0
     assert cache._ongoing not in _open
+
+
+def test_pools_are_freed_once_nobody_has_the_cache() -> None:
+    pools = weakref.ref(PrefixCache(base.build("llama"), **SIZES)._engine)
+    gc.collect()
+    until(lambda: pools() is None)
 
 
 @pytest.mark.usefixtures("signals")
