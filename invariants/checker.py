@@ -18,18 +18,7 @@ from hicache.core.errors import About
 from hicache.core.events import Event, FetchDone, Flushed, StoreDone
 from hicache.core.view import CoreView
 
-from .base import (
-    HARNESS,
-    KINDS,
-    SENTENCE,
-    Broken,
-    Check,
-    SpecMismatch,
-    Violation,
-    check_names,
-    load_check,
-    overrides,
-)
+from . import base
 from .differential import DifferentialChecker
 from .shadow import story
 from .shadow.nodes import Queue
@@ -39,7 +28,6 @@ from .shadow.shadow import Shadow
 from .shadow.transfers import ACTION_OF
 
 AUDIT_EVERY = 64
-SPECIFIED_PAGES = 512  # in use, up to which the specification runs beside a replay
 Level = Literal["every", "sampled", "off"]
 Method = Callable[..., None]
 
@@ -63,26 +51,28 @@ def _failed(event: Event) -> bool:
 class Checker:
     """Observes one core during its whole life. Raises Violation to stop the run.
 
-    most_pages: with `every`, the specification runs beside the core while no more pages are in use
-    (see `DifferentialChecker`); 0: never."""
+    seed: with `every`, the specification judges windows of events that it draws (see
+    `DifferentialChecker`); None: none."""
 
     def __init__(
         self,
         level: Level = "every",
         replay_command: str = "",
-        checks: Sequence[Check] | None = None,
-        most_pages: int = 0,
+        checks: Sequence[base.Check] | None = None,
+        seed: int | None = None,
     ) -> None:
         self.level = level
         self.replay_command = replay_command
-        self.checks = [load_check(name) for name in check_names()] if checks is None else checks
+        self.checks = (
+            [base.load_check(name) for name in base.check_names()] if checks is None else checks
+        )
         self.incremental = 0
         self.full = 0
         self.violations = 0
         self.operations = 0
         self.shadow: Shadow | None = None
-        self.most_pages = most_pages
-        self._differential: DifferentialChecker | None = None
+        self.seed = seed
+        self.differential: DifferentialChecker | None = None
         self._story = story.Story()
         self._event: Event | None = None  # the last event given to the core
         self._since_audit = 0
@@ -101,12 +91,12 @@ class Checker:
 
     def _methods(self, shape: str, of_changes: bool = True) -> list[Method]:
         checks = [check for check in self.checks if of_changes or not check.of_changes]
-        return [getattr(check, shape) for check in checks if overrides(check, shape)]
+        return [getattr(check, shape) for check in checks if base.overrides(check, shape)]
 
     def _by_type(self, shape: str) -> dict[type, list[Method]]:
         table: dict[type, list[Method]] = {}
         for check in self.checks:
-            if overrides(check, shape):
+            if base.overrides(check, shape):
                 for kind in check.sees:
                     table.setdefault(kind, []).append(getattr(check, shape))
         return table
@@ -120,9 +110,11 @@ class Checker:
             if self.shadow.width == 1:
                 self.checks = [check for check in self.checks if not check.of_several]
                 self._ask()
-            if self.level == "every" and self.most_pages:
-                self._differential = DifferentialChecker(view.config, self.most_pages)
+            if self.level == "every" and self.seed is not None:
+                self.differential = DifferentialChecker(view.config, self.seed)
         if self.level == "every":
+            if self.differential is not None:
+                self._guard(self.differential.on_event, event, view)
             self.shadow.before(event)
             if type(event) in self._first:
                 self._guard(self._ask_before, event, view)
@@ -136,27 +128,12 @@ class Checker:
         if self.level == "every":
             self.incremental += 1
             self._guard(self._step, event, outcomes, view)
-            if self._differential is not None:
-                self._guard(self._differential.on_outcomes, event, outcomes, view)
+            if self.differential is not None:
+                self._guard(self.differential.on_outcomes, event, outcomes, view)
         else:
             self.shadow.glance(event)
         if _failed(event) or type(event) is Flushed or self._since_audit >= self.audit_every:
             self.audit(view)
-
-    @property
-    def specified(self) -> int:
-        """In how many operations the specification decided the same."""
-        return self._differential.compared if self._differential is not None else 0
-
-    @property
-    def unjudged(self) -> str:
-        """What the specification could not judge in this run; empty if it judged every event."""
-        if self._differential is None or self.specified == self.operations:
-            return ""
-        if self._differential.unspecified:
-            return f"decisions: {self._differential.unspecified}"
-        left = self.operations - self.specified
-        return f"decisions in the last {left:,} events: more than {self.most_pages:,} pages in use"
 
     @property
     def audit_every(self) -> int:
@@ -177,6 +154,8 @@ class Checker:
         self.audit(view)
         if self.shadow is None or self.level != "every":
             return
+        if self.differential is not None:
+            self._guard(self.differential.compare_state, "at the end", (), view)
         if not self.shadow.transfers.open and not self.shadow.requests.admitted:
             self._guard(self._be_still, view)
 
@@ -236,20 +215,25 @@ class Checker:
         """Runs checks; turns a failure into a Violation with the story of its objects."""
         try:
             work(*args)
-        except Broken as broken:
+        except base.Broken as broken:
             check = broken.check
-            kind, named = KINDS[check.kind], (check.name, check.sentence)
+            kind, named = base.KINDS[check.kind], (check.name, check.sentence)
             self._report(kind, *named, broken.equation, broken.about)
-        except SpecMismatch as broken:
-            self._report(Violation, broken.kind, SENTENCE, broken.text, broken.about)
+        except base.SpecMismatch as broken:
+            self._report(base.Violation, broken.kind, base.SENTENCE, broken.text, broken.about)
         except Mismatch as broken:
             sentence = (
                 "The shadow state that was kept step by step equals a recount of the whole state."
             )
-            self._report(KINDS[HARNESS], "AUDIT", sentence, broken.equation, broken.about)
+            self._report(base.KINDS[base.HARNESS], "AUDIT", sentence, broken.equation, broken.about)
 
     def _report(
-        self, kind: type[Violation], name: str, sentence: str, text: str, about: Sequence[About]
+        self,
+        kind: type[base.Violation],
+        name: str,
+        sentence: str,
+        text: str,
+        about: Sequence[About],
     ) -> NoReturn:
         self.violations += 1
         raise kind(name, sentence, text, self._lines(about), self.replay_command, about) from None

@@ -4,7 +4,7 @@ Lives here: the observer, the failure that it raises, and what policies from out
 declare. What is decided is in `invariants/spec`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from hicache.core import entries
@@ -12,23 +12,26 @@ from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import Event
-from hicache.core.eviction_policies import Facts
+from hicache.core.eviction_policies import Facts, Term
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
+from sim.content import draw
 
 from .base import SpecMismatch
-from .orders import key_of_facts
 from .shadow.story import brief, named_by
 from .spec.kinds import ORDERS, OWN, WAITS, WRITES, Kind, Order, Policies, Writes
 from .spec.lockstep import Differs, Lockstep
 
 TIERS = (Tier.DEVICE, Tier.HOST)
+WINDOW = 100  # events
+PAGES_AT_ONCE = 800  # in use, with which a pause is as long as a window
+MOST_PAUSE = 40 * WINDOW
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
 
-def lockstep_of(config: Config) -> Lockstep | None:
-    """A specification to compare a core with; None for an eviction policy that declares no
-    order."""
+def lockstep_of(config: Config, view: CoreView | None = None) -> Lockstep | None:
+    """A specification to compare a core with, from the beginning or from the state of a view; None
+    for an eviction policy that declares no order."""
     order = order_of(config.eviction_policy)
     if order is None:
         return None
@@ -42,7 +45,7 @@ def lockstep_of(config: Config) -> Lockstep | None:
     for name in {*config.components} - {*OWN}:
         made = entries.load(entries.COMPONENTS, name)(config)
         kinds[name] = Kind(name, made.positional, made.window_pages, made.interval, made.per_path)
-    return Lockstep(config, Policies(writes, order, waits, kinds))
+    return Lockstep(config, Policies(writes, order, waits, kinds), view)
 
 
 def order_of(name: str) -> Order | None:
@@ -51,37 +54,43 @@ def order_of(name: str) -> Order | None:
     if name in ORDERS:
         return ORDERS[name]
     policy = entries.load(entries.EVICTION_POLICIES, name)()
-    key = key_of_facts(policy)
-    if key is None:
+    reference: Callable[[Facts], Sequence[int]] | None = getattr(policy, "reference", None)
+    order: Sequence[Term] = getattr(policy, "order", ())
+    terms = [(Facts._fields.index(term.fact), term.most) for term in order]
+    if reference is not None:
+        return Order(lambda copy: tuple(reference(Facts(*copy))), policy.whole_path)
+    if not terms:
         return None
-    return Order(lambda copy: key(Facts(*copy)), policy.whole_path)
+    return Order(lambda copy: tuple(min(copy[at], most) for at, most in terms), policy.whole_path)
 
 
 class DifferentialChecker:
-    """Observes one core. Raises SpecMismatch at the first difference. After each event it also
-    compares what no outcome tells: the pages that storage did not deliver, and the free and the
-    available pages of one pool, of each in turn, or of every pool.
+    """Observes one core. Raises SpecMismatch at the first difference.
 
-    most_pages: the comparison ends for good when the pools of full attention have more pages in
-    use. The specification is written for reading, so an event takes it as long as the tree is
-    large. compared: the number of events that were compared. unspecified: in words, why none are.
+    seed: draws windows of events, spread over the whole run, at both ends of which the whole state
+    is compared. The specification takes as long as the cache is large, so the pauses between them
+    are longer then. None: every event and the state after it.
+
+    compared: the number of events that were compared. nodes, pages: the largest tree in which one
+    was, and pages in use. unspecified: in words, why none are.
     """
 
-    def __init__(
-        self, config: Config, most_pages: int | None = None, every_pool: bool = False
-    ) -> None:
+    def __init__(self, config: Config, seed: int | None = None) -> None:
+        self.config, self.seed = config, seed
         self.lockstep = lockstep_of(config)
-        self.most_pages, self.every_pool = most_pages, every_pool
-        self.pools = list(product(range(len(config.components)), TIERS))
-        self.compared = 0
+        self.compared = self.nodes = self.pages = 0
         self.unspecified = ""
         if self.lockstep is None:
             self.unspecified = f"policy {config.eviction_policy} declares no order of evictions"
+        self._left = self._drawn = 0  # events of this window or pause; windows that began
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        """Nothing is compared before the core has answered."""
+        if self.seed is not None and not self._left:
+            self.lockstep = lockstep_of(self.config, view)
+            self._left, self._drawn = WINDOW, self._drawn + 1
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        self._left -= 1
         if self.lockstep is None:
             return
         try:
@@ -89,48 +98,47 @@ class DifferentialChecker:
         except Differs as difference:
             raise _mismatch(event, difference, self.lockstep) from None
         self.compared += 1
-        turn, cache = self.lockstep.events, self.lockstep.specification.cache
-        known, others = cache.distrusted, view.distrusted
-        if (known or others) and sorted(known) != sorted(others):
-            raise SpecMismatch(
-                f"{SPEC_KIND}distrusted pages",
-                f"{brief(event)}\n    pages that storage did not deliver: expected {len(known)}, "
-                f"found {len(others)}",
-                named_by(event),
-            )
-        pools = self.pools if self.every_pool else [self.pools[turn % len(self.pools)]]
-        for kind, tier in pools:
+        if self.seed is None or not self._left:
+            self.compare_state(brief(event), named_by(event), view)
+        if self.seed is not None and not self._left:
+            self.lockstep, mean = None, min(MOST_PAUSE, WINDOW * self.pages // PAGES_AT_ONCE)
+            self._left = mean // 2 + draw(mean + 1, self.seed, "windows", self._drawn)
+
+    def compare_state(self, after: str, about: Sequence[About], view: CoreView) -> None:
+        """Compares what no outcome tells. after: what happened; about: whom it concerned."""
+        if self.lockstep is None:
+            return
+        pages, cache = 0, self.lockstep.cache
+        for kind, tier in product(range(len(self.config.components)), TIERS):
             pool = view.pool(tier, kind)
-            counted, counts = (pool.free, pool.available), cache.counts(tier, kind)
-            for name, expected, number in zip(("free", "available"), counts, counted, strict=True):
+            pages += pool.capacity - pool.free
+            counts = zip(
+                ("free", "available"),
+                cache.counts(tier, kind),
+                (pool.free, pool.available),
+                strict=True,
+            )
+            for name, expected, number in counts:
                 if number != expected:
                     where = f"{name} {tier.name.lower()} pages of {pool.component}"
-                    raise SpecMismatch(
-                        f"{SPEC_KIND}{name} pages",
-                        f"{brief(event)}\n    {where}: expected {expected}, found {number}",
-                        [*named_by(event), About("pool", -1, int(tier), pool.component)],
-                    )
-        if self.most_pages is not None and _used(view) > self.most_pages:
-            self.lockstep = None
-
-
-def _used(view: CoreView) -> int:
-    pools = [view.pool(tier, 0) for tier in TIERS]
-    return sum(pool.capacity - pool.free for pool in pools)
+                    text = f"{after}\n    {where}: expected {expected}, found {number}"
+                    place = About("pool", -1, int(tier), pool.component)
+                    raise SpecMismatch(f"{SPEC_KIND}{name} pages", text, [*about, place])
+        if differs := self.lockstep.state_differs(view):
+            (what, number), text = differs
+            about = [*about, About(what, number)] if number >= 0 else about
+            raise SpecMismatch(f"{SPEC_KIND}{what}", f"{after}\n    {text}", about)
+        self.nodes, self.pages = max(self.nodes, len(cache.nodes)), max(self.pages, pages)
 
 
 def _mismatch(event: Event, difference: Differs, lockstep: Lockstep) -> SpecMismatch:
     """The failure, in the core's page and transfer numbers."""
-    expected, result = lockstep.in_numbers_of_core(difference.expected), difference.actual
-    whose = expected if expected is not None else result
-    kind = "KV events" if whose is None else type(whose).__name__
-    lines = [f"{brief(event)}: {difference}"]
-    if expected is not None or result is not None:
-        lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
-        lines.append(f"found    {brief(result) if result is not None else 'none'}")
-    about = [
-        value for item in (event, expected, result) if item is not None for value in named_by(item)
-    ]
-    text = "\n    ".join(lines)
-    whom = list(dict.fromkeys(about))
-    return SpecMismatch(SPEC_KIND + kind, text, whom, difference.at, expected, result)
+    expected, actual = lockstep.in_numbers_of_core(difference.expected), difference.actual
+    both = [item for item in (expected, actual) if item is not None]
+    text = f"{brief(event)}: {difference}"
+    if both:
+        text += f"\n    expected {brief(expected) if expected is not None else 'none'}"
+        text += f"\n    found    {brief(actual) if actual is not None else 'none'}"
+    about = [*dict.fromkeys(value for item in (event, *both) for value in named_by(item))]
+    kind = SPEC_KIND + (type(both[0]).__name__ if both else "KV events")
+    return SpecMismatch(kind, text, about, difference.at, expected, actual)

@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_183,
+    "lines of hicache": 22_172,
     "lines of sim": 9_100,
     "lines of invariants": 18_473,
-    "lines of traces": 16_708,
-    "lines of tests": 29_798,
+    "lines of traces": 16_702,
+    "lines of tests": 29_794,
     "files of source": 304,
     "files of tests": 237,
-    "words of pages": 38_075,
+    "words of pages": 38_073,
 }
 
 

@@ -118,9 +118,7 @@ class Config:
                 f"{', '.join(components)}"
             )
         unusual = [setting for setting in self.settings if not _is_usual(setting)]
-        unusual.sort(
-            key=lambda component_settings: self.components.index(component_settings.component)
-        )
+        unusual.sort(key=lambda item: self.components.index(item.component))
         object.__setattr__(self, "settings", tuple(unusual))  # equal ones compare as equal
         if not self.host_pages[0] and any(self.host_pages):
             raise CallerError(

@@ -324,9 +324,7 @@ def _load_done(state: State, event: LoadDone) -> None:
 
 def _backup_done(state: State, event: BackupDone) -> None:
     transfer = transfer_of(state, event.transfer, TransferKind.BACKUP)
-    to_store = (
-        [segment.node for segment in transfer.segments] if event.ok and state.attached else []
-    )
+    to_store = [item.node for item in transfer.segments] if event.ok and state.attached else []
     land_backup(state, transfer, event.ok)
     close_transfer(state, transfer)
     if to_store:
@@ -421,11 +419,7 @@ def _new_state(config: Config) -> State:
         _new_root(config),
         max(windows, default=0),
         not windows,
-        tuple(
-            index
-            for index, component in enumerate(made)
-            if component.positional and index != BACKBONE
-        ),
+        tuple(index for index, item in enumerate(made) if item.positional and index != BACKBONE),
         max(component.interval for component in made),
         not all(component.positional for component in made),
         [0] * len(made),

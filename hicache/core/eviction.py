@@ -255,9 +255,7 @@ def _floor(state: State) -> int | None:
     copy of a higher rank may be evicted before. None if there is no such copy."""
     if not state.backups:
         return None
-    backups = [
-        transfer for transfer in state.transfers.values() if transfer.kind is TransferKind.BACKUP
-    ]
+    backups = [item for item in state.transfers.values() if item.kind is TransferKind.BACKUP]
     receipts = {transfer.receipt.id for transfer in backups if transfer.receipt is not None}
     ranks: list[int] = []
     for transfer in backups:
@@ -275,9 +273,7 @@ def _floor(state: State) -> int | None:
 
 def _leaves(node: Node) -> bool:
     """Whether the node is being written back already."""
-    return any(
-        segment.transfer.evicts and segment.transfer.frees[BACKBONE] for segment in node.segments
-    )
+    return any(item.transfer.evicts and item.transfer.frees[BACKBONE] for item in node.segments)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:

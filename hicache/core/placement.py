@@ -117,12 +117,8 @@ def _worth_loading(state: State, request: Request, pages: int) -> bool:
 def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     """By component, the nodes that the path's end requires and that are not on device."""
     return [
-        [
-            node
-            for node in required(path, component.window_pages)
-            if node.pages[DEVICE][index] is None
-        ]
-        for index, component in enumerate(state.components)
+        [node for node in required(path, item.window_pages) if node.pages[DEVICE][index] is None]
+        for index, item in enumerate(state.components)
     ]
 
 

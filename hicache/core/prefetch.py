@@ -80,9 +80,7 @@ def report_detached(state: State) -> None:
 
 def prefetches(state: State) -> list[Transfer]:
     """The lookups and fetches in flight, the oldest first."""
-    return [
-        transfer for transfer in state.storage_transfers.values() if transfer.kind in PREFETCHES
-    ]
+    return [item for item in state.storage_transfers.values() if item.kind in PREFETCHES]
 
 
 def in_flight(state: State, kind: TransferKind) -> int:
@@ -151,9 +149,7 @@ def abandon(state: State, transfer: Transfer) -> None:
 def end_every_wait(state: State, reason: PrefetchEnd) -> None:
     """Storage is flushed or detached: every request that waits for a prefetch is told so, in the
     order of arrival."""
-    waiting = [
-        (request, transfer) for transfer in prefetches(state) for request in transfer.waiters
-    ]
+    waiting = [(request, item) for item in prefetches(state) for request in item.waiters]
     waiting.sort(key=lambda pair: state.requests[pair[0]].arrived)
     for number, transfer in waiting:
         report(state, state.requests[number], transfer, 0, reason)

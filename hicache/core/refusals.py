@@ -211,9 +211,7 @@ def _coming(state: State, component: int) -> list[tuple[TransferId, int]]:
     """(transfer, device pages that its reply frees or unlocks), in the order in which the transfers
     began. A page that several transfers lock or use counts for the last of them."""
     ends = {
-        transfer.receipt.id: transfer.id
-        for transfer in state.transfers.values()
-        if transfer.receipt is not None
+        item.receipt.id: item.id for item in state.transfers.values() if item.receipt is not None
     }
     coming = dict.fromkeys(state.transfers, 0)
     if state.pools[DEVICE][component].counts[PageState.RETIRING]:
@@ -242,9 +240,7 @@ def _last_users(state: State, component: int) -> dict[int, TransferId]:
     for transfer in state.transfers.values():
         lent = transfer.on_loan[component : component + 1]
         if transfer.kind is TransferKind.BACKUP:
-            lent = [
-                segment.source for segment in transfer.segments if segment.component == component
-            ]
+            lent = [item.source for item in transfer.segments if item.component == component]
         for part in lent:
             retiring = part[pages[part] == PageState.RETIRING]
             last.update(dict.fromkeys(retiring.tolist(), transfer.id))

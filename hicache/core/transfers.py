@@ -198,8 +198,7 @@ def copies_of(state: State, transfer: Transfer) -> tuple[Copy, ...]:
     """The segments in the form that an action carries."""
     names = state.config.components
     return tuple(
-        Copy(names[segment.component], segment.source, segment.target)
-        for segment in transfer.segments
+        Copy(names[item.component], item.source, item.target) for item in transfer.segments
     )
 
 

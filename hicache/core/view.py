@@ -17,7 +17,7 @@ from .ledger import Pool
 from .node import Node, Pin, Request, Transfer, copy_of
 from .prefetch import prefetching_tokens
 from .prefetch_policies import PrefetchPolicy
-from .state import State, believed, queued_nodes
+from .state import State, believed, queued_nodes, tells
 from .tree import nodes_below, walk
 from .types import BACKBONE, DEVICE, Key, Pages, PinId, RequestId, Tier, TransferId
 from .write_policies import WritePolicy
@@ -46,6 +46,11 @@ class CoreView:
     @property
     def requests(self) -> Mapping[RequestId, Request]:
         return self._state.requests
+
+    @property
+    def running(self) -> Mapping[RequestId, Request]:
+        """The admitted requests, in the order of their admission."""
+        return self._state.running
 
     @property
     def transfers(self) -> Mapping[TransferId, Transfer]:
@@ -102,6 +107,10 @@ class CoreView:
         """Whether storage is believed to have all pages of the node's component."""
         return bool(believed(self._state, node) >> component & 1)
 
+    def is_outdated(self, transfer: Transfer) -> bool:
+        """Whether the reply of a transfer says nothing of the storage that is attached now."""
+        return not tells(self._state, transfer)
+
     @property
     def components(self) -> tuple[Component, ...]:
         return self._state.components
@@ -147,6 +156,11 @@ class CoreView:
     def pins(self) -> Mapping[PinId, Pin]:
         """The prefixes that the caller pinned, by the number that it gave them."""
         return self._state.pins
+
+    @property
+    def periods(self) -> Sequence[int]:
+        """The ticks at the ends of the last periods."""
+        return self._state.period_ticks
 
     def peers(self, tier: Tier, component: int) -> Pages:
         """int64[capacity of the backbone's pool on the tier]: for each backbone page, the page of

@@ -136,17 +136,14 @@ class WorkBound(Check):
         """Number of nodes on the paths of the operation's requests, transfers and pins."""
         requested = getattr(shadow.event, "request", -1)
         reqs = [
-            shadow.requests.by_id.get(number)
-            for number in {**view.touched_requests, requested: None}
+            shadow.requests.by_id.get(item) for item in {**view.touched_requests, requested: None}
         ]
         tags = [req.tags for req in (*reqs, *shadow.parted) if req is not None]
         if shadow.left is not None:
             tags.append(shadow.left)
         tags += shadow.pins.moved
         transfers = [
-            transfer
-            for transfer in (*shadow.transfers.fresh, shadow.answered)
-            if transfer is not None
+            item for item in (*shadow.transfers.fresh, shadow.answered) if item is not None
         ]
         # A pass keeps the locks of its request if that has left. It is on every node that these
         # were split into since.

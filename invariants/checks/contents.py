@@ -65,9 +65,7 @@ class Bytes(Check):
         read = before[-1].action.end_token if before else req.working  # type: ignore[union-attr]
         for kind, state in zip(kinds, item.states, strict=True):
             pages, start = shadow.pages[kind.at], item.start_token
-            wrong = [
-                number for number, _ in state.checkpoints if not start < number <= item.end_token
-            ]
+            wrong = [at for at, _ in state.checkpoints if not start < at <= item.end_token]
             if wrong:
                 self.fail(
                     f"request {req.id}: a pass over {start}..{item.end_token} is to store the "

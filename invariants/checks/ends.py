@@ -80,9 +80,7 @@ class Reset(Check):
 
     def see(self, shadow: Shadow, item: Flushed, view: CoreView) -> None:
         if any(type(other) is Refused for other in shadow.outcomes):
-            passes = any(
-                type(transfer.action) is Prefill for transfer in shadow.transfers.open.values()
-            )
+            passes = any(type(item.action) is Prefill for item in shadow.transfers.open.values())
             if not shadow.requests.admitted and not passes:
                 self.fail("a flush was refused although no request is admitted and no pass runs")
             return
@@ -147,11 +145,7 @@ class Quiescence(Check):
         if admitted:
             self.fail(
                 f"expected no admitted request, found {admitted}",
-                *(
-                    story.request(request.id)
-                    for request in view.requests.values()
-                    if request.admitted
-                ),
+                *(story.request(item.id) for item in view.requests.values() if item.admitted),
             )
 
 

@@ -67,11 +67,7 @@ class Progress(Check):
             self._arriving(shadow, item)
         before, req = self._waiting.pop(number, None), shadow.requests.by_id.get(number)
         turns, most = 0, sum(pages.owned[NODE] for pages in shadow.pages[: shadow.width])
-        if (
-            before is not None
-            and before.transfers.isdisjoint(shadow.transfers.open)
-            and not before.taken
-        ):
+        if before and not before.taken and before.transfers.isdisjoint(shadow.transfers.open):
             turns = self._again(shadow, before, item)
             most = before.most if turns else most
         if item.after and req is not None and item.reason != "fetching":

@@ -29,9 +29,7 @@ class LiveAck(Check):
         wanted = ACTION_OF.get(type(item))
         if wanted is None:
             settled = shadow.transfers.settled
-            if number <= settled or any(
-                number == transfer.id for transfer in shadow.transfers.fresh
-            ):
+            if number <= settled or any(number == item.id for item in shadow.transfers.fresh):
                 self.fail(
                     f"transfer {number}: expected a number above {settled}, not used in this "
                     f"operation",
@@ -71,11 +69,7 @@ class LiveAck(Check):
         if not shadow.config.exchange_pages:
             return
         for kind in shadow.kinds:
-            loads = [
-                transfer
-                for transfer in shadow.transfers.open.values()
-                if type(transfer.action) is Load
-            ]
+            loads = [item for item in shadow.transfers.open.values() if type(item.action) is Load]
             moves = [move for load in loads for move in load.moves if move.at == kind.at]
             expected, result = sum(len(move.source) for move in moves), view.giving_up(kind.at)
             if expected != result:
@@ -128,12 +122,10 @@ class HappensBeforeWrite(Check):
         if not nothing(busy):
             at = int(target[int((busy > 0).argmax())])
             others = [
-                transfer.id
-                for transfer in shadow.transfers.open.values()
-                if any(
-                    move.at == pages.component and _uses(at, move[1:3]) for move in transfer.moves
-                )
-                or any(use.at == pages.component and _uses(at, use[1:]) for use in transfer.uses)
+                item.id
+                for item in shadow.transfers.open.values()
+                if any(move.at == pages.component and _uses(at, move[1:3]) for move in item.moves)
+                or any(use.at == pages.component and _uses(at, use[1:]) for use in item.uses)
             ]
             self.fail(
                 f"transfer {item.transfer} writes {pages.where} page {at}: expected 0 unanswered "

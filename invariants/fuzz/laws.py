@@ -41,9 +41,7 @@ def judge(pools: Sequence[PoolState], idle: bool) -> None:
         _owners(pool)
         _contents(pool)
         if pool.counted >= 0:
-            cached = sum(
-                holding.slots.size for holding in pool.holdings if holding.owner == "cache"
-            )
+            cached = sum(item.slots.size for item in pool.holdings if item.owner == "cache")
             text = f"{pool.name}: the engine counts {pool.counted} cached slots, there are {cached}"
             need(cached == pool.counted, "SIZES", text, pool.name)
         if idle and pool.protected > 0:
@@ -80,9 +78,7 @@ def _clash(pool: PoolState, numbers: Sequence[Sequence[int]]) -> str:
 
 
 def _shares(holdings: Sequence[Holding]) -> list[str]:
-    return [
-        f"{holding.owner} {holding.slots.size} slots" for holding in holdings if holding.slots.size
-    ]
+    return [f"{item.owner} {item.slots.size} slots" for item in holdings if item.slots.size]
 
 
 def _contents(pool: PoolState) -> None:

@@ -282,9 +282,7 @@ _ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": number(1, MOST_T
 _GROWN: Schema = {"more": _CHUNK, "word": number()}
 _ADMIT = of_request(24, ("waiting",), _admit, _chunk, chunk=number(0, MOST_TOKENS))
 _BOTH = {
-    "abort": of_request(
-        3, ("waiting", *RUNNING), _abort, able=lambda player: player.target.can.aborts
-    ),
+    "abort": of_request(3, ("waiting", *RUNNING), _abort, able=lambda item: item.target.can.aborts),
     "evict": Operation(8, {"pool": word(), "slots": number(1)}, _draw_evict, _evict),
     "flush": Operation(1, {}, _draw_flush, _flush),
     "wait": Operation(

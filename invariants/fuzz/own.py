@@ -8,23 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from invariants.fuzz import target as base
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder
-from invariants.fuzz.target import (
-    FREED,
-    UNWRITTEN,
-    Backup,
-    Config,
-    Hit,
-    Holding,
-    Load,
-    PoolState,
-    Slots,
-    Target,
-    Transfer,
-    chain,
-    need,
-)
 
 
 class Cached(NamedTuple):
@@ -45,22 +31,22 @@ class Copy(NamedTuple):
     write: Sequence[int]
 
 
-class Own(Target, ABC):
+class Own(base.Target, ABC):
     """A cache of rows on the tier "device", and perhaps on others, with full attention.
 
     An adapter has `can` and `draw`, as every target, and these calls. A request is whatever `begin`
     returns.
     """
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: base.Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
         sizes = self.open(config)
-        self.rows = {tier: np.full(size, UNWRITTEN) for tier, size in sizes.items()}
+        self.rows = {tier: np.full(size, base.UNWRITTEN) for tier, size in sizes.items()}
         self.running: dict[int, tuple[Job, Any]] = {}
         self.copies: list[Copy] = []
 
     @abstractmethod
-    def open(self, config: Config) -> dict[str, int]:
+    def open(self, config: base.Config) -> dict[str, int]:
         """Makes the cache. Returns the number of slots of each tier."""
 
     @abstractmethod
@@ -72,7 +58,7 @@ class Own(Target, ABC):
         """The free slots of a tier."""
 
     @abstractmethod
-    def find(self, tokens: Sequence[int]) -> Hit:
+    def find(self, tokens: Sequence[int]) -> base.Hit:
         """The tokens of a prefix that are on device, and those behind them that are on host."""
 
     @abstractmethod
@@ -106,19 +92,19 @@ class Own(Target, ABC):
 
     # -- what the fuzzer calls
 
-    def match(self, job: Job) -> Hit:
+    def match(self, job: Job) -> base.Hit:
         hit, page = self.find(job.tokens[:-1]), self.config["page"]
         there = {row for tier in self.rows for row in self._contents(tier)}
-        want = [row in there for row in chain(job.tokens[:-1]).tolist()] + [False]
+        want = [row in there for row in base.chain(job.tokens[:-1]).tolist()] + [False]
         text = f"{want.index(False) // page * page} tokens are cached, {sum(hit)} are found"
-        need(sum(hit) == want.index(False) // page * page, "MATCH", text)
+        base.need(sum(hit) == want.index(False) // page * page, "MATCH", text)
         return hit
 
     def _contents(self, tier: str) -> Iterable[int]:
         for cached in self.cached(tier):
-            yield from chain(cached.prefix)[len(cached.prefix) - len(cached.slots) :].tolist()
+            yield from base.chain(cached.prefix)[len(cached.prefix) - len(cached.slots) :].tolist()
 
-    def admit(self, job: Job) -> Hit | None:
+    def admit(self, job: Job) -> base.Hit | None:
         hit, request = self.find(job.tokens[:-1]), self.begin(job.tokens)
         if request is None:
             return None
@@ -137,7 +123,7 @@ class Own(Target, ABC):
         if self.slots(request)[0] is None or not self.grow(request, len(tokens)):
             return False
         table = [slot for part in self.slots(request) if part is not None for slot in part]
-        self.rows["device"][table[at : len(tokens)]] = chain(tokens)[at:]
+        self.rows["device"][table[at : len(tokens)]] = base.chain(tokens)[at:]
         return True
 
     def finish(self, job: Job, keep: bool) -> None:
@@ -156,34 +142,38 @@ class Own(Target, ABC):
         self.release_all()
         return not any(self.cached(tier) for tier in self.rows)
 
-    def transfers(self) -> Sequence[Transfer]:
+    def transfers(self) -> Sequence[base.Transfer]:
         begun = [*self.begun()]
         self.copies += begun
-        kinds = {True: Backup, False: Load}
+        kinds = {True: base.Backup, False: base.Load}
         return [kinds[copy.source == "device"](copy, copy.source == "device") for copy in begun]
 
-    def answer(self, transfer: Transfer, fault: str) -> None:
+    def answer(self, transfer: base.Transfer, fault: str) -> None:
         copy = transfer.what
         self.copies.remove(copy)
         if not fault:
             self.rows[copy.target][list(copy.write)] = self.rows[copy.source][list(copy.read)]
         self.done(copy.what, not fault)
 
-    def pools(self) -> Sequence[PoolState]:
+    def pools(self) -> Sequence[base.PoolState]:
         return [self._pool(tier) for tier in self.rows]
 
-    def _pool(self, tier: str) -> PoolState:
+    def _pool(self, tier: str) -> base.PoolState:
         rows, unused, page = self.rows[tier], list(self.unused(tier)), self.config["page"]
-        rows[unused] = FREED
+        rows[unused] = base.FREED
         kept, locked = [], 0
         for prefix, slots, lock in self.cached(tier):
-            kept.append(Holding("cache", _array(slots), chain(prefix)[len(prefix) - len(slots) :]))
+            kept.append(
+                base.Holding("cache", _array(slots), base.chain(prefix)[len(prefix) - len(slots) :])
+            )
             locked += len(slots) * bool(lock)
         for job, request in self.running.values() if tier == "device" else ():
-            kept.append(Holding(f"request {job.id}", _array(self.slots(request)[1])))
-        kept += [Holding("copy", _array(copy.write)) for copy in self.copies if copy.target == tier]
+            kept.append(base.Holding(f"request {job.id}", _array(self.slots(request)[1])))
+        kept += [
+            base.Holding("copy", _array(copy.write)) for copy in self.copies if copy.target == tier
+        ]
         free = len(unused) // page
-        return PoolState(tier, page, rows.size, free, kept, rows, protected=locked)
+        return base.PoolState(tier, page, rows.size, free, kept, rows, protected=locked)
 
     def laws(self) -> None:
         """A request reads its own prefix."""
@@ -191,10 +181,10 @@ class Own(Target, ABC):
             shared, own = self.slots(request)
             if shared is not None:
                 rows = self.rows["device"][[*shared, *own][: job.computed]]
-                wrong = np.flatnonzero(rows != chain(job.tokens)[: rows.size])
+                wrong = np.flatnonzero(rows != base.chain(job.tokens)[: rows.size])
                 text = f"request {job.id} reads another row at position {[*wrong, -1][0]}"
-                need(not wrong.size, "BYTES", text, "device read")
+                base.need(not wrong.size, "BYTES", text, "device read")
 
 
-def _array(slots: Sequence[int]) -> Slots:
+def _array(slots: Sequence[int]) -> base.Slots:
     return np.array(slots, np.int64)

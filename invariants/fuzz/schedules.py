@@ -107,9 +107,7 @@ class Pct(Schedule):
             if self.polls % PATIENCE == 0:
                 self._last(POLL)
             return None
-        return min(
-            (pending for pending in ready if type(pending.action).__name__ == first), key=by_time
-        )
+        return min((item for item in ready if type(item.action).__name__ == first), key=by_time)
 
     def _last(self, name: str) -> None:
         self.order.remove(name)
@@ -128,9 +126,7 @@ KINDS: dict[str, type[Schedule]] = {
 def schedule_of(order: str) -> Schedule:
     """Returns the schedule of a sequence's order. Raises CallerError."""
     name, *numbers = order.split(":")
-    plain = all(
-        number.isascii() and number.isdigit() and len(number) <= DIGITS for number in numbers
-    )
+    plain = all(item.isascii() and item.isdigit() and len(item) <= DIGITS for item in numbers)
     if name not in KINDS or not plain:
         raise CallerError(
             f"order: expected one of {', '.join(KINDS)}, with numbers of at most {DIGITS} "

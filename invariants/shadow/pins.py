@@ -81,9 +81,7 @@ def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecor
     if answered is not None and type(answered.action) is Load:
         _hand_over(answered, transfers, nodes)
     stores = [
-        transfer
-        for transfer in transfers.open.values()
-        if type(transfer.action) in OF_STORAGE and transfer.locks
+        item for item in transfers.open.values() if type(item.action) in OF_STORAGE and item.locks
     ]
     ours = [transfer for transfer in stores if transfer not in transfers.fresh]
     if not ours:

@@ -158,10 +158,8 @@ def _open_records(shadow: Shadow, kept: Shadow) -> None:
         for use in transfer.uses:
             shadow.pages[use.at].busy[use.busy] += 1
         for move in transfer.moves if not transfer.landed else ():
-            pages_shadow, other = (
-                shadow.pages[slot] for slot in kept.transfers.slots(transfer, move.at)
-            )
-            pages_shadow.busy[move.source] += 1
+            source, other = (shadow.pages[at] for at in kept.transfers.slots(transfer, move.at))
+            source.busy[move.source] += 1
             other.busy[move.target] += 1
             other.claim(move.target, code_of(TRANSFER, transfer.id))
 

@@ -12,38 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from hicache.core.actions import (
-    Action,
-    Admitted,
-    Backup,
-    Cached,
-    Fetch,
-    Granted,
-    Load,
-    Outcome,
-    Prefill,
-    Refused,
-    Released,
-    Restarted,
-    Store,
-)
-from hicache.core.events import (
-    Arrived,
-    BackupDone,
-    ContinueWanted,
-    Event,
-    EvictWanted,
-    FetchDone,
-    Finished,
-    Flushed,
-    LoadDone,
-    PagesWanted,
-    PrefetchLimitReached,
-    PrefillDone,
-    Reply,
-    Retracted,
-    TimePassed,
-)
+from hicache.core import actions, events
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
@@ -66,8 +35,8 @@ from .transfers import (
 )
 
 _TIERS = (Tier.DEVICE, Tier.HOST)
-_ACTIONS: frozenset[type] = frozenset(get_args(Action))
-_OFTEN_IDLE = (EvictWanted, TimePassed, PrefetchLimitReached)
+_ACTIONS: frozenset[type] = frozenset(get_args(actions.Action))
+_OFTEN_IDLE = (events.EvictWanted, events.TimePassed, events.PrefetchLimitReached)
 Asks = dict[type, list[Any]]  # by type, checks to run before an action is filed
 
 
@@ -97,8 +66,8 @@ class Shadow:
         self.pins = PinShadow(self.pages, self.nodes)
         self.operations = 0
         self.history = True  # whether all operations were filed
-        self.event: Event = Flushed()
-        self.outcomes: Sequence[Outcome] = ()
+        self.event: events.Event = events.Flushed()
+        self.outcomes: Sequence[actions.Outcome] = ()
         self.changed: list[PageShadow] = []  # pools with pages that changed owners or ended a use
         self.clashed = False  # whether a page has two owners, or another one than it should have
         self.moves: list[Move] = []  # of the transfer that is being filed
@@ -108,7 +77,7 @@ class Shadow:
         self.left: Tags | None = None  # of a request that committed and left
         self.parted: list[RequestRecord] = []  # requests that are no longer admitted
 
-    def before(self, event: Event) -> None:
+    def before(self, event: events.Event) -> None:
         """Before the core handles the event."""
         self.event = event
         for shadow in self.changed:
@@ -122,7 +91,9 @@ class Shadow:
         """Index of a component, or 0 for an unknown name."""
         return self._indices.get(component, 0)
 
-    def after(self, event: Event, outcomes: Sequence[Outcome], view: CoreView, issue: Asks) -> None:
+    def after(
+        self, event: events.Event, outcomes: Sequence[actions.Outcome], view: CoreView, issue: Asks
+    ) -> None:
         """Files one operation."""
         self.operations += 1
         self.outcomes = outcomes
@@ -144,11 +115,11 @@ class Shadow:
             self.nodes.refresh(record)
 
     def _filed(
-        self, event: Event, outcomes: Sequence[Outcome], view: CoreView, issue: Asks
+        self, event: events.Event, outcomes: Sequence[actions.Outcome], view: CoreView, issue: Asks
     ) -> None:
         """Files what the event, its outcomes and the nodes and requests that it touched say."""
         at_hand = self.nodes.at_hand = []
-        if type(event) is Arrived:
+        if type(event) is events.Arrived:
             req = RequestRecord(
                 event.request, event.key, event.length, event.match_pages, self.width
             )
@@ -157,9 +128,9 @@ class Shadow:
             self.storage.arrive(event, req.tags[: event.match_pages])
         if type(event) in ACTION_OF:
             self.answered = answer(event, self.transfers, self.requests)  # type: ignore[arg-type]
-        elif type(event) is Finished:
+        elif type(event) is events.Finished:
             self._commit(event.request, event.key, event.length)
-        elif type(event) is Retracted:
+        elif type(event) is events.Retracted:
             number = event.committed_tokens // self.page_size
             self._commit(event.request, event.key.first(number), event.committed_tokens)
         transfer = self.answered
@@ -167,16 +138,18 @@ class Shadow:
         named = self.requests.by_id.get(whose)
         if named is not None:
             at_hand.append(run_of(named.key, named.tags))
-        if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
+        if type(event) is events.Flushed and not any(
+            type(item) is actions.Refused for item in outcomes
+        ):
             self.transfers.unlock_all()
             self.pins.flushed()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
         if self.width > 1:  # a chunk allocates pages of windows
-            touched += [item.request for item in outcomes if type(item) is Prefill]
+            touched += [item.request for item in outcomes if type(item) is actions.Prefill]
             touched = list(dict.fromkeys(touched))
         for item in outcomes:
-            if type(item) is Released or type(item) is Restarted:
+            if type(item) is actions.Released or type(item) is actions.Restarted:
                 self._leave(item.request)
         for item in outcomes:
             kind = type(item)
@@ -201,10 +174,10 @@ class Shadow:
         self.storage.hear(event, outcomes, self.answered)
         self._advance_clock(outcomes)
 
-    def glance(self, event: Event) -> None:
+    def glance(self, event: events.Event) -> None:
         """Records what a recount needs, if operations are not filed."""
         self.operations += 1
-        if type(event) is Arrived:
+        if type(event) is events.Arrived:
             self.nodes.stride = event.key.stride
 
     def _leave(self, request_id: RequestId) -> None:
@@ -225,88 +198,97 @@ class Shadow:
             if load is not None:
                 load.request = -1
         event = self.event
-        if type(event) is Retracted:
+        if type(event) is events.Retracted:
             self.requests.by_id[request_id] = RequestRecord(
                 request_id, event.key, event.length, event.match_pages, self.width
             )
         elif type(event) not in ACTION_OF:  # else it was restarted
             del self.requests.by_id[request_id]
 
-    def _read(self, action: Action) -> None:
+    def _read(self, action: actions.Action) -> None:
         """Finds the pages that an action moves or uses."""
         self.moves, self.uses = [], []
-        if type(action) is Load or type(action) is Backup:
+        if type(action) is actions.Load or type(action) is actions.Backup:
             self.moves = moves_of(action.copies, self.kinds)
-        elif type(action) is Fetch or type(action) is Store:
+        elif type(action) is actions.Fetch or type(action) is actions.Store:
             lookup = self.storage.looked_up(self.event)
             tags = NO_TAGS if lookup is None else lookup.prompt
             self.moves = moves_of_pieces(action, self.kinds, tags, self.storage.written)
-        elif type(action) is Prefill:
+        elif type(action) is actions.Prefill:
             shared = self._shared(action.request)
             req = self.requests.by_id.get(action.request)
             load = self.transfers.open.get(req.load) if req is not None else None
             load = load if load is not None and not load.landed else None
             self.uses = uses_of(action, self.kinds, self.page_size, shared, load)
 
-    def _file(self, action: Action) -> None:
+    def _file(self, action: actions.Action) -> None:
         transfer = self.transfers.file(action, self.moves, self.uses)
-        if type(action) is Fetch and (lookup := self.storage.looked_up(self.event)) is not None:
+        if (
+            type(action) is actions.Fetch
+            and (lookup := self.storage.looked_up(self.event)) is not None
+        ):
             transfer.prompt = lookup.prompt[: action.first_page + action.pages]
         for move in self.moves:
             array, other = (self.pool(tier, move.at).pool.generation for tier in transfer.tiers)
             transfer.generations.append((array[move.source], other[move.target]))
-        if type(action) is not Load and type(action) is not Prefill:
+        if type(action) is not actions.Load and type(action) is not actions.Prefill:
             return
         req = self.requests.by_id.get(action.request)
         if req is None:
             return
-        if type(action) is Load:
+        if type(action) is actions.Load:
             req.load = action.transfer
         else:
             req.passes.append(action.transfer)
             req.states = action.states  # type: ignore[union-attr]
 
-    def passes_before(self, action: Action) -> list[TransferRecord]:
+    def passes_before(self, action: actions.Action) -> list[TransferRecord]:
         """The open passes of the same request that began before this action, if it is one."""
-        req = self.requests.by_id.get(action.request) if type(action) is Prefill else None
+        req = self.requests.by_id.get(action.request) if type(action) is actions.Prefill else None
         before = [item for item in req.passes if item < action.transfer] if req is not None else []
         return [self.transfers.open[number] for number in before]
 
     def _shared(self, request_id: RequestId) -> int:
         """Leading positions that a request shares, when a pass of it begins."""
         for item in self.outcomes:
-            if type(item) is Admitted and item.request == request_id:
+            if type(item) is actions.Admitted and item.request == request_id:
                 return item.device_pages + item.host_pages
         req = self.requests.by_id.get(request_id)
         return req.boundary if req is not None else 0
 
-    def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
+    def _heard(self, event: events.Event, outcomes: Sequence[actions.Outcome]) -> None:
         """Files the boundaries and state slots that the core reported to requests."""
-        if type(event) is PagesWanted and event.computed_tokens:
+        if type(event) is events.PagesWanted and event.computed_tokens:
             grown = self.requests.by_id.get(event.request)
-            refused = any(type(x) is Refused and x.reason == "too_large" for x in outcomes)
+            refused = any(type(x) is actions.Refused and x.reason == "too_large" for x in outcomes)
             if grown is not None and not refused:
                 self.requests.lower(grown, event.computed_tokens)
-        elif type(event) is ContinueWanted and event.request in self.requests.by_id:
+        elif type(event) is events.ContinueWanted and event.request in self.requests.by_id:
             grown = self.requests.by_id[event.request]
             if not grown.load:  # else it locks what its load brings when that has landed
                 self.requests.lower(grown, grown.computed_tokens)
         for item in outcomes:
             kind = type(item)
-            if kind is not Admitted and kind is not Cached and kind is not Granted:
+            if (
+                kind is not actions.Admitted
+                and kind is not actions.Cached
+                and kind is not actions.Granted
+            ):
                 continue
             req = self.requests.by_id.get(item.request)  # type: ignore[union-attr]
             if req is None:
                 continue
-            if kind is not Admitted:
+            if kind is not actions.Admitted:
                 room = (
-                    len(req.tables[0]) * self.page_size if kind is Granted else req.computed_tokens
+                    len(req.tables[0]) * self.page_size
+                    if kind is actions.Granted
+                    else req.computed_tokens
                 )
                 note_checkpoint_slots(req, item.states, room)  # type: ignore[union-attr]
-            if kind is Granted:
+            if kind is actions.Granted:
                 continue
             req.rehold = True
-            if kind is Cached:
+            if kind is actions.Cached:
                 req.boundary = int(item.pages)  # type: ignore[union-attr]
                 self.requests.lower(req, req.computed_tokens)
             else:
@@ -322,13 +304,13 @@ class Shadow:
             awaited = sum(len(move.target) for move in load.moves if not move.at)
         self.requests.retract(req, request, awaited)
 
-    def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
+    def _advance_clock(self, outcomes: Sequence[actions.Outcome]) -> None:
         """Advances the clock by one tick per use of a path: at an admission, at an insertion, and
         when a request commits and leaves."""
         for item in outcomes:
-            if type(item) is Admitted:
+            if type(item) is actions.Admitted:
                 self._use(item.request, item.device_pages + item.host_pages)
-            elif type(item) is Cached:
+            elif type(item) is actions.Cached:
                 self._use(item.request, item.pages)
         if self.left is not None:
             self.nodes.clock += 1
@@ -356,28 +338,33 @@ def run_of(key: Key, tags: Tags) -> Run:
     return Run(key.raw, 0, seed_of(key.namespace), tags)
 
 
-def answer(event: Reply, transfers: TransferShadow, reqs: RequestShadow) -> TransferRecord | None:
+def answer(
+    event: events.Reply, transfers: TransferShadow, reqs: RequestShadow
+) -> TransferRecord | None:
     """Files a reply. Returns the transfer record that it answers, or None if that was not open."""
     transfer = transfers.open.get(event.transfer)
     if transfer is None:
         return None
-    if type(event) is PrefillDone:
+    if type(event) is events.PrefillDone:
         _end_pass(event, transfer, transfers, reqs)
-    elif type(event) is LoadDone or type(event) is BackupDone:
+    elif type(event) is events.LoadDone or type(event) is events.BackupDone:
         transfers.land(transfer, event.ok)
     else:
-        if type(event) is FetchDone and type(transfer.action) is Fetch:
+        if type(event) is events.FetchDone and type(transfer.action) is actions.Fetch:
             transfers.deliver(transfer, transfer.action.first_page + event.pages)
         transfers.land(transfer, True)
     transfers.close(transfer)
     req = reqs.by_id.get(transfer.request)
-    if type(event) is LoadDone and req is not None and req.load == transfer.id:
+    if type(event) is events.LoadDone and req is not None and req.load == transfer.id:
         req.load, req.rehold = 0, True
     return transfer
 
 
 def _end_pass(
-    event: PrefillDone, transfer: TransferRecord, transfers: TransferShadow, reqs: RequestShadow
+    event: events.PrefillDone,
+    transfer: TransferRecord,
+    transfers: TransferShadow,
+    reqs: RequestShadow,
 ) -> None:
     req = reqs.by_id.get(transfer.request)
     if req is None or transfer.id not in req.passes:

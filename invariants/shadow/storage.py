@@ -7,19 +7,9 @@ specification to say.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hicache.core import events
 from hicache.core.actions import Abandoned, Fetch, Lookup, Outcome, Refused, Released, Store
 from hicache.core.config import Config
-from hicache.core.events import (
-    Arrived,
-    DetachWanted,
-    Event,
-    FetchDone,
-    Flushed,
-    LookupDone,
-    Retracted,
-    StorageAttached,
-    StoreDone,
-)
 from hicache.core.types import RequestId, TransferId
 
 from .kinds import Kind
@@ -54,14 +44,14 @@ class StorageShadow:
         self._open: set[TransferId] = set()  # lookups, fetches and stores in flight
         self._prompts: dict[RequestId, Tags] = {}
 
-    def arrive(self, event: Arrived, tags: Tags) -> None:
+    def arrive(self, event: events.Arrived, tags: Tags) -> None:
         """Files a request that has arrived. tags: of the pages that it may reuse."""
         if self.attached:
             self._prompts[event.request] = tags
             self.digests[event.request] = digests_of(event.key.first(event.match_pages))
 
     def hear(
-        self, event: Event, outcomes: Sequence[Outcome], transfer: TransferRecord | None
+        self, event: events.Event, outcomes: Sequence[Outcome], transfer: TransferRecord | None
     ) -> None:
         """Files one operation. transfer record: what the event answers."""
         self._life(event, outcomes)
@@ -82,38 +72,42 @@ class StorageShadow:
                 self.prefetches[item.transfer] = Prefetch(ended.first, covered, prompt)
             elif isinstance(item, Abandoned):
                 self.abandoned.add(item.transfer)
-            elif isinstance(item, Released) and type(event) is not Retracted:
+            elif isinstance(item, Released) and type(event) is not events.Retracted:
                 self.digests.pop(item.request, None)
                 self._prompts.pop(item.request, None)
             if isinstance(item, Lookup | Fetch | Store):
                 self._open.add(item.transfer)
 
-    def _life(self, event: Event, outcomes: Sequence[Outcome]) -> None:
+    def _life(self, event: events.Event, outcomes: Sequence[Outcome]) -> None:
         """Files what begins and ends the life of a storage, and of what is known of it."""
         kind = type(event)
-        if kind is not StorageAttached and kind is not DetachWanted and kind is not Flushed:
+        if (
+            kind is not events.StorageAttached
+            and kind is not events.DetachWanted
+            and kind is not events.Flushed
+        ):
             return
         refused = any(type(item) is Refused for item in outcomes)
-        if kind is StorageAttached and not refused:
+        if kind is events.StorageAttached and not refused:
             self.attached = self.seen = True
             self.outdated |= self._open
             self.acknowledged.clear()
-        elif kind is DetachWanted:
+        elif kind is events.DetachWanted:
             self.attached = False
             self.acknowledged.clear()
-        elif kind is Flushed and event.storage and not refused:  # type: ignore[union-attr]
+        elif kind is events.Flushed and event.storage and not refused:  # type: ignore[union-attr]
             self.acknowledged.clear()
 
-    def _answered(self, event: Event, transfer: TransferRecord) -> None:
+    def _answered(self, event: events.Event, transfer: TransferRecord) -> None:
         action = transfer.action
         current = self.attached and transfer.id not in self.outdated
-        if type(event) is StoreDone and type(action) is Store and current:
+        if type(event) is events.StoreDone and type(action) is Store and current:
             left = event.pages if transfer.id not in self.abandoned else 0
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
                 self.acknowledged.update((at, digest) for digest in piece.digests[: max(0, left)])
                 left -= len(piece.pages)
-        elif type(event) is FetchDone and type(action) is Fetch and current:
+        elif type(event) is events.FetchDone and type(action) is Fetch and current:
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
                 count = max(0, action.first_page + event.pages - piece.first_page)
@@ -121,9 +115,9 @@ class StorageShadow:
         for transfers in (self.abandoned, self.outdated, self._open):
             transfers.discard(transfer.id)
 
-    def looked_up(self, event: Event) -> Prefetch | None:
+    def looked_up(self, event: events.Event) -> Prefetch | None:
         """The lookup that an event answers."""
-        return self.prefetches.get(event.transfer) if type(event) is LookupDone else None
+        return self.prefetches.get(event.transfer) if type(event) is events.LookupDone else None
 
     def tokens(self, page_size: int) -> int:
         """Tokens that are looked up or fetched."""

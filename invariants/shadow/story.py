@@ -111,7 +111,7 @@ def _has_page(item: Any, value: About, backbone: str) -> bool:
     arrays: list[Any] = []
     if value.tier == 0:
         first = value.component == backbone
-        arrays = [getattr(item, "table", None)] if first else list(_tables(item)[1:])
+        arrays = [getattr(item, "table", None)] if first else list(getattr(item, "tables", ())[1:])
     if (
         getattr(item, "tier", None) == value.tier
         and getattr(item, "component", "") == value.component
@@ -121,17 +121,11 @@ def _has_page(item: Any, value: About, backbone: str) -> bool:
         if copy.component == value.component:
             loading = type(item).__name__ == "Load"
             arrays.append(copy.target if loading == (value.tier == 0) else copy.source)
-    if value.tier == 0 and any(value.number in _slots(state, value) for state in _states(item)):
+    if value.tier == 0 and any(
+        value.number in _slots(state, value) for state in getattr(item, "states", ())
+    ):
         return True
     return any(isinstance(array, np.ndarray) and value.number in array for array in arrays)
-
-
-def _tables(item: Any) -> tuple[Any, ...]:
-    return getattr(item, "tables", ())
-
-
-def _states(item: Any) -> tuple[Any, ...]:
-    return getattr(item, "states", ())
 
 
 def _slots(state: Any, item: About) -> tuple[int, ...]:

@@ -66,17 +66,10 @@ def start(cache: Cache, request: Request, chunk: int) -> None:
         return
     request.branch, reused = known.depth, min(result.device, how.pages)
     request.computed = min(request.length, how.pages * cache.config.page_size)
-    cache.say(
-        Admitted(
-            request.number,
-            reused,
-            how.pages - reused,
-            request.length - request.computed,
-            result.alone,
-            tuple(how.loaded(kind) for kind in range(len(cache.kinds))),
-            request.branch,
-        )
-    )
+    rest = request.length - request.computed
+    depths = reused, how.pages - reused, rest, result.alone
+    loaded = tuple(how.loaded(kind) for kind in range(len(cache.kinds)))
+    cache.say(Admitted(request.number, *depths, loaded, request.branch))
     _take(cache, request, how)
     begin_pass(cache, request, how.end_token)
 

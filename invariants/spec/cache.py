@@ -7,14 +7,14 @@ could need is worked out from the records below each time a rule asks.
     hold    a set of pages that somebody uses. A page in no hold is unlocked
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Tier, chain_digests, root_digest
 
-from .kinds import FULL, Facts, Policies, kinds_of, policies_of
-from .records import DEVICE, HOST, Hold, Node, Pin, Rank, Request, StorageTransfer, Transfer
+from .kinds import FULL, Facts, Policies, kinds_of
+from .records import BOTH, DEVICE, HOST, Hold, Node, Pin, Rank, Request, StorageTransfer, Transfer
 
 Transfers = Collection[Transfer]
 
@@ -22,14 +22,13 @@ Transfers = Collection[Transfer]
 class Cache:
     """Everything that the specified cache remembers between two events."""
 
-    def __init__(self, config: Config, policies: Policies | None = None) -> None:
+    def __init__(self, config: Config, policies: Policies) -> None:
         self.config = config
-        self.writes, self.order, self.waits, declared = policies or policies_of(config)
+        self.writes, self.order, self.waits, declared = policies
         self.kinds = kinds_of(config, declared)
         self.windows = [at for at, kind in enumerate(self.kinds) if kind.per_page and at != FULL]
         self.stateful = [at for at, kind in enumerate(self.kinds) if not kind.per_page]
         self.interval = max(kind.interval for kind in self.kinds)
-        self.root = Node(None, "", [], len(self.kinds))
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []  # in the order of admission
         self.transfers: dict[int, Transfer] = {}  # in the order in which they began
@@ -43,40 +42,55 @@ class Cache:
         self.distrusted: list[bytes] = []  # digests, oldest first
         self.pins: dict[int, Pin] = {}
         self.periods: list[int] = []  # the tick at the end of each of the last periods
+        self.made = 0  # nodes
+        self.begin_tree()
 
     # -- the tree
 
-    def nodes(self) -> list[Node]:
-        """Every node but the root, parents first."""
-        nodes = list(self.root.children)
-        for node in nodes:
-            nodes += node.children
-        return nodes
+    def begin_tree(self) -> None:
+        """An empty tree. nodes: every node but the root. cached: by tier and kind, the pages that
+        nodes have."""
+        self.root = Node(0, None, "", [], len(self.kinds))
+        self.nodes: dict[Node, None] = {}
+        self.cached: list[list[set[int]]] = [[set() for _ in self.kinds] for _ in BOTH]
+
+    def new_node(self, above: Node, namespace: str, rows: list[bytes]) -> Node:
+        """A node without copies that is nobody's child yet."""
+        self.made += 1
+        node = Node(self.made, above, namespace, rows, len(self.kinds))
+        self.nodes[node] = None
+        return node
 
     def down_to(self, node: Node) -> list[Node]:
         """The nodes from the top down to this one."""
-        return [*self.down_to(node.parent), node] if node.parent is not None else []
+        path = []
+        while node.parent is not None:
+            path.append(node)
+            node = node.parent
+        return path[::-1]
+
+    def and_below(self, node: Node) -> list[Node]:
+        """The node and all below it, parents first."""
+        nodes = [node]
+        for above in nodes:
+            nodes += above.children
+        return nodes
 
     # -- pages
 
     def capacity(self, tier: int, kind: int) -> int:
         return (self.config.host_pages if tier else self.config.device_pages)[kind]
 
-    def cached(self, tier: int, kind: int) -> set[int]:
-        return {page for node in self.nodes() for page in node.copies[tier][kind] or ()}
-
     def in_use(self, tier: int, kind: int, ended: Transfers = ()) -> set[int]:
         """Pages that a request has to itself, and those that a transfer reads or writes. ended: see
         `available`."""
         numbers: set[int] = set()
         for transfer in self.transfers.values():
-            to_here, over = transfer.to == tier, transfer in ended
+            here, over = transfer.to == tier, transfer in ended
             if tier == DEVICE and not over:
                 numbers |= transfer.on_loan.get(kind, set())
-            if not over or (to_here and transfer.request is not None):  # a request uses what came
-                numbers.update(
-                    item.target if to_here else item.source for item in transfer.of(kind)
-                )
+            if not over or (here and transfer.request is not None):  # a request uses what came
+                numbers.update(item.target if here else item.source for item in transfer.of(kind))
         for request in self.running if tier == DEVICE else ():
             numbers.update(self.own(request, kind))
         for other in self.storage.values() if tier == HOST else ():
@@ -90,10 +104,11 @@ class Cache:
 
     def used(self, tier: int, kind: int) -> set[int]:
         """Pages that are not free."""
-        return self.cached(tier, kind) | self.in_use(tier, kind)
+        return self.cached[tier][kind] | self.in_use(tier, kind)
 
     def free(self, tier: int, kind: int) -> int:
-        return self.capacity(tier, kind) - len(self.used(tier, kind))
+        cached = self.cached[tier][kind]
+        return self.capacity(tier, kind) - len(cached) - len(self.in_use(tier, kind) - cached)
 
     def available(
         self, tier: int, kind: int, hold: Collection[int] = (), ended: Transfers = ()
@@ -106,7 +121,7 @@ class Cache:
         self, tier: int, kind: int, hold: Collection[int] = (), ended: Transfers = ()
     ) -> tuple[int, int]:
         """How many pages are free, and how many are available."""
-        cached, in_use = self.cached(tier, kind), self.in_use(tier, kind, ended)
+        cached, in_use = self.cached[tier][kind], self.in_use(tier, kind, ended)
         taken = len(cached) + len(in_use - cached)
         idle = cached - self.holds(ended)
         free = self.capacity(tier, kind) - taken
@@ -148,26 +163,20 @@ class Cache:
 
     def rank(self, node: Node, kind: int) -> Rank:
         """The values by which the eviction policy compares copies; the smallest goes first."""
-        return self.order.key(
-            Facts(
-                node.last_use[kind],
-                node.inserted,
-                node.hits,
-                node.priority,
-                node.start if kind != FULL else 0,
-            )
-        )
+        depth = node.start if kind != FULL else 0
+        uses = node.last_use[kind], node.inserted, node.hits, node.priority
+        return self.order.key(Facts(*uses, depth))
 
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it
         requires, on either tier. Full attention is on one of them at every node."""
-        path = self.down_to(node)
-        return all(
-            item.anywhere(kind)
-            for kind in (*self.stateful, *self.windows)
-            for item in path
-            if node.end - item.end < self.kinds[kind].window
-        )
+        for kind in (*self.stateful, *self.windows):
+            above: Node | None = node
+            while above and above.rows and node.end - above.end < self.kinds[kind].window:
+                if not above.anywhere(kind):
+                    return False
+                above = above.parent
+        return True
 
     def is_unreachable(self, node: Node, kind: int) -> bool:
         """Whether no live end at or below the node requires its copy of this kind."""
@@ -179,13 +188,9 @@ class Cache:
             nodes += [child for child in below.children if child.end - node.end < window]
         return True
 
-    def hopeful(self) -> set[Node]:
-        """The nodes that have a live end at or below them."""
-        nodes: set[Node] = set()
-        for node in reversed(self.nodes()):
-            if not nodes.isdisjoint(node.children) or self.is_live(node):
-                nodes.add(node)
-        return nodes
+    def hopeful(self, nodes: Iterable[Node]) -> set[Node]:
+        """Those of these nodes that have a live end at or below them."""
+        return {node for node in nodes if not self.is_unreachable(node, FULL)}
 
     # -- outcomes
 
@@ -200,11 +205,11 @@ class Cache:
     def digests(self, node: Node) -> list[bytes]:
         """Of each page of the node's run."""
         digest = root_digest(node.namespace)
-        chain: list[bytes] = []
         for above in self.down_to(node):
-            chain = chain_digests(digest, b"".join(above.rows), len(above.rows[0]))
-            digest = chain[-1]
-        return chain
+            if len(above.digests) != len(above.rows):
+                above.digests = chain_digests(digest, b"".join(above.rows), len(above.rows[0]))
+            digest = above.digests[-1]
+        return node.digests
 
     def positions(self, node: Node, kind: int) -> range:
         """The depths of the pages that a copy of the node has. A state is at its last page."""

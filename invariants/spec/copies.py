@@ -27,10 +27,8 @@ Wanted = list[tuple[Node, list[int]]]  # nodes of one path, parents first, and t
 def after_use(cache: Cache, path: list[Node]) -> None:
     """A request used this path. Copies its leading nodes that were used often enough, as far as
     they are not on host, if no more copies are under way than may be."""
-    uses, under_way = (
-        cache.writes.uses,
-        [transfer for transfer in cache.transfers.values() if transfer.to == HOST],
-    )
+    uses = cache.writes.uses
+    under_way = [transfer for transfer in cache.transfers.values() if transfer.to == HOST]
     if not uses or not cache.config.has_host or len(under_way) >= cache.config.max_backups:
         return
     lacking = [(node, kinds) for node in path if (kinds := lacking_on_host(cache, node))]
@@ -137,18 +135,15 @@ def begin_loading(
 def arrive(cache: Cache, transfer: Transfer) -> None:
     """The bytes of a load are there, at its own reply or at that of the pass that read them. Nodes
     get the pages; a node that got a copy meanwhile keeps that, and the request uses it too. If the
-    request is gone, its pass holds what it still reads."""
+    request is gone, its last pass holds what it still reads."""
     request = transfer.request
-    passes = [
-        transfer
-        for transfer in cache.transfers.values()
-        if transfer.to is None and transfer.request is None
-    ]
+    passes = [item for item in cache.transfers.values() if item.to is None and item.request is None]
     for node, kind, targets in _by_node(cache, transfer):
         if not node.has(DEVICE, kind):
             add(cache, node, DEVICE, kind, targets)
-            for reader in passes:
-                reader.hold.update(reader.on_loan[kind].intersection(targets))
+            readers = [item for item in passes if not item.on_loan[kind].isdisjoint(targets)]
+            for reader in readers[-1:]:
+                reader.hold.update(targets)
         if request is not None:
             hold(request.hold, node, DEVICE, kind)
             if cache.kinds[kind].per_page:
@@ -190,6 +185,7 @@ def add(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) -> No
     """The node has these pages now. Transfers for storage that hold a host copy of it or right
     below it hold those on all its path."""
     node.copies[tier][kind] = pages
+    cache.cached[tier][kind].update(pages)
     if kind != FULL:
         return
     cache.tell_routers(tier, node, stored=True)
@@ -210,12 +206,13 @@ def _by_node(cache: Cache, transfer: Transfer) -> list[tuple[Node, int, list[int
     since a flush are left out."""
     source = HOST if transfer.to == DEVICE else DEVICE
     targets = {move.source: move.target for move in transfer.moves}
-    return [
+    moved = [
         (node, kind, [targets[page] for page in pages])
         for kind in range(len(cache.kinds))
-        for node in cache.nodes()
+        for node in cache.nodes
         if (pages := node.copies[source][kind]) and pages[0] in targets
     ]
+    return sorted(moved, key=lambda item: (item[1], item[0].end))
 
 
 def in_words(cache: Cache, transfer: Transfer) -> tuple[Copy, ...]:

@@ -12,8 +12,6 @@ A copy may go if it is in nobody's hold. Full attention goes from the leaves up:
 it on the tier, and no other kind of the node may be in a hold.
 """
 
-from typing import NamedTuple
-
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 
@@ -22,13 +20,6 @@ from .cache import Cache
 from .kinds import FULL
 from .matching import tail
 from .records import BOTH, DEVICE, HOST, Hold, Node, as_pages
-
-
-class Tree(NamedTuple):
-    """The nodes, and those of them that have a live end at or below them."""
-
-    nodes: set[Node]
-    hopeful: set[Node]
 
 
 def make_room(cache: Cache, tier: Tier, kind: int, count: int) -> bool:
@@ -73,14 +64,12 @@ def next_to_go(cache: Cache, tier: Tier, kind: int) -> Node | None:
 
 def _may_go(cache: Cache, tier: Tier, kind: int) -> list[Node]:
     kept = cache.holds()
-    inner = {node.parent for node in cache.nodes() if node.has(tier, FULL)}
-    return [
-        node
-        for node in cache.nodes()
-        if node.has(tier, kind)
-        and not node.is_in_use(kept, tier, kind)
-        and (kind != FULL or not (node in inner or node.any_in_use(kept, tier)))
-    ]
+    having = [node for node in cache.nodes if node.copies[tier][kind] is not None]
+    if kind != FULL:
+        return [node for node in having if not node.is_in_use(kept, tier, kind)]
+    inner = {node.parent for node in having}
+    leaves = [node for node in having if node not in inner]
+    return [node for node in leaves if not node.any_in_use(kept, tier)]
 
 
 def _order(cache: Cache, node: Node, tier: Tier, kind: int) -> tuple[object, ...]:
@@ -102,7 +91,7 @@ def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:
     above = {node.parent for node in leaving}.difference([cache.root, *leaving])
     read = set[int]().union(*(transfer.hold for transfer in copied if not transfer.frees))
     kept = cache.holds(copied, storage=False)
-    waiting = [node for node in cache.nodes() if node.is_in_use(read, DEVICE, FULL)]
+    waiting = [node for node in cache.nodes if node.is_in_use(read, DEVICE, FULL)]
     waiting = [node for node in waiting if not node.any_in_use(kept, DEVICE)]
     rank = cache.rank(node, FULL)
     return any(cache.rank(node, FULL) < rank for node in (*waiting, *above) if node is not None)
@@ -119,13 +108,13 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
     full = kind == FULL or _is_free_leaf(cache, node, tier)
     lacking = _to_host_first(cache, node, kind, full) if tier == DEVICE else []
     full = full and (kind == FULL or kind in lacking or not lacking)
-    nodes = {*cache.nodes()}
+    whole = node
     first = lacking if full else [kind] if kind in lacking else []
     if full and cache.kinds[kind].per_page:
         keep = max(0, len(node.rows) - wanted)
         stays = bool(first) or node.has(1 - tier, FULL)
         node = tail(cache, node, keep, shorten=not stays and _is_bare(cache, node))
-    before = Tree(nodes, cache.hopeful())
+    hopeful = cache.hopeful([*cache.down_to(node), *cache.and_below(node)])
     frees = {kind: len(node.pages(tier, kind))}
     if first and copies.copy_to_host(cache, [(node, first)], frees):
         pass
@@ -137,7 +126,9 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
         free_kind(cache, node, tier, kind)
     else:
         delete(cache, node)
-    delete_useless(cache, before)
+    if whole not in cache.nodes:
+        hopeful.update(cache.down_to(whole))
+    delete_useless(cache, hopeful)
 
 
 def _is_free_leaf(cache: Cache, node: Node, tier: Tier) -> bool:
@@ -153,9 +144,7 @@ def _to_host_first(cache: Cache, node: Node, kind: int, full: bool) -> list[int]
     unreachable, or if host cannot hold one that goes: without it the rest is worth nothing."""
     if not (cache.writes.before_eviction and cache.config.has_host):
         return []
-    goes = (
-        [index for index in range(len(cache.kinds)) if node.has(DEVICE, index)] if full else [kind]
-    )
+    goes = [at for at in range(len(cache.kinds)) if node.has(DEVICE, at)] if full else [kind]
     lost = [
         item
         for item in goes
@@ -174,23 +163,24 @@ def _is_bare(cache: Cache, node: Node) -> bool:
 def delete(cache: Cache, node: Node) -> None:
     """A node whose last copy goes leaves the tree, and so does all below it: without its prefix it
     cannot be matched. Should its pages come back, they are stored again."""
-    for child in list(node.children):
-        delete(cache, child)
-    for tier in (HOST, DEVICE):
-        _leave(cache, node, tier)
-    gone = set(cache.digests(node)) if cache.believed else set()
-    cache.believed = {pair for pair in cache.believed if pair[1] not in gone}
-    cache.to_store = [item for item in cache.to_store if item is not node]
+    for below in reversed(cache.and_below(node)):
+        for tier in (HOST, DEVICE):
+            _leave(cache, below, tier)
+        for digest in cache.digests(below) if cache.believed else ():
+            cache.believed.difference_update((kind, digest) for kind in range(len(cache.kinds)))
+        cache.to_store = [item for item in cache.to_store if item is not below]
+        del cache.nodes[below]
     assert node.parent is not None
     node.parent.children.remove(node)
 
 
-def delete_useless(cache: Cache, before: Tree) -> None:
-    """Deletes from the leaves up what had a live end at or below it before and has none now, and
-    what is above a deleted node and has none. What is in a hold stays, and so does all above it."""
-    gone = before.nodes.difference(cache.nodes())
-    useful = before.hopeful.union(*(cache.down_to(node) for node in gone))
-    useless = useful.intersection(cache.nodes()) - cache.hopeful()
+def delete_useless(cache: Cache, nodes: set[Node]) -> None:
+    """Deletes from the leaves up those of these nodes that have no live end at or below them. What
+    is in a hold stays, and so does all above it.
+
+    nodes: what had a live end at or below it, and what is above a deleted node."""
+    there = nodes & cache.nodes.keys()
+    useless = there - cache.hopeful(there)
     kept = cache.holds() if useless else Hold()
     for node in sorted(useless, key=lambda node: -node.end):
         if not (node.children or any(node.any_in_use(kept, tier) for tier in BOTH)):
@@ -232,6 +222,7 @@ def _free_copy(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
 
 
 def _take_away(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
+    cache.cached[tier][kind].difference_update(node.pages(tier, kind))
     node.copies[tier][kind] = None
     if kind == FULL:
         cache.tell_routers(tier, node, stored=False)

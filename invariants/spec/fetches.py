@@ -111,12 +111,9 @@ def in_runs(cache: Cache, transfer: StorageTransfer) -> tuple[Piece, ...]:
             runs[-1].append(part)
         else:
             runs.append([part])
-    return tuple(
-        Piece(
-            cache.kinds[run[0].kind].name,
-            run[0].depth,
-            tuple(part.digest for part in run),
-            as_pages([part.page for part in run]),
-        )
-        for run in runs
-    )
+    pieces = []
+    for run in runs:
+        digests, pages = tuple(part.digest for part in run), [part.page for part in run]
+        name = cache.kinds[run[0].kind].name
+        pieces.append(Piece(name, run[0].depth, digests, as_pages(pages)))
+    return tuple(pieces)

@@ -95,7 +95,7 @@ def give_back_passed(cache: Cache, request: Request, computed: int, cut: bool = 
         low = boundary
     for kind in cache.windows:
         first = max(low - cache.kinds[kind].window, request.cleared[kind])
-        nodes = [node for node in cache.nodes() if node.is_in_use(request.hold, DEVICE, kind)]
+        nodes = [node for node in cache.nodes if node.is_in_use(request.hold, DEVICE, kind)]
         for node in nodes if cut else ():
             end_nodes_at(cache, [node], [first])
         release_before(cache, request, kind, first)
@@ -105,7 +105,7 @@ def give_back_passed(cache: Cache, request: Request, computed: int, cut: bool = 
 
 def release_before(cache: Cache, request: Request, kind: int, depth: int) -> None:
     """The request holds a kind no longer on device at nodes that end at or before this depth."""
-    for node in cache.nodes():
+    for node in cache.nodes:
         if node.end <= depth:
             request.hold.difference_update(node.copies[DEVICE][kind] or ())
 
@@ -122,9 +122,7 @@ def fill_windows(cache: Cache, request: Request, upto: int) -> None:
 
 def passes_of(cache: Cache, request: Request) -> list[Transfer]:
     return [
-        transfer
-        for transfer in cache.transfers.values()
-        if transfer.to is None and transfer.request is request
+        item for item in cache.transfers.values() if item.to is None and item.request is request
     ]
 
 
@@ -141,18 +139,10 @@ def begin_pass(cache: Cache, request: Request, end: int) -> None:
     for kind in range(len(cache.kinds)):
         loaded = {move.target for move in load.of(kind)} if load is not None else set()
         transfer.on_loan[kind] = loaded.union(cache.own(request, kind))
-    cache.say(
-        Prefill(
-            transfer.number,
-            request.number,
-            start,
-            end,
-            tables_of(cache, request),
-            (load.number,) if load is not None else (),
-            end == request.length,
-            slots_of(cache, request, transfer),
-        )
-    )
+    tables, slots = tables_of(cache, request), slots_of(cache, request, transfer)
+    after, last = (load.number,) if load is not None else (), end == request.length
+    numbers = transfer.number, request.number
+    cache.say(Prefill(*numbers, start, end, tables, after, last, slots))
     request.sources = [None] * len(cache.kinds)
 
 
@@ -190,9 +180,7 @@ def _states_to_store(cache: Cache, request: Request, end: int) -> list[tuple[int
     """(kind, tokens, slot): the deepest goes where decode would put it, the one before it into the
     other slot; a slot without a page, or one that a pass in flight writes, stores nothing."""
     size, pairs = cache.config.page_size, []
-    busy = [
-        (kind, at) for transfer in passes_of(cache, request) for kind, _, at in transfer.checkpoints
-    ]
+    busy = [(kind, at) for item in passes_of(cache, request) for kind, _, at in item.checkpoints]
     depths = where_others_start(cache, request, begun(cache, request), end)[::-1]
     for kind in cache.stateful if depths else ():
         first = slot_for(cache, kind, depths[0] * size)
@@ -246,18 +234,8 @@ def slots_of(
         working, first, second = (-1 if page is None else page for page in request.tables[kind])
         source = request.sources[kind] if transfer is not None else None
         stored = transfer.checkpoints if transfer is not None else []
-        state_slots.append(
-            StateSlots(
-                cache.kinds[kind].name,
-                -1 if source is None else source,
-                working,
-                (first, second),
-                cache.kinds[kind].interval,
-                tuple(
-                    sorted(
-                        (at, (first, second)[slot]) for number, at, slot in stored if number == kind
-                    )
-                ),
-            )
-        )
+        pages = ((at, (first, second)[slot]) for item, at, slot in stored if item == kind)
+        name, interval = cache.kinds[kind].name, cache.kinds[kind].interval
+        slots = -1 if source is None else source, working, (first, second)
+        state_slots.append(StateSlots(name, *slots, interval, tuple(sorted(pages))))
     return tuple(state_slots)

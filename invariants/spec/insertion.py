@@ -94,7 +94,7 @@ def grow_down(
     for end in ends:
         start, above = (path[-1].end, path[-1]) if path else (0, cache.root)
         if start < end:
-            node = Node(above, key.namespace, rows[start:end], len(cache.kinds))
+            node = cache.new_node(above, key.namespace, rows[start:end])
             above.children.append(node)
             node.inserted = cache.tick
             node.priority = whose.priority if whose is not None else 0

@@ -88,23 +88,17 @@ def kinds_of(config: Config, declared: dict[str, Kind]) -> tuple[Kind, ...]:
     settings = {setting.component: setting for setting in config.settings}
     kinds = []
     for name in config.components:
-        component_settings, page = settings.get(name), config.page_size
+        own, page = settings.get(name), config.page_size
         if name == "full":
             kinds.append(Kind(name, True, FOREVER, page))
         elif name == "swa":
-            tokens: int = getattr(component_settings, "window_tokens", 1)
-            kinds.append(Kind(name, True, -(-tokens // page), page))
+            kinds.append(Kind(name, True, -(-getattr(own, "window_tokens", 1) // page), page))
         elif name == "mamba":
-            interval: int = getattr(component_settings, "interval_tokens", 0)
-            kinds.append(
-                Kind(
-                    name,
-                    False,
-                    1,
-                    interval or page,
-                    getattr(component_settings, "states_per_path", 0),
-                )
+            interval, states = (
+                getattr(own, "interval_tokens", 0),
+                getattr(own, "states_per_path", 0),
             )
+            kinds.append(Kind(name, False, 1, interval or page, states))
         else:
             kinds.append(declared[name])
     return tuple(kinds)
@@ -118,13 +112,3 @@ ORDERS = {
     "slru": Order(lambda copy: (min(copy.hits, PROTECTED_HITS), copy.last_use)),
     "priority": Order(lambda copy: (copy.priority, copy.last_use)),
 }
-
-
-def policies_of(config: Config) -> Policies:
-    """Of the project's own policies."""
-    return Policies(
-        WRITES[config.write_policy],
-        ORDERS[config.eviction_policy],
-        WAITS[config.prefetch_policy],
-        {},
-    )

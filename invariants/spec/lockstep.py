@@ -16,45 +16,44 @@ from typing import Any, get_args
 
 import numpy as np
 
-from hicache.core.actions import (
-    Abandoned,
-    Backup,
-    Cached,
-    Delete,
-    Evicted,
-    Fetch,
-    Granted,
-    KvRemoved,
-    KvStored,
-    Load,
-    Lookup,
-    Outcome,
-    Prefill,
-    StateSlots,
-    Store,
-)
+from hicache.core import actions, events
 from hicache.core.config import Config
-from hicache.core.events import (
-    BackupDone,
-    DeleteDone,
-    Event,
-    FetchDone,
-    LoadDone,
-    LookupDone,
-    PrefillDone,
-    StoreDone,
-)
 from hicache.core.types import Tier
 
+from .cache import Cache
 from .kinds import Policies
-from .specification import Specification
+from .reading import Reading, Who, facts
+from .records import as_pages
+from .specification import handle
 
-_REPLIES = (BackupDone, LoadDone, PrefillDone, LookupDone, FetchDone, StoreDone, DeleteDone)
-_ACTIONS = (Backup, Load, Prefill, Lookup, Fetch, Store, Delete)
-_COPIES, _OF_PIECES, _OF_TABLES = (Load, Backup), (Fetch, Store), (Prefill, Granted, Cached)
-_ANYWHERE = (Evicted, KvStored, KvRemoved)
+_REPLIES = (
+    events.BackupDone,
+    events.LoadDone,
+    events.PrefillDone,
+    events.LookupDone,
+    events.FetchDone,
+    events.StoreDone,
+    events.DeleteDone,
+)
+_ACTIONS = (
+    actions.Backup,
+    actions.Load,
+    actions.Prefill,
+    actions.Lookup,
+    actions.Fetch,
+    actions.Store,
+    actions.Delete,
+)
+_COPIES, _OF_PIECES, _OF_TABLES = (
+    (actions.Load, actions.Backup),
+    (actions.Fetch, actions.Store),
+    (actions.Prefill, actions.Granted, actions.Cached),
+)
+_ANYWHERE = (actions.Evicted, actions.KvStored, actions.KvRemoved)
 _PLAIN = {  # of which every field says the same in the core and here
-    kind for kind in get_args(Outcome) if not {*kind._fields} & {"transfer", "after", "tables"}
+    kind
+    for kind in get_args(actions.Outcome)
+    if not {*kind._fields} & {"transfer", "after", "tables"}
 }
 Place = tuple[int, str, int]  # tier, component, page
 
@@ -64,99 +63,110 @@ class Differs(AssertionError):
     differs, or the number of its outcomes if one is missing. expected, actual: the outcomes."""
 
     def __init__(
-        self, text: str, at: int, expected: Outcome | None, prefill: Outcome | None
+        self, text: str, at: int, expected: actions.Outcome | None, actual: actions.Outcome | None
     ) -> None:
         super().__init__(text)
-        self.at = at
-        self.expected = expected
-        self.actual = prefill
+        self.at, self.expected, self.actual = at, expected, actual
 
 
 class Lockstep:
-    """One specification beside one core. policies: what the core's policies declare; default are
-    the project's own. events: number of events compared."""
+    """One specification beside one core. policies: what the core's policies declare. view: the
+    state from which it begins; None: an empty cache."""
 
-    def __init__(self, config: Config, policies: Policies | None = None) -> None:
-        self.specification = Specification(config, policies)
-        self.config = config
-        self.events = 0
+    def __init__(self, config: Config, policies: Policies, view: Any = None) -> None:
+        self.cache, self.policies, self.config = Cache(config, policies), policies, config
         self._transfers: dict[int, int] = {}  # of the core: that of the specification
         self._pages: dict[Place, int] = {}  # of the core: that of the specification
         self._paired: dict[int, int] = {}  # page of the specification: number in the core
         self._used: dict[tuple[int, str], set[int]] = {}  # in the current comparison
-        self._per_page = [kind.name for kind in self.specification.cache.kinds if kind.per_page]
+        self._per_page = [kind.name for kind in self.cache.kinds if kind.per_page]
+        if view is not None:
+            self.cache = self._shown_by(view)
 
-    def compare(self, event: Event, prefills: Sequence[Outcome]) -> None:
+    def _shown_by(self, view: Any) -> Cache:
+        """The state that a core shows. Pages that no outcome has named yet get new names."""
+        names, pages = self.config.components, self._pages
+
+        def page_of(tier: int, kind: int, number: int) -> int:
+            page = pages.get((tier, names[kind], number))
+            if page is None:
+                (page,) = self.cache.new_pages(1)
+                pages[tier, names[kind], number], self._paired[page] = page, number
+            return page
+
+        cache = Reading(view, self.policies, page_of, self._transfers).cache
+        cache.last_page = self.cache.last_page
+        return cache
+
+    def state_differs(self, view: Any) -> tuple[Who, str] | None:
+        """Where the core shows another state, and how; None if it is the same."""
+        numbers = sorted(node.id for node in view.nodes())
+        mine = facts(self.cache, numbers)
+        other = facts(self._shown_by(view), numbers)
+        for who in {**mine, **other} if mine != other else ():
+            expected, actual = mine.get(who, {}), other.get(who, {})
+            for name in {**expected, **actual}:
+                if expected.get(name) != actual.get(name):
+                    text = f"expected {expected.get(name)}, found {actual.get(name)}"
+                    return who, f"{who[0]} {who[1]}, {name}: {text}"
+        return None
+
+    def compare(self, event: events.Event, outcomes: Sequence[actions.Outcome]) -> None:
         """Raises Differs if the specification answers otherwise to an event that a core took."""
-        self.events += 1
         if isinstance(event, _REPLIES):
             event = event._replace(transfer=self._transfers.pop(event.transfer))
-        expected = self.specification.handle(event)
+        expected = handle(self.cache, event)
         self._used.clear()
-        evicted = _by_page(item for item in expected if type(item) is Evicted)
+        evicted = _by_page(item for item in expected if type(item) is actions.Evicted)
         waiting = [item for item in expected if type(item) not in _ANYWHERE]
-        for at, item in enumerate(prefills):
-            if isinstance(item, Evicted):
+        for at, item in enumerate(outcomes):
+            if isinstance(item, actions.Evicted):
                 self._compare_eviction(at, item, evicted)
             elif type(item) not in _ANYWHERE:
                 if not waiting:
                     raise Differs("expected no further outcome", at, None, item)
                 self._compare_item(at, waiting.pop(0), item)
         if waiting:
-            raise Differs("an outcome is missing", len(prefills), waiting[0], None)
+            raise Differs("an outcome is missing", len(outcomes), waiting[0], None)
         if evicted:
-            missing = next(item for item in expected if isinstance(item, Evicted))
-            raise Differs(f"{len(evicted)} evictions are missing", len(prefills), missing, None)
-        mine, other = _router_news(expected), _router_news(prefills)
+            missing = next(item for item in expected if isinstance(item, actions.Evicted))
+            raise Differs(f"{len(evicted)} evictions are missing", len(outcomes), missing, None)
+        mine, other = _router_news(expected), _router_news(outcomes)
         for tier, digest in sorted({*mine, *other}) if mine != other else ():
             pair = mine.get((tier, digest), "nothing"), other.get((tier, digest), "nothing")
             if pair[0] != pair[1]:
                 where = f"KV events of page {digest.hex()[:8]} on {Tier(tier).name.lower()}"
                 text = f"{where}: expected {pair[0]}, found {pair[1]}"
-                raise Differs(text, len(prefills), None, None)
+                raise Differs(text, len(outcomes), None, None)
 
-    def in_numbers_of_core(self, item: Any) -> Any:
+    def in_numbers_of_core(self, value: Any, name: str = "") -> Any:
         """An outcome of the specification with the core's page and transfer numbers; -1 where the
-        core has not named the page or transfer yet."""
-        if isinstance(item, np.ndarray):
-            return np.array([self._paired.get(page, -1) for page in item.tolist()], dtype=np.int64)
-        if isinstance(item, StateSlots):
-            number, other = item.checkpoint_slots
-            return item._replace(
-                source=self._paired.get(item.source, -1),
-                working=self._paired.get(item.working, -1),
-                checkpoint_slots=(self._paired.get(number, -1), self._paired.get(other, -1)),
-                checkpoints=tuple(
-                    (at, self._paired.get(page, -1)) for at, page in item.checkpoints
-                ),
-            )
-        if not isinstance(item, tuple):
-            return item
-        names = getattr(item, "_fields", None)
-        if names is None:
-            return tuple(self.in_numbers_of_core(value) for value in item)
-        transfers = {mine: other for other, mine in self._transfers.items()}
-        values: list[Any] = []
-        for name, value in zip(names, item, strict=True):
-            if name == "after" and isinstance(value, tuple):
-                values.append(tuple(transfers.get(item, -1) for item in value))
-            elif name in ("transfer", "after") and value:
-                values.append(transfers.get(value, -1))
-            else:
-                values.append(self.in_numbers_of_core(value))
-        made: Any = type(item)
-        return made(*values)
+        core has not named the page or transfer yet. name: of the field."""
+        if isinstance(value, np.ndarray):
+            return as_pages([self._paired.get(page, -1) for page in value.tolist()])
+        if name == "checkpoints":
+            return tuple((tokens, self._paired.get(page, -1)) for tokens, page in value)
+        if isinstance(value, tuple):
+            names = getattr(value, "_fields", (name,) * len(value))
+            values = [*map(self.in_numbers_of_core, value, names)]
+            return type(value)(*values) if hasattr(value, "_fields") else tuple(values)
+        if name in ("source", "working", "checkpoint_slots"):
+            return self._paired.get(value, -1)
+        if name in ("transfer", "after") and value:
+            transfers = {mine: other for other, mine in self._transfers.items()}
+            return transfers.get(value, -1)
+        return value
 
-    def _compare_item(self, at: int, expected: Outcome, prefill: Outcome) -> None:
-        if type(expected) is not type(prefill):
-            raise Differs("another outcome was expected", at, expected, prefill)
-        if type(expected) in _PLAIN and expected == prefill:
+    def _compare_item(self, at: int, expected: actions.Outcome, actual: actions.Outcome) -> None:
+        if type(expected) is not type(actual):
+            raise Differs("another outcome was expected", at, expected, actual)
+        if type(expected) in _PLAIN and expected == actual:
             return
-        if isinstance(expected, _ACTIONS) and isinstance(prefill, _ACTIONS):
-            self._transfers[prefill.transfer] = expected.transfer
-        fields: Any = zip(expected._fields, expected, prefill, strict=True)
+        if isinstance(expected, _ACTIONS) and isinstance(actual, _ACTIONS):
+            self._transfers[actual.transfer] = expected.transfer
+        fields: Any = zip(expected._fields, expected, actual, strict=True)
         for name, pieces, other in fields:
-            if name == "transfer" and isinstance(expected, Abandoned):
+            if name == "transfer" and isinstance(expected, actions.Abandoned):
                 other = self._renamed(other)
             elif name in ("transfer", "copies", "tables"):
                 continue
@@ -167,22 +177,24 @@ class Lockstep:
             elif name == "after":
                 other = self._renamed(other)
             if pieces != other:
-                raise Differs(f"{name}: expected {pieces}, found {other}", at, expected, prefill)
-        places, others = self._places(expected), self._places(prefill)
+                raise Differs(f"{name}: expected {pieces}, found {other}", at, expected, actual)
+        places, others = self._places(expected), self._places(actual)
         if [page for *_, page in places] == [self._pages.get(place, -1) for place in others]:
             return
         if [place[:2] for place in places] != [place[:2] for place in others]:
-            raise Differs("expected pages of other tables or copies", at, expected, prefill)
+            raise Differs("expected pages of other tables or copies", at, expected, actual)
         for (_, _, page), place in zip(places, others, strict=True):
             if self._pages.get(place, -1) != page:
-                self._pair(at, page, place, expected, prefill)
+                self._pair(at, page, place, expected, actual)
 
     def _renamed(self, after: Any) -> Any:
         if isinstance(after, tuple):
             return tuple(self._transfers.get(item, -1) for item in after)
         return self._transfers.get(after, -1) if after else 0
 
-    def _pair(self, at: int, page: int, place: Place, expected: Outcome, prefill: Outcome) -> None:
+    def _pair(
+        self, at: int, page: int, place: Place, expected: actions.Outcome, actual: actions.Outcome
+    ) -> None:
         """From now on these two pages are the same. Neither may still be another one."""
         tier, component, number = place
         before = self._pages.get(place)
@@ -192,12 +204,12 @@ class Lockstep:
             return
         here = f"{Tier(tier).name.lower()} page {number} of {component}"
         if page < 0:
-            raise Differs(f"expected no page of {component}, found {here}", at, expected, prefill)
+            raise Differs(f"expected no page of {component}, found {here}", at, expected, actual)
         if number < 0:
-            raise Differs(f"expected a page of {component}, found none", at, expected, prefill)
+            raise Differs(f"expected a page of {component}, found none", at, expected, actual)
         if other:
-            raise Differs(f"{here} still has other content", at, expected, prefill)
-        raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, prefill)
+            raise Differs(f"{here} still has other content", at, expected, actual)
+        raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, actual)
 
     def _in_use(self, tier: int, component: str) -> set[int]:
         """The pages of a pool that are in use after the event, as the specification numbers
@@ -205,12 +217,12 @@ class Lockstep:
         used = self._used.get((tier, component))
         if used is None:
             kind = self.config.components.index(component)
-            used = self.specification.cache.used(tier, kind)
+            used = self.cache.used(tier, kind)
             self._used[tier, component] = used
         return used
 
     def _compare_eviction(
-        self, at: int, result: Evicted, evicted: dict[Place, tuple[int, bool]]
+        self, at: int, result: actions.Evicted, evicted: dict[Place, tuple[int, bool]]
     ) -> None:
         tier, name = int(result.tier), result.component
         for number in result.pages.tolist():
@@ -222,10 +234,10 @@ class Lockstep:
                 text = f"eviction of page {number}: expected last use and demoted {expected}"
                 raise Differs(text, at, None, result)
 
-    def _places(self, item: Outcome) -> list[Place]:
+    def _places(self, item: actions.Outcome) -> list[Place]:
         """Every page that an outcome names, in order."""
         if isinstance(item, _COPIES):
-            source, target = (1, 0) if type(item) is Load else (0, 1)
+            source, target = (1, 0) if type(item) is actions.Load else (0, 1)
             return [
                 place
                 for copy in item.copies
@@ -247,14 +259,13 @@ class Lockstep:
         return places
 
 
-def _without_pages(states: Iterable[StateSlots]) -> list[tuple[Any, ...]]:
+def _without_pages(states: Iterable[actions.StateSlots]) -> list[tuple[Any, ...]]:
     return [
-        (slots.component, slots.interval, [depth for depth, _ in slots.checkpoints])
-        for slots in states
+        (item.component, item.interval, [depth for depth, _ in item.checkpoints]) for item in states
     ]
 
 
-def _by_page(items: Iterable[Evicted]) -> dict[Place, tuple[int, bool]]:
+def _by_page(items: Iterable[actions.Evicted]) -> dict[Place, tuple[int, bool]]:
     return {
         (int(item.tier), item.component, page): (item.last_use, item.demoted)
         for item in items
@@ -262,12 +273,12 @@ def _by_page(items: Iterable[Evicted]) -> dict[Place, tuple[int, bool]]:
     }
 
 
-def _router_news(items: Iterable[Outcome]) -> dict[tuple[int, bytes], str]:
+def _router_news(items: Iterable[actions.Outcome]) -> dict[tuple[int, bytes], str]:
     """By tier and page digest: what KV events say of it, in order."""
     news: dict[tuple[int, bytes], str] = {}
     for item in items:
-        if type(item) is KvStored or type(item) is KvRemoved:
-            word = "stored" if isinstance(item, KvStored) else "removed"
+        if type(item) is actions.KvStored or type(item) is actions.KvRemoved:
+            word = "stored" if isinstance(item, actions.KvStored) else "removed"
             for digest in item.digests:
                 before = news.get((int(item.tier), digest), "")
                 news[int(item.tier), digest] = f"{before} {word}".strip()

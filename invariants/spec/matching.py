@@ -127,10 +127,10 @@ def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
 def _half(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
     """A new node that takes over these pages of a node, and was used as it was."""
     assert node.rows[rows] not in ([], node.rows)
-    half = Node(above, node.namespace, node.rows[rows], len(cache.kinds))
+    half = cache.new_node(above, node.namespace, node.rows[rows])
     half.last_use, half.inserted = list(node.last_use), node.inserted
     half.hits, half.priority, half.failures = node.hits, node.priority, node.failures
-    half.refused_by_host = set(node.refused_by_host)
+    half.refused_by_host, node.digests = set(node.refused_by_host), []
     for mine, its in zip(half.copies, node.copies, strict=True):
         for kind, pages in enumerate(its):
             if pages is not None and cache.kinds[kind].per_page:

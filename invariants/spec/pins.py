@@ -10,7 +10,7 @@ from hicache.core.types import Tier
 
 from . import copies
 from .cache import Cache
-from .eviction import Tree, delete, delete_useless
+from .eviction import delete, delete_useless
 from .kinds import FULL
 from .matching import deepest, end_nodes_at, end_nodes_before_windows, known_of, requires
 from .records import BOTH, DEVICE, Hold, Node, Pin
@@ -60,17 +60,15 @@ def time_passed(cache: Cache, event: TimePassed) -> None:
     cache.periods.append(cache.tick)
     if len(cache.periods) <= cache.config.ttl_periods:
         return
-    since, kept, nodes = cache.periods.pop(0), cache.holds(), cache.nodes()
-    stay: set[Node] = set()
-    for node in nodes:
+    since, kept, stay = cache.periods.pop(0), cache.holds(), set[Node]()
+    for node in cache.nodes:
         if node.last_use[FULL] > since or any(node.any_in_use(kept, tier) for tier in BOTH):
             stay.update(cache.down_to(node))
-    if len(stay) < len(nodes):
-        before = Tree({*nodes}, cache.hopeful())
-        for node in nodes[::-1]:
-            if node not in stay:
-                delete(cache, node)
-        delete_useless(cache, before)
+    if go := [node for node in cache.nodes if node not in stay]:
+        useful = cache.hopeful(cache.nodes).union(*map(cache.down_to, go))
+        for node in sorted(go, key=lambda node: -node.end):
+            delete(cache, node)
+        delete_useless(cache, useful)
 
 
 def _most(cache: Cache, kind: int, pages: int) -> int:

@@ -64,9 +64,7 @@ def is_worth_it(cache: Cache, pages: int) -> bool:
 def _under_way(cache: Cache, depth: int, digests: list[bytes]) -> StorageTransfer | None:
     """The oldest lookup or fetch that somebody waits for and that goes over the first of these
     pages, which is at this depth."""
-    transfers = (
-        transfer for transfer in cache.in_flight("lookup", "fetch") if not transfer.abandoned
-    )
+    transfers = (item for item in cache.in_flight("lookup", "fetch") if not item.abandoned)
     over = (transfer for transfer in transfers if transfer.first <= depth < transfer.key.pages)
     same = (transfer for transfer in over if transfer.key.page_digests()[depth] in digests[:1])
     return next(same, None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +24,10 @@ class Node:
     one page. made: how many nodes were made before it; of a node that is divided, the lower half
     stays the node that it was."""
 
-    _made = count()
-
-    def __init__(self, parent: Node | None, namespace: str, rows: list[bytes], kinds: int) -> None:
-        self.made = next(Node._made)
+    def __init__(
+        self, made: int, parent: Node | None, namespace: str, rows: list[bytes], kinds: int
+    ) -> None:
+        self.made = made
         self.parent = parent
         self.namespace = namespace
         self.rows = rows
@@ -41,6 +40,7 @@ class Node:
         self.priority = 0
         self.refused_by_host: set[int] = set()  # kinds
         self.failures = 0  # stores that failed since its last use
+        self.digests: list[bytes] = []  # of its pages, once somebody asked
 
     @property
     def start(self) -> int:
@@ -59,8 +59,9 @@ class Node:
         return pages
 
     def is_in_use(self, hold: Hold, tier: int, kind: int) -> bool:
-        """Whether there is a copy, and it is in the hold."""
-        return not hold.isdisjoint(self.copies[tier][kind] or ())
+        """Whether there is a copy, and it is in the hold; as a whole then."""
+        pages = self.copies[tier][kind]
+        return pages is not None and pages[0] in hold
 
     def any_in_use(self, hold: Hold, tier: int) -> bool:
         return any(self.is_in_use(hold, tier, kind) for kind in range(len(self.copies[tier])))

@@ -37,7 +37,7 @@ def can_never_fit(cache: Cache, request: Request, pages: int) -> bool:
     most = cache.capacity(DEVICE, FULL)
     if cache.pins:
         pinned = set().union(*(pin.hold for pin in cache.pins.values()))
-        most -= len((pinned & cache.cached(DEVICE, FULL)) - _shared(cache, request))
+        most -= len((pinned & cache.cached[DEVICE][FULL]) - _shared(cache, request))
     if pages > most:
         say_refused(cache, "too_large", pages, most, request.number)
     return pages > most
@@ -78,19 +78,12 @@ def _first_reply_that_helps(cache: Cache, kind: int, needed: int, hold: Hold) ->
     with which all is free that leaves with its copy; if that is too little, the last with which
     something leaves; if nothing does, the first copy that keeps anything from going.
     """
-    transfers = list(cache.transfers.values())
-    rooms = [
-        cache.available(DEVICE, kind, hold, transfers[:count])
-        for count in range(len(transfers) + 1)
-    ]
+    begun = list(cache.transfers.values())
+    rooms = [cache.available(DEVICE, kind, hold, begun[:at]) for at in range(len(begun) + 1)]
     if rooms[0] < needed:
-        enough = (
-            transfer.number
-            for transfer, room in zip(transfers, rooms[1:], strict=True)
-            if room >= needed
-        )
-        return next(enough, 0)
-    leaving = [transfer for transfer in transfers if transfer.frees.get(kind)]
+        pairs = zip(begun, rooms[1:], strict=True)
+        return next((item.number for item, room in pairs if room >= needed), 0)
+    leaving = [transfer for transfer in begun if transfer.frees.get(kind)]
     room = cache.free(DEVICE, kind)
     for transfer in leaving:
         room += transfer.frees[kind]
@@ -98,7 +91,7 @@ def _first_reply_that_helps(cache: Cache, kind: int, needed: int, hold: Hold) ->
             return transfer.number
     keeping = [
         transfer
-        for transfer, before, after in zip(transfers, rooms, rooms[1:], strict=False)
+        for transfer, before, after in zip(begun, rooms, rooms[1:], strict=False)
         if transfer.to == HOST and after > before
     ]
     return next((transfer.number for transfer in [*leaving[-1:], *keeping]), 0)

@@ -6,34 +6,8 @@ Page numbers and transfer numbers are names: the specification has its own.
 from collections.abc import Callable
 from typing import Any
 
+from hicache.core import events
 from hicache.core.actions import Cached, Outcome, Released, Restarted
-from hicache.core.config import Config
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    BackupDone,
-    ContinueWanted,
-    DeleteDone,
-    DetachWanted,
-    Event,
-    EvictWanted,
-    FetchDone,
-    Finished,
-    Flushed,
-    LoadDone,
-    LookupDone,
-    MatchWanted,
-    PagesWanted,
-    PinWanted,
-    PrefetchLimitReached,
-    PrefillDone,
-    Retracted,
-    StorageAttached,
-    StoreDone,
-    TimePassed,
-    UnpinWanted,
-)
 from hicache.core.types import Key
 
 from . import (
@@ -51,29 +25,24 @@ from . import (
 )
 from .cache import Cache
 from .insertion import publish
-from .kinds import FULL, Policies
-from .records import DEVICE, HOST, Node, Request
+from .kinds import FULL
+from .records import DEVICE, HOST, Request
 from .refusals import say_refused
 
 
-class Specification:
-    """One specified cache. Expects events that the core accepted."""
-
-    def __init__(self, config: Config, policies: Policies | None = None) -> None:
-        self.cache = Cache(config, policies)
-
-    def handle(self, event: Event) -> list[Outcome]:
-        self.cache.out = []
-        RULES[type(event)](self.cache, event)
-        if type(event) in COMES_TO:
-            pins.apply_pins(self.cache, COMES_TO[type(event)])
-        return self.cache.out
+def handle(cache: Cache, event: events.Event) -> list[Outcome]:
+    """Answers an event that the core accepted."""
+    cache.out = []
+    RULES[type(event)](cache, event)
+    if type(event) in COMES_TO:
+        pins.apply_pins(cache, COMES_TO[type(event)])
+    return cache.out
 
 
 # -- a request waits
 
 
-def arrives(cache: Cache, event: Arrived) -> None:
+def arrives(cache: Cache, event: events.Arrived) -> None:
     request = Request(event.request, event.key, event.length, event.match_pages, event.priority)
     cache.requests[request.number] = request
     matching.tell_what_is_cached(cache, request)
@@ -81,22 +50,22 @@ def arrives(cache: Cache, event: Arrived) -> None:
         prefetching.look_for_rest(cache, request)
 
 
-def asks_what_is_cached(cache: Cache, event: MatchWanted) -> None:
+def asks_what_is_cached(cache: Cache, event: events.MatchWanted) -> None:
     matching.tell_what_is_cached(cache, cache.requests[event.request])
 
 
-def admit(cache: Cache, event: AdmitWanted) -> None:
+def admit(cache: Cache, event: events.AdmitWanted) -> None:
     admission.start(cache, cache.requests[event.request], event.chunk)
 
 
-def prefetch_timeout(cache: Cache, event: PrefetchLimitReached) -> None:
+def prefetch_timeout(cache: Cache, event: events.PrefetchLimitReached) -> None:
     prefetching.goes_without(cache, cache.requests[event.request])
 
 
 # -- a request runs
 
 
-def pass_ends(cache: Cache, event: PrefillDone) -> None:
+def pass_ends(cache: Cache, event: events.PrefillDone) -> None:
     """A pass ended. What it loaded has landed, and what it computed goes into the tree."""
     transfer = cache.transfers[event.transfer]
     request = transfer.request
@@ -120,23 +89,23 @@ def pass_ends(cache: Cache, event: PrefillDone) -> None:
     stores.were_used(cache, path)
 
 
-def continue_prefill(cache: Cache, event: ContinueWanted) -> None:
+def continue_prefill(cache: Cache, event: events.ContinueWanted) -> None:
     growth.next_chunk(cache, cache.requests[event.request], event.chunk)
 
 
-def grow(cache: Cache, event: PagesWanted) -> None:
+def grow(cache: Cache, event: events.PagesWanted) -> None:
     growth.more_pages(cache, cache.requests[event.request], event.length, event.computed_tokens)
 
 
 # -- a request ends
 
 
-def ends(cache: Cache, event: Finished) -> None:
+def ends(cache: Cache, event: events.Finished) -> None:
     request = cache.requests.pop(event.request)
     _keep_what_it_computed(cache, request, event.key, event.length)
 
 
-def is_put_back(cache: Cache, event: Retracted) -> None:
+def is_put_back(cache: Cache, event: events.Retracted) -> None:
     """The request gives everything back and waits again, with what it generated in its prompt."""
     request = cache.requests[event.request]
     committed = event.key.first(event.committed_tokens // cache.config.page_size)
@@ -144,7 +113,7 @@ def is_put_back(cache: Cache, event: Retracted) -> None:
     _queue_again(cache, request, event, request.may_load)
 
 
-def goes_away(cache: Cache, event: Aborted) -> None:
+def goes_away(cache: Cache, event: events.Aborted) -> None:
     request = cache.requests.pop(event.request)
     prefetching.leave(cache, request)
     _give_all_back(cache, request)
@@ -170,15 +139,18 @@ def _keep_what_it_computed(cache: Cache, request: Request, key: Key, tokens: int
 
 def _give_all_back(cache: Cache, request: Request) -> None:
     """The request has no pages and holds nothing any more. What is in flight for it goes on for
-    nobody; a pass takes over what the request held, since it still reads it."""
+    nobody; its last pass takes over what it held, since that is still read."""
     cache.running = [item for item in cache.running if item is not request]
+    for transfer in growth.passes_of(cache, request)[-1:]:
+        transfer.hold = request.hold
     for transfer in cache.transfers.values():
         if transfer.request is request:
             transfer.request = None
-            transfer.hold = transfer.hold if transfer.to is not None else request.hold
 
 
-def _queue_again(cache: Cache, request: Request, now: Request | Retracted, may_load: bool) -> None:
+def _queue_again(
+    cache: Cache, request: Request, now: Request | events.Retracted, may_load: bool
+) -> None:
     """The request waits, with the prompt that it has now, as if it had just come."""
     known = now.key, now.length, now.match_pages, request.priority, may_load
     cache.requests[request.number] = Request(request.number, *known)
@@ -187,7 +159,7 @@ def _queue_again(cache: Cache, request: Request, now: Request | Retracted, may_l
 # -- a copy ends
 
 
-def load_ends(cache: Cache, event: LoadDone) -> None:
+def load_ends(cache: Cache, event: events.LoadDone) -> None:
     transfer = cache.transfers[event.transfer]
     if not event.ok:
         if transfer.request is not None:
@@ -195,13 +167,13 @@ def load_ends(cache: Cache, event: LoadDone) -> None:
         copies.end(cache, transfer)
         return
     copies.arrive(cache, transfer)
-    nodes = [node for node in cache.nodes() if node.any_in_use(transfer.hold, HOST)]
+    nodes = [node for node in cache.nodes if node.any_in_use(transfer.hold, HOST)]
     copies.end(cache, transfer)
     if cache.config.exchange_pages:
         eviction.end_exchange(cache, nodes)
 
 
-def backup_ends(cache: Cache, event: BackupDone) -> None:
+def backup_ends(cache: Cache, event: events.BackupDone) -> None:
     transfer = cache.transfers[event.transfer]
     nodes = copies.nodes_of(cache, transfer)
     copies.end_backup(cache, transfer, event.ok)
@@ -212,44 +184,44 @@ def backup_ends(cache: Cache, event: BackupDone) -> None:
 # -- storage
 
 
-def lookup_ends(cache: Cache, event: LookupDone) -> None:
+def lookup_ends(cache: Cache, event: events.LookupDone) -> None:
     fetches.storage_has(cache, cache.storage.pop(event.transfer), event.pages)
     attaching.say_when_unused(cache)
 
 
-def fetch_ends(cache: Cache, event: FetchDone) -> None:
+def fetch_ends(cache: Cache, event: events.FetchDone) -> None:
     publishing.storage_brought(cache, cache.storage.pop(event.transfer), event.pages)
     attaching.say_when_unused(cache)
 
 
-def store_ends(cache: Cache, event: StoreDone) -> None:
+def store_ends(cache: Cache, event: events.StoreDone) -> None:
     stores.storage_took(cache, cache.storage.pop(event.transfer), event.pages)
     attaching.say_when_unused(cache)
 
 
-def delete_ends(cache: Cache, event: DeleteDone) -> None:
+def delete_ends(cache: Cache, event: events.DeleteDone) -> None:
     del cache.storage[event.transfer]
     stores.begin_stores(cache)
     attaching.say_when_unused(cache)
 
 
-def storage_comes(cache: Cache, event: StorageAttached) -> None:
+def storage_comes(cache: Cache, event: events.StorageAttached) -> None:
     attaching.begin(cache)
 
 
-def storage_goes(cache: Cache, event: DetachWanted) -> None:
+def storage_goes(cache: Cache, event: events.DetachWanted) -> None:
     attaching.stop(cache)
 
 
 # -- on demand
 
 
-def pages_are_wanted(cache: Cache, event: EvictWanted) -> None:
+def pages_are_wanted(cache: Cache, event: events.EvictWanted) -> None:
     kind = cache.config.components.index(event.component)
     eviction.free_pages(cache, event.tier, kind, event.pages)
 
 
-def forget_all(cache: Cache, event: Flushed) -> None:
+def forget_all(cache: Cache, event: events.Flushed) -> None:
     """Forgets everything that is cached, unless a request runs or a pass is in flight. What is in
     transfer goes on, for nobody."""
     passes = sum(transfer.to is None for transfer in cache.transfers.values())
@@ -258,11 +230,11 @@ def forget_all(cache: Cache, event: Flushed) -> None:
         say_refused(cache, "running", busy, 0)
         return
     attaching.forget_tree(cache)
-    for node in cache.nodes():
+    for node in cache.nodes:
         for tier in (DEVICE, HOST):
             if node.has(tier, FULL):
                 cache.tell_routers(tier, node, stored=False)
-    cache.root = Node(None, "", [], len(cache.kinds))
+    cache.begin_tree()
     for pin in cache.pins.values():
         pin.hold, pin.held_pages = set(), 0
     for transfer in cache.transfers.values():
@@ -272,36 +244,36 @@ def forget_all(cache: Cache, event: Flushed) -> None:
 
 
 RULES: dict[type, Callable[[Cache, Any], None]] = {
-    Arrived: arrives,
-    MatchWanted: asks_what_is_cached,
-    AdmitWanted: admit,
-    PrefillDone: pass_ends,
-    ContinueWanted: continue_prefill,
-    PagesWanted: grow,
-    Finished: ends,
-    Retracted: is_put_back,
-    Aborted: goes_away,
-    LoadDone: load_ends,
-    BackupDone: backup_ends,
-    EvictWanted: pages_are_wanted,
-    Flushed: forget_all,
-    PrefetchLimitReached: prefetch_timeout,
-    LookupDone: lookup_ends,
-    FetchDone: fetch_ends,
-    StoreDone: store_ends,
-    DeleteDone: delete_ends,
-    StorageAttached: storage_comes,
-    DetachWanted: storage_goes,
-    TimePassed: pins.time_passed,
-    PinWanted: pins.pin,
-    UnpinWanted: pins.unpin,
+    events.Arrived: arrives,
+    events.MatchWanted: asks_what_is_cached,
+    events.AdmitWanted: admit,
+    events.PrefillDone: pass_ends,
+    events.ContinueWanted: continue_prefill,
+    events.PagesWanted: grow,
+    events.Finished: ends,
+    events.Retracted: is_put_back,
+    events.Aborted: goes_away,
+    events.LoadDone: load_ends,
+    events.BackupDone: backup_ends,
+    events.EvictWanted: pages_are_wanted,
+    events.Flushed: forget_all,
+    events.PrefetchLimitReached: prefetch_timeout,
+    events.LookupDone: lookup_ends,
+    events.FetchDone: fetch_ends,
+    events.StoreDone: store_ends,
+    events.DeleteDone: delete_ends,
+    events.StorageAttached: storage_comes,
+    events.DetachWanted: storage_goes,
+    events.TimePassed: pins.time_passed,
+    events.PinWanted: pins.pin,
+    events.UnpinWanted: pins.unpin,
 }
 # The events with which copies come to a tier: at their end, pins hold what came.
 COMES_TO = {
-    PrefillDone: DEVICE,
-    Finished: DEVICE,
-    Retracted: DEVICE,
-    LoadDone: DEVICE,
-    BackupDone: HOST,
-    FetchDone: HOST,
+    events.PrefillDone: DEVICE,
+    events.Finished: DEVICE,
+    events.Retracted: DEVICE,
+    events.LoadDone: DEVICE,
+    events.BackupDone: HOST,
+    events.FetchDone: HOST,
 }

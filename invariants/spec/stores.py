@@ -123,7 +123,7 @@ def _by_copy(cache: Cache, transfer: StorageTransfer) -> list[tuple[Node | None,
     """What a store reads, copy by copy. Its nodes may have been split since it began; None: of one
     that is gone."""
     owners = {
-        page: node for node in cache.nodes() for pages in node.copies[HOST] for page in pages or ()
+        page: node for node in cache.nodes for pages in node.copies[HOST] for page in pages or ()
     }
     groups = groupby(transfer.parts, key=lambda part: (owners.get(part.page), part.kind))
     return [(node, kind, list(parts)) for (node, kind), parts in groups]

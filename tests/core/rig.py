@@ -126,9 +126,7 @@ class Rig:
             self.stored.clear()
             return self.feed(DeleteDone(outcome.transfer, ok))
         if isinstance(outcome, Store):
-            pages = [
-                (piece.component, digest) for piece in outcome.pieces for digest in piece.digests
-            ]
+            pages = [(piece.component, item) for piece in outcome.pieces for item in piece.digests]
             self.stored.update(pages if ok else ())
             return self.feed(StoreDone(outcome.transfer, len(pages) if ok else 0))
         return []

@@ -74,8 +74,7 @@ def _points(folder: Path, how: str, *alone: str) -> list[Any]:
     )
     points = json.loads((folder / "out.json").read_text())["points"]
     return [
-        [point["point"], point["digest"], point["tier_rates"], point["ttft_p90_s"]]
-        for point in points
+        [item["point"], item["digest"], item["tier_rates"], item["ttft_p90_s"]] for item in points
     ]
 
 

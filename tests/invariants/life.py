@@ -10,9 +10,7 @@ from invariants.fuzz.hicache.player import Player
 
 def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> ConfigSample:
     """Every operation but some, so many percent of actions that fail, and no other fault."""
-    weights = tuple(
-        (name, weight) for name, weight in WEIGHTS.items() if weight and name not in without
-    )
+    weights = tuple((name, item) for name, item in WEIGHTS.items() if item and name not in without)
     return ConfigSample(config, "time", weights, (("fail", fail),) if fail else ())
 
 

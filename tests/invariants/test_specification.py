@@ -24,16 +24,15 @@ from hicache.core.events import (
     Event,
     EvictWanted,
     Finished,
-    MatchWanted,
     PrefillDone,
 )
 from hicache.core.types import Key, Tier
-from invariants.differential import DifferentialChecker, SpecMismatch
+from invariants import differential
+from invariants.differential import DifferentialChecker, SpecMismatch, lockstep_of
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
-from invariants.spec.lockstep import Differs, Lockstep
-from invariants.spec.specification import Specification
+from invariants.spec.lockstep import Differs
 
 OPS = OPERATIONS
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -53,9 +52,13 @@ def test_each_rule_of_the_page_exists_in_both() -> None:
 
 
 @pytest.mark.parametrize("path", SEQUENCES, ids=lambda path: path.stem)
-def test_the_core_agrees_on_every_sequence(path: Path) -> None:
-    """With every check and the specification asked after every event."""
-    failure = replay(corpus.read(path), OPS).failure
+def test_the_core_agrees_on_every_sequence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every check and the specification asked after every event, which also begins from the
+    state that the core shows, at every fifth event."""
+    monkeypatch.setattr(differential, "WINDOW", 5)
+    sequence = corpus.read(path)
+    windows = DifferentialChecker(sequence.config, seed=0)
+    failure = replay(sequence, OPS, follow=lambda player: player.observe(windows)).failure
     assert failure is None, failure.text
 
 
@@ -115,7 +118,8 @@ def test_an_outcome_of_other_pages_is_found(change: Callable[[Any], Any]) -> Non
     """When each outcome of a short life is changed."""
 
     def played() -> None:
-        lockstep = Lockstep(CONFIG)
+        lockstep = lockstep_of(CONFIG)
+        assert lockstep is not None
         for event, outcomes in answered(CONFIG, ONE):
             lockstep.compare(event, [change(outcome) for outcome in outcomes])
 
@@ -124,42 +128,19 @@ def test_an_outcome_of_other_pages_is_found(change: Callable[[Any], Any]) -> Non
 
 
 def test_free_pages_are_compared_too() -> None:
-    core, differential = Core(CONFIG), DifferentialChecker(CONFIG)
-    assert differential.lockstep is not None
-    differential.lockstep.specification = _Taking(CONFIG)
-    differential.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)  # counts those of host
-    result = core.handle(MatchWanted(1))
-    with pytest.raises(SpecMismatch, match="free device pages of full: expected 4, found 6"):
-        differential.on_outcomes(MatchWanted(1), result, core.view)
-
-
-class _Taking(Specification):
-    """A specification with one page in use that no outcome names."""
-
-    def handle(self, event: Event) -> list[Any]:
-        result = super().handle(event)
-        self.cache.root.children.append(
-            node := type(self.cache.root)(self.cache.root, "", [b""], 1)
-        )
-        node.copies[0][0] = self.cache.new_pages(1)
-        return result
+    core, checker = Core(CONFIG), DifferentialChecker(CONFIG)
+    assert checker.lockstep is not None
+    checker.lockstep.cache.cached[0][0].add(-1)  # a page that no outcome names
+    with pytest.raises(SpecMismatch, match="free device pages of full: expected 5, found 6"):
+        checker.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)
 
 
 def test_what_declares_nothing_is_not_compared() -> None:
     silent = SimpleNamespace(name="mine", whole_path=False, order=())
     registry.add(registry.EVICTION_POLICIES, "mine", lambda: silent)
     try:
-        differential = DifferentialChecker(replace(CONFIG, eviction_policy="mine"))
+        checker = DifferentialChecker(replace(CONFIG, eviction_policy="mine"))
     finally:
         registry.remove(registry.EVICTION_POLICIES, "mine")
-    assert differential.lockstep is None
-    assert differential.unspecified == "policy mine declares no order of evictions"
-
-
-def test_a_comparison_ends_where_the_tree_is_too_large() -> None:
-    differential = DifferentialChecker(CONFIG, most_pages=2)
-    core = Core(CONFIG)
-    for event, _ in answered(CONFIG, ONE):
-        differential.on_outcomes(event, core.handle(event), core.view)
-    assert 0 < differential.compared < len(ONE)
-    assert differential.lockstep is None
+    assert checker.lockstep is None
+    assert checker.unspecified == "policy mine declares no order of evictions"

@@ -456,11 +456,7 @@ def youngest_batch_is_answered_first(self: TransferQueue) -> list[Ended]:
     device = self._device
     while self._batches and device.query(self._batches[0].device_events[-1]):
         batch = self._batches.pop()
-        ok = not any(
-            device.failed(device_event)
-            for device_event in batch.device_events
-            if device.query(device_event)
-        )
+        ok = not any(device.failed(item) for item in batch.device_events if device.query(item))
         for transfer in batch.transfers:
             del self._device_events[transfer]
             ended.append(Ended(transfer, ok))
@@ -858,9 +854,7 @@ def abort_ends_the_load(state: Any, request: Any) -> bool:
 @bug(transfers, "open_transfer")
 def pass_table_has_four_places(state: Any, kind: Any, *request: int) -> Any:
     """A table of passes has four places: the fifth pass takes the place of the first."""
-    passes = [
-        transfer for transfer in state.transfers.values() if transfer.kind == kind == "prefill"
-    ]
+    passes = [item for item in state.transfers.values() if item.kind == kind == "prefill"]
     if len(passes) >= 4:
         del state.transfers[passes[0].id]
     return _transfers_open_transfer(state, kind, *request)

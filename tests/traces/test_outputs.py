@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
+from hicache.core import eviction
 from hicache.core.actions import Outcome
 from hicache.core.core import Core
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event
+from hicache.core.eviction_policies import EvictionPolicy
+from hicache.core.lru import Queue, offer
+from hicache.core.node import Node
+from hicache.core.types import Tier
 from invariants.base import Violation
 from invariants.shadow.story import brief
 from sim.errors import HazardError, StuckError
@@ -247,6 +252,27 @@ def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
     assert f"    op 19: {brief(seen[18])}\n" in err
     assert f"    last operation: op 20, not answered: {brief(seen[19])}\n" in err
     assert err.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
+
+
+def test_a_warmer_victim_in_a_full_pool_stops_a_replay_with_its_story(
+    monkeypatch: Patch, capsys: Capsys
+) -> None:
+    real = eviction.next_victim
+
+    def second(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
+        first = real(queues, policy)
+        if len(queues[0].heaps[0]) < 20 or queues[0].tier != Tier.DEVICE:
+            return first
+        result = real(queues, policy)
+        offer([queues], policy, first, Tier.DEVICE, 0)
+        return result
+
+    monkeypatch.setattr(eviction, "next_victim", second)
+    assert main(["replay", "--check", "every", "--limit", "150", "--device-tokens", "32000"]) == 11
+    err = capsys.readouterr().err
+    assert "SPEC Evicted: The core answers each event as the specification does." in err
+    assert "was not to be evicted" in err
+    assert "story:\n    about request " in err
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Playing:
         groups = groups_of(config)
         host = dict.fromkeys(groups.components, setting.host_pages)
         core = groups.config(host, 200, setting.store is not None)
-        self.checker = Checker(most_pages=64)
+        self.checker = Checker(seed=0)
         self.notices: list[str] = []
         self.scheduler = ConnectorScheduler(
             groups,

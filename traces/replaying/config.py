@@ -460,11 +460,8 @@ def _core(
         pins = [pin for pin in retention.pins if pin.tier == tier]
         if pins:
             bounds[name] = tuple(
-                sum(
-                    min(pin.pages, component.window_pages) if component.positional else 1
-                    for pin in pins
-                )
-                for component in components
+                sum(min(pin.pages, item.window_pages) if item.positional else 1 for pin in pins)
+                for item in components
             )
     return replace(core, **bounds)
 

@@ -415,9 +415,7 @@ def _with_copies(
         turn[requests] = np.arange(len(requests))
     sizes = np.array([len(members[session]) for session in chosen.tolist()], dtype=np.int64)
     # of each request of a copy: the request that it copies, and the place of its copy
-    copied = np.concatenate(
-        [np.zeros(0, np.int64), *(members[number] for number in chosen.tolist())]
-    )
+    copied = np.concatenate([np.zeros(0, np.int64), *(members[item] for item in chosen.tolist())])
     which = np.repeat(np.arange(count), sizes)
     first = (np.cumsum(sizes) - sizes)[which]
     afters, names = (

@@ -473,9 +473,7 @@ class ComponentOptions(OptionRecord):
 
     def pool_of(self, name: str) -> Pool:
         """What was said of a component."""
-        return next(
-            (component for component in self.components or () if component.name == name), Pool(name)
-        )
+        return next((item for item in self.components or () if item.name == name), Pool(name))
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from hicache.runtime.driver import (
     first_of,
 )
 from hicache.storage.base import Status
-from invariants.checker import SPECIFIED_PAGES, Checker
+from invariants.checker import Checker
 from sim.engine.pipeline import StageUse
 from sim.engine.sequence import RequestResult, Times, TokenGaps, from_storage
 from sim.errors import StuckError
@@ -299,7 +299,7 @@ class _Play:
         self.tally, self.misses = Tally(), dict[int, Miss]()
         self.tallies = [self.tally] if len(members) == 1 else [Tally() for _ in members]
         self.checkers = [
-            Checker(config.check, replay_command=command, most_pages=SPECIFIED_PAGES)
+            Checker(config.check, replay_command=command, seed=config.load.seed)
             for _ in members
             if config.check != "off"
         ]
@@ -370,9 +370,7 @@ def run(
                 checker.finish(view)
         if follow:
             results = () if play.result is None else play.result.requests
-            seen_before(
-                paged, play.misses, {result.request: result for result in results}, play.choices
-            )
+            seen_before(paged, play.misses, {item.request: item for item in results}, play.choices)
         run = _collected(play)
     return replace(
         run, turns=account.by_turn(turns), turns_from=turns_from, wall_s=time.perf_counter() - start
@@ -652,6 +650,7 @@ def _collected(play: _Play) -> Run:
     if result is not None:
         latency = _latency(result, play.account)
     checked = bool(checkers)
+    beside = [item.differential for item in checkers if item.differential is not None]
     return Run(
         account=play.account,
         transfers={
@@ -672,8 +671,10 @@ def _collected(play: _Play) -> Run:
             violations=sum(checker.violations for checker in checkers),
             byte_checks=checked * sum(part.byte_checks for part in parts),
             access_checks=checked * sum(part.access_checks for part in parts),
-            specified=sum(checker.specified for checker in checkers),
-            not_judged=next((checker.unjudged for checker in checkers if checker.unjudged), ""),
+            specified=sum(item.compared for item in beside),
+            specified_nodes=max((item.nodes for item in beside), default=0),
+            specified_pages=max((item.pages for item in beside), default=0),
+            not_judged=next((item.unspecified for item in beside if item.unspecified), ""),
         ),
         digest=play.digest,
         components=_components(play),
@@ -724,9 +725,7 @@ def _stages(used: Sequence[StageUse]) -> record.Stages | None:
     """The use of the stages, of all replicas together; None without stages."""
     if not used:
         return None
-    computing = [
-        sum(times) for times in zip(*(stage_use.computing_ns for stage_use in used), strict=True)
-    ]
+    computing = [sum(times) for times in zip(*(item.computing_ns for item in used), strict=True)]
     full = sum(stage_use.under_way_ns for stage_use in used)
     idle = [1 - each / full if full else 0.0 for each in computing]
     return record.Stages([each / NS_PER_S for each in computing], full / NS_PER_S, idle)

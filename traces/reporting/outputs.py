@@ -174,9 +174,7 @@ def finish(
         repeat_warnings(warnings, out)
     files: list[tuple[str, Iterable[str]]] = []
     if options.requests:
-        rows = (
-            encode(request).decode() + "\n" for request in requests_of(trace, run, settings.slo)
-        )
+        rows = (encode(item).decode() + "\n" for item in requests_of(trace, run, settings.slo))
         files.append((options.requests, rows))
     if options.timeline and run.latency is not None:
         fleet = run.fleet

@@ -289,10 +289,12 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     if verbose and checks.byte_checks:
         compared = f"{checks.byte_checks:,} comparisons, {checks.access_checks:,} accesses"
         yield "bytes and order", compared
-    if verbose and checks.specified:
-        yield "decisions", f"{checks.specified:,} operations as the specification says"
+    if checks.specified:
+        part = f"{checks.specified:,} of {checks.operations:,} as the specification says"
+        size = f"at up to {checks.specified_nodes:,} nodes and {checks.specified_pages:,} pages"
+        yield "decisions", f"{part}, {size}"
     if checks.not_judged:
-        yield "not judged", checks.not_judged
+        yield "not judged", f"decisions: {checks.not_judged}"
     yield "digest", result.digest
     yield "wall time", f"{result.wall_s:.1f} s"
 

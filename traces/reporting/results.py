@@ -151,8 +151,7 @@ def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> LoadFigures:
     if len(served) >= _LEAST_REQUESTS and span_ns:
         offered = (max(request.first_token_ns for request in served) - first) / span_ns
         long = sum(
-            11 * request.queue_ns > 10 * (request.first_token_ns - request.arrival_ns)
-            for request in served
+            11 * item.queue_ns > 10 * (item.first_token_ns - item.arrival_ns) for item in served
         )
         waiting = long / len(served)
     too_much = offered > MOST_LOAD or waiting > _MOST_WAITING

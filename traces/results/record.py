@@ -335,6 +335,7 @@ class Checks(Struct, frozen=True):
     incremental, full: checks of one operation's changes, and of the whole state
     byte_checks, access_checks: comparisons of pages; accesses ordered by the hazard detector
     specified: operations in which the specification decided the same
+    specified_nodes, specified_pages: of the largest cache
     not_judged: what it could not judge, in words
     """
 
@@ -346,6 +347,8 @@ class Checks(Struct, frozen=True):
     byte_checks: Int
     access_checks: Int
     specified: Int
+    specified_nodes: Int
+    specified_pages: Int
     not_judged: str
 
 

@@ -173,9 +173,7 @@ class DevicePlayer(Player):
         self._running: dict[int, Running] = {}
         self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
         self._launches: list[tuple[Prefill, Plan, Running]] = []
-        self._ended: dict[str, deque[int]] = {
-            transfer_queue: deque() for transfer_queue in _TRANSFER_QUEUES.values()
-        }
+        self._ended: dict[str, deque[int]] = {item: deque() for item in _TRANSFER_QUEUES.values()}
         self._fine: dict[int, bool] = {}  # success by transfer
         self._lost: set[int] = set()  # loads and passes that are going to fail
 
@@ -230,9 +228,7 @@ class DevicePlayer(Player):
         passes."""
         device = self.device
         transfer_queues = {
-            transfer_queue: device.stream(transfer_queue)
-            for transfer_queue, queued in self._queued.items()
-            if queued
+            item: device.stream(item) for item, queued in self._queued.items() if queued
         }
         for transfer_queue, stream in transfer_queues.items():
             device.plan(stream, self._merged(transfer_queue))
@@ -260,9 +256,7 @@ class DevicePlayer(Player):
     def _merged(self, transfer_queue: str) -> Plan:
         """The plan of a batch: the maximum of each field."""
         plans = [plan for _, plan in self._queued[transfer_queue]]
-        parts = {
-            copy.component for action, _ in self._queued[transfer_queue] for copy in action.copies
-        }
+        parts = {copy.component for item, _ in self._queued[transfer_queue] for copy in item.copies}
         copies = len(parts) * (self.device.layers if transfer_queue == LOAD else 1)
         failing = [plan.failing % copies for plan in plans if plan.failing >= 0]
         stall, lag, cut, _ = map(max, zip(*plans, strict=True))

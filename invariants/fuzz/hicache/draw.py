@@ -104,9 +104,7 @@ def sample_config(
         kinds |= dict.fromkeys(KINDS["storage"], 14)
         if draws.chance(35):
             schedule = f"starve:{draws.choice((1, 3, 4, 5, 6))}:{draws.choice((1, 4, 64))}"
-    faults = {
-        name: draws.choice((2, 5, 20)) for name, percent in kinds.items() if draws.chance(percent)
-    }
+    faults = {name: draws.choice((2, 5, 20)) for name, odds in kinds.items() if draws.chance(odds)}
     if config.storage and draws.chance(50):
         faults = {"fetched in part": draws.choice((40, 80)), **faults}
     if config.storage and ranks == 1 and not executor and draws.chance(REAL_STORES):

@@ -130,7 +130,7 @@ class Comparison(DifferentialChecker):
     outcomes or in its pools, before the checks see it. first: in words; empty if there is none."""
 
     def __init__(self, player: Player) -> None:
-        super().__init__(player.config, every_pool=True)
+        super().__init__(player.config)
         self.first, self._player = "", player
         player.observe(self, first=True)
 

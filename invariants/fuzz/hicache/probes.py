@@ -35,8 +35,7 @@ class Probes:
     def on_event(self, event: Event, view: CoreView) -> None:
         name, transfers = type(event).__name__, view.transfers
         self._before = [
-            (f"{name} while a {transfer.kind} is under way", True)
-            for transfer in transfers.values()
+            (f"{name} while a {item.kind} is under way", True) for item in transfers.values()
         ]
         transfer = transfers.get(getattr(event, "transfer", -1))
         if transfer is not None:

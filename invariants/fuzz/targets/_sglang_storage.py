@@ -250,10 +250,7 @@ class Storage:
         self.begun.append((name, item))
         operation = getattr(item, "operation", item)
         every = [(PoolName.KV, operation.host_indices)]
-        every += [
-            (pool_transfer.name, pool_transfer.host_indices)
-            for pool_transfer in operation.pool_transfers or ()
-        ]
+        every += [(item.name, item.host_indices) for item in operation.pool_transfers or ()]
         for pool, slots in every:
             if slots is not None and slots.numel():
                 host = self.world.sides[pool][0]

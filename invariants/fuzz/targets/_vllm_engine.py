@@ -85,10 +85,7 @@ def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> KVCac
     kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
     made = [
         KVCacheGroupSpec(
-            [
-                f"layer {at}" + f" {index}" * (layers > 1)
-                for index in range(layers if at % 2 else 1)
-            ],
+            [f"layer {at}" + f" {part}" * (layers > 1) for part in range(layers if at % 2 else 1)],
             _spec(group),
         )
         for at, group in enumerate(groups)

@@ -29,22 +29,12 @@ from sglang.srt.mem_cache import common
 from sglang.srt.mem_cache.allocation import alloc_req_slots
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
-from invariants.fuzz import target
+from invariants.fuzz import sequence, target
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.operations import OF_A_CACHE, Arguments
 from invariants.fuzz.player import Player
 from invariants.fuzz.records import Job
 from invariants.fuzz.script import Recorder, raw
-from invariants.fuzz.sequence import (
-    MOST_TOKENS,
-    NEW_REQUEST,
-    PROMPT,
-    Operation,
-    number,
-    pack,
-    unpack,
-    word,
-)
 from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _sglang_state as state
 from invariants.fuzz.targets import _sglang_storage as store
@@ -107,7 +97,7 @@ def _draw_overtake(player: Player, draws: Draws) -> Arguments | None:
     args = OF_A_CACHE["revisit"].draw(player, draws) if player.config["storage"] != "none" else None
     if args is None:
         return None
-    pages = max(1, len(unpack(args["tokens"])) // player.page)
+    pages = max(1, len(sequence.unpack(args["tokens"])) // player.page)
     first = draws.between(1, pages)
     second = draws.between(first, pages)
     del args["chunk"]
@@ -130,18 +120,23 @@ def _overtake(player: Player, args: Arguments) -> None:
     player.collect()
     player.now += 4
     player.take_due()
-    tokens = unpack(args["tokens"])
+    tokens = sequence.unpack(args["tokens"])
     for cut in (int(args["first"]), int(args["second"])):
         request = 1 + max(player.used, default=-1)
-        some = pack([*tokens[:cut], tokens[0]])
+        some = sequence.pack([*tokens[:cut], tokens[0]])
         OF_A_CACHE["arrive"].play(player, {**args, "request": request, "tokens": some})
         OF_A_CACHE["admit"].play(player, {"request": request, "chunk": cut + 1})
         OF_A_CACHE["finish"].play(player, {"request": request, "keep": True})
         player.collect()
 
 
-_CUT = number(1, MOST_TOKENS)
-_OVERTAKE = {"request": NEW_REQUEST, "tokens": PROMPT, "space": word(), "first": _CUT}
+_CUT = sequence.number(1, sequence.MOST_TOKENS)
+_OVERTAKE = {
+    "request": sequence.NEW_REQUEST,
+    "tokens": sequence.PROMPT,
+    "space": sequence.word(),
+    "first": _CUT,
+}
 
 
 class SGLang(Target):
@@ -156,7 +151,7 @@ class SGLang(Target):
     )
     TAKES: ClassVar = {key: values for key, (values, _) in SETTINGS.items()}
     OPERATIONS: ClassVar = {
-        "overtake": Operation(9, _OVERTAKE | {"second": _CUT}, _draw_overtake, _overtake)
+        "overtake": sequence.Operation(9, _OVERTAKE | {"second": _CUT}, _draw_overtake, _overtake)
     }
 
     @classmethod

@@ -182,9 +182,7 @@ class VllmPeer(Target):
         connector = fixed.get("connector", draws.choice(("", "cpu", "cpu", "remote", OURS)))
         models = list(MODELS)
         if connector == OURS:
-            models = [
-                model for model in MODELS if model.startswith("full") and "chunk" not in model
-            ]
+            models = [item for item in MODELS if item.startswith("full") and "chunk" not in item]
         elif connector == "remote":  # it has no states
             models = [model for model in MODELS if "al" not in model]
         model = str(fixed.get("model", draws.choice(models)))
