@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from hicache.core.errors import CallerError
 
@@ -82,8 +82,8 @@ class Search:
         self.tried: set[str] = set()
         self._keep(sequence, failure)
 
-    def run(self) -> None:
-        """Searches until nothing smaller is found."""
+    def run(self) -> Self:
+        """Searches until nothing smaller is found. Returns itself."""
         try:
             while not self.complete:
                 before = self.weight
@@ -91,6 +91,7 @@ class Search:
                 self.complete = self.weight == before
         except _Enough:
             pass
+        return self
 
     def _keep(self, sequence: FuzzSequence, failure: Failure) -> None:
         small = replace(sequence, entries=sequence.entries[: failure.at])  # those that were played
@@ -167,15 +168,6 @@ class Search:
             for first in reversed(range(second)):
                 head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
                 yield replace(sequence, entries=head + last)
-
-
-def shrink(
-    sequence: FuzzSequence, failure: Failure, play: Play, ways: Ways, most: int = MOST_PLAYS
-) -> Search:
-    """The search for the smallest sequence that fails like `failure`, with at most `most` plays."""
-    search = Search(sequence, failure, play, ways, most)
-    search.run()
-    return search
 
 
 def weight(sequence: FuzzSequence, ways: Ways) -> tuple[int, ...]:

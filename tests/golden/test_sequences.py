@@ -20,7 +20,7 @@ from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import read
-from invariants.fuzz.shrink import shrink
+from invariants.fuzz.shrink import Search
 from traces.cli import main
 
 from .playing import GOLDEN, HERE
@@ -77,7 +77,7 @@ def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
     sequence, ops = read(path_of("an-eviction-is-not-told")), OPERATIONS
     with buggy("an-eviction-is-not-told"):
         failure = replay(sequence, ops).failure
-        small = shrink(sequence, failure, lambda each: replay(each, ops), WAYS)
+        small = Search(sequence, failure, lambda each: replay(each, ops), WAYS).run()
     assert len(sequence.entries) == 21
     assert [entry.op for entry in small.sequence.entries] == GOLDEN["shrunk"]
     assert (small.failure.code, small.failure.kind) == (11, "SPEC Evicted")

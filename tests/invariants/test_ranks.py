@@ -9,7 +9,6 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.events import EvictWanted, LoadDone
 from hicache.core.types import Tier
-from invariants.fuzz import shrink
 from invariants.fuzz.hicache import play, simpler
 from invariants.fuzz.hicache.device import player_of
 from invariants.fuzz.hicache.draw import sample_config
@@ -18,6 +17,7 @@ from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, dumps, loads
+from invariants.fuzz.shrink import Search
 
 OPS = OPERATIONS
 CONFIG = Config(4, (16,), (12,))
@@ -124,7 +124,6 @@ def test_a_sequence_shrinks_to_the_fewest_ranks_that_fail() -> None:
         return fake
 
     for least in (1, 2, 3):
-        result = shrink.shrink(
-            sequence, Failure(15, "COLL-SEQ", "", 2), fails(least), simpler.WAYS, 300
-        )
+        failure = Failure(15, "COLL-SEQ", "", 2)
+        result = Search(sequence, failure, fails(least), simpler.WAYS, 300).run()
         assert result.sequence.ranks == least

@@ -11,7 +11,7 @@ from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
-from invariants.fuzz.shrink import Search, shrink
+from invariants.fuzz.shrink import Search
 from tests.configs import configured, message_of
 
 OPS = OPERATIONS
@@ -59,7 +59,7 @@ def shrunk(wrong: Callable[[FuzzSequence], bool], **more: Any) -> Search:
     sequence = long_sequence()
     failure = verdict(wrong)(sequence).failure
     assert failure is not None
-    return shrink(sequence, failure, verdict(wrong), WAYS, **more)
+    return Search(sequence, failure, verdict(wrong), WAYS, **more).run()
 
 
 def test_irrelevant_entries_are_removed() -> None:
@@ -104,7 +104,7 @@ def test_entries_that_depend_on_each_other_are_removed_together() -> None:
     sequence = replace(long_sequence(), entries=long_sequence().entries[3:10])
     failure = verdict(wrong)(sequence).failure
     assert failure is not None
-    small = shrink(sequence, failure, verdict(wrong), WAYS)
+    small = Search(sequence, failure, verdict(wrong), WAYS).run()
     assert [entry.op for entry in small.sequence.entries] == ["arrive"]
 
 
@@ -114,7 +114,7 @@ def test_another_failure_is_not_accepted() -> None:
         return verdict(lambda _: True, kind)(sequence)
 
     sequence = long_sequence()
-    small = shrink(sequence, Failure(11, "A", "", len(sequence.entries)), judge, WAYS)
+    small = Search(sequence, Failure(11, "A", "", len(sequence.entries)), judge, WAYS).run()
     assert len(small.sequence.entries) == 10
     assert small.failure.kind == "A"
 
@@ -136,7 +136,7 @@ def test_illegal_settings_are_not_taken_for_the_failure() -> None:
         play(sequence)  # raises for an interval that is no multiple of the page
         return verdict(lambda item: "mamba" in item.config.components)(sequence)
 
-    small = shrink(sequence, Failure(11, "A", "", 1), judge, WAYS)
+    small = Search(sequence, Failure(11, "A", "", 1), judge, WAYS).run()
     assert small.complete
     assert (
         message_of(small.sequence.config, "mamba_interval") % small.sequence.config.page_size == 0

@@ -19,7 +19,7 @@ from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay_told
 from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import MOST_RANKS, FuzzSequence
-from invariants.fuzz.shrink import shrink
+from invariants.fuzz.shrink import Search
 from sim.errors import StuckError
 
 from .. import executors
@@ -105,7 +105,7 @@ class Work:
             )
             code = NONDETERMINISM if failure else HARNESS
             return replace(drawn, code=code, kind="REPLAY", text=text)
-        small = shrink(sequence, failure, play_one, WAYS, PLAYS).sequence
+        small = Search(sequence, failure, play_one, WAYS, PLAYS).run().sequence
         path = self.path(replace(drawn, sequence=sequences.dumps(small)))
         with limit(self.operations):
             message = replay_told(small, OPERATIONS, name=path, full=True).failure
