@@ -25,8 +25,7 @@ class Draws:
 
     def below(self, limit: int) -> int:
         """Returns an integer from 0 to limit - 1. The bias of the 32-bit reduction is below 2**-16
-        for limits below 2**16.
-        """
+        for limits below 2**16."""
         if not self._left:
             block = blake2b(self._key + b"\x1e" + str(self._count).encode(), digest_size=64)
             self._pool, self._left = int.from_bytes(block.digest(), "little"), 16

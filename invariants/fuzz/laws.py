@@ -32,6 +32,7 @@ LAWS = {
     "HANG": "An operation ends.",
     "DEATH": "The engine's process lives, within its memory.",
 }
+_HOLDS = {-1: "what nobody wrote", -2: "what was freed", -3: "what is still being copied"}
 
 
 def judge(pools: Sequence[PoolState], idle: bool) -> None:
@@ -59,12 +60,10 @@ def _owners(pool: PoolState) -> None:
         raise Broken("OWN", _clash(pool, kept), pool.name)
     total = pool.slots // page
     if pool.free + distinct != total:
-        raise Broken(
-            "POOL-SUM",
-            f"{pool.name}: {pool.free} pages free and {distinct} held of {total}"
-            f" ({', '.join(_shares(pool.holdings)) or 'nothing holds any'})",
-            f"{pool.name} {'lost' if pool.free + distinct < total else 'free and held'}",
-        )
+        shares = ", ".join(_shares(pool.holdings)) or "nothing holds any"
+        text = f"{pool.name}: {pool.free} pages free and {distinct} held of {total} ({shares})"
+        kind = "lost" if pool.free + distinct < total else "free and held"
+        raise Broken("POOL-SUM", text, f"{pool.name} {kind}")
 
 
 def _clash(pool: PoolState, numbers: Sequence[Sequence[int]]) -> str:
@@ -91,17 +90,11 @@ def _contents(pool: PoolState) -> None:
         content = contents[holding.slots]
         if content.tobytes() != holding.expected.tobytes():
             at = int(np.flatnonzero(content != holding.expected)[0])
-            raise Broken(
-                "BYTES",
-                f"{pool.name} slot {int(holding.slots[at])}, position {at} of {holding.owner}: "
-                f"holds {_content(int(contents[holding.slots[at]]))} instead of its own prefix",
-                f"{pool.name} {holding.owner.partition(' ')[0]}",
-            )
-
-
-def _content(value: int) -> str:
-    known = {-1: "what nobody wrote", -2: "what was freed", -3: "what is still being copied"}
-    return known.get(value, "another prefix")
+            slot, owner = int(holding.slots[at]), holding.owner
+            holds = _HOLDS.get(int(content[at]), "another prefix")
+            text = f"{pool.name} slot {slot}, position {at} of {owner}: "
+            text += f"holds {holds} instead of its own prefix"
+            raise Broken("BYTES", text, f"{pool.name} {owner.partition(' ')[0]}")
 
 
 def complete(pools: Sequence[PoolState]) -> None:

@@ -1,6 +1,5 @@
 """A cache of one's own as a target: the rows of every slot, requests and copies are kept here, and
-judged. What an adapter has to say is in `Own`; one with other needs derives from Target itself.
-"""
+judged. What an adapter has to say is in `Own`; one with other needs derives from Target itself."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

@@ -76,8 +76,7 @@ class TargetPlayer:
     """Plays sequences on one target of one release."""
 
     def __init__(self, kind: type[Target], name: str, release: str, where: Where) -> None:
-        self.kind, self.name, self.release = kind, name, release
-        self.where = where
+        self.kind, self.name, self.release, self.where = kind, name, release, where
         self.ops = operations(kind)
         self.names = list(self.ops)
         self.limits = list(accumulate(op.weight for op in self.ops.values()))

@@ -17,26 +17,41 @@ PLAIN = Act(1, 0)
 MOST_PAST = 40  # prompts that new ones may begin like
 
 
-class Player:
-    """counts: operations and states reached. judged: the mark of the state that was judged last.
-    answers: what the target answered to each entry."""
+class Clients:
+    """What every player has. past: recent prompts, which new ones may begin like. used: all request
+    numbers ever used. counts: operations, faults and states reached."""
 
-    def __init__(self, target: Target, order: str = "time") -> None:
-        self.target = target
-        self.config: Config = target.config
-        self.page: int = target.config["page"]
+    def __init__(self, order: str) -> None:
         self.schedule: Schedule = schedule_of(order)
-        self.now = 0
+        self.now = self._turn = 0
         self.jobs: dict[int, Job] = {}
         self.used: set[int] = set()
         self.past: list[tuple[list[int], str]] = []
         self.pending: list[Pending] = []
         self.counts: Counter[str] = Counter()
+
+    def pick(self, *stages: str) -> list[Job]:
+        return [job for job in self.jobs.values() if job.stage in stages]
+
+    def job(self, request: int, *stages: str) -> Job | None:
+        """The request of this number if it is in one of these stages."""
+        job = self.jobs.get(request)
+        return job if job is not None and job.stage in stages else None
+
+
+class Player(Clients):
+    """answers: what the target answered to each entry."""
+
+    def __init__(self, target: Target, order: str = "time") -> None:
+        super().__init__(order)
+        self.target = target
+        self.config: Config = target.config
+        self.page: int = target.config["page"]
         self.answers: list[dict[str, Any]] = []
         self.judged_at: Any = None  # the mark of the state that was judged last
         self.looks = 0
         self._acts: tuple[Act, ...] = ()
-        self._turn = self._number = 0
+        self._number = 0
 
     def begin(self, op: str, gap: int, poll: bool, acts: tuple[Act, ...]) -> None:
         """Begins an entry: advances time and may end transfers."""
@@ -50,13 +65,6 @@ class Player:
     def answered(self, **answers: Any) -> None:
         """Notes what the target answered to the current operation."""
         self.answers[-1].update(answers)
-
-    def pick(self, *stages: str) -> list[Job]:
-        return [job for job in self.jobs.values() if job.stage in stages]
-
-    def job(self, request: int, *stages: str) -> Job | None:
-        job = self.jobs.get(request)
-        return job if job is not None and job.stage in stages else None
 
     def remember(self, tokens: list[int], namespace: str) -> None:
         self.past = [*self.past[1 - MOST_PAST :], (list(tokens), namespace)]

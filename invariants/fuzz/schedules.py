@@ -21,8 +21,7 @@ ACTIONS = ("Load", "Backup", "Prefill", "Lookup", "Fetch", "Store", "Delete")
 
 class Schedule:
     """Takes replies in the order of their due times; drawn ties order equal times. Subclasses
-    override this. later: returns the delay of a reply for the `delay` of its act.
-    """
+    override this. later: returns the delay of a reply for the `delay` of its act."""
 
     def __init__(self, *numbers: int) -> None:
         """numbers: those that it has no use for."""
@@ -60,8 +59,7 @@ class Priority(Schedule):
 class Starve(Schedule):
     """Delays the replies of one kind of action (0 loads, 1 backups, 2 passes, 3 lookups, 4 fetches,
     5 stores, 6 deletes) while others can be taken; with a second number n, also while fewer than n
-    replies of this kind are pending.
-    """
+    replies of this kind are pending."""
 
     def __init__(self, kind: int = 0, most: int = 4, *more: int) -> None:
         self.kind, self.most = ACTIONS[kind % len(ACTIONS)], most or 4

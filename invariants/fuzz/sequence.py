@@ -153,12 +153,9 @@ def dumps(sequence: FuzzSequence) -> str:
     head: dict[str, Any] = {"sequence": FORMAT, "version": VERSION}
     if isinstance(sequence.config, Config):
         head["config"] = written(sequence.config)
-        usual = {"executor": REPLIES, "ranks": 1, "pairs": False}
-        head |= {
-            name: getattr(sequence, name)
-            for name in usual
-            if getattr(sequence, name) != usual[name]
-        }
+        for name, usual in (("executor", REPLIES), ("ranks", 1), ("pairs", False)):
+            if (value := getattr(sequence, name)) != usual:
+                head[name] = value
     else:
         head |= {"config": sequence.config, "target": sequence.target, "release": sequence.release}
     head |= {"seed": sequence.seed, "order": sequence.order, "notes": sequence.notes}

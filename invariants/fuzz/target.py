@@ -116,8 +116,7 @@ class PoolState(NamedTuple):
     """One pool. slots: its usable slots. page: slots of a page, which is
     taken and freed whole. free: free pages, as the engine counts them. contents: by slot. shares:
     whether one slot may have several holders. counted: slots that the engine says are cached, or
-    -1. protected: those of them that it says are locked, or -1.
-    """
+    -1. protected: those of them that it says are locked, or -1."""
 
     name: str
     page: int

@@ -227,13 +227,11 @@ class DevicePlayer(Player):
         """Issues submitted work: one batch of transfers per direction if its stream has room, then
         passes."""
         device = self.device
-        transfer_queues = {
-            item: device.stream(item) for item, queued in self._queued.items() if queued
-        }
-        for transfer_queue, stream in transfer_queues.items():
+        streams = {item: device.stream(item) for item, queued in self._queued.items() if queued}
+        for transfer_queue, stream in streams.items():
             device.plan(stream, self._merged(transfer_queue))
         self.controller.start()
-        for transfer_queue, stream in transfer_queues.items():
+        for transfer_queue, stream in streams.items():
             if device.sent[stream]:
                 if device.plans[stream].failing >= 0:
                     self._lost |= {action.transfer for action, _ in self._queued[transfer_queue]}

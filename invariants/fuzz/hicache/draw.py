@@ -52,8 +52,7 @@ OF_PINS = (("age", 5), ("pin", 6), ("unpin", 5))
 class ConfigSample:
     """The configuration of a sequence. weights: of the enabled operations and plans. faults:
     percent of actions, for each enabled kind. polled: percent of entries before which the host
-    polls. ranks: number of cores. executor: see executors. pairs: whether keys hold token pairs.
-    """
+    polls. ranks: number of cores. executor: see executors. pairs: whether keys hold token pairs."""
 
     config: Config
     order: str

@@ -1,7 +1,6 @@
 """The operations of a sequence: what is drawn for each, and what it does to one core. And plans:
 several in a row that seldom come together when they are drawn one by one. An entry that does not
-fit the state, because an earlier one was deleted, does nothing.
-"""
+fit the state, because an earlier one was deleted, does nothing."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,8 +94,7 @@ def draw_prefix(
 
 def draw_beginning(player: Player, draws: Draws) -> tuple[list[int], str]:
     """The tokens with which a prompt starts, and its namespace: those of a prefix that is cached on
-    device now, of a request that runs with what it has generated, of an earlier prompt, or none.
-    """
+    device now, of a request that runs with what it has generated, of an earlier prompt, or none."""
     source = draws.weighted((("cached", 50), ("running", 12), ("past", 20), ("none", 18)))
     running = player.pick(*RUNNING)
     if source == "running" and running:
@@ -367,8 +365,7 @@ def draw_attach(player: Player, draws: Draws) -> Arguments | None:
 
 def attach(player: Player, args: Arguments) -> None:
     """A storage is attached, or detached if one is. again: attaches a storage also where one is
-    attached, as after it came back. lost: without what it had.
-    """
+    attached, as after it came back. lost: without what it had."""
     if player.config.has_host and player.can_store:
         if args.get("lost"):
             player.simulated_store.lose()
@@ -819,8 +816,7 @@ _STEPS_OF_STORAGE = (("store", 10), ("attach", 3), ("wipe", 4), ("limit", 2))
 def meddle(player: Player, draws: Draws) -> Plan:
     """Things happen to a request at chosen points between the replies to its actions: it grows or
     ends, a reply fails, pages are evicted, others ask for the same. It comes as in `revisit`, or is
-    one that has an action in flight.
-    """
+    one that has an action in flight."""
     request = new_number(player)
     if len(player.jobs) < MOST_JOBS and draws.chance(60):
         yield from revisit(player, draws)

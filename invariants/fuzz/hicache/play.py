@@ -13,7 +13,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hicache import registry
-from hicache.core import actions, events, lru
+from hicache.core import events, lru
+from hicache.core.actions import Outcome
 from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
 from hicache.core.events import Event
@@ -70,12 +71,10 @@ def generate(
     **how: Any,
 ) -> Played:
     """Draws and plays a sequence. operations: number of entries. command: that plays it
-    again, for reports. The rest is as for `replay`.
-    """
+    again, for reports. The rest is as for `replay`."""
     names = ("config", "order", "ranks", "executor", "pairs")
-    sequence = FuzzSequence(
-        entries=(), seed=seed, **{name: getattr(sample, name) for name in names}
-    )
+    drawn = {name: getattr(sample, name) for name in names}
+    sequence = FuzzSequence(entries=(), seed=seed, **drawn)
 
     def entries(player: Player) -> Iterator[Entry]:
         drawn = (next_entry(player, sample, ops, seed, index) for index in range(operations))
@@ -134,9 +133,7 @@ class Comparison(DifferentialChecker):
         self.first, self._player = "", player
         player.observe(self, first=True)
 
-    def on_outcomes(
-        self, event: Event, outcomes: Sequence[actions.Outcome], view: CoreView
-    ) -> None:
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         if not self.first:
             try:
                 super().on_outcomes(event, outcomes, view)
@@ -273,8 +270,7 @@ def _left(core: Core) -> Iterator[str]:
 
 def _failure(error: Exception, at: int, command: str, player: Player) -> Failure:
     """Returns the failure with its source lines, the last operations of the core, and the command
-    that plays it again, if known. Raises CallerError for an exception of a policy of the user.
-    """
+    that plays it again, if known. Raises CallerError for an exception of a policy of the user."""
     blamed = registry.blamed(error)
     if blamed:
         raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error

@@ -9,7 +9,6 @@ raise errors.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,12 +25,12 @@ from invariants.base import INVARIANT, Deviation
 from invariants.checker import Checker
 from invariants.fuzz.hicache.probes import Probes
 from invariants.fuzz.hicache.simulated_store import SimulatedStore
+from invariants.fuzz.player import PLAIN, Clients
 from invariants.fuzz.records import Job, Pending
-from invariants.fuzz.schedules import by_time, schedule_of
+from invariants.fuzz.schedules import by_time
 from invariants.fuzz.sequence import Act
 from invariants.shadow.story import named_by
 
-PLAIN = Act(1, 0)
 BEGIN = 1 << 41  # token before every prompt
 LOST = 1 << 60  # when a lost reply is due
 
@@ -42,10 +41,9 @@ class Misuse(Deviation):
     exit_code = INVARIANT
 
 
-class Player:
-    """Plays on one core. counts: numbers of operations, faults and states reached. past: recent
-    prompts, from which new ones may start. used: all request numbers ever used. follows: by pass,
-    the pass of its request that ends before it. plan: what is still to be drawn of a plan."""
+class Player(Clients):
+    """Plays on one core. follows: by pass, the pass of its request that ends before it. plan: what
+    is still to be drawn of a plan."""
 
     can_store = True  # whether a storage may be attached
     real_store: Any = None  # is played when nothing is in flight
@@ -57,24 +55,18 @@ class Player:
         checker: Checker | None = None,
         pairs: bool = False,
     ) -> None:
+        super().__init__(order)
         self.config, self.pairs = config, pairs
         self.core = Core(config)
         self.checker = checker if checker is not None else Checker("every")
         self.simulated_store, self.probes = SimulatedStore(config), Probes()
         self.simulated_stores = [self.simulated_store]
-        self.schedule = schedule_of(order)
-        self.now = self.events = 0
-        self.jobs: dict[int, Job] = {}
-        self.pending: list[Pending] = []
-        self.past: list[tuple[list[int], str]] = []
-        self.used: set[int] = set()
+        self.events = 0
         self.landed: set[int] = set()
         self.follows: dict[int, int] = {}
-        self.counts: Counter[str] = Counter()
         self.last: Event | None = None
         self.acts: tuple[Act, ...] = ()
         self.plan: Iterator[tuple[str, dict[str, Any]]] = iter(())
-        self._turn = 0
         self._silent = Driver(self.core, self)
         self._driver = Driver(self.core, self, (self.checker, self.probes))
 
@@ -87,8 +79,7 @@ class Player:
 
     def feed(self, event: Event) -> list[Outcome]:
         """Feeds one event to the core under the checks; its actions get the acts of the current
-        entry.
-        """
+        entry."""
         self.events += 1
         self.last = event
         outcomes = self._driver.feed(event)
@@ -102,8 +93,7 @@ class Player:
 
     def refused(self, event: Event) -> None:
         """Feeds a forbidden event. Raises Misuse unless the core raises CallerError and stays
-        unchanged.
-        """
+        unchanged."""
         before = _outline(self.core)
         try:
             self._silent.feed(event)
@@ -274,14 +264,6 @@ class Player:
         """Returns the key of tokens; with `pairs`, the bigram key that draft models have."""
         tokens = [BEGIN, *tokens] if self.pairs else tokens
         return Key.from_tokens(tokens, self.config.page_size, namespace, bigram=self.pairs)
-
-    def pick(self, *stages: str) -> list[Job]:
-        return [job for job in self.jobs.values() if job.stage in stages]
-
-    def job(self, number: object, *stages: str) -> Job | None:
-        """Returns the request of this number if it is in one of these stages, else None."""
-        job = self.jobs.get(number) if isinstance(number, int) else None
-        return job if job is not None and job.stage in stages else None
 
     def give_way(self, outcomes: list[Outcome]) -> None:
         """After a refusal for lack of pages, the request that it names is retracted or aborted."""

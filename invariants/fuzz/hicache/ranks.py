@@ -28,8 +28,9 @@ from hicache.runtime.driver import Driver
 from hicache.runtime.encoding import outcome_bytes
 from hicache.runtime.ranks import REPLIES, Agreement, Diverged, LookedUp, local_groups, lockstep
 from invariants.checker import Checker
-from invariants.fuzz.hicache.player import LOST, PLAIN, Fault, Player, kind_of
+from invariants.fuzz.hicache.player import LOST, Fault, Player, kind_of
 from invariants.fuzz.hicache.simulated_store import SimulatedStore
+from invariants.fuzz.player import PLAIN
 from invariants.fuzz.records import Pending
 from invariants.fuzz.sequence import FuzzSequence
 from invariants.shadow.story import named_by
@@ -166,10 +167,9 @@ class RankedPlayer(Player):
                 fates = self.fates[other.number]
                 self.fates[other.number] = [fate._replace(due=FORCED) for fate in fates]
         self._agree()
+        text = f"transfer {pending.number} was forced, and not all ranks have its end"
         while any(other.number == pending.number for other in self.pending):
-            assert self._agreed, (
-                f"transfer {pending.number} was forced, and not all ranks have its end"
-            )
+            assert self._agreed, text
             self._deliver()
 
     def _deliver(self) -> None:
@@ -219,10 +219,9 @@ def compare_outcomes(
     """Raises Diverged for the first outcome that differs."""
     if outcome_bytes(mine) == outcome_bytes(theirs):
         return
-    pairs = [
-        map(outcome_bytes, ([item], [other])) for item, other in zip(mine, theirs, strict=False)
-    ]
-    at = next((at for at, (data, other) in enumerate(pairs) if data != other), len(pairs))
+    pairs = enumerate(zip(mine, theirs, strict=False))
+    differ = (at for at, (x, y) in pairs if outcome_bytes([x]) != outcome_bytes([y]))
+    at = next(differ, min(len(mine), len(theirs)))
     first = (*mine[at:], *theirs[at:])[0]
     text = f"after {event}: rank 0 has {mine[at:]}, rank {rank} has {theirs[at:]}"
     raise Diverged("victims" if isinstance(first, Evicted) else "outcomes", text, *named_by(first))

@@ -41,9 +41,7 @@ class SimulatedStore:
             return events.LookupDone(action.transfer, answer)
         pieces = list(self._pages(action))
         if isinstance(action, Fetch):
-            missing = [
-                depth for index, digest, _, depth in pieces if (index, digest) not in self.values
-            ]
+            missing = [piece[-1] for piece in pieces if piece[:2] not in self.values]
             arrived = min(missing, default=action.first_page + action.pages) - action.first_page
             answer = kind.says(arrived, action.pages) if kind.fine else 0
             return events.FetchDone(action.transfer, answer)

@@ -47,8 +47,7 @@ SIDES = {"full": PoolName.KV, "swa": PoolName.SWA, "mamba": PoolName.MAMBA}
 class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     """Pages that are free or taken, and what each slot holds. Page 0 is padding, as in SGLang.
     promise: what a slot will hold when the copies under way have ended. stamp: how often each page
-    was freed. Has the face of an allocator, of a pool of states and of a host pool.
-    """
+    was freed. Has the face of an allocator, of a pool of states and of a host pool."""
 
     debug_mode = True
     layout, can_use_write_back_jit, shared_allocation_domain = "layer_first", False, None

@@ -140,24 +140,20 @@ class SimulatedStore(HiCacheStorage):  # type: ignore[misc]
         return int(self.batch_exists_v2(keys).kv_hit_pages)
 
     def batch_exists_v2(self, keys: Any, pool_transfers: Any = None, extra_info: Any = None) -> Any:
-        reach = SimulatedStore.storage.answers(len(keys))
-        return SimulatedStore.storage.there(keys[:reach], pool_transfers or ())
+        reach = self.storage.answers(len(keys))
+        return self.storage.there(keys[:reach], pool_transfers or ())
 
     def batch_get_v1(self, keys: Any, host_indices: Any, extra_info: Any = None) -> Any:
-        return SimulatedStore.storage.get(PoolName.KV, keys, host_indices)
+        return self.storage.get(PoolName.KV, keys, host_indices)
 
     def batch_set_v1(self, keys: Any, host_indices: Any, extra_info: Any = None) -> Any:
-        return SimulatedStore.storage.set(PoolName.KV, keys, host_indices)
+        return self.storage.set(PoolName.KV, keys, host_indices)
 
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> Any:
-        return {
-            x.name: SimulatedStore.storage.get(x.name, x.keys, x.host_indices) for x in transfers
-        }
+        return {x.name: self.storage.get(x.name, x.keys, x.host_indices) for x in transfers}
 
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> Any:
-        return {
-            x.name: SimulatedStore.storage.set(x.name, x.keys, x.host_indices) for x in transfers
-        }
+        return {x.name: self.storage.set(x.name, x.keys, x.host_indices) for x in transfers}
 
 
 class Storage:

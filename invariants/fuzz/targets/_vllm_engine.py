@@ -1,7 +1,6 @@
 """What stands around vLLM's scheduler: requests, the configuration that a model and a command line
 would make, and the parts of an engine that the cache can do without. Scripts copy definitions from
-here.
-"""
+here."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def make_request(name: str, tokens: list[int], salt: str, page: int, more: int) 
 class Group(NamedTuple):
     """One group of layers. kind: "full"; "window" or "chunk" of `reach` tokens; "align" or "all",
     the two ways in which states of Mamba layers are cached. block: tokens of a block. spare: blocks
-    for the states of drafted tokens.
-    """
+    for the states of drafted tokens."""
 
     kind: str
     block: int
@@ -132,8 +130,7 @@ def engine_config(
 ) -> Any:
     """Stands in for VllmConfig: what the scheduler and a connector read of it. config: as it was
     drawn. length: longest sequence. block: tokens of a block. budget: tokens of a step. mode: of
-    Mamba layers.
-    """
+    Mamba layers."""
     batches, ranks, drafts = 1 + bool(config["ahead"]), config.get("ranks", 1), config["spec"]
     transfer = speculative = None
     if drafts:

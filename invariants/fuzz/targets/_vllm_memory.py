@@ -1,6 +1,5 @@
 """A worker's memory: what each block of vLLM's cache holds, row by row, as a model's kernels would
-write and read it; and the laws of the device. Scripts copy definitions from here.
-"""
+write and read it; and the laws of the device. Scripts copy definitions from here."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ Content = tuple[int, tuple[int, ...]]  # the group that wrote a block, and its r
 class Work(NamedTuple):
     """What one request computes in one step: positions `start` to `end` of its tokens, and drafted
     tokens behind. tables: its blocks, by group. kept: drafted tokens that turn out to be right.
-    ahead: rows behind that a drafter may write. fresh: the request was just admitted.
-    """
+    ahead: rows behind that a drafter may write. fresh: the request was just admitted."""
 
     request: Any
     tables: Sequence[Sequence[int]]

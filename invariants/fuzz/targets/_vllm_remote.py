@@ -2,8 +2,7 @@
 whose loads may fail: the offloading connector asserts that its own do not. It loads while a step
 waits (by odd requests) or beside the steps (by even ones), and names the blocks that it could not
 load, or the requests where blocks have several groups (v1/core/sched/scheduler.py,
-_handle_invalid_blocks). Scripts copy definitions from here.
-"""
+_handle_invalid_blocks). Scripts copy definitions from here."""
 
 from __future__ import annotations
 

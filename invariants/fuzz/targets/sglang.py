@@ -384,9 +384,8 @@ class SGLang(Target):
         lacks = (-(-until // page) - -(-taken // page)) * page
         if lacks > 0:
             self.call(common.evict_from_tree_cache, self.cache, lacks)
-        return all(
-            pools[text].available_size() >= lacks for text in ("full", "swa") if text in pools
-        )
+        both = [pools[part] for part in ("full", "swa") if part in pools]
+        return all(pool.available_size() >= lacks for pool in both)
 
     def decode(self, job: Job, tokens: Sequence[int]) -> bool:
         request = self.running[job.id]
@@ -471,7 +470,8 @@ class SGLang(Target):
     def transfers(self) -> Sequence[Transfer]:
         if not self.config["host"]:
             return ()
-        self._flush()
+        if self.plain.cache.cache_controller.write_queue:
+            self.cache.flush_pending_backups()
         copies = [copy for copy in self.plain.copies.all[self.copied :] if not copy.done]
         begun: list[Transfer] = [(Backup if copy.to_host else Load)(copy, False) for copy in copies]
         self.copied = len(self.plain.copies.all)
@@ -481,11 +481,6 @@ class SGLang(Target):
             begun += [WORK.get(items[at][0], target.Fetch)(at) for at in new]
             self.begun = len(items)
         return begun
-
-    def _flush(self) -> None:
-        """Submits queued backups."""
-        if self.plain.cache.cache_controller.write_queue:
-            self.cache.flush_pending_backups()
 
     def answer(self, transfer: Transfer, fault: str) -> None:
         if isinstance(transfer.what, int):  # of the store
