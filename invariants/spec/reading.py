@@ -123,14 +123,11 @@ class Reading:
     def _transfer(self, number: int, its: Any) -> records.Transfer:
         to = _TO[its.kind]
         mine = records.Transfer(number, to, self.cache.requests.get(its.request))
+        tier = records.DEVICE if to == records.DEVICE else records.HOST
         for segment in its.segments:
             kind = segment.component
-            source = self._pages(
-                records.HOST if to == records.DEVICE else records.DEVICE, kind, segment.source
-            )
-            target = self._pages(
-                records.DEVICE if to == records.DEVICE else records.HOST, kind, segment.target
-            )
+            source = self._pages(1 - tier, kind, segment.source)
+            target = self._pages(tier, kind, segment.target)
             mine.moves += [records.Move(kind, *pair) for pair in zip(source, target, strict=True)]
         mine.hold = self._hold(its.receipt)
         mine.on_loan = {
@@ -152,11 +149,8 @@ class Reading:
             mine.flushed = its.kind == "fetch" and its.receipt is None
         digests = its.key.page_digests() if its.segments and its.key is not None else []
         for segment in its.segments:
-            kind, first, chain = (
-                segment.component,
-                segment.first_page,
-                digests[segment.first_page :],
-            )
+            kind, first = segment.component, segment.first_page
+            chain = digests[first:]
             pages = self._pages(records.HOST, kind, segment.target if its.key else segment.source)
             if its.key is None and segment.node is not None:
                 node = self.nodes[segment.node.id]

@@ -48,6 +48,7 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 ROUNDS = 60
 TIERS = (Tier.DEVICE, Tier.HOST)
 IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
+STATES_EVERY = 16  # events between two comparisons of the whole state
 SWEPT = 2  # stale entries of an eviction queue, so that short sequences sweep them out, too
 STORY = "\nstory:\n"
 # What a core keeps for good or drops later: counters, what its policies remember of the past, what
@@ -158,8 +159,10 @@ def _run(
     swept, lru.LEAST_SWEPT = lru.LEAST_SWEPT, SWEPT
     try:
         player = player_of(sequence, checker)
+        beside = None
         if differential or (differential is None and level == "every" and checks is None):
-            player.observe(DifferentialChecker(player.config))
+            beside = DifferentialChecker(player.config, every=STATES_EVERY)
+            player.observe(beside)
         if follow is not None:
             follow(player)
         try:
@@ -167,6 +170,8 @@ def _run(
                 played.append(entry)
                 step(player, ops, entry)
             end(player)
+            if beside is not None:
+                beside.compare_state("at the end", (), player.core.view)
         except Exception as error:
             failure = _failure(error, len(played), command, player)
     finally:
