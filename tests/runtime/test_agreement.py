@@ -8,21 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.actions import (
-    Action,
-    Backup,
-    Delete,
-    Fetch,
-    Load,
-    Lookup,
-    Piece,
-    Prefill,
-    Released,
-    Restarted,
-    StorageAction,
-    Store,
-    Transfer,
-)
+from hicache.core import actions
+from hicache.core.actions import Action, Backup, Load, Prefill, StorageAction, Store, Transfer
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, DeleteDone, FetchDone, LookupDone, Reply, StoreDone
@@ -90,13 +77,13 @@ def report_of(
     return result
 
 
-PIECES = (Piece("full", 0, (b"",) * 4, NO_PAGES),)
+PIECES = (actions.Piece("full", 0, (b"",) * 4, NO_PAGES),)
 STORAGE: tuple[Action, ...] = (
     Store(1, PIECES),
-    Lookup(2, 0, 0, (b"",) * 9, 0, (0,)),
+    actions.Lookup(2, 0, 0, (b"",) * 9, 0, (0,)),
     Store(3, PIECES),
-    Delete(4),
-    Fetch(5, 0, 0, (), 9),
+    actions.Delete(4),
+    actions.Fetch(5, 0, 0, (), 9),
     Backup(6, ()),
 )
 
@@ -209,10 +196,10 @@ def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
     groups = local_groups(2)
     ranks = [Agreement(Scripted([]), *pair) for pair in zip(groups, seen, strict=True)]
     for decisions in seen:
-        decisions.add([Released(1)])
+        decisions.add([actions.Released(1)])
     lockstep([rank.agree() for rank in ranks])
-    seen[0].add([Released(2)])
-    seen[1].add([Restarted(2)])
+    seen[0].add([actions.Released(2)])
+    seen[1].add([actions.Restarted(2)])
     with pytest.raises(Diverged, match="RANK-EQ decisions") as error:
         lockstep([rank.agree() for rank in ranks])
     assert f"rank 0 has digest {seen[0].short()}" in str(error.value)

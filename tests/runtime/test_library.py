@@ -9,23 +9,7 @@ from pathlib import Path
 import pytest
 
 import hicache
-from hicache import (
-    AdmitWanted,
-    Arrived,
-    CallerError,
-    Config,
-    Core,
-    Driver,
-    Finished,
-    ImmediateExecutor,
-    Load,
-    PrefillDone,
-    Term,
-    add_eviction_policy,
-    add_prefetch_policy,
-    add_write_policy,
-    registry,
-)
+from hicache import CallerError, Config, Core, Driver, ImmediateExecutor, registry
 from hicache.core.events import Reply
 from hicache.runtime.controller import ControllerOptions
 from tests.patience import PATIENCE_S
@@ -89,11 +73,11 @@ class Delayed(ImmediateExecutor):
 
 
 def served(driver: Driver, request: int, tokens: list[int]) -> list[object]:
-    driver.feed(Arrived.from_tokens(request, tokens, PAGE))
-    outcomes = driver.feed(AdmitWanted(request, len(tokens)))
+    driver.feed(hicache.Arrived.from_tokens(request, tokens, PAGE))
+    outcomes = driver.feed(hicache.AdmitWanted(request, len(tokens)))
     driver.settle(getattr(driver.executor, "pause", None))
-    driver.feed(PrefillDone(outcomes[-1].transfer))  # type: ignore[union-attr]
-    driver.feed(Finished.from_tokens(request, tokens, PAGE))
+    driver.feed(hicache.PrefillDone(outcomes[-1].transfer))  # type: ignore[union-attr]
+    driver.feed(hicache.Finished.from_tokens(request, tokens, PAGE))
     return list(outcomes)
 
 
@@ -108,7 +92,7 @@ def test_settle_ends_every_transfer(executor: type[ImmediateExecutor]) -> None:
             driver.executor.ready = False
         driver.settle(getattr(driver.executor, "pause", None))
         assert not core.view.transfers
-    assert any(isinstance(outcome, Load) for outcome in outcomes), "the third came from host"
+    assert any(isinstance(item, hicache.Load) for item in outcomes), "the third came from host"
 
 
 def test_settle_starts_the_transfers_that_had_to_wait_for_others() -> None:
@@ -123,10 +107,10 @@ def test_settle_starts_the_transfers_that_had_to_wait_for_others() -> None:
 
     for request in range(3):
         tokens = [100 * request + token for token in PROMPT]
-        driver.feed(Arrived.from_tokens(request, tokens, PAGE))
-        prefill = driver.feed(AdmitWanted(request, len(tokens)))[-1]
-        driver.feed(PrefillDone(prefill.transfer))  # type: ignore[union-attr]
-        driver.feed(Finished.from_tokens(request, tokens, PAGE))
+        driver.feed(hicache.Arrived.from_tokens(request, tokens, PAGE))
+        prefill = driver.feed(hicache.AdmitWanted(request, len(tokens)))[-1]
+        driver.feed(hicache.PrefillDone(prefill.transfer))  # type: ignore[union-attr]
+        driver.feed(hicache.Finished.from_tokens(request, tokens, PAGE))
         driver.executor.start()
     assert len(core.view.transfers) == 3
     driver.settle(step)
@@ -136,8 +120,8 @@ def test_settle_starts_the_transfers_that_had_to_wait_for_others() -> None:
 
 def test_settle_leaves_forward_passes_to_the_caller() -> None:
     driver = Driver(Core(Config(PAGE, device_pages=(6,))), ImmediateExecutor())
-    driver.feed(Arrived.from_tokens(0, PROMPT, PAGE))
-    driver.feed(AdmitWanted(0, len(PROMPT)))
+    driver.feed(hicache.Arrived.from_tokens(0, PROMPT, PAGE))
+    driver.feed(hicache.AdmitWanted(0, len(PROMPT)))
     assert driver.settle() == []
     assert len(driver.core.view.transfers) == 1
 
@@ -153,7 +137,7 @@ def test_the_example_of_storage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class Sound:
-    name, whole_path, order = "sound", False, (Term("last_use"),)
+    name, whole_path, order = "sound", False, (hicache.Term("last_use"),)
 
     def rank(self, node: object, component: int) -> int:
         return 0
@@ -166,9 +150,9 @@ class Once:
 def test_a_policy_is_known_by_its_name_and_needs_its_parts() -> None:
     hasty = type("Hasty", (), {"name": "hasty", "waits": False, "limited": False})
     added = {
-        registry.EVICTION_POLICIES: add_eviction_policy(Sound),
-        registry.WRITE_POLICIES: add_write_policy(Once),
-        registry.PREFETCH_POLICIES: add_prefetch_policy(hasty),
+        registry.EVICTION_POLICIES: hicache.add_eviction_policy(Sound),
+        registry.WRITE_POLICIES: hicache.add_write_policy(Once),
+        registry.PREFETCH_POLICIES: hicache.add_prefetch_policy(hasty),
     }
     try:
         eviction, write, prefetch = added.values()
@@ -184,7 +168,7 @@ def test_a_policy_is_known_by_its_name_and_needs_its_parts() -> None:
             (Once, "found none of the name 'whole_path'"),
         ):
             with pytest.raises(CallerError, match=text):
-                add_eviction_policy(maker)
+                hicache.add_eviction_policy(maker)
     finally:
         for package, name in added.items():
             registry.remove(package, name)

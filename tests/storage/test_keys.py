@@ -4,6 +4,7 @@ import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,36 +67,20 @@ def test_shards() -> None:
             keys.shard(*wrong)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(CONTEXT, model="example-1c"),
-        replace(CONTEXT, revision="0f1e"),
-        replace(CONTEXT, page_size=8),
-        replace(CONTEXT, rows="bigrams"),
-        replace(CONTEXT, rows="ids"),
-        replace(CONTEXT, pools=(POOL,)),
-        *(
-            replace(CONTEXT, pools=(replace(POOL, **{field: value}), STATE))
-            for field, value in {
-                "name": "kv2",
-                "component": "swa",
-                "kind": "latent",
-                "layers": (0, 2),
-                "parts": ("value", "key"),
-                "heads": 4,
-                "head_elements": 16,
-                "dtype": "fp16",
-                "compression": 2,
-                "page_rows": 4,
-                "tail_bytes": 2,
-            }.items()
-        ),
-        replace(CONTEXT, pools=(replace(POOL, scale_group=8, scale_bytes=1), STATE)),
-        replace(CONTEXT, pools=(replace(POOL, scale_group=4, scale_bytes=1), STATE)),
-        replace(CONTEXT, pools=(replace(POOL, scale_group=4, scale_bytes=2), STATE)),
-    ],
+CONTEXTS: tuple[dict[str, Any], ...] = (
+    *({"model": "example-1c"}, {"revision": "0f1e"}, {"page_size": 8}, {"rows": "bigrams"}),
+    *({"rows": "ids"}, {"pools": (POOL,)}),
 )
+POOLS: tuple[dict[str, Any], ...] = (
+    *({"name": "kv2"}, {"component": "swa"}, {"kind": "latent"}, {"layers": (0, 2)}),
+    *({"parts": ("value", "key")}, {"heads": 4}, {"head_elements": 16}, {"dtype": "fp16"}),
+    *({"compression": 2}, {"page_rows": 4}, {"tail_bytes": 2}),
+    *({"scale_group": group, "scale_bytes": size} for group, size in ((8, 1), (4, 1), (4, 2))),
+)
+OTHERS = [*CONTEXTS, *({"pools": (replace(POOL, **changed), STATE)} for changed in POOLS)]
+
+
+@pytest.mark.parametrize("other", [replace(CONTEXT, **changed) for changed in OTHERS])
 def test_every_field_that_decides_what_bytes_mean_is_in_the_context(other: Context) -> None:
     assert other.digest != CONTEXT.digest
 
