@@ -20,7 +20,7 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value
 from hicache.storage.breaker import BreakerOptions
 from tests import servers
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tests.servers import SERVERS, end, mooncake_client
 from tests.storage.outages.slow import slowed
 
@@ -143,13 +143,6 @@ TABLE: dict[str, tuple[str, Fault, tuple[set[Status], set[Status]], set[Status]]
     "file refuses": ("file", disk_refuses(errno.EROFS), TAKES_NO_WRITES, KEPT),
     "hf3fs refuses": ("hf3fs", disk_refuses(errno.EIO), TAKES_NO_WRITES, KEPT),
 }
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> set[Status]:

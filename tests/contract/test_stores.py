@@ -1,9 +1,11 @@
 """The suite of every file in hicache/storage/backends, against real servers on this machine."""
 
+import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -11,8 +13,12 @@ import pytest
 
 from hicache.storage.address import schemes
 from hicache.storage.base import Status, Storage
+from hicache.storage.breaker import Breaker, BreakerOptions
+from tests.storage import histories
+from tests.storage.mediums import Fault, Subject
 
 from .rigs_stores import CONTEXT, MIB, Rig, blank, drawn, joined, keys_of, started, value_of
+from .test_store_outages import disk_hangs, stopped
 
 NAMES = schemes()
 LISTED = 1100  # values: more than a page of S3, of Redis and of the index of files
@@ -31,61 +37,44 @@ def store(rig: Rig) -> Iterator[Storage]:
         yield storage
 
 
-def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
-    memory = memoryview(bytearray(drawn(0, MIB)))
-    keys = keys_of("scattered", 5)
-    values = [
-        value_of(drawn(1, 5000), 1, 64, 64, 4097),
-        (memoryview(bytearray(drawn(2, 64))), memory[4096 : 4096 + 65536]),
-        (memory[:100], memory[200_000:200_001], memory[500_000:700_000]),
-        (memoryview(drawn(3, 777)),),  # read-only
-        value_of(drawn(4, 5000), *range(2, 5000, 2)),  # more than a call of the system takes
-    ]
-    assert store.lookup(keys) == [False] * 5
-    assert store.write(keys, values) == [Status.DONE] * 5
-    assert store.lookup(keys) == [True] * 5
-    views = [blank(value) for value in values]
-    target = memoryview(bytearray(MIB))
-    views[1] = (views[1][0], target[1000:66536])
-    assert store.read(keys, views) == [Status.DONE] * 5
-    assert joined(views) == joined(values)
-    cut = [value_of(bytes(len(text)), len(text) // 3) for text in joined(values)]
-    assert store.read(keys, cut) == [Status.DONE] * 5
-    assert joined(cut) == joined(values)
+@dataclass
+class Guarded(Subject):
+    """The store of a rig, behind a breaker. It hangs at times, but for `file:`, which has no
+    time-out."""
+
+    rig: Rig = field(kw_only=True)
+
+    def open(self, hasty: bool = False) -> Storage:
+        timeout_s = 0.3 if hasty else 30.0
+        rules = BreakerOptions(patience_s=0.9 * timeout_s, first_pause_s=0.05, longest_pause_s=0.2)
+        return Breaker(self.rig.open(timeout_s), "store", time.monotonic, lambda _: None, rules)
 
 
-def test_a_key_that_is_written_again_has_one_of_the_values_whole(store: Storage) -> None:
-    [key] = keys_of("again", 1)
-    old, new = value_of(drawn(4, 9000), 100), value_of(drawn(5, 9000), 8000)
-    assert store.write([key], [old]) == [Status.DONE]
-    assert store.write([key], [new]) == [Status.DONE]
-    views = blank(new)
-    assert store.read([key], [views]) == [Status.DONE]
-    assert joined([views]) == joined([new])
-    other = value_of(drawn(6, 300))
-    assert store.write([key, key], [other, other]) == [Status.DONE] * 2
-    short = blank(other)
-    assert store.read([key], [short]) == [Status.DONE]
-    assert joined([short]) == joined([other])
+@pytest.mark.parametrize("seed", [2, 7])
+def test_drawn_histories(seed: int, rig: Rig, tmp_path: Path) -> None:
+    """Of two clients, of values that are spoilt where they lie, and of a store that hangs and comes
+    back, again and again."""
+
+    def make(folder: Path, _: random.Random) -> Subject:
+        item = rig if rig.server else Rig(rig.scheme, f"{rig.scheme}:{folder / 'store'}", None, MIB)
+        hangs = stopped(0) if rig.server else disk_hangs
+        hung = Fault("hung", lambda _: hangs(item, folder), hangs=True)
+        subject = Guarded(item.address, item.size_bytes, None, rig=item)
+        subject.faults = [hung] if rig.scheme != "file" else []
+        subject.pages, subject.misses = (3, 5), rig.scheme != "s3"
+        subject.weights = (9, 9, 3, 1, 3, 3, 0, 2, 3)
+        return subject
+
+    assert histories.play(make, tmp_path, seed)["histories"] == 1
 
 
-def test_missing_values_and_wrong_lengths_leave_the_others_alone(store: Storage) -> None:
-    keys = keys_of("partial", 5)
-    values = [value_of(drawn(number, 4096), 64) for number in range(5)]
-    assert store.write(keys[:4], values[:4]) == [Status.DONE] * 4
-    assert store.lookup(keys) == [True] * 4 + [False]
-    views = [blank(value) for value in values]
-    views[1] = value_of(bytes(4095))
-    views[2] = value_of(bytes(4097), 64)
-    assert store.read(keys, views) == [
-        *(Status.DONE, Status.CORRUPT, Status.CORRUPT, Status.DONE, Status.MISSING)
-    ]
-    assert joined([views[0], views[3]]) == joined([values[0], values[3]])
-    assert store.delete([keys[1], keys[4]])[0] is Status.DONE
-    assert store.lookup(keys) == [True, False, True, True, False]
-    assert store.read(keys[1:2], views[:1]) == [Status.MISSING]
-    assert store.delete(keys)[2:4] == [Status.DONE] * 2
-    assert store.lookup(keys) == [False] * 5
+def test_a_batch_may_be_empty_or_have_a_key_twice(store: Storage) -> None:
+    assert store.lookup([]) == store.read([], []) == store.write([], []) == store.delete([]) == []
+    [key], value = keys_of("again", 1), value_of(drawn(6, 300))
+    assert store.write([key, key], [value, value]) == [Status.DONE] * 2
+    views = [blank(value), blank(value)]
+    assert store.read([key, key], views) == [Status.DONE] * 2
+    assert joined(views) == joined([value, value])
 
 
 def test_big_batches_and_big_values(store: Storage) -> None:
@@ -102,11 +91,6 @@ def test_big_batches_and_big_values(store: Storage) -> None:
     left = [Status.MISSING, Status.DONE, Status.DONE] * 34
     assert store.read(keys, views) == left
     assert Status.FAILED not in store.delete(keys)
-
-
-def test_empty_batches(store: Storage) -> None:
-    assert store.lookup([]) == []
-    assert store.read([], []) == store.write([], []) == store.delete([]) == []
 
 
 def test_a_folder_of_a_bucket_may_begin_with_a_slash(tmp_path: Path) -> None:

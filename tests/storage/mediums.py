@@ -108,11 +108,13 @@ class Shim:
 
 
 class Fault(NamedTuple):
-    """Something that a medium does for a while. opens: the store can be opened all the same."""
+    """Something that a medium does for a while. opens: the store can be opened all the same.
+    hangs: calls are given up, and may be carried out later."""
 
     name: str
     lasts: Callable[[random.Random], AbstractContextManager[None]]
     opens: bool = False
+    hangs: bool = False
 
 
 def refuses(shim: Shim, code: int) -> Fault:
@@ -173,16 +175,20 @@ def refusal(name: str, code: int) -> Exception:
 @dataclass
 class Subject:
     """A store and its medium. size_bytes: its limit, 0 for none. disk: a small one bounds it.
-    ordered: it evicts what was used least recently."""
+    ordered: it evicts what was used least recently. pages: how many there may be. weights: of the
+    steps of a history. misses: a delete says whether there was something."""
 
     address: str
     size_bytes: int
-    shim: Shim
+    shim: Shim | None
     faults: list[Fault] = field(default_factory=list)
     disk: bool = False
     ordered: bool = True
+    pages: tuple[int, ...] = (6, 20, 60)
+    weights: tuple[int, ...] = (12, 6, 2, 1, 2, 2, 1, 1, 2)
+    misses: bool = True
 
-    def open(self) -> Storage:
+    def open(self, hasty: bool = False) -> Storage:
         options = StorageOptions(size_bytes=self.size_bytes, timeout_s=30)
         return open_storage(parse(self.address), options)
 
@@ -194,6 +200,7 @@ class Subject:
         return min(len(sizes), self.size_bytes // max(needs)) if self.size_bytes else len(sizes)
 
     def die_after(self, calls: int) -> None:
+        assert self.shim is not None
         left = [calls]
 
         def rule(name: str) -> None:
@@ -204,7 +211,8 @@ class Subject:
         self.shim.rule = rule
 
     def close(self) -> None:
-        self.shim.remove()
+        if self.shim is not None:
+            self.shim.remove()
 
 
 def _errors(shim: Shim) -> list[Fault]:

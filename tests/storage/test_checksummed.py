@@ -69,25 +69,3 @@ def test_a_store_that_says_done_and_writes_nothing_is_found(medium: MemoryStore)
     store = Checksummed(Silent())
     store.write([KEY], [value(b"payload")])
     assert store.read([KEY], [value(b"former.")]) == [Status.CORRUPT]
-
-
-def test_a_cut_value_another_keys_value_and_a_mix_of_two_are_found(medium: MemoryStore) -> None:
-    store = Checksummed(medium)
-    store.write(["one", "two"], [value(b"1" * 100), value(b"2" * 100)])
-    item, two = medium.values["one"], medium.values["two"]
-    for spoilt in (
-        item[:-1],
-        item[:64],
-        item + b"1",
-        b"",
-        two,
-        item[:-50] + two[-50:],
-        two[:64] + item[64:],
-        item[:64] + bytes(100),
-        bytes(len(item)),
-    ):
-        medium.values["one"] = spoilt
-        assert read(store, "one", 100)[0] is Status.CORRUPT
-        assert "one" not in medium.values
-    assert read(store, "two", 100) == (Status.DONE, b"2" * 100)
-    assert store.corrupt == 9

@@ -65,18 +65,6 @@ def there(store: FileStore, names: str) -> str:
     return "".join(name for name, item in zip(names, lookup, strict=True) if item)
 
 
-def test_all_values_of_a_page_go_together(folder: Path) -> None:
-    """BUGS H12: half of a page's pools were evicted, and the page stayed useless."""
-    store = opened(folder, 6)
-    pools = ("kv", "swa", "mamba")
-    for digest in ("one", "two"):
-        keys = [f"c/{pool}/0of1/{digest}" for pool in pools]
-        assert store.write(keys, [(memoryview(b"x"),)] * 3) == [Status.DONE] * 3
-    put(store, "three")
-    left = {entry.key for entry in store.entries("")}
-    assert left == {f"c/{pool}/0of1/two" for pool in pools} | {"c/kv/0of1/three"}
-
-
 def test_the_text_of_a_context_stays_while_its_pages_are_written(folder: Path) -> None:
     store = opened(folder, 4)
     assert store.write(["c/context"], [(memoryview(b"{}"),)]) == [Status.DONE]
