@@ -126,8 +126,7 @@ def schedule_of(order: str) -> Schedule:
     name, *numbers = order.split(":")
     plain = all(item.isascii() and item.isdigit() and len(item) <= DIGITS for item in numbers)
     if name not in KINDS or not plain:
-        raise CallerError(
-            f"order: expected one of {', '.join(KINDS)}, with numbers of at most {DIGITS} "
-            f"digits behind colons, found {show(order)}"
-        )
+        numbers = f"numbers of at most {DIGITS} digits behind colons"
+        expected = f"one of {', '.join(KINDS)}, with {numbers}"
+        raise CallerError(f"order: expected {expected}, found {show(order)}")
     return KINDS[name](*map(int, numbers))

@@ -241,9 +241,8 @@ def _rows(text: str, name: str) -> Iterator[dict[str, Any]]:
     for number_of_line, line in enumerate(io.StringIO(text), 1):
         where = f"{name}, line {number_of_line}"
         if len(line) > MOST_LINE:
-            raise unlike(
-                where, f"at most {MOST_LINE} characters", f"{len(line)}", "name a sequence"
-            )
+            most = f"at most {MOST_LINE} characters"
+            raise unlike(where, most, f"{len(line)}", "name a sequence")
         try:
             row = parsed(line)
         except ValueError as error:

@@ -29,10 +29,9 @@ def settings_of(executor: str) -> DeviceSettings | None:
     """The settings of a device; None if there is none. Raises CallerError."""
     form = _FORM.fullmatch(executor)
     if form is None and executor not in (REPLIES, FILES):
-        raise CallerError(
-            f"executor: expected {REPLIES}, {FILES}, or {DEVICE} with 1 to 8 layers, PAGE_NS, "
-            f"LATENCY_NS and a depth after colons, found {show(executor)}"
-        )
+        numbers = "1 to 8 layers, PAGE_NS, LATENCY_NS and a depth after colons"
+        expected = f"{REPLIES}, {FILES}, or {DEVICE} with {numbers}"
+        raise CallerError(f"executor: expected {expected}, found {show(executor)}")
     return DeviceSettings(*map(int, filter(None, form.groups()))) if form else None
 
 

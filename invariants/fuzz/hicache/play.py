@@ -206,11 +206,8 @@ def refill(player: Player) -> None:
         _help(player)
         player.settle()
     reasons = ", ".join(f"request {job.id} {job.stage}" for job in player.jobs.values())
-    raise StuckError(
-        f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}",
-        "",
-        *(About("request", job.id) for job in player.jobs.values()),
-    )
+    text = f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}"
+    raise StuckError(text, "", *(About("request", job.id) for job in player.jobs.values()))
 
 
 def _help(player: Player) -> None:
