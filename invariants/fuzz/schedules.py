@@ -126,7 +126,7 @@ def schedule_of(order: str) -> Schedule:
     name, *numbers = order.split(":")
     plain = all(item.isascii() and item.isdigit() and len(item) <= DIGITS for item in numbers)
     if name not in KINDS or not plain:
-        numbers = f"numbers of at most {DIGITS} digits behind colons"
-        expected = f"one of {', '.join(KINDS)}, with {numbers}"
+        digits = f"numbers of at most {DIGITS} digits behind colons"
+        expected = f"one of {', '.join(KINDS)}, with {digits}"
         raise CallerError(f"order: expected {expected}, found {show(order)}")
     return KINDS[name](*map(int, numbers))
