@@ -256,7 +256,10 @@ def _collected(ongoing: Ongoing) -> None:
 
 
 def _end(last: list[Ongoing]) -> None:
+    carrier = last[0].carrier
     last.pop().close(_CLOSE_S)
+    if carrier is not None:
+        carrier.join(_CLOSE_S)
     gc.collect()  # its pools are in a cycle
 
 

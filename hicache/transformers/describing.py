@@ -239,11 +239,9 @@ def _verify(model: Any, described: Described, size: int) -> None:
 def _past(described: Described, cache: LiveCache, tokens: int) -> list[New]:
     """What a prefix of so many tokens, a page, needs of each layer."""
     past = []
-    for layer, rows, states in zip(
-        described.layers, cache.taken(), cache.states_now(), strict=True
-    ):
+    for layer, rows, state in zip(described.layers, cache.taken(), cache.states_now(), strict=True):
         first = {kind.name: kind.first_needed(tokens) for kind in layer.rows}
-        past.append({**{name: tensor[first[name] :] for name, tensor in rows.items()}, **states})
+        past.append({**{name: tensor[first[name] :] for name, tensor in rows.items()}, **state})
     return past
 
 

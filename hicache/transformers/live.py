@@ -78,8 +78,7 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         """The tokens whose rows the cache has."""
         self._ids = torch.cat([self._ids, *(part.to("cpu") for part in self._parts)], dim=1)
         self._parts = []
-        numbers: list[int] = self._ids[0].tolist()
-        return numbers
+        return list[int](self._ids[0].tolist())
 
     def begin(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Before a pass: leave out the tokens that the cache has, where the library did not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz.play import Outcome, TargetPlayer
+from invariants.fuzz.play import Played, TargetPlayer
 from invariants.fuzz.sequence import loads, read
 from tests.mine import kind as radix
 
@@ -26,7 +26,7 @@ with TemporaryDirectory() as made:
 SEQUENCES = (HERE / "engines.sequences").read_text().split("\n\n")
 
 
-def played(kind: Any, text: str) -> Outcome:
+def played(kind: Any, text: str) -> Played:
     """A sequence on an engine. Its laws are asked after every operation."""
     sequence = loads(text)
     return TargetPlayer(kind, sequence.target, sequence.release, lambda file: "").replay(sequence)

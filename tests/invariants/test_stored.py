@@ -16,7 +16,7 @@ from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 from invariants.fuzz.play import Played
 
-SEEDS = (56, 59, 176, 199)  # of sequences with a store of files
+SEEDS = (56, 59, 69, 75, 176, 199)  # of sequences with a store of files
 
 
 def played() -> Iterator[Played]:

@@ -1,7 +1,6 @@
 """Calls of several threads, stores that hang or refuse, the figures of both, and Ctrl-C: a call
 finds what the one before it left, none waits longer than it was told, what is lost is told."""
 
-import gc
 import signal
 import threading
 import time
@@ -155,8 +154,9 @@ def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
 
 
 def test_pools_are_freed_once_nobody_has_the_cache() -> None:
-    pools = weakref.ref(PrefixCache(base.build("llama"), **SIZES)._engine)
-    gc.collect()
+    cache = PrefixCache(base.build("llama"), **SIZES)
+    pools = weakref.ref(cache._engine)
+    del cache
     until(lambda: pools() is None)
 
 
