@@ -256,10 +256,7 @@ def _collected(ongoing: Ongoing) -> None:
 
 
 def _end(last: list[Ongoing]) -> None:
-    carrier = last[0].carrier
     last.pop().close(_CLOSE_S)
-    if carrier is not None:
-        carrier.join(_CLOSE_S)
     gc.collect()  # its pools are in a cycle
 
 

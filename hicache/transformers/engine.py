@@ -87,7 +87,7 @@ class Ongoing:
         self._note = note
         self._refused, self._left = 0, 0
         self._done = False  # what closing it has returned
-        self.carrier: threading.Thread | None = None
+        self._carrier: threading.Thread | None = None
         self._crash: BaseException | None = None
 
     def feed(self, event: Any) -> list[Outcome]:
@@ -157,9 +157,9 @@ class Ongoing:
 
     def carry_on(self) -> None:
         """Let a thread carry on what is under way after this call."""
-        if self.carrier is None and self.busy and not self.closed:
-            self.carrier = threading.Thread(target=self._carry, name="hicache", daemon=True)
-            self.carrier.start()
+        if self._carrier is None and self.busy and not self.closed:
+            self._carrier = threading.Thread(target=self._carry, name="hicache", daemon=True)
+            self._carrier.start()
 
     def check(self) -> None:
         """Raises what the thread between calls has met."""
@@ -171,6 +171,7 @@ class Ongoing:
         Returns whether everything was stored."""
         if not self.lock.acquire(timeout=timeout_s):
             return False
+        carrier = self._carrier
         try:
             if self.closed:
                 return self._done
@@ -184,6 +185,8 @@ class Ongoing:
             return self._done
         finally:
             self.lock.release()
+            if self.closed and carrier is not None:
+                carrier.join()
 
     def _carry(self) -> None:
         while True:
@@ -194,7 +197,7 @@ class Ongoing:
                 except BaseException as crash:  # for the next caller
                     self._crash = crash
                 if self._crash is not None or self.closed or not self.busy:
-                    self.carrier = None
+                    self._carrier = None
                     return
             self.clock.sleep(PAUSE_S)
 
