@@ -24,7 +24,7 @@ from .spec.lockstep import Differs, Lockstep
 
 TIERS = (Tier.DEVICE, Tier.HOST)
 WINDOW = 100  # events
-PAGES_AT_ONCE = 800  # in use, with which a pause is as long as a window
+PAGES_AT_ONCE = 512  # in use, up to which there is no pause; with twice as many, of a window
 MOST_PAUSE = 40 * WINDOW
 SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 
@@ -103,14 +103,14 @@ class DifferentialChecker:
             full = self.seed is not None or self.compared % self.every == 0
             self.compare_state(brief(event), named_by(event), view, full)
         if self.seed is not None and not self._left:
-            self.lockstep, mean = None, min(MOST_PAUSE, WINDOW * self.pages // PAGES_AT_ONCE)
+            more = max(0, self.pages - PAGES_AT_ONCE)
+            self.lockstep, mean = None, min(MOST_PAUSE, WINDOW * more // PAGES_AT_ONCE)
             self._left = mean // 2 + draw(mean + 1, self.seed, "windows", self._drawn)
 
     def compare_state(
         self, after: str, about: Sequence[About], view: CoreView, full: bool = True
     ) -> None:
-        """Compares what no outcome tells, or free pages alone. after: what happened; about: whom
-        it concerned."""
+        """Compares what no outcome tells, or free pages alone. after, about: what, to whom."""
         if self.lockstep is None:
             return
         pages, cache = 0, self.lockstep.cache

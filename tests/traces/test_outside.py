@@ -68,7 +68,7 @@ def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     assert result["config"]["write_policy"] == "third"
     assert result["checks"]["violations"] == 0
     assert result["checks"]["not_judged"] == ""
-    assert result["checks"]["specified"] > result["checks"]["operations"] // 2
+    assert result["checks"]["specified"] == result["checks"]["operations"] > 0
     assert result["digest"] != results()["digest"]
     result = results("--scheduler", f"{mine}:Shortest", "--engine", "vllm?max_running=1")
     assert result["config"]["scheduler"] == "shortest"
