@@ -158,17 +158,14 @@ class RealStore(SimulatedStore):
         self._document = context_key(context.digest)
         executor: Any = StorageExecutor()
         self._pools, self._executor = stored_pools(arena), executor
-        driver = Driver(Core(config), executor)
         self._stored = stored = StoredPages(context, self._pools, Rank(0, 2, at, 2))
-        self._attachment = Attachment(driver, executor, stored, self._clock, self._notice, options)
+        driver, now = Driver(Core(config), executor), lambda: self._now
+        self._attachment = Attachment(driver, executor, stored, now, self._notice, options)
         self._texts = {  # of the keys of actions
             key: _pattern(pool, digest)
             for name, digest in product(self.names, DIGESTS)
             for pool, key in zip(self._pools[name], self._keys(name, digest), strict=True)
         }
-
-    def _clock(self) -> float:
-        return self._now
 
     def _notice(self, text: str) -> None:
         self.notices[next((kind for kind in NOTICES if kind in text), text)] += 1
@@ -179,7 +176,7 @@ class RealStore(SimulatedStore):
         self._noticed, self.notices = self._noticed + self.notices, Counter()
         files: Any = Tap(open_storage(address, self._options), self._below)
         self._others: Any = Tap(Checksummed(open_storage(address, self._options)), self._below)
-        self._probes, clock = list[Callable[[], None]](), self._clock
+        self._probes, clock = list[Callable[[], None]](), lambda: self._now
         self._breaker = Breaker(files, "store", clock, self._notice, start=self._probes.append)
         self._checked = Checksummed(self._breaker)
         top: Any = Tap(self._checked, self._seen)
@@ -209,9 +206,12 @@ class RealStore(SimulatedStore):
         with TemporaryDirectory("", "hicache-fuzz-", MEMORY, True) as folder, index, large:
             self._folder = Path(folder, "store")
             self._open()
-            for _ in range(STEPS):
-                self._draws.weighted(steps)()
-            self._detach(True)
+            try:
+                for _ in range(STEPS):
+                    self._draws.weighted(steps)()
+                self._detach(True)
+            finally:
+                self._workers.close()
 
     # -- steps
 
@@ -521,8 +521,7 @@ class RealStore(SimulatedStore):
         return {entry.key for entry in self._others.entries("")}
 
     def _gone(self) -> int:
-        stats = self._others.stats()
-        return int(stats["evicted"]) + int(stats.get("lost", 0))
+        return sum(int(self._others.stats().get(name, 0)) for name in ("evicted", "lost"))
 
 
 def _pattern(pool: StoredPool, digest: bytes) -> bytes:
