@@ -42,17 +42,17 @@ LETTERS = {"--page-size": "512"}
 # Options that bound what would take minutes: the first row whose words are all in the command.
 SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"sweep"}, ("--limit", "3", "--jobs", "1")),
-    ({"replay", "--why"}, ("--limit", "5000")),
+    ({"replay", "--why"}, ("--limit", "300")),
     ({"size"}, ("--limit", "12", "--jobs", "1")),
     ({"shared-prefix", "128"}, ("--groups", "8")),
-    ({"curve", "all"}, ("--limit", "2000")),
-    ({"replay", "gpt-oss-120b", "2000"}, ("--limit", "300")),
-    ({"replay", "file:DIR?size=20GB"}, ("--limit", "100")),
+    ({"curve", "all"}, ("--limit", "500")),
+    ({"replay", "gpt-oss-120b", "2000"}, ("--limit", "40")),
+    ({"replay", "file:DIR?size=20GB"}, ("--limit", "40")),
     ({"fuzz", "--replay"}, ()),
     ({"fuzz", "adapter.py:Radix"}, ("--sequences", "2")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
     ({"calibrate"}, ("--pages", "16")),
-    ({"replay"}, ("--limit", "200")),
+    ({"replay"}, ("--limit", "20")),
 )
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A sequence that fails may be what a command reads, or what it looks for.

@@ -53,6 +53,16 @@ def bought(report: Document) -> dict[str, Any]:
     }
 
 
+def first_thousand(answer: Document, folder: Path) -> dict[str, Any]:
+    """The digest and goodput of a replay of the first requests on the machine that was bought."""
+    named = ("hardware", "tp", "replicas", "host_bytes")
+    words = [word for name in named for word in (f"--{name.replace('_', '-')}", str(answer[name]))]
+    words += ["--arrivals", "spread", "--seed", "1", "--check", "off", "--limit", "1000", "--json"]
+    assert main(["replay", str(TRACE), *command()[2:], *words, f"{folder}/first.json"]) == 0
+    result = json.loads((folder / "first.json").read_text())
+    return {name: result[name] for name in ("digest", "slo")}
+
+
 def line_of(purchase: Document) -> str:
     """What stands between the marks of the page."""
     sentences = "\n".join(fill(item, _WIDTH) for item in purchase["sentences"])
@@ -71,6 +81,7 @@ def _write(folder: Path) -> None:
     files = ["--json", str(report), "--points", str(folder / "points.jsonl")]
     assert main([size, str(TRACE), *options, *files]) == 0
     result = bought(json.loads(report.read_text()))
+    result["first_1000"] = first_thousand(result["answer"], folder)
     BOUGHT.write_text(json.dumps(result, indent=1) + "\n")
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n{line_of(result)}\n{END}{rest.split(END)[1]}")
