@@ -71,7 +71,7 @@ class Progress(Check):
             turns = self._again(shadow, before, item)
             most = before.most if turns else most
         if item.after and req is not None and item.reason != "fetching":
-            transfers, known = (frozenset(shadow.transfers.open), shadow.nodes.known(req.known))
+            transfers, known = frozenset(shadow.transfers.open), shadow.nodes.known(req.known)
             room = shadow.pages[shadow.index_of(item.component)].pool.available
             self._waiting[number] = Waiting(
                 shadow.event, item, transfers, known, room, most, turns=turns
@@ -128,10 +128,8 @@ class Progress(Check):
 
     def _arriving(self, shadow: Shadow, item: Refused) -> None:
         """The load that it waits for brings a page of its prefix."""
-        req, transfer = (
-            shadow.requests.by_id.get(item.request),
-            shadow.transfers.open.get(item.after),
-        )
+        req = shadow.requests.by_id.get(item.request)
+        transfer = shadow.transfers.open.get(item.after)
         if req is None or transfer is None or type(transfer.action) is not Load:
             return
         known = set(req.known.tolist())

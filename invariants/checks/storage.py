@@ -152,10 +152,8 @@ class PrefetchAccount(Check):
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if not shadow.history or not (shadow.storage.prefetches or view.storage_transfers):
             return
-        expected, prefetching_tokens = (
-            shadow.storage.tokens(shadow.page_size),
-            view.prefetching_tokens,
-        )
+        expected = shadow.storage.tokens(shadow.page_size)
+        prefetching_tokens = view.prefetching_tokens
         config = shadow.config
         budget = config.prefetch_budget_tokens or shadow.host.capacity * shadow.page_size
         if expected != prefetching_tokens or prefetching_tokens > budget:

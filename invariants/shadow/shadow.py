@@ -36,6 +36,7 @@ from .transfers import (
 
 _TIERS = (Tier.DEVICE, Tier.HOST)
 _ACTIONS: frozenset[type] = frozenset(get_args(actions.Action))
+_OF_PAGES = (actions.Admitted, actions.Cached, actions.Granted)
 _OFTEN_IDLE = (events.EvictWanted, events.TimePassed, events.PrefetchLimitReached)
 Asks = dict[type, list[Any]]  # by type, checks to run before an action is filed
 
@@ -269,11 +270,7 @@ class Shadow:
                 self.requests.lower(grown, grown.computed_tokens)
         for item in outcomes:
             kind = type(item)
-            if (
-                kind is not actions.Admitted
-                and kind is not actions.Cached
-                and kind is not actions.Granted
-            ):
+            if kind not in _OF_PAGES:
                 continue
             req = self.requests.by_id.get(item.request)  # type: ignore[union-attr]
             if req is None:

@@ -81,11 +81,7 @@ class StorageShadow:
     def _life(self, event: events.Event, outcomes: Sequence[Outcome]) -> None:
         """Files what begins and ends the life of a storage, and of what is known of it."""
         kind = type(event)
-        if (
-            kind is not events.StorageAttached
-            and kind is not events.DetachWanted
-            and kind is not events.Flushed
-        ):
+        if kind not in (events.StorageAttached, events.DetachWanted, events.Flushed):
             return
         refused = any(type(item) is Refused for item in outcomes)
         if kind is events.StorageAttached and not refused:

@@ -155,7 +155,8 @@ def _hold_for_load(cache: Cache, request: Request, how: Start) -> Transfer:
     for kind, node in how.loads:
         copies.hold(transfer.hold, node, HOST, kind)
     if cache.config.exchange_pages:
-        transfer.gives_up = {kind: how.loaded(kind) for kind in range(len(cache.kinds))}
+        loaded = {kind: how.loaded(kind) for kind in range(len(cache.kinds))}
+        transfer.gives_up = {kind: count for kind, count in loaded.items() if count}
     return transfer
 
 

@@ -48,10 +48,11 @@ class Cache:
     # -- the tree
 
     def begin_tree(self) -> None:
-        """An empty tree. nodes: every node but the root. cached: by tier and kind, the pages that
-        nodes have."""
+        """An empty tree. nodes: every node but the root. By tier and kind: having, the nodes with a
+        copy, by its first page; cached, all pages of copies."""
         self.root = Node(0, None, "", [], len(self.kinds))
         self.nodes: dict[Node, None] = {}
+        self.having: list[list[dict[int, Node]]] = [[{} for _ in self.kinds] for _ in BOTH]
         self.cached: list[list[set[int]]] = [[set() for _ in self.kinds] for _ in BOTH]
 
     def new_node(self, above: Node, namespace: str, rows: list[bytes]) -> Node:
@@ -77,6 +78,12 @@ class Cache:
         return nodes
 
     # -- pages
+
+    def put(self, node: Node, tier: int, kind: int, pages: list[int]) -> None:
+        """The node has this copy now."""
+        node.copies[tier][kind] = pages
+        self.having[tier][kind][pages[0]] = node
+        self.cached[tier][kind].update(pages)
 
     def capacity(self, tier: int, kind: int) -> int:
         return (self.config.host_pages if tier else self.config.device_pages)[kind]
@@ -122,10 +129,8 @@ class Cache:
     ) -> tuple[int, int]:
         """How many pages are free, and how many are available."""
         cached, in_use = self.cached[tier][kind], self.in_use(tier, kind, ended)
-        taken = len(cached) + len(in_use - cached)
-        idle = cached - self.holds(ended)
-        free = self.capacity(tier, kind) - taken
-        return free, free + len(idle.difference(hold))
+        free = self.capacity(tier, kind) - len(cached) - len(in_use - cached)
+        return free, free + len(cached) - len(self.holds(ended).union(hold) & cached)
 
     def holds(self, ended: Transfers = (), storage: bool = True) -> Hold:
         """All pages in a hold of anything but these transfers, and with or without what transfers
@@ -133,11 +138,12 @@ class Cache:
         owners: list[Request | Transfer | Pin | StorageTransfer]
         owners = [*self.running, *self.transfers.values(), *self.pins.values()]
         owners += self.storage.values() if storage else ()
-        result: Hold = set()
-        for owner in owners:
-            if owner not in ended:
-                result |= owner.hold
-        return result
+        return Hold().union(*(owner.hold for owner in owners if owner not in ended))
+
+    def held_nodes(self, hold: Hold, tier: int, kind: int) -> list[Node]:
+        """The nodes whose copy is in a hold."""
+        having = self.having[tier][kind]
+        return [having[page] for page in having.keys() & hold]
 
     def new_pages(self, count: int) -> list[int]:
         """Pages that were free. That there are enough is for the rules to see to."""

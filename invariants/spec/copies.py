@@ -184,8 +184,7 @@ def hold(whose: Hold, node: Node, tier: Tier, kind: int) -> None:
 def add(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) -> None:
     """The node has these pages now. Transfers for storage that hold a host copy of it or right
     below it hold those on all its path."""
-    node.copies[tier][kind] = pages
-    cache.cached[tier][kind].update(pages)
+    cache.put(node, tier, kind, pages)
     if kind != FULL:
         return
     cache.tell_routers(tier, node, stored=True)
@@ -207,10 +206,9 @@ def _by_node(cache: Cache, transfer: Transfer) -> list[tuple[Node, int, list[int
     source = HOST if transfer.to == DEVICE else DEVICE
     targets = {move.source: move.target for move in transfer.moves}
     moved = [
-        (node, kind, [targets[page] for page in pages])
+        (node, kind, [targets[page] for page in node.pages(source, kind)])
         for kind in range(len(cache.kinds))
-        for node in cache.nodes
-        if (pages := node.copies[source][kind]) and pages[0] in targets
+        for node in cache.held_nodes({move.source for move in transfer.of(kind)}, source, kind)
     ]
     return sorted(moved, key=lambda item: (item[1], item[0].end))
 

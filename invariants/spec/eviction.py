@@ -63,13 +63,12 @@ def next_to_go(cache: Cache, tier: Tier, kind: int) -> Node | None:
 
 
 def _may_go(cache: Cache, tier: Tier, kind: int) -> list[Node]:
-    kept = cache.holds()
-    having = [node for node in cache.nodes if node.copies[tier][kind] is not None]
+    kept, having = cache.holds(), cache.having[tier][kind]
+    idle = [node for page, node in having.items() if page not in kept]
     if kind != FULL:
-        return [node for node in having if not node.is_in_use(kept, tier, kind)]
-    inner = {node.parent for node in having}
-    leaves = [node for node in having if node not in inner]
-    return [node for node in leaves if not node.any_in_use(kept, tier)]
+        return idle
+    inner = {node.parent for node in having.values()}
+    return [node for node in idle if node not in inner and not node.any_in_use(kept, tier)]
 
 
 def _order(cache: Cache, node: Node, tier: Tier, kind: int) -> tuple[object, ...]:
@@ -90,8 +89,8 @@ def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:
     leaving = [node for transfer in out for node in copies.nodes_of(cache, transfer)]
     above = {node.parent for node in leaving}.difference([cache.root, *leaving])
     read = set[int]().union(*(transfer.hold for transfer in copied if not transfer.frees))
-    kept = cache.holds(copied, storage=False)
-    waiting = [node for node in cache.nodes if node.is_in_use(read, DEVICE, FULL)]
+    waiting = cache.held_nodes(read, DEVICE, FULL)
+    kept = cache.holds(copied, storage=False) if waiting else Hold()
     waiting = [node for node in waiting if not node.any_in_use(kept, DEVICE)]
     rank = cache.rank(node, FULL)
     return any(cache.rank(node, FULL) < rank for node in (*waiting, *above) if node is not None)
@@ -222,7 +221,9 @@ def _free_copy(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
 
 
 def _take_away(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
-    cache.cached[tier][kind].difference_update(node.pages(tier, kind))
+    pages = node.pages(tier, kind)
+    del cache.having[tier][kind][pages[0]]
+    cache.cached[tier][kind].difference_update(pages)
     node.copies[tier][kind] = None
     if kind == FULL:
         cache.tell_routers(tier, node, stored=False)

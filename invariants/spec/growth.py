@@ -95,8 +95,7 @@ def give_back_passed(cache: Cache, request: Request, computed: int, cut: bool = 
         low = boundary
     for kind in cache.windows:
         first = max(low - cache.kinds[kind].window, request.cleared[kind])
-        nodes = [node for node in cache.nodes if node.is_in_use(request.hold, DEVICE, kind)]
-        for node in nodes if cut else ():
+        for node in cache.held_nodes(request.hold, DEVICE, kind) if cut else ():
             end_nodes_at(cache, [node], [first])
         release_before(cache, request, kind, first)
         request.cleared[kind] = max(0, first)
@@ -105,9 +104,9 @@ def give_back_passed(cache: Cache, request: Request, computed: int, cut: bool = 
 
 def release_before(cache: Cache, request: Request, kind: int, depth: int) -> None:
     """The request holds a kind no longer on device at nodes that end at or before this depth."""
-    for node in cache.nodes:
+    for node in cache.held_nodes(request.hold, DEVICE, kind):
         if node.end <= depth:
-            request.hold.difference_update(node.copies[DEVICE][kind] or ())
+            request.hold.difference_update(node.pages(DEVICE, kind))
 
 
 def fill_windows(cache: Cache, request: Request, upto: int) -> None:

@@ -131,11 +131,11 @@ def _half(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
     half.last_use, half.inserted = list(node.last_use), node.inserted
     half.hits, half.priority, half.failures = node.hits, node.priority, node.failures
     half.refused_by_host, node.digests = set(node.refused_by_host), []
-    for mine, its in zip(half.copies, node.copies, strict=True):
+    for tier, its in enumerate(node.copies):
         for kind, pages in enumerate(its):
             if pages is not None and cache.kinds[kind].per_page:
-                mine[kind] = pages[rows]
-                its[kind] = [page for page in pages if page not in pages[rows]]
+                cache.put(half, tier, kind, pages[rows])
+                cache.put(node, tier, kind, [page for page in pages if page not in pages[rows]])
     return half
 
 

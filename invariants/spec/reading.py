@@ -20,7 +20,9 @@ _TO = {"load": Tier.DEVICE, "backup": Tier.HOST, "prefill": None}
 # Of no meaning for later events, or worked out from the rest.
 _UNTOLD = {"out", "last_page", "last_transfer", "made", "children", "digests", "nodes", "cached"}
 _UNTOLD |= {"config", "writes", "order", "waits", "kinds", "root", "pins", "flushed", "outdated"}
-_UNTOLD |= {"requests", "transfers", "storage"}
+_UNTOLD |= {"requests", "transfers", "storage", "having"}
+# What has other records or pages in it.
+_NAMED = {"parent", "request", "load", "prefetch", "running", "to_store", "hold", "moves", "parts"}
 
 
 class Reading:
@@ -72,8 +74,7 @@ class Reading:
             for tier, kind in product(records.BOTH, range(len(cache.kinds))):
                 pages = its.pages[tier][kind]
                 if pages is not None:
-                    node.copies[tier][kind] = self._pages(tier, kind, pages)
-                    cache.cached[tier][kind].update(node.pages(tier, kind))
+                    cache.put(node, tier, kind, self._pages(tier, kind, pages))
             node.last_use, node.inserted, node.hits = list(its.last_use), its.inserted, its.hits
             node.priority, node.failures = its.priority, its.store_failures
             node.refused_by_host = {
@@ -177,8 +178,6 @@ def facts(cache: Cache, numbers: Iterable[int]) -> dict[Who, dict[str, object]]:
             return value.number
         if name in ("running", "to_store"):
             return [plain("", item) for item in value]
-        if name == "gives_up":
-            return {kind: count for kind, count in value.items() if count}
         if name == "parts":
             return {(part.kind, part.page) for part in value}
         return value & cached if name == "hold" else {*value} if name == "moves" else value
@@ -190,7 +189,11 @@ def facts(cache: Cache, numbers: Iterable[int]) -> dict[Who, dict[str, object]]:
     every |= {("transfer", number): item for number, item in cache.storage.items()}
     every |= {("pin", number): pin for number, pin in cache.pins.items()}
     result = {
-        who: {name: plain(name, value) for name, value in vars(item).items() if name not in _UNTOLD}
+        who: {
+            name: plain(name, value) if name in _NAMED else value
+            for name, value in vars(item).items()
+            if name not in _UNTOLD
+        }
         for who, item in every.items()
     }
     result["cache", -1]["nodes"] = len(cache.nodes)

@@ -167,9 +167,9 @@ def load_ends(cache: Cache, event: events.LoadDone) -> None:
         copies.end(cache, transfer)
         return
     copies.arrive(cache, transfer)
-    nodes = [node for node in cache.nodes if node.any_in_use(transfer.hold, HOST)]
     copies.end(cache, transfer)
     if cache.config.exchange_pages:
+        nodes = [node for node in cache.nodes if node.any_in_use(transfer.hold, HOST)]
         eviction.end_exchange(cache, nodes)
 
 
