@@ -10,7 +10,7 @@ Lives here: when each check runs, the levels, and turning a failure into a repor
     off      does nothing
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn
 
 from hicache.core.actions import Outcome
@@ -21,8 +21,6 @@ from hicache.core.view import CoreView
 from . import base
 from .differential import DifferentialChecker
 from .shadow import story
-from .shadow.nodes import Queue
-from .shadow.record import ALSO_ON_DEVICE, DEVICE, HOST
 from .shadow.recount import Mismatch, compare, recount
 from .shadow.shadow import Shadow
 from .shadow.transfers import ACTION_OF
@@ -30,15 +28,6 @@ from .shadow.transfers import ACTION_OF
 AUDIT_EVERY = 64
 Level = Literal["every", "sampled", "off"]
 Method = Callable[..., None]
-
-
-def _queues(shadow: Shadow, view: CoreView) -> Iterator[Queue]:
-    """The eviction queues of the core, for checks that read all of them."""
-    for kind in shadow.kinds:
-        for queue in (DEVICE, HOST, ALSO_ON_DEVICE):
-            for unreachable in (False, True):
-                entries = view.queue_entries(queue, kind.at, unreachable)
-                yield Queue([rank for rank, _, _ in entries], [member for _, _, member in entries])
 
 
 def _failed(event: Event) -> bool:
@@ -193,7 +182,6 @@ class Checker:
         self._audited = len(counted.nodes.by_id)
         if self.level == "every":
             compare(shadow, counted)
-            shadow.nodes.queues = list(_queues(shadow, view))
         for record in counted.nodes.by_id.values():
             for ask in self._nodes:
                 ask(counted, record, record.node)

@@ -132,11 +132,11 @@ class CoreView:
 
     def queue_entries(
         self, queue: int, component: int = 0, unreachable: bool = False
-    ) -> list[tuple[int, int, int]]:
-        """(rank, -end page, node id) of each entry of a component's eviction queue. queue: 0
-        device, 1 host, 2 host and also on device. unreachable: whether to list those of copies that
-        no live boundary requires, or of all other copies."""
-        return [entry[:3] for entry in self._state.queues[component][queue].heaps[unreachable]]
+    ) -> Sequence[lru.Entry]:
+        """The heap of a component's eviction queue: (rank, -end page, node id, node) of each entry.
+        queue: 0 device, 1 host, 2 host and also on device. unreachable: that of copies that no live
+        boundary requires, or of all other copies."""
+        return self._state.queues[component][queue].heaps[unreachable]
 
     def unsaved(self, key: Key, pages: int) -> int:
         """Of the first pages of a key, those of the backbone that are on device, neither on host

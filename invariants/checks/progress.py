@@ -65,6 +65,12 @@ class Progress(Check):
             self._too_large(shadow, item)
         elif item.reason == "arriving":
             self._arriving(shadow, item)
+        elif item.reason == "no_pages" and item.available >= item.needed:
+            self.fail(
+                f"request {number}: no pages, of {item.needed} {item.component} pages needed and "
+                f"{item.available} available",
+                story.request(number),
+            )
         before, req = self._waiting.pop(number, None), shadow.requests.by_id.get(number)
         turns, most = 0, sum(pages.owned[NODE] for pages in shadow.pages[: shadow.width])
         if before and not before.taken and before.transfers.isdisjoint(shadow.transfers.open):

@@ -1,70 +1,27 @@
 """The eviction queues, the logical clock and the last use of nodes."""
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
 
+from hicache.core.actions import Evicted
+from hicache.core.events import TimePassed
+from hicache.core.lru import Entry
 from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
-from invariants.shadow.record import ALSO_ON_DEVICE, DEVICE, HOST, NodeRecord
+from invariants.shadow.record import DEVICE, NodeRecord
 from invariants.shadow.shadow import Shadow
 
 _NAMES = ("candidate on device", "candidate on host", "host copy also on device")
 
 
-class _Queues(Check):
-    """The queues of some components: who can be evicted has an entry in the right part."""
-
-    queues: ClassVar[tuple[int, ...]]
-
-    def kinds(self, shadow: Shadow) -> range:
-        """The components, by index, of whose queues this is said."""
-        return range(1, shadow.width)
-
-    def _ours(self, shadow: Shadow, parts: int) -> Iterator[int]:
-        """Those of these parts, given as bits, that are of the queues of this check."""
-        for at in self.kinds(shadow):
-            for queue in self.queues:
-                first = 6 * at + 2 * queue
-                yield from (part for part in (first, first + 1) if parts >> part & 1)
-
-    def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
-        missing = record.candidate & ~node.queued
-        if not missing:
-            return
-        for part in self._ours(shadow, missing):
-            parts = [index for index in range(6 * shadow.width) if node.queued >> index & 1]
-            self.fail(
-                f"node {node.id} is a {_NAMES[part // 2 % 3]} of {shadow.kinds[part // 6].name}, "
-                f"{'unreachable' if part % 2 else 'which serves'}: expected an entry in part "
-                f"{part}, found parts {parts}",
-                story.node(node.id),
-            )
-
-    def audit(self, shadow: Shadow, view: CoreView) -> None:
-        for part in self._ours(shadow, -1):
-            known = {*shadow.nodes.queues[part].members}
-            for record in shadow.nodes.by_id.values():
-                if record.candidate >> part & 1 and record.id not in known:
-                    self.fail(
-                        f"node {record.id} is a {_NAMES[part // 2 % 3]} of "
-                        f"{shadow.kinds[part // 6].name}: expected in part {part}, found "
-                        f"{len(known)} other entries",
-                        story.node(record.id),
-                    )
-
-
-class LeafSet(_Queues):
+class LeafSet(Check):
     name = "LEAF-SET"
     sentence = (
-        "The unlocked nodes without a child on their tier are exactly those that eviction can "
-        "find, and each node knows its children on each tier."
+        "The queues of a component hold exactly its unlocked copies, of full attention those of "
+        "nodes without a child on the tier: host-only ones apart, and unreachable ones in the part "
+        "that is evicted first. Each node knows its children on each tier."
     )
-    queues = (DEVICE, HOST, ALSO_ON_DEVICE)
-
-    def kinds(self, shadow: Shadow) -> range:
-        return range(1)
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if node.with_pages[0] != record.kids_on[0] or node.with_pages[1] != record.kids_on[1]:
@@ -73,37 +30,22 @@ class LeafSet(_Queues):
                 f"{[*node.with_pages]}",
                 story.node(node.id),
             )
-        if record.candidate & ~node.queued:
-            super().node(shadow, record, node)
-
-
-class DeviceLru(_Queues):
-    name = "DLRU"
-    sentence = (
-        "The device queue of a component other than full attention holds exactly its unlocked "
-        "device copies, with unreachable ones in the part that is evicted first."
-    )
-    queues = (DEVICE,)
-    of_several = True
-
-
-class HostLru(_Queues):
-    name = "HLRU"
-    sentence = (
-        "The host queues of a component other than full attention hold exactly its unlocked host "
-        "copies, with host-only ones apart, and with unreachable ones in the part that "
-        "is evicted first."
-    )
-    queues = (HOST, ALSO_ON_DEVICE)
-    of_several = True
+        if missing := record.candidate & ~node.queued:
+            part = (missing & -missing).bit_length() - 1
+            self.fail(
+                f"node {node.id} is a {_NAMES[part // 2 % 3]} of {shadow.kinds[part // 6].name}, "
+                f"{'unreachable' if part % 2 else 'which serves'}: expected an entry in part "
+                f"{part}, found {node.queued:b} as bits",
+                story.node(node.id),
+            )
 
 
 class Lru(Check):
     name = "LRU"
     sentence = (
         "The last use of a node is the tick of the last admission or insertion on its path, and no "
-        "component of it was used later; a queue holds a node at most once, and not behind its "
-        "rank, which only grows."
+        "component of it was used later; a queue is a heap, and holds exactly the nodes that know "
+        "of it, each once and not behind its rank, which only grows."
     )
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
@@ -119,32 +61,107 @@ class Lru(Check):
     def audit(self, shadow: Shadow, view: CoreView) -> None:
         if view.tick != shadow.nodes.clock:
             self.fail(f"ticks: expected {shadow.nodes.clock}, found {view.tick}")
-        for kind in shadow.kinds:
-            for part in range(6):
-                self._queue(shadow, view, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
+        for part in range(6 * shadow.width):
+            self._queue(shadow, view, part)
 
-    def _queue(self, shadow: Shadow, view: CoreView, name: str, part: int) -> None:
-        ranks, members = shadow.nodes.queues[part]
-        if len(set(members)) != len(members):
-            twice = next(member for member in members if members.count(member) > 1)
-            self.fail(
-                f"{name}: expected node {twice} once, found {members.count(twice)} times",
-                story.node(twice),
-            )
-        for rank, node_id in zip(ranks, members, strict=True):
-            record = shadow.nodes.by_id.get(node_id)
-            node = record.node if record is not None else None
-            if node is None:
+    def _queue(self, shadow: Shadow, view: CoreView, part: int) -> None:
+        at, queue = part // 6, part % 6 // 2
+        name, entries = (
+            f"{shadow.kinds[at].name} queue {queue}",
+            view.queue_entries(queue, at, part % 2 > 0),
+        )
+        wrong = {
+            record.id
+            for record in shadow.nodes.by_id.values()
+            if record.node is not None and record.node.queued >> part & 1
+        }
+        for place, (rank, _, node_id, node) in enumerate(entries):
+            above = entries[(place - 1) // 2] if place else entries[0]
+            if above > entries[place]:
+                self.fail(
+                    f"{name} is no heap: of {len(entries)} entries, number {place} is "
+                    f"{entries[place][:3]}, expected it behind {above[:3]}",
+                    story.node(node_id),
+                )
+            if node_id not in shadow.nodes.by_id:
                 continue
-            if not node.queued >> part & 1:
-                self.fail(f"{name} has node {node_id}, which does not know it", story.node(node_id))
-            now = view.eviction.rank(node, part // 6)
+            if node_id not in wrong:
+                self.fail(f"{name}: node {node_id} does not know it, or is twice in it")
+            wrong.remove(node_id)
+            now = view.eviction.rank(node, at)
             if rank > now:
                 self.fail(
                     f"{name}: expected node {node_id} at rank {now} or before, found {rank}; "
                     f"either the queue is wrong, or a rank of {view.eviction.name} fell",
                     story.node(node_id),
                 )
+        if wrong:
+            self.fail(f"{name} lacks node {min(wrong)}, which takes itself for one of it")
 
 
-CHECKS = (LeafSet, DeviceLru, HostLru, Lru)
+class Coldest(Check):
+    name = "COLDEST"
+    sentence = (
+        "An eviction takes unreachable copies first, then those on host alone before those that "
+        "are on device too, and of these the coldest; no eviction passes over another."
+    )
+
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if not shadow.history or not shadow.nodes.lost or type(shadow.event) is TimePassed:
+            return
+        victims: dict[int, tuple[NodeRecord, int, list[int]]] = {}
+        for item in shadow.outcomes:
+            if type(item) is not Evicted:
+                continue
+            slot = item.tier * shadow.width + shadow.index_of(item.component)
+            lost = shadow.nodes.lost.get((slot, item.pages.item(-1)))
+            if lost is not None:
+                victims.setdefault(lost[0].id, (*lost, []))[2].append(slot)
+            elif shadow.width > 1 and not victims:
+                return  # of several components, one victim changes what is unreachable
+        most = len(victims) if shadow.width == 1 else 1
+        for record, candidate, slots in [*victims.values()][:most]:
+            passed = [self._passed(shadow, view, record, candidate, slot) for slot in slots]
+            colder = next((node for node in passed if node is not None), None)
+            if colder is not None and None not in passed:
+                self.fail(
+                    f"node {record.id} was evicted: expected node {colder.id} before it, of last "
+                    f"use {colder.last_use}",
+                    story.node(record.id),
+                    story.node(colder.id),
+                )
+
+    def _passed(
+        self, shadow: Shadow, view: CoreView, record: NodeRecord, candidate: int, slot: int
+    ) -> Node | None:
+        """What was to be evicted before this victim and stayed as it was; None if there is nothing,
+        or the victim was used by this event or could not be evicted before it."""
+        tier, at = divmod(slot, shadow.width)
+        victim, bits = record.node, candidate >> 6 * at
+        parts = (1, 0) if tier == DEVICE else (3, 5, 2, 4)  # in the order in which they are emptied
+        own = next((part for part in parts if bits >> part & 1), -1)
+        if victim is None or own < 0 or victim.last_use[0] == shadow.nodes.clock:
+            return None
+        rank = view.eviction.rank(victim, at)
+        for part in parts[: parts.index(own) + 1]:
+            entries = view.queue_entries(part // 2, at, part % 2 > 0)
+            for node in _nodes(entries, rank if part == own else None):
+                known = shadow.nodes.by_id.get(node.id)
+                if known is None or node.id in view.touched:
+                    continue
+                cold = part != own or view.eviction.rank(node, at) < rank
+                if cold and known.candidate >> 6 * at + part & 1:
+                    return node
+        return None
+
+
+def _nodes(entries: Sequence[Entry], below: int | None) -> Iterator[Node]:
+    """The nodes of a heap, or those of a rank below this one."""
+    places = [0]
+    for at in places:
+        if at < len(entries) and (below is None or entries[at][0] < below):
+            yield entries[at][3]
+            places += (2 * at + 1, 2 * at + 2)
+
+
+CHECKS = (LeafSet, Lru, Coldest)

@@ -1,6 +1,5 @@
 """The links of the tree, and where on a path there are copies."""
 
-from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
 from hicache.core.node import Node
 from invariants.base import Check
 from invariants.shadow import story
@@ -74,29 +73,23 @@ class DeadNode(Check):
             )
 
 
-_ENDS_NO_LOCK = (EvictWanted, AdmitWanted, PagesWanted)
-
-
 class DeadLeaf(Check):
     name = "DEAD-LEAF"
     sentence = (
-        "A leaf that loses its last live boundary leaves the tree in the same operation, with "
-        "everything that it has on every tier, unless it is locked; this is "
-        "checked after operations that release no lock."
+        "A leaf that loses its last live boundary, and a node without one that loses its last "
+        "child, leave the tree in the same operation, with everything that they have on every "
+        "tier, unless they are or were locked."
     )
     of_several = True
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
-        if not shadow.nodes.died or type(shadow.event) not in _ENDS_NO_LOCK:
-            return  # its holder may have released it since
-        if record.id not in shadow.nodes.died or node.children or node.parent is None:
+        if record.id not in shadow.nodes.died or node.children or any(record.locked):
             return
-        if not any(record.locked):
-            self.fail(
-                f"leaf {node.id}, end {node.end_page}, lost its last live boundary: expected it to "
-                "be gone, found it in the tree",
-                story.node(node.id),
-            )
+        self.fail(
+            f"leaf {node.id}, end {node.end_page}, has no live boundary any more: expected it to "
+            "be gone, found it in the tree",
+            story.node(node.id),
+        )
 
 
 class DevicePrefix(Check):

@@ -19,14 +19,6 @@ from .record import NodeRecord, candidacy
 from .tags import Tags, chain, chain_root, run_tags, seed_of
 
 
-class Queue(NamedTuple):
-    """One eviction queue of the core, either its unreachable copies or the rest: the rank and the
-    node of each entry."""
-
-    ranks: list[int]
-    members: list[int]
-
-
 class Run(NamedTuple):
     """Rows that begin at page `start`, below a prefix with the tag `above`, and their tags."""
 
@@ -54,14 +46,15 @@ class NodeShadow:
         self.at: dict[int, NodeRecord] = {}  # by the tag of the node's last page
         self.first: dict[int, NodeRecord] = {}  # by the tag of the node's first page
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
-        self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.recounts = 0
         self.at_hand: list[Run] = []  # prompts of this operation, whose tags are known
         self._cut: dict[tuple[int, bytes], Run] = {}  # see `_note`
         self.dirty: dict[int, NodeRecord] = {}
         self.gone: list[NodeRecord] = []
-        self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
+        self.died: set[int] = set()  # unlocked ones that lost a last live boundary or child now
+        # By slot and last page there, a node that may have lost it now, and its candidacy before.
+        self.lost: dict[tuple[int, int], tuple[NodeRecord, int]] = {}
         self.came = 0  # number of new nodes
         self.turned = 0  # nodes with another live distance since this operation
         self._moved: list[tuple[NodeRecord, Node]] = []
@@ -70,10 +63,9 @@ class NodeShadow:
         """First half of an operation: retracts all changed facts."""
         for record, _ in self._moved:
             record.moved = False
-        self.dirty, self.gone, self._moved, self._cut = {}, [], [], {}
+        self.dirty, self.gone, self._moved, self._cut, self.lost = {}, [], [], {}, {}
         self.came = self.turned = 0
-        if self.died:
-            self.died = set()
+        self.died = set()
         self.root.node = root
         for node_id, node in touched.items():
             known = self.by_id.get(node_id)
@@ -123,6 +115,7 @@ class NodeShadow:
                 continue
             tier, index = divmod(slot, self.width)
             shadow = self.pages[slot]
+            self.lost[slot, before.item(-1)] = record, record.candidate
             shadow.retract(before, code_of(NODE, record.id))
             if record.locked[slot]:
                 shadow.protected -= len(before)
@@ -196,10 +189,11 @@ class NodeShadow:
         above = [record for record in parents if record is not None]
         if not changed and not above:
             return
-        for record in update(self.by_id, changed, above, self.kinds, self.widest):
-            self.dirty[record.id] = record
-            self.turned += 1
-            if record.live_distance == NONE:
+        turned = update(self.by_id, changed, above, self.kinds, self.widest)
+        self.turned = len(turned)
+        self.dirty.update((record.id, record) for record in turned)
+        for record in (*turned, *above):
+            if record.live_distance == NONE and not any(record.locked) and record is not self.root:
                 self.died.add(record.id)
 
     def _place(self, record: NodeRecord, node: Node) -> None:

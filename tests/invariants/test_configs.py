@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
@@ -17,15 +16,11 @@ from invariants.fuzz.hicache.draw import (
 )
 
 
-def drawn(seed: int, components: tuple[str, ...], size: str) -> Config:
-    draws = Draws(seed, "test")
-    return draw_config(draws, components, draws.choice(POLICIES), "lru", size)
-
-
 @pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
 def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[str, ...]) -> None:
     for seed in range(12):
-        config = drawn(seed, components, USUAL)
+        draws = Draws(seed, "test")
+        config = draw_config(draws, components, draws.choice(POLICIES), "lru", USUAL)
         least = least_device_pages(config)
         Core(replace(config, device_pages=least))
         for at, pages in enumerate(least):

@@ -12,14 +12,13 @@ from hicache.core.types import Tier
 from hicache.runtime.controller import TransferQueue
 from invariants.fuzz.hicache.device import DevicePlayer, player_of
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import failure_of, generate, replay, step
 from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
 from sim.errors import WrongBytesError
 from tests.configs import configured
 
-OPS = OPERATIONS
 DEVICE = "device:2:4:2:2"
 CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
 TIERS = (Tier.DEVICE, Tier.HOST)

@@ -4,9 +4,8 @@ from collections import Counter
 
 from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 
-OPS = OPERATIONS
 TELLING = (0, 1, 2, 3, 5, 6, 16, 22, 28, 39)  # reach all of them
 
 

@@ -12,14 +12,13 @@ from hicache.core.types import Tier
 from invariants.fuzz.hicache import play, simpler
 from invariants.fuzz.hicache.device import player_of
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, dumps, loads
 from invariants.fuzz.shrink import Search
 
-OPS = OPERATIONS
 CONFIG = Config(4, (16,), (12,))
 
 

@@ -5,7 +5,7 @@ import pytest
 from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.types import NO_PAGES, Tier
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import drain
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.records import Pending
@@ -13,7 +13,6 @@ from invariants.fuzz.schedules import schedule_of
 from invariants.fuzz.sequence import pack
 from tests.configs import configured
 
-OPS = OPERATIONS
 PASS = Prefill(3, 0, 0, 1, (NO_PAGES,), (), True)
 READY = [
     Pending(1, 3, 1, Load(1, 0, ()), ""),

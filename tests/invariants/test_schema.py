@@ -13,11 +13,10 @@ from hicache.core.errors import CallerError
 from hicache.files import Spare
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.player import FAULTS
 from invariants.fuzz.sequence import Entry, FuzzSequence, check
 
-OPS = OPERATIONS
 CONFIG = Config(4, (16,), (16,))
 JUNK: tuple[Any, ...] = (
     None, "many", "", -2, -(10**30), 10**30, 1.5, float("nan"), True, [], [[]], [1], [[1, 2, 3]],

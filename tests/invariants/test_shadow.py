@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hicache.core import eviction, lru
 from hicache.core.actions import Backup, Copy
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -17,8 +18,8 @@ from invariants.checks.requests import PeerMap
 from invariants.checks.transfers import HappensBeforeWrite
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.shadow.nodes import NodeShadow
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
+from invariants.shadow import nodes
 from invariants.shadow.pages import NODE, REQUEST, TRANSFER, PageShadow, code_of
 from invariants.shadow.pins import lock
 from invariants.shadow.record import NodeRecord
@@ -28,8 +29,6 @@ from invariants.shadow.transfers import Move
 from tests.configs import configured
 
 from .life import Life, corner
-
-OPS = OPERATIONS
 
 
 def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, str]]:
@@ -42,25 +41,12 @@ def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, st
     return result
 
 
-def given_back_pages_are_forgotten(original: Any) -> Any:
-    def retract(self: PageShadow, pages: Any, code: int) -> None:
-        original(self, pages[:-1], code)
-
-    return retract
-
-
-def candidates_stay_what_they_were(original: Any) -> Any:
-    def refresh(self: NodeShadow, record: Any) -> None:
-        before = record.candidate
-        original(self, record)
-        record.candidate = before
-
-    return refresh
-
-
 FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
-    "a page given back": (PageShadow, "retract", given_back_pages_are_forgotten),
-    "a candidate": (NodeShadow, "refresh", candidates_stay_what_they_were),
+    "a page given back": (
+        *(PageShadow, "retract"),
+        lambda original: lambda shadow, pages, code: original(shadow, pages[:-1], code),
+    ),
+    "a candidate": (nodes, "candidacy", lambda original: lambda record, kinds: record.candidate),
 }
 
 
@@ -71,6 +57,31 @@ def test_incomplete_shadow_is_a_harness_fault(name: str, monkeypatch: pytest.Mon
     result = failures(range(2, 8), ())
     assert (HARNESS, "AUDIT") in result
     assert {code for code, _ in result} == {HARNESS}
+
+
+IN_LARGE: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
+    ("LRU", lru, "heapify", lambda original: list.reverse),
+    ("LRU", lru, "_sweep", lambda original: lambda queue, part: queue.heaps[part].clear()),
+    (
+        *("DEAD-LEAF", eviction, "delete"),
+        lambda original: lambda state, node: (original(state, node), state.dead.clear()),
+    ),
+    (
+        *("PROGRESS", eviction, "next_victim"),
+        lambda original: (
+            lambda queues, policy: original(queues, policy) if len(queues[0].heaps[0]) < 3 else None
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("law", "owner", "attribute", "wrong"), IN_LARGE)
+def test_what_goes_wrong_in_a_large_cache_is_found(
+    law: str, owner: Any, attribute: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where queues are swept, and much is evicted at once."""
+    monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
+    assert law in {kind for _, kind in failures(range(11, 16), (law.lower(),))}
 
 
 @pytest.mark.parametrize("hybrid", [False, True])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hicache.core.config import Config
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.simpler import WAYS
@@ -13,8 +13,6 @@ from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
 from invariants.fuzz.shrink import Search
 from tests.configs import configured, message_of
-
-OPS = OPERATIONS
 
 
 def play(sequence: FuzzSequence) -> Played:

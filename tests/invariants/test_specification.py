@@ -21,7 +21,6 @@ from hicache.core.events import (
     AdmitWanted,
     Arrived,
     BackupDone,
-    Event,
     EvictWanted,
     Finished,
     PrefillDone,
@@ -30,11 +29,10 @@ from hicache.core.types import Key, Tier
 from invariants import differential
 from invariants.differential import DifferentialChecker, SpecMismatch, lockstep_of
 from invariants.fuzz import sequence as corpus
-from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import replay
 from invariants.spec.lockstep import Differs
 
-OPS = OPERATIONS
 CORPUS = Path(__file__).parents[1] / "corpus"
 SEQUENCES = [
     path for folder in (CORPUS, CORPUS / "decisions") for path in sorted(folder.glob("*.jsonl"))
@@ -63,11 +61,6 @@ def test_the_core_agrees_on_every_sequence(path: Path, monkeypatch: pytest.Monke
 
 
 # -- a comparison finds what differs
-
-
-def answered(config: Config, events: list[Event]) -> list[tuple[Event, list[Any]]]:
-    core = Core(config)
-    return [(event, core.handle(event)) for event in events]
 
 
 def key(*rows: int) -> Key:
@@ -116,12 +109,12 @@ def not_demoted(outcome: Any) -> Any:
 @pytest.mark.parametrize("change", [second_is_first, to_one_page, of_another_page, not_demoted])
 def test_an_outcome_of_other_pages_is_found(change: Callable[[Any], Any]) -> None:
     """When each outcome of a short life is changed."""
+    core, lockstep = Core(CONFIG), lockstep_of(CONFIG)
+    assert lockstep is not None
 
     def played() -> None:
-        lockstep = lockstep_of(CONFIG)
-        assert lockstep is not None
-        for event, outcomes in answered(CONFIG, ONE):
-            lockstep.compare(event, [change(outcome) for outcome in outcomes])
+        for event in ONE:
+            lockstep.compare(event, [change(outcome) for outcome in core.handle(event)])
 
     with pytest.raises(Differs, match="page"):
         played()

@@ -332,6 +332,15 @@ def swa_map_omits_split_nodes(view: Any, tier: Any, component: int) -> Any:
 _eviction_delete_dead = eviction.delete_dead
 _eviction_delete_tail = eviction.delete_tail
 _eviction_demote = eviction.demote
+_eviction_next_victim = eviction.next_victim
+
+
+@bug(eviction, "next_victim")
+def the_warmest_is_evicted_first(queues: Any, policy: Any) -> Any:
+    """The warmest copy of each queue is evicted first."""
+    for heap in (heap for queue in queues for heap in queue.heaps):
+        heap.sort(reverse=True)
+    return _eviction_next_victim(queues, policy)
 
 
 @bug(eviction, "demote")
@@ -360,11 +369,6 @@ def dead_leaves_below_locked_nodes_stay(state: Any) -> None:
         node for node in state.dead if node.parent is None or not any(map(any, node.parent.locks))
     ]
     _eviction_delete_dead(state)
-
-
-@bug(eviction, "_refile")
-def demoted_copy_is_not_queued(state: Any, node: Any) -> None:
-    """A host copy that remains after an eviction is in no eviction queue of host."""
 
 
 # -- insertion
