@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_172,
+    "lines of hicache": 22_168,
     "lines of sim": 9_100,
     "lines of invariants": 18_397,
     "lines of traces": 16_702,

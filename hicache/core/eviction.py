@@ -49,7 +49,7 @@ from .transfers import (
     open_transfer,
     unlock_deleted,
 )
-from .tree import copies, detach, path_to, span, split, truncate, unlink
+from .tree import detach, is_there, path_to, span, split, truncate, unlink
 from .types import BACKBONE, DEVICE, HOST, TIERS, Pages
 
 
@@ -150,7 +150,8 @@ def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
     Host-only nodes below it are deleted too, because they cannot be matched without their prefix.
     """
     keep = len(node.key) // state.stride - pages
-    if keep and not node.children and copies(node) == 1:
+    others = any(is_there(node, index) for index in range(BACKBONE + 1, len(state.components)))
+    if keep and not node.children and not others:
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
     elif keep or node.children:
         for below in _postorder(cut_tail(state, node, pages)):

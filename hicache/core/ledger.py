@@ -21,6 +21,10 @@ _OWNED: Final = 1
 _CACHED: Final = 2
 _RESERVED: Final = 3
 _RETIRING: Final = 4
+# The values that arrays are set to, as arrays: numpy would make one of a number each time.
+_AS_STATE: Final = [np.array(state, dtype=np.uint8) for state in PageState]
+_NO_LOAN: Final = np.array(0, dtype=np.int32)
+_LENT_ONCE: Final = np.array(1, dtype=np.int32)
 
 
 def _where(pages: Pages) -> Pages | int:
@@ -33,9 +37,9 @@ class Pool:
     """The ledger of one component's pool on one tier.
 
     state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or
-    transfer id (RESERVED), -1 otherwise. loans: int32[capacity], transfers that read or write the
-    page now. generation: int64[capacity], the number of the call that last freed the page. counts:
-    pages per state. free: how many are free. protected: cached pages under a lock.
+    transfer id (RESERVED), otherwise of the last owner. loans: int32[capacity], transfers that read
+    or write the page now. generation: int64[capacity], the number of the call that last freed the
+    page. counts: pages per state. free: how many are free. protected: cached pages under a lock.
     """
 
     __slots__ = (
@@ -64,7 +68,7 @@ class Pool:
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
         self.counts = [capacity, 0, 0, 0, 0]
         self.protected = 0
-        self._stack: Pages = np.arange(capacity, dtype=np.int64)[::-1].copy()
+        self._stack: Pages = np.arange(capacity, dtype=np.int64)  # its end is free
         self.free = capacity
         self._open_loans = 0
         self._frees = 0
@@ -81,7 +85,7 @@ class Pool:
 
     def free_pages(self) -> Pages:
         """The free list, next page last (a copy, for checks)."""
-        return self._stack[: self.free].copy()
+        return self._stack[self.capacity - self.free :][::-1].copy()
 
     def take(self, count: int, owner: int) -> Pages:
         """`count` free pages, now OWNED by request `owner`."""
@@ -105,7 +109,7 @@ class Pool:
             raise self._unexpected(pages, before)
         self.counts[before] -= count
         self.counts[_CACHED] += count
-        self.state[where] = _CACHED
+        self.state[where] = _AS_STATE[_CACHED]
         self.owner[where] = node
 
     def move(self, pages: Pages, node: int) -> None:
@@ -128,13 +132,11 @@ class Pool:
             self.counts[first] -= count
         else:
             self._uncount_mixed(pages, states)
-        self.owner[pages] = -1
-        if self._open_loans:
-            array = self.loans[pages] > 0
-            if array.any():
-                self.state[pages[array]] = _RETIRING
-                self.counts[_RETIRING] += int(array.sum())
-                pages = pages[~array]
+        if self._open_loans and np.count_nonzero(self.loans[pages]):
+            lent = self.loans[pages] > 0
+            self.state[pages[lent]] = _RETIRING
+            self.counts[_RETIRING] += int(lent.sum())
+            pages = pages[~lent]
         self._push(pages)
 
     def _uncount_mixed(self, pages: Pages, states: bytes) -> None:
@@ -153,7 +155,6 @@ class Pool:
         if value in (_FREE, _RETIRING):
             raise CoreBug(f"{self}: double free of page {page}", self._page(page))
         self.counts[value] -= 1
-        self.owner[page] = -1
         if self._open_loans and self.loans[page]:
             self.state[page] = _RETIRING
             self.counts[_RETIRING] += 1
@@ -162,18 +163,18 @@ class Pool:
         self.state[page] = _FREE
         self._frees += 1
         self.generation[page] = self._frees
-        self._stack[self.free] = page
         self.free += 1
+        self._stack[self.capacity - self.free] = page
 
     def lend(self, pages: Pages) -> None:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""
         if not len(pages):
             return
         where = _where(pages)
-        if self._open_loans:
+        if self._open_loans and (len(pages) == 1 or np.count_nonzero(self.loans[where])):
             self.loans[where] += 1
         else:
-            self.loans[where] = 1
+            self.loans[where] = _LENT_ONCE
         self._open_loans += len(pages)
 
     def repay(self, pages: Pages) -> None:
@@ -183,7 +184,7 @@ class Pool:
         where, count = _where(pages), len(pages)
         loan = self.loans[where]
         if loan.tobytes() == _ONE_LOAN * count:
-            self.loans[where] = 0
+            self.loans[where] = _NO_LOAN
         else:
             if loan.min() < 1:
                 raise CoreBug(
@@ -206,27 +207,26 @@ class Pool:
             )
         if not count:
             return NO_PAGES
-        stop = self.free - count
-        pages = self._stack[stop : self.free]
-        pages = pages[::-1].copy() if count > 1 else pages.copy()
-        self.free = stop
+        first = self.capacity - self.free
+        pages = self._stack[first : first + count].copy()
+        self.free -= count
         self.counts[_FREE] -= count
         self.counts[state] += count
         where = _where(pages)
-        self.state[where] = state
+        self.state[where] = _AS_STATE[state]
         self.owner[where] = owner
         return frozen(pages)
 
     def _push(self, pages: Pages) -> None:
         count = len(pages)
-        top = self.free + count
-        if top > self.capacity:
+        first = self.capacity - self.free - count
+        if first < 0:
             raise CoreBug(f"{self}: {self.free} pages are free and {count} more come back")
-        self.state[pages] = _FREE
+        self.state[pages] = _AS_STATE[_FREE]
         self._frees += 1
         self.generation[pages] = self._frees
-        self._stack[self.free : top] = pages[::-1]
-        self.free = top
+        self._stack[first : first + count] = pages
+        self.free += count
         self.counts[_FREE] += count
 
     def _unexpected(self, pages: Pages, state: int) -> CoreBug:

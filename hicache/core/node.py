@@ -9,7 +9,7 @@ They are mutable and have no behaviour. Only the modules of the core write to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -167,7 +167,6 @@ def is_locked(node: Node) -> bool:
     return any(on_device) or any(on_host)
 
 
-@dataclass(slots=True, eq=False)
 class Receipt:
     """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
@@ -175,10 +174,13 @@ class Receipt:
     belongs to a fetch or store, which locks host copies only.
     """
 
-    id: int
-    name: str
-    locked: list[list[tuple[Node, int]]]
-    of_storage: bool = False
+    __slots__ = ("id", "locked", "name", "of_storage")
+
+    def __init__(self, receipt_id: int, name: str, components: int, of_storage: bool) -> None:
+        self.id = receipt_id
+        self.name = name
+        self.locked: list[list[tuple[Node, int]]] = [[] for _ in range(components)]
+        self.of_storage = of_storage
 
 
 @dataclass(slots=True, eq=False)
@@ -225,7 +227,6 @@ class TransferKind(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Transfer:
     """One action in flight.
 
@@ -254,38 +255,37 @@ class Transfer:
     key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
-    id: TransferId
-    kind: TransferKind
-    request: RequestId
-    frees: list[int]
     receipt: Receipt | None = None
-    segments: list[Segment] = field(default_factory=list)
-    on_loan: list[Pages] = field(default_factory=list)
-    evicts: bool = False
-    gives_up: list[int] = field(default_factory=list)
+    evicts = False
     read_by: TransferId = 0
-    end_token: int = 0
+    end_token = 0
     follows: TransferId = 0
-    checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
-    abandoned: bool = False
-    beliefs_since: int = 0
-    waiters: list[RequestId] = field(default_factory=list)
-    first_page: int = 0
+    abandoned = False
+    beliefs_since = 0
+    first_page = 0
     digests: tuple[bytes, ...] = ()
-    asked_pages: int = 0
-    found_pages: int = 0
-    budget_tokens: int = 0
+    asked_pages = 0
+    found_pages = 0
+    budget_tokens = 0
     key: Key | None = None
+
+    def __init__(
+        self, transfer_id: TransferId, kind: TransferKind, request: RequestId, components: int
+    ) -> None:
+        self.id = transfer_id
+        self.kind = kind
+        self.request = request
+        self.frees = [0] * components
+        self.segments: list[Segment] = []
+        self.on_loan: list[Pages] = []
+        self.gives_up: list[int] = []
+        self.checkpoints: list[tuple[int, int, int]] = []
+        self.waiters: list[RequestId] = []
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id} for request {self.request}>"
 
 
-def _no_tables() -> list[Pages]:
-    return [NO_PAGES]
-
-
-@dataclass(slots=True, eq=False)
 class Request:
     """A waiting or admitted request.
 
@@ -316,27 +316,38 @@ class Request:
     digests        those of its prompt, while it waits, if a prefetch was to begin; else empty.
     """
 
-    id: RequestId
-    key: Key
-    length: int
-    match_pages: int
-    priority: int
-    arrived: int
-    may_load: bool = True
-    admitted: bool = False
-    tables: list[Pages] = field(default_factory=_no_tables)
-    shared_pages: int = 0
+    admitted = False
+    shared_pages = 0
     shared_node: Node | None = None
     known_node: Node | None = None
-    computed_tokens: int = 0
-    filled_pages: int = 0
-    branch_pages: int = 0
-    checkpoint_tokens: list[list[int]] = field(default_factory=list)
-    refilled_at_tokens: int = 0
-    cleared_pages: list[int] = field(default_factory=list)
-    sources: list[int] = field(default_factory=list)
-    passes: list[TransferId] = field(default_factory=list)
+    computed_tokens = 0
+    filled_pages = 0
+    branch_pages = 0
+    refilled_at_tokens = 0
     load: TransferId = 0
     prefetch: TransferId = 0
     digests: tuple[bytes, ...] = ()
     receipt: Receipt | None = None
+
+    def __init__(
+        self,
+        request_id: RequestId,
+        key: Key,
+        length: int,
+        match_pages: int,
+        priority: int,
+        arrived: int,
+        may_load: bool = True,
+    ) -> None:
+        self.id = request_id
+        self.key = key
+        self.length = length
+        self.match_pages = match_pages
+        self.priority = priority
+        self.arrived = arrived
+        self.may_load = may_load
+        self.tables: list[Pages] = [NO_PAGES]
+        self.checkpoint_tokens: list[list[int]] = []
+        self.cleared_pages: list[int] = []
+        self.sources: list[int] = []
+        self.passes: list[TransferId] = []

@@ -97,7 +97,7 @@ def pinned_beside(state: State, request: Request) -> int:
     path, partial, part = walk(state, request.key, request.match_pages, request.known_node)
     if partial is not None:
         path.append(partial)
-    device = anchors(state, path, part).device
+    device = anchors(state, path, part)[0]
     if partial is not None and device == len(path):
         pages -= part if partial.id in nodes else 0
         device -= 1
@@ -115,7 +115,7 @@ def _hold(state: State, pin: Pin) -> None:
     path, partial, part = walk(state, pin.key, pin.key.pages)
     known = path if partial is None else [*path, partial]
     if pin.tier == DEVICE:
-        upto = anchors(state, known, part).device
+        upto = anchors(state, known, part)[0]
     else:
         upto = deepest_on(state, known, HOST, part)
     if partial is not None and upto == len(known):

@@ -67,12 +67,12 @@ def place(state: State, request: Request, chunk: int) -> int:
         raise CoreBug(f"request {request.id} is admitted already")
     known = match(state, request.key, request.match_pages, request.known_node)
     request.known_node = known[-1] if known else None
-    result = anchors(state, known)
+    device, best, depths = anchors(state, known)
     ends = [0, *[node.end_page for node in known]]
-    on_device = ends[result.device]
-    path = known[: result.best]
-    if not _worth_loading(state, request, ends[result.best] - on_device):
-        path = known[: result.device]
+    on_device = ends[device]
+    path = known[:best]
+    if not _worth_loading(state, request, ends[best] - on_device):
+        path = known[:device]
     cut_windows(state, path)
     loads = _to_load(state, path)
     arriving = _arriving(loads)
@@ -85,7 +85,7 @@ def place(state: State, request: Request, chunk: int) -> int:
     if plan.short >= 0 and any(loads):
         _undo(state, plan)
         path = match(state, request.key, request.match_pages, request.known_node)
-        path = path[: anchors(state, path).device]
+        path = path[: anchors(state, path)[0]]
         cut_windows(state, path)
         plan = _plan(state, request, path, _to_load(state, path), chunk)
     for index, count in enumerate(plan.needed if plan.short < 0 else ()):
@@ -99,9 +99,9 @@ def place(state: State, request: Request, chunk: int) -> int:
     request.branch_pages = ends[-1]
     _admit(state, request, plan)
     reused = min(on_device, plan.pages)
-    depths = tuple([ends[depth] for depth in result.depths])
+    valid = tuple([ends[depth] for depth in depths])
     rest, loaded = request.length - request.computed_tokens, plan.pages - reused
-    admitted = Admitted(request.id, reused, loaded, rest, depths, plan.loading, ends[-1])
+    admitted = Admitted(request.id, reused, loaded, rest, valid, plan.loading, ends[-1])
     state.out.append(admitted)
     _take_pages(state, request, plan)
     return plan.end_token

@@ -26,7 +26,7 @@ from .types import BACKBONE, DEVICE, HOST, Pages, RequestId, TransferId
 
 
 def open_receipt(state: State, holder: str, of_storage: bool = False) -> Receipt:
-    receipt = Receipt(state.next_receipt, holder, [[] for _ in state.components], of_storage)
+    receipt = Receipt(state.next_receipt, holder, len(state.components), of_storage)
     state.next_receipt += 1
     return receipt
 
@@ -153,7 +153,7 @@ _BACKUP = TransferKind.BACKUP
 
 def open_transfer(state: State, kind: TransferKind, request: RequestId = NO_REQUEST) -> Transfer:
     """A new transfer, without segments, loans or locks. The action carries its number."""
-    transfer = Transfer(state.next_transfer, kind, request, [0] * len(state.components))
+    transfer = Transfer(state.next_transfer, kind, request, len(state.components))
     if transfer.id in state.transfers:
         raise CoreBug(f"{transfer} is in flight already")
     state.next_transfer += 1

@@ -9,7 +9,6 @@ concerns, however many children there are.
 
 from collections.abc import Iterator
 from heapq import heappush
-from typing import NamedTuple
 
 import numpy as np
 
@@ -68,14 +67,6 @@ def path_to(node: Node) -> list[Node]:
         node, above = above, above.parent
     path.reverse()
     return path
-
-
-def copies(node: Node) -> int:
-    """How many copies the node has, of all components on both tiers."""
-    count = 0
-    for on_device, on_host in zip(*node.pages, strict=True):
-        count += (on_device is not None) + (on_host is not None)
-    return count
 
 
 def nodes_below(root: Node) -> Iterator[Node]:
@@ -420,14 +411,6 @@ def _count(state: State, node: Node, near: int, by: int) -> None:
 _WORDS = 1 << 12  # compared at once
 
 
-class Anchors(NamedTuple):
-    """How many leading nodes of a path belong to each match; `depths` is by component."""
-
-    device: int
-    best: int
-    depths: tuple[int, ...]
-
-
 def walk(
     state: State, key: Key, limit: int, known: Node | None = None
 ) -> tuple[list[Node], Node | None, int]:
@@ -504,8 +487,9 @@ def cut_windows(state: State, path: list[Node]) -> None:
             cut(state, path, path[-1].end_page - state.components[index].window_pages)
 
 
-def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
-    """The anchors of a path. With `part`, the match ends inside the last node, and only the first
+def anchors(state: State, path: list[Node], part: int = 0) -> tuple[int, int, tuple[int, ...]]:
+    """How many leading nodes of a path lead to its device anchor and to its best anchor, and by
+    component to the depth. With `part`, the match ends inside the last node, and only the first
     `part` pages of that node count."""
     if len(state.components) == 1:
         device = best = len(path)
@@ -515,7 +499,7 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
                 device = depth - 1
                 if on_host[BACKBONE] is None:
                     best = device
-        return Anchors(device, best, (best,))
+        return device, best, (best,)
     ends = _ends(path, part)
     depths = []
     for index, component in enumerate(state.components):
@@ -528,7 +512,7 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     device = _common(state, path, ends, best, True)
     if not 0 <= device <= best <= least:
         raise CoreBug(f"anchors {device} on device and {best} anywhere, with depths {depths}")
-    return Anchors(device, best, tuple(depths))
+    return device, best, tuple(depths)
 
 
 def deepest_on(state: State, path: list[Node], tier: int, part: int = 0) -> int:
@@ -593,6 +577,6 @@ def probe(
     if partial is not None:
         path.append(partial)
     ends = _ends(path, part)
-    result = anchors(state, path, part)
-    on_device, on_any = ends[result.device], ends[result.best]
-    return on_device, on_any - on_device, tuple([ends[depth] for depth in result.depths]), deepest
+    device, best, depths = anchors(state, path, part)
+    on_device = ends[device]
+    return on_device, ends[best] - on_device, tuple([ends[depth] for depth in depths]), deepest
