@@ -28,7 +28,7 @@ from hicache.runtime.driver import Observer
 from .arrivals import Arrivals, Sender
 from .clock import Clock, SharedClock, Timer, earliest
 from .device.link import SECOND_NS
-from .engine.forward import Access, Accesses, tags_of
+from .engine.forward import Accesses, PageUse, tags_of
 from .engine.running import Relay
 from .engine.sequence import RequestResult, TokenGaps
 from .engine.sequence import Sequence as Served
@@ -156,8 +156,8 @@ class Member(Replica):
 
     def begin(self, sequence: Served, prefill: Prefill, mode: Literal["r", "w"], why: str) -> None:
         """The bytes of a prompt begin to leave ("r") or to arrive ("w")."""
-        for access in self._moved(sequence, prefill, mode, why):
-            self._device.touch(self._stream, access.touch((0, self._device.layers), why))
+        for use in self._moved(sequence, prefill, mode, why):
+            self._device.access(self._stream, use.access((0, self._device.layers), why))
 
     def end(
         self,
@@ -173,10 +173,10 @@ class Member(Replica):
         for transfer in prefill.after if mode == "w" else ():
             for device_event in self.controller.load_events(transfer):
                 device.wait(stream, device_event)
-        for access in self._moved(sequence, prefill, mode, why):
-            touch = access.touch((0, device.layers), why)
-            tags = tags_of(sequence, access, self._accesses.page_size)
-            (sim.verify if mode == "r" else sim.publish)(stream, touch, tags)
+        for use in self._moved(sequence, prefill, mode, why):
+            access = use.access((0, device.layers), why)
+            tags = tags_of(sequence, use, self._accesses.page_size)
+            (sim.verify if mode == "r" else sim.publish)(stream, access, tags)
         sim.compute(stream, 0)
         device_event = device.record(stream)
 
@@ -188,7 +188,7 @@ class Member(Replica):
 
     def _moved(
         self, sequence: Served, prefill: Prefill, mode: Literal["r", "w"], why: str
-    ) -> list[Access]:
+    ) -> list[PageUse]:
         if self._machine.memory is None:
             return []
         tokens = prefill.start_token, prefill.end_token

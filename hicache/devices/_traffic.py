@@ -22,7 +22,7 @@ from hicache.memory.runs import Offsets, Pair, Rows, Runs, merged, pair, placed,
 from hicache.memory.torch_arena import TorchArena, as_seeds, in_room, scratch, stamp_tensor
 
 from ._issuing import Line
-from .base import Area, CopyJob, Direction, Peeker
+from .base import Area, CopyJob, Direction, OnRead
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -252,7 +252,7 @@ class Traffic:
                 for layer in pool.plan.layers_in(*area.layers):
                     pool.view[layer].index_select(0, numbers)
 
-    def look(self, line: TorchLine, area: Area, then: Peeker) -> None:
+    def look(self, line: TorchLine, area: Area, then: OnRead) -> None:
         """Queue a copy of the pages' bytes to the host. `then` is called with it when the next
         event is seen reached."""
         pages = area.pages

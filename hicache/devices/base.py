@@ -2,7 +2,7 @@
 
 `cpu` (real bytes in this process), `cuda` and the simulated device in `sim` implement `Device`. A
 device knows pools, page numbers and streams, and no nodes or requests. The arguments of a call are
-a record: an `Area` (pages of a component in some layers, on a tier), a `CopyJob` or a `Touch`.
+a record: an `Area` (pages of a component in some layers, on a tier), a `CopyJob` or a `Access`.
 
 All implementations have these semantics (contract suite: tests/contract/test_devices.py). Work on
 one stream runs in the order in which it was issued. Between streams, only `wait` gives an order.
@@ -29,8 +29,8 @@ __all__ = ["Bytes", "Words"]
 
 Stream = NewType("Stream", int)
 DeviceEvent = NewType("DeviceEvent", int)
-# Called with the bytes of a peek: one canonical array per pool of the component.
-Peeker: TypeAlias = Callable[[tuple[Bytes, ...]], None]
+# Called with the bytes that a read found: one canonical array per pool of the component.
+OnRead: TypeAlias = Callable[[tuple[Bytes, ...]], None]
 
 
 # Called with a component and its pages when a write is issued. Returns one 64-bit seed per page.
@@ -55,8 +55,8 @@ class DeviceOptions:
 
     layout         of the host tier. io_backend: how pages are copied. tp: number of ranks.
     segment_bytes  about how many bytes of host memory are registered at once.
-    content        seeds of what a `touch` in mode w writes. By default each page of each write gets
-                   a seed of its own.
+    content        seeds of what an `access` in mode w writes. By default each page of each write
+                   gets a seed of its own.
     timer          the time now in nanoseconds, for `reached_ns`. Without it, events have no times.
     """
 
@@ -119,7 +119,7 @@ class CopyJob:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Touch:
+class Access:
     """A read ("r") or write ("w") of device pages by the model itself, as in a forward pass."""
 
     component: str
@@ -161,7 +161,7 @@ class Device(Protocol):
     def copy(self, stream: Stream, job: CopyJob) -> None:
         """Queue a copy."""
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
+    def access(self, stream: Stream, access: Access) -> None:
         """Queue a read or write by the model."""
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
@@ -170,7 +170,7 @@ class Device(Protocol):
     def write_pattern(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
 
-    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: OnRead) -> None:
         """Queue a read of the pages' bytes. `then` is called with a copy, on any thread. When the
         host has seen a later event of the stream, it was called or is about to be called."""
 
@@ -207,8 +207,8 @@ class Front(Generic[D]):
     def copy(self, stream: Stream, job: CopyJob) -> None:
         self.inner.copy(stream, job)
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
-        self.inner.touch(stream, touch)
+    def access(self, stream: Stream, access: Access) -> None:
+        self.inner.access(stream, access)
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         return self.inner.digest(tier, component, page)
@@ -216,7 +216,7 @@ class Front(Generic[D]):
     def write_pattern(self, stream: Stream, area: Area, seeds: Words) -> None:
         self.inner.write_pattern(stream, area, seeds)
 
-    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: OnRead) -> None:
         self.inner.read(stream, area, then)
 
 
@@ -286,11 +286,11 @@ class Streamed(ABC, Generic[L]):
         self._check_copy(job)
         self._put_copy(line, job)
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
-        line, area = self._line(stream), touch.area
+    def access(self, stream: Stream, access: Access) -> None:
+        line, area = self._line(stream), access.area
         self._check_area(area)
-        if touch.mode == "w":
-            self._put_write(line, area, self._seeds(touch))
+        if access.mode == "w":
+            self._put_write(line, area, self._seeds(access))
         else:
             self._put_read(line, area)
 
@@ -299,7 +299,7 @@ class Streamed(ABC, Generic[L]):
         self._check_area(area)
         self._put_write(line, area, seeds)
 
-    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: OnRead) -> None:
         line = self._line(stream)
         self._check_area(area)
         self._put_look(line, area, then)
@@ -335,7 +335,7 @@ class Streamed(ABC, Generic[L]):
     def _put_write(self, line: L, area: Area, seeds: Words) -> None: ...
 
     @abstractmethod
-    def _put_look(self, line: L, area: Area, then: Peeker) -> None: ...
+    def _put_look(self, line: L, area: Area, then: OnRead) -> None: ...
 
     @abstractmethod
     def _put_read(self, line: L, area: Area) -> None:
@@ -395,13 +395,13 @@ class Streamed(ABC, Generic[L]):
             )
         self._checked[place] = job.source, job.target
 
-    def _seeds(self, touch: Touch) -> Words:
+    def _seeds(self, access: Access) -> Words:
         """The seeds of what the model writes, uint64, one per page. Raises CallerError if the
         content gives another number of seeds."""
-        wanted = len(touch.pages)
-        seeds = np.array(self._content(touch.component, touch.pages), dtype=np.uint64)
+        wanted = len(access.pages)
+        seeds = np.array(self._content(access.component, access.pages), dtype=np.uint64)
         if len(seeds) != wanted:
-            raise CallerError(f"touch for {touch.why}: expected {wanted} seeds, found {len(seeds)}")
+            raise CallerError(f"{access.why}: expected {wanted} seeds, found {len(seeds)}")
         return seeds
 
     def _fresh(self, component: str, pages: Pages) -> Words:

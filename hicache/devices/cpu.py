@@ -22,7 +22,7 @@ from hicache.memory.layouts import Words
 from hicache.memory.pools import Arena
 from hicache.models.base import ModelDescription
 
-from .base import MOST, Area, CopyJob, DeviceEvent, DeviceOptions, Peeker, Stream, Streamed
+from .base import MOST, Area, CopyJob, DeviceEvent, DeviceOptions, OnRead, Stream, Streamed
 
 _DEFAULTS = DeviceOptions()
 
@@ -112,7 +112,7 @@ class CpuDevice(Streamed[_Line]):
     def _put_write(self, line: _Line, area: Area, seeds: Words) -> None:
         line.jobs.put(partial(self._write, area, seeds))
 
-    def _put_look(self, line: _Line, area: Area, then: Peeker) -> None:
+    def _put_look(self, line: _Line, area: Area, then: OnRead) -> None:
         """`then` is called on the worker thread."""
         line.jobs.put(partial(self._look, area, then))
 
@@ -153,7 +153,7 @@ class CpuDevice(Streamed[_Line]):
             stamped = pool.plan.stamped(seeds, number, chosen)
             pool.view[chosen.start : chosen.stop, area.pages] = stamped
 
-    def _look(self, area: Area, then: Peeker) -> None:
+    def _look(self, area: Area, then: OnRead) -> None:
         read = []
         for pool in self.arena.pools(area.tier, area.component):
             chosen = pool.plan.layers_in(*area.layers)

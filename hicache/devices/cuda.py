@@ -27,7 +27,7 @@ from hicache.models.base import ModelDescription
 from ._accelerator import Accelerator, unusable
 from ._issuing import DeviceEvents, Issued, Issuer
 from ._traffic import CopyBackend, Direct, Runtime, TorchLine, Traffic
-from .base import MOST, Area, CopyJob, DeviceEvent, DeviceOptions, Peeker, Stream, Streamed
+from .base import MOST, Area, CopyJob, DeviceEvent, DeviceOptions, OnRead, Stream, Streamed
 
 __all__ = ["BLOCKS", "FEW", "CudaDevice", "Runtime", "unusable"]
 
@@ -159,7 +159,7 @@ class CudaDevice(Streamed[TorchLine]):
     def _put_write(self, line: TorchLine, area: Area, seeds: Words) -> None:
         self._traffic.write(self._settled(line), area, seeds)
 
-    def _put_look(self, line: TorchLine, area: Area, then: Peeker) -> None:
+    def _put_look(self, line: TorchLine, area: Area, then: OnRead) -> None:
         """`then` is called when a later event is seen reached."""
         self._traffic.look(self._settled(line), area, then)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, D, DeviceEvent, Front, Stream, Touch
+from hicache.devices.base import Access, Area, CopyJob, D, DeviceEvent, Front, Stream
 
 from ..errors import HazardError
 
@@ -197,6 +197,6 @@ class HazardDevice(Front[D]):
         self._hazards.access(stream, job.far, "w", job.why)
         self.inner.copy(stream, job)
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
-        self._hazards.access(stream, touch.area, touch.mode, touch.why)
-        self.inner.touch(stream, touch)
+    def access(self, stream: Stream, access: Access) -> None:
+        self._hazards.access(stream, access.area, access.mode, access.why)
+        self.inner.access(stream, access)

@@ -19,6 +19,7 @@ from hicache.core.events import Event
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from hicache.devices.base import (
+    Access,
     Area,
     Bytes,
     CopyJob,
@@ -26,7 +27,6 @@ from hicache.devices.base import (
     DeviceEvent,
     Direction,
     Stream,
-    Touch,
     Words,
 )
 from hicache.runtime.controller import COMPUTE, WRITE
@@ -74,9 +74,9 @@ class Shadow(HazardDevice[Device]):
             self.spoiled += count
         super().copy(stream, job)
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
-        self._use(stream, touch.area, touch.mode, touch.why)
-        super().touch(stream, touch)
+    def access(self, stream: Stream, access: Access) -> None:
+        self._use(stream, access.area, access.mode, access.why)
+        super().access(stream, access)
 
     def freed(self, tier: Tier, component: str, pages: Pages) -> None:
         """Poisons pages that became free. Raises HazardError if an unordered access still

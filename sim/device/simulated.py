@@ -15,7 +15,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, DeviceEvent, Direction, Peeker, Stream, Touch
+from hicache.devices.base import Access, Area, CopyJob, DeviceEvent, Direction, OnRead, Stream
 
 from ..clock import Clock
 from ..content import ROW_WORDS, Words, draw
@@ -42,7 +42,7 @@ class SimDeviceOptions:
     lag_ns     the host sees an event up to this long after it was reached (drawn for each).
     chunks     a copy is read and written in 1 to this many parts (drawn for each).
     faults     decides which copies fail, from the number in order of issue and the direction.
-    write_pattern   a write by `touch` leaves unique bytes; off if `publish` always writes the
+    write_pattern   a write by `access` leaves unique bytes; off if `publish` always writes the
                real content afterwards.
     """
 
@@ -166,18 +166,18 @@ class SimDevice:
             copy.tags = self._memory.claim_copy(copy.near, copy.far, (source, target), layers)
         self._issue(stream, lambda line: self._send(line, copy, number, size))
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
+    def access(self, stream: Stream, access: Access) -> None:
         """Queues a write of unique bytes, if scribbling is on; `publish` writes known content."""
-        if touch.mode == "w" and self._memory is not None and self._options.write_pattern:
-            self.publish(stream, touch, self._memory.pattern_tags(touch.pages))
+        if access.mode == "w" and self._memory is not None and self._options.write_pattern:
+            self.publish(stream, access, self._memory.pattern_tags(access.pages))
 
-    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
+    def publish(self, stream: Stream, access: Access, tags: Words) -> None:
         """Queues the model's write of known content. tags: uint64[len(pages)]."""
         if self._memory is not None:
-            self._write(self._memory, stream, touch.area, tags, touch.why)
+            self._write(self._memory, stream, access.area, tags, access.why)
 
     def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[DeviceEvent, ...] = ()
+        self, stream: Stream, access: Access, tags: Words, unless: tuple[DeviceEvent, ...] = ()
     ) -> None:
         """Queues the model's read and compares the content with the tags when it runs.
 
@@ -186,11 +186,11 @@ class SimDevice:
         memory = self._memory
         if memory is None:
             return
-        place = (Tier.DEVICE, touch.component)
+        place = (Tier.DEVICE, access.component)
 
         def check(_: _Stream) -> None:
             if not any(device_event in self._failed for device_event in unless):
-                memory.verify(place, touch.pages, tags, touch.layers, touch.why)
+                memory.verify(place, access.pages, tags, access.layers, access.why)
 
         self._issue(stream, check)
 
@@ -205,7 +205,7 @@ class SimDevice:
         memory.claim(place, pages, tags, layers)
         self._issue(stream, lambda _: memory.write(place, pages, tags, layers, why))
 
-    def read(self, stream: Stream, area: Area, then: Peeker) -> None:
+    def read(self, stream: Stream, area: Area, then: OnRead) -> None:
         """Queues a read of the pages; `then` gets their bytes. Raises CallerError if the device
         keeps no bytes.
         """

@@ -29,7 +29,7 @@ from hicache.core.components import Component
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from hicache.core.types import Pages
-from hicache.devices.base import Device, DeviceEvent, Stream, Touch
+from hicache.devices.base import Access, Device, DeviceEvent, Stream
 from hicache.models.base import stage_layers
 from hicache.runtime.controller import COMPUTE, TransferController, of_stage
 
@@ -41,7 +41,7 @@ from .sequence import Sequence
 _HALVES = 2
 
 
-class Access(NamedTuple):
+class PageUse(NamedTuple):
     """Pages of one component that are read ("r") or written ("w"), in order; at least one page.
 
     state: whether the page holds a state, which each token replaces.
@@ -53,9 +53,9 @@ class Access(NamedTuple):
     depths: NDArray[np.int64]
     state: bool = False
 
-    def touch(self, layers: tuple[int, int], why: str) -> Touch:
+    def access(self, layers: tuple[int, int], why: str) -> Access:
         """Returns the access as a device takes it."""
-        return Touch(self.component, self.pages, self.mode, layers, why)
+        return Access(self.component, self.pages, self.mode, layers, why)
 
 
 class Accesses:
@@ -70,30 +70,30 @@ class Accesses:
             if each.positional
         )
 
-    def first(self, prefill: Prefill) -> list[Access]:
+    def first(self, prefill: Prefill) -> list[PageUse]:
         """Accesses before the pass computes: reads of cached pages, and the copy of a state."""
         why = f"prefill of request {prefill.request} at token {prefill.start_token}"
-        access = self._full_reads(prefill.tables, prefill.start_token, why)
+        uses = self._full_reads(prefill.tables, prefill.start_token, why)
         for slots in prefill.states:
             if slots.source >= 0:
-                access.append(_state(slots.component, "r", slots.source, prefill.start_token))
-                access.append(_state(slots.component, "w", slots.working, prefill.start_token))
+                uses.append(_state(slots.component, "r", slots.source, prefill.start_token))
+                uses.append(_state(slots.component, "w", slots.working, prefill.start_token))
             elif prefill.start_token:
-                access.append(_state(slots.component, "r", slots.working, prefill.start_token))
-        return access
+                uses.append(_state(slots.component, "r", slots.working, prefill.start_token))
+        return uses
 
-    def last(self, prefill: Prefill) -> list[Access]:
+    def last(self, prefill: Prefill) -> list[PageUse]:
         """Accesses after the pass has computed: its writes."""
         why = f"prefill of request {prefill.request} to token {prefill.end_token}"
-        access = self.moved(prefill.tables, prefill.start_token, prefill.end_token, why)
+        uses = self.moved(prefill.tables, prefill.start_token, prefill.end_token, why)
         for slots in prefill.states:
             if prefill.end_token > prefill.start_token:
-                access.append(_state(slots.component, "w", slots.working, prefill.end_token))
+                uses.append(_state(slots.component, "w", slots.working, prefill.end_token))
             for depth, page in slots.checkpoints:
                 if not prefill.start_token < depth <= prefill.end_token:
                     raise CoreBug(f"{why}: a checkpoint at {depth}, outside of the pass")
-                access.append(_state(slots.component, "w", page, depth))
-        return access
+                uses.append(_state(slots.component, "w", page, depth))
+        return uses
 
     def decoded(
         self,
@@ -102,43 +102,43 @@ class Accesses:
         since: int,
         end: int,
         why: str,
-    ) -> list[Access]:
+    ) -> list[PageUse]:
         """Reads and writes of the decode steps from `since` to `end` tokens.
 
         Decoding stores states in two checkpoint slots by turns. Only the last state of each slot
         counts: later steps on the same stream overwrite the earlier ones.
         """
-        access = self._full_reads(tables, since, why)
-        access += self.moved(tables, since, end, why)
+        uses = self._full_reads(tables, since, why)
+        uses += self.moved(tables, since, end, why)
         for slots in states:
-            access.append(_state(slots.component, "r", slots.working, since))
-            access.append(_state(slots.component, "w", slots.working, end))
+            uses.append(_state(slots.component, "r", slots.working, since))
+            uses.append(_state(slots.component, "w", slots.working, end))
             interval = slots.interval
             newest = end // interval
             for turn in range(max(since // interval, newest - _HALVES) + 1, newest + 1):
                 page = slots.checkpoint_slots[turn % _HALVES]
                 if page >= 0:
-                    access.append(_state(slots.component, "w", page, turn * interval))
-        return access
+                    uses.append(_state(slots.component, "w", page, turn * interval))
+        return uses
 
     def context_reads(
         self, tables: abc.Sequence[Pages], states: abc.Sequence[StateSlots], end: int, why: str
-    ) -> list[Access]:
+    ) -> list[PageUse]:
         """Reads of all full pages and states that a request at `end` tokens depends on."""
-        access = self._full_reads(tables, end, why)
+        uses = self._full_reads(tables, end, why)
         if end:
-            access += [_state(slots.component, "r", slots.working, end) for slots in states]
-        return access
+            uses += [_state(slots.component, "r", slots.working, end) for slots in states]
+        return uses
 
-    def _full_reads(self, tables: abc.Sequence[Pages], start: int, why: str) -> list[Access]:
+    def _full_reads(self, tables: abc.Sequence[Pages], start: int, why: str) -> list[PageUse]:
         """Reads of the full pages that a token at `start` attends to."""
-        size, access = self.page_size, []
+        size, uses = self.page_size, []
         last = start // size
         for (name, window), table in zip(self._tables, tables, strict=True):
             first = max(0, start - window + 1) // size
             if first < last:
-                access.append(self._access(name, "r", table, (first, last), last * size, why))
-        return access
+                uses.append(self._access(name, "r", table, (first, last), last * size, why))
+        return uses
 
     def moved(
         self,
@@ -147,7 +147,7 @@ class Accesses:
         end: int,
         why: str,
         mode: Literal["r", "w"] = "w",
-    ) -> list[Access]:
+    ) -> list[PageUse]:
         """Reads or writes of the pages with the tokens from `start` to `end`, the partial ones
         too."""
         if end <= start:
@@ -166,20 +166,20 @@ class Accesses:
         span: tuple[int, int],
         end: int,
         why: str,
-    ) -> Access:
+    ) -> PageUse:
         pages = table[span[0] : span[1]]
         if len(pages) != span[1] - span[0] or np.count_nonzero(pages < 0):
             raise CoreBug(f"{why}: pages {span[0]} to {span[1] - 1} of {name}: {pages.tolist()}")
         size = self.page_size
         depths = np.arange(size * (span[0] + 1), size * span[1] + 1, size, dtype=np.int64)
         depths[-1] = min(end, size * span[1])  # the last page may be filled in part
-        return Access(name, mode, pages, depths)
+        return PageUse(name, mode, pages, depths)
 
 
-def _state(component: str, mode: Literal["r", "w"], page: int, depth: int) -> Access:
+def _state(component: str, mode: Literal["r", "w"], page: int, depth: int) -> PageUse:
     if page < 0:
         raise CoreBug(f"state of {component} at depth {depth}: expected a slot, found none")
-    return Access(component, mode, np.array([page]), np.array([depth]), state=True)
+    return PageUse(component, mode, np.array([page]), np.array([depth]), state=True)
 
 
 _SEND = "send"
@@ -313,16 +313,16 @@ class Forward:
             since, sequence.reported = sequence.reported, kept
             decoded = self._accesses.decoded(tables, states, since, kept, why)
             for stream, _, layers, _ in self._stages:
-                for access in decoded:
-                    if access.mode == "r" and not access.state:
-                        self._device.touch(stream, access.touch(layers, why))
+                for use in decoded:
+                    if use.mode == "r" and not use.state:
+                        self._device.access(stream, use.access(layers, why))
                     else:
-                        self._perform(stream, sequence, access, layers, why)
+                        self._perform(stream, sequence, use, layers, why)
         if leaving:
             result = self._accesses.context_reads(tables, states, kept, why)
             for stream, _, layers, _ in self._stages:
-                for access in result:
-                    self._perform(stream, sequence, access, layers, why)
+                for use in result:
+                    self._perform(stream, sequence, use, layers, why)
 
     def _close(self, device_event: DeviceEvent, ended: Callable[[], None]) -> None:
         def finish() -> None:
@@ -365,40 +365,40 @@ class Forward:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} at token {prefill.start_token}"
                 arriving = self._events_of(prefill, layers[1])
-                for access in self._accesses.first(prefill):
-                    self._perform(stream, sequence, access, layers, why, arriving)
+                for use in self._accesses.first(prefill):
+                    self._perform(stream, sequence, use, layers, why, arriving)
         self._model.compute(stream, duration_ns)
         if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} to token {prefill.end_token}"
-                for access in self._accesses.last(prefill):
-                    self._perform(stream, sequence, access, layers, why)
+                for use in self._accesses.last(prefill):
+                    self._perform(stream, sequence, use, layers, why)
 
     def _perform(
         self,
         stream: Stream,
         sequence: Sequence,
-        access: Access,
+        use: PageUse,
         layers: tuple[int, int],
         why: str,
         unless: tuple[DeviceEvent, ...] = (),
     ) -> None:
         """Reports the access, then compares (read) or writes (write) the content of its pages."""
-        touch = access.touch(layers, why)
-        self._device.touch(stream, touch)
-        tags = tags_of(sequence, access, self._page_size)
-        if touch.mode == "r":
-            self._model.verify(stream, touch, tags, unless)
+        access = use.access(layers, why)
+        self._device.access(stream, access)
+        tags = tags_of(sequence, use, self._page_size)
+        if access.mode == "r":
+            self._model.verify(stream, access, tags, unless)
         else:
-            self._model.publish(stream, touch, tags)
+            self._model.publish(stream, access, tags)
 
 
-def tags_of(sequence: Sequence, access: Access, page_size: int) -> Words:
-    """Tags of the prefixes that end at the access's depths; a partial page has a tag of this
+def tags_of(sequence: Sequence, use: PageUse, page_size: int) -> Words:
+    """Tags of the prefixes that end at the depths of the use; a partial page has a tag of this
     request.
     """
-    count, end = len(access.depths), access.depths.item(-1)
-    number = end // page_size  # the pages of an access follow each other
+    count, end = len(use.depths), use.depths.item(-1)
+    number = end // page_size  # the pages of a use follow each other
     if end % page_size == 0:
         return sequence.tags[number - count : number]
     return np.concatenate(

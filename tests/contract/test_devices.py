@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from hicache.core.types import NO_PAGES, Tier
 from hicache.devices.base import (
+    Access,
     CopyJob,
     Device,
     DeviceEvent,
     DeviceOptions,
     Direction,
     Stream,
-    Touch,
 )
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
@@ -121,7 +121,7 @@ def test_one_stream_keeps_its_order(rig: Rig) -> None:
     device = rig.device
     stream = device.stream("compute")
     for target in (0, 1, 2):
-        device.touch(stream, Touch("full", pages(3), "w", ALL, "test"))
+        device.access(stream, Access("full", pages(3), "w", ALL, "test"))
         device.copy(stream, CopyJob(D2H, "full", pages(3), pages(target), ALL, "test"))
     settled(rig, stream)
     hosts = [device.digest(Tier.HOST, "full", page) for page in (0, 1, 2)]
@@ -133,7 +133,7 @@ def test_a_mark_is_reported_reached_only_after_its_work(rig: Rig) -> None:
     device = rig.device
     compute, write = device.stream("compute"), device.stream("write")
     for turn in range(6):
-        device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
+        device.access(compute, Access("full", pages(0), "w", ALL, "test"))
         order(device, compute, write)
         device.copy(write, CopyJob(D2H, "full", pages(0), pages(turn), ALL, "test"))
         device_event = device.record(write)
@@ -148,7 +148,7 @@ def test_an_empty_copy_is_no_error(rig: Rig) -> None:
     device = rig.device
     stream = device.stream("load")
     device.copy(stream, CopyJob(H2D, "full", NO_PAGES, NO_PAGES, ALL, "load"))
-    device.touch(stream, Touch("full", NO_PAGES, "w", ALL, "prefill"))
+    device.access(stream, Access("full", NO_PAGES, "w", ALL, "prefill"))
     assert not device.failed(settled(rig, stream))
 
 
@@ -156,7 +156,7 @@ _LAYER_RANGE = st.tuples(st.integers(0, LAYERS), st.integers(0, LAYERS)).map(
     lambda ends: (min(ends), max(ends))
 )
 _STEP = st.tuples(
-    st.sampled_from(["touch", "d2h", "h2d"]),
+    st.sampled_from(["access", "d2h", "h2d"]),
     st.sampled_from(["compute", "write", "load"]),
     st.lists(st.integers(0, DEVICE_PAGES - 1), min_size=1, max_size=4, unique=True),
     st.permutations(range(HOST_PAGES)),
@@ -179,7 +179,7 @@ def test_ordered_programs_agree_with_a_table_of_writers(
     # What was never written may not be copied, so everything starts written.
     start = device.stream("compute")
     for page in range(DEVICE_PAGES):
-        device.touch(start, Touch("full", pages(page), "w", ALL, "start"))
+        device.access(start, Access("full", pages(page), "w", ALL, "start"))
         table[Tier.DEVICE, page] = [("start", page)] * LAYERS
     for page in range(HOST_PAGES):
         device.copy(
@@ -191,8 +191,8 @@ def test_ordered_programs_agree_with_a_table_of_writers(
         stream = device.stream(stream_name)
         device.wait(stream, last)
         there = hosts[: len(here)]
-        if kind == "touch":
-            device.touch(stream, Touch("full", pages(*here), "w", layers, "step"))
+        if kind == "access":
+            device.access(stream, Access("full", pages(*here), "w", layers, "step"))
             for page in here:
                 for layer in range(*layers):
                     table[Tier.DEVICE, page][layer] = (number, page)

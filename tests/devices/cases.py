@@ -7,7 +7,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, Device, Direction, Touch
+from hicache.devices.base import Access, Area, CopyJob, Device, Direction
 from hicache.memory.layouts import Bytes
 from hicache.models import ModelDescription
 from tests.tiny import pages, tiny, tiny_latents
@@ -52,7 +52,7 @@ def program(device: Device, seed: int) -> list[tuple[int, ...]]:
         seeds = draw.integers(0, 1 << 63, count).astype(np.uint64) * np.uint64(2)
         step = int(draw.integers(0, 6))
         if step == 0:
-            device.touch(stream, Touch("full", here, "w", layers, "test"))
+            device.access(stream, Access("full", here, "w", layers, "test"))
         elif step == 1:
             device.copy(stream, CopyJob(D2H, "full", here, there, layers, "test"))
         elif step == 2:
@@ -115,7 +115,7 @@ def tour(device: Device, components: tuple[str, ...], layers: int) -> list[bytes
     """
     stream = device.stream("tour")
     for component in components:
-        device.touch(stream, Touch(component, pages(0, 1), "w", (0, layers), "test"))
+        device.access(stream, Access(component, pages(0, 1), "w", (0, layers), "test"))
         device.copy(stream, CopyJob(D2H, component, pages(0, 1), pages(2, 0), (0, layers), "test"))
         device.copy(
             stream, CopyJob(H2D, component, pages(0, 2), pages(2, 0), (0, layers // 2), "test")

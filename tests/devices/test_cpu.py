@@ -8,7 +8,7 @@ import pytest
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, DeviceEvent, Stream, Touch
+from hicache.devices.base import Access, Area, CopyJob, DeviceEvent, Stream
 from hicache.devices.cpu import CpuDevice
 from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, HOST_PAGES, LAYERS, TINY
 from tests.patience import PATIENCE_S
@@ -30,7 +30,7 @@ def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
 
     with make_cpu() as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-        device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
+        device.access(compute, Access("full", pages(0), "w", ALL, "test"))
         device.read(compute, FIRST, gate)
         record = device.record(compute)
         device.wait(write, record)
@@ -58,7 +58,7 @@ def test_cpu_ends_its_threads_and_finishes_what_was_issued() -> None:
     before = set(threading.enumerate())
     device = make_cpu()
     stream = device.stream("compute")
-    device.touch(stream, Touch("full", pages(0), "w", ALL, "test"))
+    device.access(stream, Access("full", pages(0), "w", ALL, "test"))
     device.copy(stream, CopyJob(D2H, "full", pages(0), pages(3), ALL, "test"))
     device.close()
     device.close()

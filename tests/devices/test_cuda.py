@@ -14,7 +14,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices import _traffic
 from hicache.devices._accelerator import unusable
-from hicache.devices.base import MOST, Area, CopyJob, DeviceOptions, Direction, Touch
+from hicache.devices.base import MOST, Access, Area, CopyJob, DeviceOptions, Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import FEW, CudaDevice
 from hicache.memory.layouts import legal
@@ -116,11 +116,11 @@ def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
         stream = device.stream("compute")
         numbers = pages(1, 2, 3)
         for layer in range(LAYERS):
-            device.touch(stream, Touch("full", numbers, "r", (layer, layer + 1), "test"))
+            device.access(stream, Access("full", numbers, "r", (layer, layer + 1), "test"))
         assert accelerator.uploads == 1
-        device.touch(stream, Touch("full", numbers.copy(), "r", ALL, "test"))
+        device.access(stream, Access("full", numbers.copy(), "r", ALL, "test"))
         assert accelerator.uploads == 2
-        device.touch(device.stream("load"), Touch("full", numbers, "r", ALL, "test"))
+        device.access(device.stream("load"), Access("full", numbers, "r", ALL, "test"))
         assert accelerator.uploads == 3, "a tensor belongs to one stream"
 
 

@@ -14,7 +14,7 @@ import pytest
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.devices import _issuing
-from hicache.devices.base import Area, CopyJob, DeviceEvent, Touch
+from hicache.devices.base import Access, Area, CopyJob, DeviceEvent
 from hicache.devices.cuda import CudaDevice
 from tests.tiny import pages
 
@@ -118,9 +118,9 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
         device.copy(stream, CopyJob(H2D, "full", SOURCE, TARGET, ALL, "test"))
         seen: list[bytes] = []
         if kind == "write":
-            device.touch(stream, Touch("full", TARGET, "w", ALL, "test"))
+            device.access(stream, Access("full", TARGET, "w", ALL, "test"))
         elif kind == "read":
-            device.touch(stream, Touch("full", TARGET, "r", ALL, "test"))
+            device.access(stream, Access("full", TARGET, "r", ALL, "test"))
         elif kind == "look":
             device.read(
                 stream, Area(Tier.DEVICE, "full", TARGET, ALL), lambda got: seen.extend(got)

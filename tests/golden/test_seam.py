@@ -18,7 +18,7 @@ from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.core import Core
 from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import Tier
-from hicache.devices.base import DeviceOptions, Front, Touch
+from hicache.devices.base import Access, DeviceOptions, Front
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.models import ModelDescription
@@ -106,7 +106,7 @@ class OnDevice:
                 self.write(name, np.arange(count))
 
     def write(self, name: str, pages: Any) -> None:
-        self.device.touch(self.stream, Touch(name, pages, "w", (0, LAYERS), "write"))
+        self.device.access(self.stream, Access(name, pages, "w", (0, LAYERS), "write"))
         for page in pages.tolist():
             self.written += 1
             self.holds[Tier.DEVICE, name, page] = self.written
@@ -154,8 +154,8 @@ class OnDevice:
             size = self.recording.config.page_size
             for name, table in zip(self.recording.config.components, item.tables, strict=False):
                 before, own = table[: item.start_token // size], table[item.start_token // size :]
-                read = Touch(name, before[before >= 0], "r", (0, LAYERS), "read")
-                self.device.touch(self.stream, read)
+                read = Access(name, before[before >= 0], "r", (0, LAYERS), "read")
+                self.device.access(self.stream, read)
                 own = own[: -(-item.end_token // size) - item.start_token // size]
                 self.write(name, own[own >= 0])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Tier
-from hicache.devices.base import CopyJob, Device, DeviceEvent, Stream, Touch
+from hicache.devices.base import Access, CopyJob, Device, DeviceEvent, Stream
 from hicache.runtime.controller import ControllerOptions, TransferController
 from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
@@ -65,7 +65,7 @@ class Bench:
         self.compute = self.device.stream("compute")
         for component in ("full", "swa"):
             every = np.arange(SIZE)
-            self.device.touch(self.compute, Touch(component, every, "w", (0, LAYERS), "start"))
+            self.device.access(self.compute, Access(component, every, "w", (0, LAYERS), "start"))
 
     def drain(self) -> list[Reply]:
         run(self.clock)
@@ -196,7 +196,7 @@ def test_each_stage_waits_for_its_own_passes_and_the_last_one_ends_a_transfer() 
     bench = Bench(stages=((0, 1), (1, LAYERS)))
     passes, every = bench.device.stream("compute 1"), np.arange(SIZE)
     bench.device.wait(passes, bench.device.record(bench.compute))
-    bench.device.touch(passes, Touch("full", every, "w", (1, LAYERS), "a pass"))
+    bench.device.access(passes, Access("full", every, "w", (1, LAYERS), "a pass"))
     bench.controller.submit(backup(1, Copy("full", pages(1), pages(1))))
     bench.controller.start()
     assert bench.drain() == [BackupDone(1)]

@@ -7,7 +7,7 @@ import numpy as np
 
 from hicache.core.errors import About
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Area, CopyJob, DeviceEvent, Direction, Stream, Touch
+from hicache.devices.base import Access, Area, CopyJob, DeviceEvent, Direction, Stream
 from sim.clock import Clock
 from sim.content import draw
 from sim.device.hazards import HazardDevice, Hazards
@@ -119,9 +119,9 @@ class Bench:
         self, device: SimDevice | HazardDevice[SimDevice], on: Pages, first: int
     ) -> DeviceEvent:
         """The model writes pages with these tags."""
-        touch = Touch("full", on, "w", ALL, f"prefill of {first}")
-        device.touch(self.compute, touch)
-        self.sim.publish(self.compute, touch, np.arange(first, first + len(on), dtype=np.uint64))
+        access = Access("full", on, "w", ALL, f"prefill of {first}")
+        device.access(self.compute, access)
+        self.sim.publish(self.compute, access, np.arange(first, first + len(on), dtype=np.uint64))
         return device.record(self.compute)
 
     def backup(
@@ -152,9 +152,9 @@ def test_copies_are_exact_or_found_out() -> None:
         assert bench.hazards.checked == 3
         assert bench.memory.checked == 3, "two writes and a copy"
         assert bench.seen.digest(Tier.HOST, "full", 6) == bench.sim.digest(Tier.DEVICE, "full", 0)
-        touch = Touch("full", pages(1), "r", ALL, "look")
-        bench.sim.verify(bench.compute, touch, np.array([8], dtype=np.uint64))
-        wrong = partial(bench.sim.verify, bench.compute, touch, np.array([9], dtype=np.uint64))
+        access = Access("full", pages(1), "r", ALL, "look")
+        bench.sim.verify(bench.compute, access, np.array([8], dtype=np.uint64))
+        wrong = partial(bench.sim.verify, bench.compute, access, np.array([9], dtype=np.uint64))
         found_out(wrong, WrongBytesError, "look: device page 1")
     _failed()
 
@@ -171,25 +171,23 @@ def _failed() -> None:
         options = SimDeviceOptions({"full": (1000, 1000)}, faults=rule)
         device = SimDevice(clock, Link(clock, 10**9, 10**9, 0), options, memory)
         stream = device.stream("load")
-        touch = Touch("full", pages(1), "w", ALL, "w")
+        access = Access("full", pages(1), "w", ALL, "w")
         memory.write(HOST, pages(2), np.array([5], dtype=np.uint64), ALL, "w")
         memory.claim(HOST, pages(2), np.array([5], dtype=np.uint64), ALL)
         device.copy(stream, CopyJob(H2D, "full", pages(2), pages(1), ALL, "load"))
         device_event = device.record(stream)
-        read = Touch("full", pages(1), "r", ALL, "read")
+        read = Access("full", pages(1), "r", ALL, "read")
         device.verify(stream, read, np.array([5], dtype=np.uint64), (device_event,))
         run(clock)
         assert device.failed(device_event) == fails
         array = memory.block(DEVICE, pages(1), ALL)[:, 0]
         assert (array == memory.block(HOST, pages(2), ALL)[:, 0]).all() != fails
-        device.publish(stream, touch, np.array([6], dtype=np.uint64))
+        device.publish(stream, access, np.array([6], dtype=np.uint64))
 
         def compare(
-            device: SimDevice = device, read: Touch = read, device_event: DeviceEvent = device_event
+            device: SimDevice = device, read: Access = read, event: DeviceEvent = device_event
         ) -> None:
-            device.verify(
-                device.stream("load"), read, np.array([7], dtype=np.uint64), (device_event,)
-            )
+            device.verify(device.stream("load"), read, np.array([7], dtype=np.uint64), (event,))
 
         if fails:
             compare()

@@ -142,9 +142,9 @@ def test_a_transfer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
 def test_bytes_that_do_not_arrive_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     publish = SimDevice.publish
 
-    def torn(self: SimDevice, stream: Any, touch: Any, tags: Any) -> None:
-        if "transfer of request 3" not in touch.why:
-            publish(self, stream, touch, tags)
+    def torn(self: SimDevice, stream: Any, access: Any, tags: Any) -> None:
+        if "transfer of request 3" not in access.why:
+            publish(self, stream, access, tags)
 
     monkeypatch.setattr(SimDevice, "publish", torn)
     with pytest.raises(WrongBytesError, match="request 3"):

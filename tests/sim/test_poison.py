@@ -5,7 +5,7 @@ import pytest
 
 from hicache.core.errors import About
 from hicache.core.types import Tier
-from hicache.devices.base import Area, CopyJob, Touch
+from hicache.devices.base import Access, Area, CopyJob
 from sim.device.shadow import Shadow
 from sim.errors import HazardError, WrongBytesError
 from tests.tiny import pages
@@ -35,19 +35,19 @@ def test_a_free_page_is_not_read_and_is_compared_when_it_is_used_or_swept() -> N
     item.shadow.freed(Tier.HOST, "full", pages(5))
     touched = item.memory.claimed(DEVICE, pages(2, 3), ALL)
     assert len({*touched.ravel().tolist()}) == 2, "each page has a poison of its own"
-    read = Touch("full", pages(1, 3, 2), "r", ALL, "prefill")
+    read = Access("full", pages(1, 3, 2), "r", ALL, "prefill")
     backup = CopyJob(D2H, "full", pages(2), pages(1), ALL, "backup")
     for work, numbers in (
-        (lambda: item.shadow.touch(item.compute, read), "[3, 2]"),
+        (lambda: item.shadow.access(item.compute, read), "[3, 2]"),
         (lambda: item.shadow.copy(item.write, backup), "[2]"),
     ):
         found_out(work, HazardError, f"{FREE} {numbers} of full", "READ OF FREE")
     item.sim.compute(item.compute, 50)
-    item.shadow.touch(item.compute, Touch("full", pages(2), "w", ALL, "prefill of request 1"))
+    item.shadow.access(item.compute, Access("full", pages(2), "w", ALL, "prefill of request 1"))
     assert not item.shadow.check(), "not run yet"
     assert item.done()
     assert (item.shadow.intact, item.shadow.spoiled) == (1, 0)
-    item.shadow.touch(item.compute, Touch("full", pages(2), "r", ALL, "it is in use now"))
+    item.shadow.access(item.compute, Access("full", pages(2), "r", ALL, "it is in use now"))
     item.shadow.copy(item.write, CopyJob(D2H, "full", pages(1), pages(5), ALL, "backup"))
     assert item.done()
     assert item.shadow.intact == 2
@@ -76,7 +76,7 @@ def test_a_write_to_a_free_page_is_found(sweeps: bool, tier: Tier) -> None:
     if sweeps:
         item.shadow.sweep()
     else:
-        item.shadow.touch(item.compute, Touch("full", pages(4), "w", ALL, "prefill"))
+        item.shadow.access(item.compute, Access("full", pages(4), "w", ALL, "prefill"))
     words = f"{tier.name.lower()} page 4 of full was written while it was free"
     error = found_out(item.done, WrongBytesError, words, "POISON")
     assert error.about == (About("page", 4, int(tier), "full"),)

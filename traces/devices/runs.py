@@ -23,7 +23,7 @@ from hicache.core.events import (
     LoadDone,
 )
 from hicache.core.types import Key, TransferId
-from hicache.devices.base import Device, DeviceEvent, Front, Stream, Touch
+from hicache.devices.base import Access, Device, DeviceEvent, Front, Stream
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
@@ -116,23 +116,23 @@ class _StandIn:
     def compute(self, stream: Stream, duration_ns: int) -> None:
         """Does nothing."""
 
-    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        self._device.write_pattern(stream, touch.area, tags)
+    def publish(self, stream: Stream, access: Access, tags: Words) -> None:
+        self._device.write_pattern(stream, access.area, tags)
 
     def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[DeviceEvent, ...] = ()
+        self, stream: Stream, access: Access, tags: Words, unless: tuple[DeviceEvent, ...] = ()
     ) -> None:
         """No load fails here, so `unless` is not heeded."""
 
         def compare(blocks: tuple[Bytes, ...]) -> None:
-            what, layers = f"{touch.why}: pages {touch.pages.tolist()[:8]}", touch.layers
-            plans = self._plans[touch.component]
+            what, layers = f"{access.why}: pages {access.pages.tolist()[:8]}", access.layers
+            plans = self._plans[access.component]
             for number, (plan, block) in enumerate(zip(plans, blocks, strict=True)):
                 if not np.array_equal(block, plan.stamped(tags, number, plan.layers_in(*layers))):
                     self.wrong.append(f"{what} of {plan.label}, layers from {layers[0]}")
             self.checked += 1
 
-        self._device.read(stream, touch.area, compare)
+        self._device.read(stream, access.area, compare)
 
     def sync(self, device_event: DeviceEvent, action: Callable[[], None]) -> None:
         self.passes.append((device_event, action))
@@ -149,7 +149,7 @@ class _StandIn:
 class _Untouched(Front[Device]):
     """A device that leaves accesses out, which the hazard detector sees before it."""
 
-    def touch(self, stream: Stream, touch: Touch) -> None:
+    def access(self, stream: Stream, access: Access) -> None:
         """`_StandIn.publish` or `_StandIn.verify` follows for the same pages."""
 
 

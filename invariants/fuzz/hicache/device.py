@@ -17,7 +17,7 @@ from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill
 from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
 from hicache.core.types import Key, Tier
-from hicache.devices.base import CopyJob, DeviceEvent, Stream, Touch
+from hicache.devices.base import Access, CopyJob, DeviceEvent, Stream
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from invariants.checker import Checker
 from invariants.fuzz.hicache.executors import FILES, DeviceSettings, settings_of
@@ -125,15 +125,15 @@ class PlannedDevice(SimDevice):
         if duration_ns:
             super().compute(stream, duration_ns)
 
-    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        own = self._bytes.pattern_tags(touch.pages) if self.lost else tags
-        super().publish(stream, touch, own)
+    def publish(self, stream: Stream, access: Access, tags: Words) -> None:
+        own = self._bytes.pattern_tags(access.pages) if self.lost else tags
+        super().publish(stream, access, own)
 
     def verify(
-        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[DeviceEvent, ...] = ()
+        self, stream: Stream, access: Access, tags: Words, unless: tuple[DeviceEvent, ...] = ()
     ) -> None:
         if not self.lost:
-            super().verify(stream, touch, tags, unless)
+            super().verify(stream, access, tags, unless)
 
     def sync(self, device_event: DeviceEvent, action: Callable[[], None]) -> None:
         """The host polls for the end of passes."""

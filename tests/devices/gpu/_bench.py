@@ -17,7 +17,7 @@ import torch
 
 import hicache.models as models
 from hicache.core.types import Pages
-from hicache.devices.base import CopyJob, DeviceEvent, DeviceOptions, Direction, Stream, Touch
+from hicache.devices.base import Access, CopyJob, DeviceEvent, DeviceOptions, Direction, Stream
 from hicache.devices.cuda import CudaDevice
 
 MODEL = models.get("llama-3.1-8b")
@@ -78,7 +78,7 @@ def make(layout: str, backend: str) -> CudaDevice:
     compute = device.stream("compute")
     every = np.arange(POOL_PAGES, dtype=np.int64)
     for part in np.array_split(every, 16):
-        device.touch(compute, Touch("full", part, "w", ALL_LAYERS, "content"))
+        device.access(compute, Access("full", part, "w", ALL_LAYERS, "content"))
     device.copy(
         compute, CopyJob(Direction.DEVICE_TO_HOST, "full", every, every, ALL_LAYERS, "content")
     )

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from hicache.devices.base import DeviceEvent, Direction, Touch
+from hicache.devices.base import Access, DeviceEvent, Direction
 from hicache.devices.cuda import CudaDevice
 
 from . import _bench
@@ -53,8 +53,8 @@ class _Pass:
             if device_events:
                 device.wait(self.stream, device_events[layer])
             if pages is not None:
-                device.touch(
-                    self.stream, Touch("full", pages, "r", (layer, layer + 1), "attention")
+                device.access(
+                    self.stream, Access("full", pages, "r", (layer, layer + 1), "attention")
                 )
             with _bench.on(device, self.stream):
                 torch.mm(states, qkv)

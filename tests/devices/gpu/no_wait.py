@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hicache.core.errors import HicacheError
-from hicache.devices.base import CopyJob, Direction, Touch
+from hicache.devices.base import Access, CopyJob, Direction
 from hicache.devices.cuda import CudaDevice
 
 from . import _bench
@@ -48,7 +48,7 @@ def _calls(device: CudaDevice) -> bool:
     """Makes one call of each kind on three streams; returns whether the last ended at once."""
     compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
     pages, others = np.arange(8, dtype=np.int64), np.arange(8, 16, dtype=np.int64)
-    device.touch(compute, Touch("full", pages, "w", (0, 1), "prefill"))
+    device.access(compute, Access("full", pages, "w", (0, 1), "prefill"))
     device.wait(write, device.record(compute))
     device.copy(write, CopyJob(Direction.DEVICE_TO_HOST, "full", pages, others, _ALL, "backup"))
     device.wait(load, device.record(write))
@@ -56,5 +56,5 @@ def _calls(device: CudaDevice) -> bool:
         group = (layer, layer + 1)
         device.copy(load, CopyJob(Direction.HOST_TO_DEVICE, "full", others, others, group, "load"))
         device.wait(compute, device.record(load))
-        device.touch(compute, Touch("full", others, "r", group, "prefill"))
+        device.access(compute, Access("full", others, "r", group, "prefill"))
     return device.query(device.record(compute))

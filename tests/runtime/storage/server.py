@@ -26,7 +26,7 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import DeviceOptions, Touch
+from hicache.devices.base import Access, DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Words
 from hicache.memory.pools import contents_of, stored_pools
@@ -192,8 +192,8 @@ class Server:
         for page, seed in pairs:
             self.seeds[component, page] = seed
         numbers = np.array([page for page, _ in pairs], dtype=np.int64)
-        touch = Touch(component, numbers, "w", (0, MODEL.layers), "prefill")
-        self.device.touch(self.compute, touch)
+        access = Access(component, numbers, "w", (0, MODEL.layers), "prefill")
+        self.device.access(self.compute, access)
 
     def _content(self, component: str, pages: Pages) -> Words:
         return np.array([self.seeds[component, page] for page in pages.tolist()], dtype=np.uint64)
