@@ -271,9 +271,9 @@ def _donate(state: State, request: Request, path: list[Node], boundaries: Sequen
             depth = node.end_page * size
             if depth not in request.checkpoint_tokens[index]:
                 continue
-            half = request.checkpoint_tokens[index].index(depth)
+            buffer = request.checkpoint_tokens[index].index(depth)
             if node.pages[DEVICE][index] is None:
-                slot = request.tables[index][1 + half : 2 + half]
-                strike(request, index, [slice(1 + half, 2 + half)])
+                slot = request.tables[index][1 + buffer : 2 + buffer]
+                strike(request, index, [slice(1 + buffer, 2 + buffer)])
                 attach(state, node, DEVICE, index, slot)
-            request.checkpoint_tokens[index][half] = 0
+            request.checkpoint_tokens[index][buffer] = 0

@@ -171,15 +171,15 @@ def note_decoded(state: State, request: Request, length: int) -> None:
         if component.positional:
             continue
         turn = length // component.interval
-        depth, half = turn * component.interval, turn % 2
-        known = request.checkpoint_tokens[index][half]
+        depth, buffer = turn * component.interval, turn % 2
+        known = request.checkpoint_tokens[index][buffer]
         if known > max(length, request.length):
             raise CoreBug(f"request {request.id} has a state of {known} of its {length} tokens")
         if depth > request.length:
-            there = request.tables[index][1 + half] >= 0 and depth > request.refilled_at_tokens
+            there = request.tables[index][1 + buffer] >= 0 and depth > request.refilled_at_tokens
             known = depth if there else 0
         request.checkpoint_tokens[index] = [0] * (component.slots - 1)
-        request.checkpoint_tokens[index][half] = known
+        request.checkpoint_tokens[index][buffer] = known
 
 
 def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> list[int]:

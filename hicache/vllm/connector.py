@@ -58,7 +58,7 @@ register()  # also where vLLM's plugins are off
 
 
 class Orders(KVConnectorMetadata):
-    """What the scheduler's half tells the workers."""
+    """What the scheduler side tells the workers."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -147,7 +147,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         """False: a page that is not saved is computed again."""
         return False
 
-    # -- the scheduler's half
+    # -- the scheduler side
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         self._manager = kv_cache_manager
@@ -212,7 +212,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     def reset_cache(self) -> bool | None:
         return bool(self._scheduler.reset())
 
-    # -- a worker's half
+    # -- the worker side
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         watched, settings = watching(), self._settings

@@ -1,4 +1,4 @@
-"""The scheduler's half of the connector: what is loaded and saved, decided by the real core.
+"""The scheduler side of the connector: what is loaded and saved, decided by the real core.
 
 vLLM owns the device tier: it knows which block has what, and what goes there when it is full. So
 the core does not follow it. The core sees a page on its device tier for as long as a copy of it is
@@ -113,7 +113,7 @@ class _Known:
 
 
 class ConnectorScheduler:
-    """The scheduler's half. One thread calls it."""
+    """The scheduler side. One thread calls it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The worker's half of the connector: it copies pages between vLLM's tensors, host and storage,
+"""The worker side of the connector: it copies pages between vLLM's tensors, host and storage,
 and knows with which weights and adapters vLLM fills them.
 
 The copies are those of the transfer controller, on the device where the tensors are; storage is

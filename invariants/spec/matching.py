@@ -127,16 +127,16 @@ def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
 def _half(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
     """A new node that takes over these pages of a node, and was used as it was."""
     assert node.rows[rows] not in ([], node.rows)
-    half = cache.new_node(above, node.namespace, node.rows[rows])
-    half.last_use, half.inserted = list(node.last_use), node.inserted
-    half.hits, half.priority, half.failures = node.hits, node.priority, node.failures
-    half.refused_by_host, node.digests = set(node.refused_by_host), []
+    upper = cache.new_node(above, node.namespace, node.rows[rows])
+    upper.last_use, upper.inserted = list(node.last_use), node.inserted
+    upper.hits, upper.priority, upper.failures = node.hits, node.priority, node.failures
+    upper.refused_by_host, node.digests = set(node.refused_by_host), []
     for tier, its in enumerate(node.copies):
         for kind, pages in enumerate(its):
             if pages is not None and cache.kinds[kind].per_page:
-                cache.put(half, tier, kind, pages[rows])
+                cache.put(upper, tier, kind, pages[rows])
                 cache.put(node, tier, kind, [page for page in pages if page not in pages[rows]])
-    return half
+    return upper
 
 
 def end_nodes_at(cache: Cache, path: list[Node], depths: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
 """This project's own connector under vLLM's scheduler, with one rank or several, and its laws.
 
-Real are `HicacheConnector` with both its halves, the core, the copies of the CPU device, the keys
+Real are `HicacheConnector` with both its sides, the core, the copies of the CPU device, the keys
 of a store, and vLLM's aggregation of ranks. Stand-ins are the clock and the store: a copy, or an
 action of the store, ends when it is told to. It copies tensors that have the contents of `Memory`,
 and the store keeps its values in memory. Scripts copy definitions from here.
@@ -55,7 +55,7 @@ def ours(cache: Any, pages: int, ranks: int, store: bool) -> dict[str, Any]:
 
 
 class Ranks:
-    """The worker halves of all ranks, called in the order of kv_connector_model_runner_mixin.py."""
+    """The worker sides of all ranks, called in the order of kv_connector_model_runner_mixin.py."""
 
     def __init__(self, config: Any, role: Any, cache: Any) -> None:
         ranks = config.parallel_config.world_size
@@ -64,42 +64,42 @@ class Ranks:
         more = dict(config.kv_transfer_config.kv_connector_extra_config)
         more.pop("storage", None)  # its place is taken by `Moves`
         transfer = vars(config.kv_transfer_config) | {"kv_connector_extra_config": more}
-        self.halves = []
+        self.sides = []
         for rank in range(ranks):
             parallel = vars(config.parallel_config) | {"rank": rank}
             mine = Settings(**vars(config))
             mine.kv_transfer_config = Settings(**transfer)
             mine.parallel_config = Settings(**parallel)
-            self.halves.append(import_module(CONNECTOR).HicacheConnector(mine, role, cache))
+            self.sides.append(import_module(CONNECTOR).HicacheConnector(mine, role, cache))
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else is called is called on every rank."""
-        return lambda *args: [getattr(half, name)(*args) for half in self.halves]
+        return lambda *args: [getattr(side, name)(*args) for side in self.sides]
 
     def moved(self, finished: set[str]) -> KVConnectorOutput:
         """What has ended since the last step."""
         outputs = []
-        for half in self.halves:
+        for side in self.sides:
             if not self.saves_last:
-                half.wait_for_save()
-            results = half.get_transfer_results(finished)
+                side.wait_for_save()
+            results = side.get_transfer_results(finished)
             output = KVConnectorOutput(
                 finished_sending=results.finished_sending,
                 finished_recving=results.finished_recving,
                 failed_recving=results.failed_recving,
-                invalid_block_ids=half.get_block_ids_with_load_errors(),
-                kv_connector_stats=half.get_kv_connector_stats(),
-                kv_connector_worker_meta=half.build_connector_worker_meta(),
+                invalid_block_ids=side.get_block_ids_with_load_errors(),
+                kv_connector_stats=side.get_kv_connector_stats(),
+                kv_connector_worker_meta=side.build_connector_worker_meta(),
             )
             outputs.append(SimpleNamespace(kv_connector_output=output))
             if self.saves_last:
-                half.wait_for_save()
-            half.clear_connector_metadata()
+                side.wait_for_save()
+            side.clear_connector_metadata()
         return self.aggregator.aggregate(outputs).kv_connector_output
 
 
 class Moves:
-    """What the halves of all ranks have under way. values: of the store. arrived: by load, the
+    """What the sides of all ranks have under way. values: of the store. arrived: by load, the
     contents on each rank."""
 
     def __init__(self, memory: Memory, ranks: Any) -> None:
@@ -109,7 +109,7 @@ class Moves:
         self.values: dict[str, bytes] = {}
         self.arrived: dict[int, list[Any]] = {}
         self.number = 0
-        self.ranks = [Executor(self, half) for half in ranks.halves]
+        self.ranks = [Executor(self, side) for side in ranks.sides]
 
     def begin(self, rank: Executor, action: Any) -> None:
         self.number += 1
@@ -147,11 +147,11 @@ class Moves:
 
 
 class Executor:
-    """The executor of one rank's half, in front of its own: what is begun ends when it is told to.
-    Loads are answered in their order, and so are backups."""
+    """The executor of a rank's worker side, in front of its own: what is begun ends when it is told
+    to. Loads are answered in their order, and so are backups."""
 
-    def __init__(self, moves: Moves, half: Any) -> None:
-        self.moves, groups = moves, half._groups
+    def __init__(self, moves: Moves, side: Any) -> None:
+        self.moves, groups = moves, side._groups
         self.group = {group.slot(at): group for group in groups.groups for at in range(group.parts)}
         layers = [layer for group in groups.groups for layer in group.layers]
         self.salt = {layer: at * LAYER for at, layer in enumerate(layers)}
@@ -159,21 +159,21 @@ class Executor:
         for item in groups.groups:
             words = -(-(2 + item.block) // 4) * 4
             for layer in item.layers:
-                full = torch.zeros((half._blocks, words), dtype=torch.int64)
+                full = torch.zeros((side._blocks, words), dtype=torch.int64)
                 self.blocks[layer] = full.numpy()
                 state = item.component == STATE  # it has two tensors
-                halves = [full[:, : words // 2], full[:, words // 2 :]]
-                tensors[layer] = halves if state else full
-        half.register_kv_caches(tensors)
-        self.copier, half._worker._executor = half._worker._executor, self
-        pools = {name: (buffer,) for name, buffer in half._worker.external.buffers.items()}
-        parallel = half._config.parallel_config
-        context = context_of(half._config, groups, tensors, half._blocks, {})
+                parts = [full[:, : words // 2], full[:, words // 2 :]]
+                tensors[layer] = parts if state else full
+        side.register_kv_caches(tensors)
+        self.copier, side._worker._executor = side._worker._executor, self
+        pools = {name: (buffer,) for name, buffer in side._worker.external.buffers.items()}
+        parallel = side._config.parallel_config
+        context = context_of(side._config, groups, tensors, side._blocks, {})
         self.stored = StoredPages(context, pools, Rank(parallel.rank, parallel.world_size))
         self.order: list[Any] = []  # actions without a reply
         self.answers: dict[int, int] = {}
 
-    # -- what the half calls
+    # -- what the worker side calls
 
     def submit(self, action: Any) -> None:
         self.order.append(action)

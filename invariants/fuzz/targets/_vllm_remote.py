@@ -28,7 +28,7 @@ class RemoteLoad(NamedTuple):
 
 
 class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Both halves. The other engine has every prompt, or a part of it. Of a worker's half: loses:
+    """Both sides. The other engine has every prompt, or a part of it. Of a worker side: loses:
     how many loads that a step waits for until one fails, or 0. bad, lost: blocks and requests of
     loads that failed, until they were told of. failed: all of these requests."""
 
@@ -51,7 +51,7 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self.failed: set[str] = set()
         self.number = self.waited = 0
 
-    # -- the scheduler's half
+    # -- the scheduler side
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
@@ -83,7 +83,7 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     request_finished_all_groups = request_finished
 
-    # -- the worker's half
+    # -- the worker side
 
     def start_load_kv(self, forward_context: Any, **more: Any) -> None:
         for load in self._get_connector_metadata():

@@ -40,14 +40,14 @@ class Known:
 
 
 class Worker:
-    """config: as `engine_config` makes it. half: the worker half of a connector, or None."""
+    """config: as `engine_config` makes it. side: the worker side of a connector, or None."""
 
-    def __init__(self, groups: Sequence[Group], config: Any, half: Any = None) -> None:
+    def __init__(self, groups: Sequence[Group], config: Any, side: Any = None) -> None:
         self.memory = Memory(groups)
         self.steps = self.idle = 0  # ever, and since one that computed
         self.known: dict[str, Known] = {}
         self.salts: dict[str, str] = {}
-        self.half = half
+        self.side = side
         self.drafts = config.num_speculative_tokens
         self.ahead = bool(config.scheduler_config.async_scheduling)
         self.eagle = bool(config.num_lookahead_tokens)
@@ -55,11 +55,11 @@ class Worker:
 
     def run(self, step: Any) -> Any:
         """Carries out what the scheduler put into one step, in the order of gpu_model_runner.py."""
-        half = self.half
+        side = self.side
         self.steps += 1
         self.idle = 0 if step.total_num_scheduled_tokens else self.idle + 1
-        if half is not None:
-            half.handle_preemptions(step.kv_connector_metadata)
+        if side is not None:
+            side.handle_preemptions(step.kv_connector_metadata)
         for name in step.finished_req_ids:
             self.known.pop(name, None)
             self.memory.forget(name)
@@ -69,17 +69,17 @@ class Worker:
             self.memory.owner.pop(block, None)
         for source, target in step.kv_cache_block_copies or ():
             self.memory.copy(source, target)
-        if half is not None:
-            half.bind_connector_metadata(step.kv_connector_metadata)
+        if side is not None:
+            side.bind_connector_metadata(step.kv_connector_metadata)
             if step.has_sync_kv_loads:
-                half.start_load_kv(None)
+                side.start_load_kv(None)
         works = [self._work(name, step) for name in step.num_scheduled_tokens]
-        bad = vars(half).get("bad", ()) if half is not None else ()
+        bad = vars(side).get("bad", ()) if side is not None else ()
         spoiled = [work for work in works if bad and self.memory.spoils(work, bad)]
         self.memory.step([work for work in works if work not in spoiled])
         tokens = [self._spoil(work) if work in spoiled else self._sample(work) for work in works]
-        if half is not None and not step.has_sync_kv_loads:
-            half.start_load_kv(None)
+        if side is not None and not step.has_sync_kv_loads:
+            side.start_load_kv(None)
         names = list(step.num_scheduled_tokens)
         self.guesses = DraftTokenIds(names, [self.known[name].drafts for name in names])
         return ModelRunnerOutput(
@@ -89,7 +89,7 @@ class Worker:
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
-            kv_connector_output=self._moved(step) if half is not None else None,
+            kv_connector_output=self._moved(step) if side is not None else None,
         )
 
     def _hear(self, step: Any) -> None:
@@ -163,19 +163,19 @@ class Worker:
         return [WORDS + 1] if work.end >= len(work.request._all_token_ids) else []
 
     def _moved(self, step: Any) -> KVConnectorOutput:
-        if hasattr(self.half, "moved"):  # of several ranks
-            return self.half.moved(step.finished_req_ids)
-        self.half.wait_for_save()
-        sent, received = self.half.get_finished(step.finished_req_ids)
+        if hasattr(self.side, "moved"):  # of several ranks
+            return self.side.moved(step.finished_req_ids)
+        self.side.wait_for_save()
+        sent, received = self.side.get_finished(step.finished_req_ids)
         output = KVConnectorOutput(
             finished_sending=sent or None,
             finished_recving=received or None,
-            kv_connector_worker_meta=self.half.build_connector_worker_meta(),
-            invalid_block_ids=self.half.get_block_ids_with_load_errors(),
+            kv_connector_worker_meta=self.side.build_connector_worker_meta(),
+            invalid_block_ids=self.side.get_block_ids_with_load_errors(),
         )
-        if hasattr(self.half, "take_lost"):
-            output.failed_recving = self.half.take_lost() or None
-        self.half.clear_connector_metadata()
+        if hasattr(self.side, "take_lost"):
+            output.failed_recving = self.side.take_lost() or None
+        self.side.clear_connector_metadata()
         return output
 
 

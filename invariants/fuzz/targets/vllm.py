@@ -1,14 +1,14 @@
 """vLLM's own scheduler, with its offloading connector: the engine's side of every step, from a
 request that arrives to the last token, and a worker that answers late and in any order.
 
-Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both halves of
-`OffloadingConnector` and `CPUOffloadingManager`; or both halves of this project's own connector
+Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both sides of
+`OffloadingConnector` and `CPUOffloadingManager`; or both sides of this project's own connector
 (_vllm_ours.py). Stand-ins are the model, the copies between device and host, and the configuration
 (_vllm_worker.py, _vllm_engine.py).
 
 Contract notes, which are not bugs:
 
-- a transfer between device and host never fails: the worker half asserts that
+- a transfer between device and host never fails: the worker side asserts that
   (offloading/worker.py, get_finished);
 - a store that finds no room is dropped, since the tier is a cache (offloading/scheduler.py,
   _build_store_jobs);
@@ -156,7 +156,7 @@ def _draw_revisit(player: Player, draws: Draws) -> Arguments | None:
 def _revisit(player: Player, args: Arguments) -> None:
     """A request for an earlier prompt, of which the device has lost what it can lose."""
     target: Any = player.target
-    if target.half is not None:
+    if target.side is not None:
         target.press()
     OF_A_SERVER["arrive"].play(player, args)
 
@@ -243,7 +243,7 @@ class VllmPeer(Target):
         mine, blocks = self.connector == OURS, int(config["pages"]) + 1
         cache = recorder.make("cache", engine.cache_config, blocks, self.groups, 2 if mine else 1)
         name, kind = CONNECTORS[self.connector]
-        self.half: Any = None
+        self.side: Any = None
         self.handler: Any = None
         try:
             options = recorder.make(
@@ -261,10 +261,10 @@ class VllmPeer(Target):
                 "scheduler", engine.make_scheduler, options, cache, self.block_tokens, self.page
             )
             if kind is not None:
-                self.half = recorder.make("half", kind, options, KVConnectorRole.WORKER, raw(cache))
+                self.side = recorder.make("side", kind, options, KVConnectorRole.WORKER, raw(cache))
         except (AssertionError, ValueError, NotImplementedError, CallerError) as error:
             raise Unfit(str(error)) from error  # of the engine, or of the connector
-        self.worker = recorder.make("worker", worker.Worker, self.groups, options, self.half)
+        self.worker = recorder.make("worker", worker.Worker, self.groups, options, self.side)
         self._copy_backends()
         self.queue: deque[Any] = deque()
         self.jobs: dict[str, Job] = {}
@@ -291,14 +291,14 @@ class VllmPeer(Target):
         """What carries out the transfers that a connector begins."""
         make, blocks = self.recorder.make, self.worker.memory
         if self.connector == "remote":
-            self.handler = self.half
-            self.half.memory, self.half.loses = blocks, int(self.config.get("loses", 0))
+            self.handler = self.side
+            self.side.memory, self.side.loses = blocks, int(self.config.get("loses", 0))
         elif self.connector == OURS:
-            self.handler = make("handler", ours.Moves, blocks, self.half)
+            self.handler = make("handler", ours.Moves, blocks, self.side)
         elif self.connector:
             host = make("host", worker.Host)
             self.handler = make("handler", worker.CopyHandler, blocks, host)
-            self.half.connector_worker.worker = self.handler
+            self.side.connector_worker.worker = self.handler
 
     # -- requests
 
@@ -461,7 +461,7 @@ class VllmPeer(Target):
         if self.connector == "remote":
             self.counts["failed loads"] = len(raw(self.handler).failed)
         if self.connector == OURS:
-            raw(self.half).shutdown()
+            raw(self.side).shutdown()
 
     # -- the state
 
