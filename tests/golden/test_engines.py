@@ -14,7 +14,7 @@ from tests.mine import kind as radix
 
 from .playing import HERE, ROOT, same
 
-CORPUS = ROOT / "tests/corpus/peers"
+CORPUS = ROOT / "tests/corpus/engines"
 ENGINES = ("sglang", "vllm")
 FOUND = {
     f"{path.parent.name}/{path.stem}": path

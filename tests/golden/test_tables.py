@@ -10,7 +10,7 @@ from .playing import conversations, document, run, same
 
 ROOT = Path(__file__).parents[2]
 FITTED = "sim/fitted/fitted.json"
-ERRORS = "traces/expected/known.json"
+ERRORS = "traces/error_bars/known.json"
 TURNS = (
     "generate bench-multiturn --num-clients 10 --num-rounds 12 --request-tokens 256 "
     "--output-tokens 256 --enable-round-barrier"

@@ -18,8 +18,8 @@ from sim.fit.replays import replay
 from sim.fit.rows import Run, read
 from sim.fit.solving import fit, predicted
 from sim.fitted import Factor
-from tests.bench.expected import table, within_bars
-from traces.expected import Group, Validated
+from tests.bench.error_bars import table, within_bars
+from traces.error_bars import Group, Validated
 from traces.results.record import ErrorOf
 
 TRUE = (Factor("product.*.memory", ("h100",), 0.8), Factor("engine.step_host_ns", ("vllm",), 3.0))

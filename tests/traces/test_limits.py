@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sim.engine.sequence import RequestResult
 from traces import expected
 from traces.cli import parse
-from traces.expected import ALL, Group, Validated, expected_error, row, together
+from traces.error_bars import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
 from traces.replaying.config import opened, resolve
 from traces.replaying.load import Served, Slo, kept

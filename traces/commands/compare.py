@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hicache.core.errors import CallerError
 
-from ..expected import together
+from ..error_bars import together
 from ..html import Report, check_same_trace, named, read_report
 from ..replaying.options import HOST_SIZES
 from ..reporting import NONE, count, percent, reason_name, seconds, short

@@ -28,7 +28,7 @@ from hicache.files import show
 from hicache.version import VERSION
 
 from ..curves import CurveFigures
-from ..expected import together
+from ..error_bars import together
 from ..reporting import count, percent, reason_name, seconds, short
 from ..results.record import (
     NOT_FOLLOWED,

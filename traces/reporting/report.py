@@ -10,7 +10,7 @@ from rich.text import Text
 from hicache.core.components import residency
 from hicache.storage.base import Losses
 
-from ..expected import row as error_row
+from ..error_bars import row as error_row
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
 from ..replaying.load import NS_PER_S, LoadedTrace

@@ -29,7 +29,7 @@ from sim.times import base as times
 from sim.times.base import Parallelism
 
 from .. import outside as entries
-from ..expected import (
+from ..error_bars import (
     KNOWN,
     MOST_QUEUEING,
     NEW,
@@ -39,7 +39,7 @@ from ..expected import (
     precision,
     shipped,
 )
-from ..expected import load as load_class
+from ..error_bars import load as load_class
 from ..formats.base import Jobs, Paged, Trace
 from ..replaying.account import BETWEEN, COMPLETE, FIRST_SEEN
 from ..replaying.config import ReplayConfig

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from rich.table import Table
 
-from ..expected import together
+from ..error_bars import together
 from ..html import render, report
 from ..reporting import digits, gigabytes, percent, pools_note
 from ..reporting.outputs import time_warnings

@@ -52,7 +52,7 @@ MOST_POINTS = 10_000
 KIND, POINT = "sweep", "point"  # of a header, and of a point
 _SHORT = 16  # hexadecimal digits of a key and of a version
 _DECIDING = (
-    *("hicache", "invariants", "sim", "traces.expected", "traces.formats", "traces.generators"),
+    *("hicache", "invariants", "sim", "traces.error_bars", "traces.formats", "traces.generators"),
     *("traces.replaying", "traces.reporting", "traces.results"),
 )
 # the options that decide which requests there are, and when they arrive

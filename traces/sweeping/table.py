@@ -17,7 +17,7 @@ from rich.table import Table
 from hicache.core.errors import CallerError
 
 from ..curves import Curve
-from ..expected import together
+from ..error_bars import together
 from ..replaying.config import ReplayConfig
 from ..replaying.options import HOST_SIZES, FleetOptions, StorageOptions, plain
 from ..reporting import digits, gigabytes, pools_note

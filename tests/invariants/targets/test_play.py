@@ -32,7 +32,7 @@ def sequence(*entries: Entry) -> FuzzSequence:
 
 
 class Marked(base.Target):
-    """A peer that says whether its state changed. judged: how often its own laws were asked."""
+    """A target that says whether its state changed. validated: how often its laws were asked."""
 
     state = validated = 0
 
@@ -47,17 +47,17 @@ class Marked(base.Target):
 
 
 def test_a_state_that_seems_unchanged_is_judged_every_few_looks() -> None:
-    peer = Marked({"page": 1}, Recorder())
-    player = Player(peer)
+    target = Marked({"page": 1}, Recorder())
+    player = Player(target)
     for _ in range(2 * EVERY):
         look(player)
-    assert peer.validated == 3
-    peer.state = 1
+    assert target.validated == 3
+    target.state = 1
     look(player)
     look(player)
-    assert peer.validated == 4
+    assert target.validated == 4
     look(player, full=True)
-    assert peer.validated == 5
+    assert target.validated == 5
 
 
 def test_an_error_is_named_by_the_lines_of_the_engine(

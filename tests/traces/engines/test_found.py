@@ -14,7 +14,7 @@ from traces.fuzzing.session import Engine, constants, names
 from .conftest import Opened
 
 ROOT = Path(__file__).parents[3]
-SEQUENCES = sorted((ROOT / "tests/corpus/peers").glob("*/*.sequence"))
+SEQUENCES = sorted((ROOT / "tests/corpus/engines").glob("*/*.sequence"))
 RELEASES = {name: constants(name)["RELEASES"] for name in names()}
 KNOWN = {path: RELEASES[read(path).target] for path in SEQUENCES}
 PLAYED = [path for path, releases in KNOWN.items() if read(path).release in releases]

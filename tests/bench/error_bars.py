@@ -1,7 +1,7 @@
 """Makes the errors that reports tell of pairs that somebody published: those of published rows with
 constants that were fitted without any row of their server and benchmark.
 
-    python -m tests.bench.expected DATA traces/expected/known.json        needs the extra `fit`
+    python -m tests.bench.error_bars DATA traces/error_bars/known.json        needs the extra `fit`
 
 DATA is that of `python -m sim.fit`, and the constants are the shipped ones. Prints the errors, and
 how often the bar of nine of ten holds, made of half of the series, for the others.
@@ -26,7 +26,7 @@ from sim.fit.replays import Sample, recorded
 from sim.fit.rows import read
 from sim.fit.solving import left_out
 from sim.times.base import DEFAULT
-from traces.expected import ALL, MOST_QUEUEING, Group, Validated, expected_error, load, precision
+from traces.error_bars import ALL, MOST_QUEUEING, Group, Validated, expected_error, load, precision
 
 Error: TypeAlias = tuple[Validated, str, float]  # run, metric, predicted / published - 1
 _KIND = ("times", "hardware", "ranks", "precision", "load", "engine", "saturated")

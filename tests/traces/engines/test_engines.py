@@ -13,7 +13,7 @@ from tests.patience import PATIENCE_S
 from .conftest import Opened, fuzzed, script_of
 
 SGLANG, VLLM = "sglang==0.5.23", "vllm==0.32.0"
-CORPUS = Path(__file__).parents[2] / "corpus/peers"
+CORPUS = Path(__file__).parents[2] / "corpus/engines"
 HOST = ("hit on device", "hit on host", "load began", "backup began", "evict")
 STORE = ("hit in the store", "lookup began", "fetch began", "store began")
 CALM = {"model": "full", "page": 4, "reserve": True}  # whole prompts must fit

@@ -60,6 +60,6 @@ def script_of(session: Session, sequence: str) -> str:
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Opened]:
-    """Opens the process of a peer, once."""
+    """Opens the process of an engine, once."""
     with ExitStack() as stack:
         yield Opened(stack)

@@ -1,4 +1,4 @@
-"""The laws for peers: each is broken by a state that it alone forbids, and holds otherwise."""
+"""The laws for other engines: each is broken by a state that it alone forbids, and holds else."""
 
 from typing import Any
 
