@@ -6,6 +6,7 @@ declare. What is decided is in `invariants/spec`.
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 from hicache.core import entries
 from hicache.core.actions import Outcome
@@ -73,7 +74,7 @@ class DifferentialChecker:
     `every`-th.
 
     compared: the number of events that were compared. nodes, pages: the largest tree in which one
-    was, and pages in use. unspecified: in words, why none are.
+    was, and pages in use. unspecified: in words, why some or all are not.
     """
 
     def __init__(self, config: Config, seed: int | None = None, every: int = 1) -> None:
@@ -87,18 +88,18 @@ class DifferentialChecker:
 
     def on_event(self, event: Event, view: CoreView) -> None:
         if self.seed is not None and not self._left:
-            self.lockstep = lockstep_of(self.config, view)
             self._left, self._drawn = WINDOW, self._drawn + 1
+            self.lockstep = self._fit(lockstep_of, self.config, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         self._left -= 1
         if self.lockstep is None:
             return
         try:
-            self.lockstep.compare(event, outcomes)
+            self._fit(self.lockstep.compare, event, outcomes)
         except Differs as difference:
             raise _mismatch(event, difference, self.lockstep) from None
-        self.compared += 1
+        self.compared += self.lockstep is not None
         if self.seed is None or not self._left:
             full = self.seed is not None or self.compared % self.every == 0
             self.compare_state(brief(event), named_by(event), view, full)
@@ -106,6 +107,18 @@ class DifferentialChecker:
             more = max(0, self.pages - PAGES_AT_ONCE)
             self.lockstep, mean = None, min(MOST_PAUSE, WINDOW * more // PAGES_AT_ONCE)
             self._left = mean // 2 + draw(mean + 1, self.seed, "windows", self._drawn)
+
+    def _fit(self, work: Callable[..., Any], *args: object) -> Any:
+        """What the work returns. None if the core of a window shows what no specification knows:
+        the rest of that window is not judged."""
+        try:
+            return work(*args)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if self.seed is None:
+                raise
+            self.lockstep = None
+            what = f"{type(error).__name__}: {error}"
+            self.unspecified = f"a window whose state fits no specification ({what})"
 
     def compare_state(
         self, after: str, about: Sequence[About], view: CoreView, full: bool = True
@@ -124,7 +137,7 @@ class DifferentialChecker:
                     text = f"{after}\n    {where}: expected {expected}, found {number}"
                     place = About("pool", -1, int(tier), pool.component)
                     raise SpecMismatch(f"{SPEC_KIND}{name} pages", text, [*about, place])
-        if full and (differs := self.lockstep.state_differs(view)):
+        if full and (differs := self._fit(self.lockstep.state_differs, view)):
             (what, number), text = differs
             about = [*about, About(what, number)] if number >= 0 else about
             raise SpecMismatch(f"{SPEC_KIND}{what}", f"{after}\n    {text}", about)

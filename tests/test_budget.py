@@ -6,11 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_168,
+    "lines of hicache": 22_167,
     "lines of sim": 9_100,
     "lines of invariants": 18_397,
     "lines of traces": 16_702,
-    "lines of tests": 29_784,
+    "lines of tests": 29_783,
     "files of source": 304,
     "files of tests": 237,
     "words of pages": 38_064,

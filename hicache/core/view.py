@@ -130,13 +130,12 @@ class CoreView:
         """The tier's pools, in the order of the components."""
         return self._state.pools[tier]
 
-    def queue_entries(
-        self, queue: int, component: int = 0, unreachable: bool = False
-    ) -> Sequence[lru.Entry]:
-        """The heap of a component's eviction queue: (rank, -end page, node id, node) of each entry.
-        queue: 0 device, 1 host, 2 host and also on device. unreachable: that of copies that no live
-        boundary requires, or of all other copies."""
-        return self._state.queues[component][queue].heaps[unreachable]
+    def queue_entries(self, part: int) -> Sequence[lru.Entry]:
+        """The heap of a part of an eviction queue: (rank, -end page, node id, node) of each entry.
+        part: 6 for each component before, 2 for each of its queues (device, host, host and also on
+        device), 1 for copies that no live boundary requires."""
+        component, queue = divmod(part, 2 * lru.KINDS)
+        return self._state.queues[component][queue // 2].heaps[queue % 2]
 
     def unsaved(self, key: Key, pages: int) -> int:
         """Of the first pages of a key, those of the backbone that are on device, neither on host

@@ -85,12 +85,7 @@ class Reset(Check):
                 self.fail("a flush was refused although no request is admitted and no pass runs")
             return
         nodes = sum(1 for _ in view.nodes())
-        queued = sum(
-            len(view.queue_entries(queue, kind.at, unreachable))
-            for queue in range(3)
-            for kind in shadow.kinds
-            for unreachable in (False, True)
-        )
+        queued = sum(len(view.queue_entries(part)) for part in range(6 * shadow.width))
         writing_back = sum(view.writing_back(kind.at) for kind in shadow.kinds)
         if nodes or queued or writing_back or len(shadow.nodes.by_id) != 1:
             self.fail(
@@ -106,13 +101,8 @@ class Reset(Check):
         for pages in shadow.pages:
             pool = pages.pool
             used = int(((pages.busy > 0) & (pages.owner == 0)).sum())
-            fresh = [
-                pages.capacity - used - pages.owned[TRANSFER],
-                0,
-                0,
-                pages.owned[TRANSFER],
-                used,
-            ]
+            moving = pages.owned[TRANSFER]
+            fresh = [pages.capacity - used - moving, 0, 0, moving, used]
             if pool.counts != fresh or pool.protected:
                 self.fail(
                     f"{pages.where} pool: expected {fresh} pages "

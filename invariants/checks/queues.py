@@ -65,11 +65,8 @@ class Lru(Check):
             self._queue(shadow, view, part)
 
     def _queue(self, shadow: Shadow, view: CoreView, part: int) -> None:
-        at, queue = part // 6, part % 6 // 2
-        name, entries = (
-            f"{shadow.kinds[at].name} queue {queue}",
-            view.queue_entries(queue, at, part % 2 > 0),
-        )
+        at, entries = part // 6, view.queue_entries(part)
+        name = f"{shadow.kinds[at].name} queue {part % 6 // 2}"
         wrong = {
             record.id
             for record in shadow.nodes.by_id.values()
@@ -144,7 +141,7 @@ class Coldest(Check):
             return None
         rank = view.eviction.rank(victim, at)
         for part in parts[: parts.index(own) + 1]:
-            entries = view.queue_entries(part // 2, at, part % 2 > 0)
+            entries = view.queue_entries(6 * at + part)
             for node in _nodes(entries, rank if part == own else None):
                 known = shadow.nodes.by_id.get(node.id)
                 if known is None or node.id in view.touched:

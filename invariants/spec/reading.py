@@ -66,6 +66,8 @@ class Reading:
         """Nodes are made in the order in which the core made them."""
         cache, shown = self.cache, list(view.nodes())
         for its in sorted(shown, key=lambda its: its.id):
+            if its.id in self.nodes:
+                raise ValueError(f"node {its.id} is there twice")
             stride = len(its.key) // (its.end_page - its.parent.end_page)
             starts = range(0, len(its.key), stride)
             rows = [bytes(its.key[start : start + stride]) for start in starts]

@@ -42,10 +42,7 @@ def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, st
 
 
 FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
-    "a page given back": (
-        *(PageShadow, "retract"),
-        lambda original: lambda shadow, pages, code: original(shadow, pages[:-1], code),
-    ),
+    "a page": (PageShadow, "retract", lambda old: lambda its, pages, by: old(its, pages[:-1], by)),
     "a candidate": (nodes, "candidacy", lambda original: lambda record, kinds: record.candidate),
 }
 

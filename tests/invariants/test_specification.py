@@ -58,24 +58,21 @@ def test_the_core_agrees_on_every_sequence(path: Path, monkeypatch: pytest.Monke
     windows = DifferentialChecker(sequence.config, seed=0)
     failure = replay(sequence, OPS, follow=lambda player: player.observe(windows)).failure
     assert failure is None, failure.text
+    assert not windows.unspecified
 
 
 # -- a comparison finds what differs
 
 
-def key(*rows: int) -> Key:
-    return Key.from_page_ids(rows)
-
-
 CONFIG = Config(4, (6,), (6,))
 ONE = [
-    Arrived(1, key(1, 2), 8, 2),
+    Arrived(1, Key.from_page_ids((1, 2)), 8, 2),
     AdmitWanted(1, 8),
     PrefillDone(1),
     BackupDone(2),
-    Finished(1, key(1, 2), 8),
+    Finished(1, Key.from_page_ids((1, 2)), 8),
     EvictWanted(Tier.DEVICE, "full", 1),
-    Arrived(2, key(3, 4, 5, 6, 7, 8), 24, 6),
+    Arrived(2, Key.from_page_ids((3, 4, 5, 6, 7, 8)), 24, 6),
     AdmitWanted(2, 24),
 ]
 
@@ -137,3 +134,27 @@ def test_what_declares_nothing_is_not_compared() -> None:
         registry.remove(registry.EVICTION_POLICIES, "mine")
     assert checker.lockstep is None
     assert checker.unspecified == "policy mine declares no order of evictions"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda node: node.parent.children.update({b"again": node}),
+        lambda node: setattr(node, "parent", None),
+    ],
+)
+def test_a_window_ends_where_a_state_fits_no_specification(
+    spoil: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differential, "WINDOW", 4)
+    core, windows = Core(CONFIG), DifferentialChecker(CONFIG, seed=0)
+    for event in ONE[:4]:
+        windows.on_event(event, core.view)
+        outcomes = core.handle(event)
+        if event is ONE[3]:
+            spoil(next(core.view.nodes()))
+        windows.on_outcomes(event, outcomes, core.view)
+    assert (windows.compared, "fits no spec" in windows.unspecified) == (4, True)
+    windows.unspecified = ""
+    windows.on_event(ONE[4], core.view)
+    assert (windows.lockstep, "fits no spec" in windows.unspecified) == (None, True)

@@ -494,12 +494,6 @@ def freed_pages_keep_their_generation(self: Pool, pages: Any) -> None:
 # -- locks
 
 
-@bug(transfers, "unlock_above")
-def windows_left_behind_stay_locked(state: Any, receipt: Any, index: int, end: int) -> None:
-    """Windows that a growing request has left behind stay locked."""
-    del state, receipt, index, end
-
-
 # -- matching
 
 
